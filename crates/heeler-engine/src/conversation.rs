@@ -42,6 +42,24 @@ pub(crate) fn is_below(db: &Db, job: &JobId, of: &JobId) -> Result<bool, DbError
     Ok(false)
 }
 
+/// Says whether a session is one of the conversation that a job is part of, or of a job that was
+/// started in it, directly or not.
+pub(crate) fn has_session(db: &Db, session: &AgentSessionId, of: &JobId) -> Result<bool, DbError> {
+    if sessions(db, of)?.contains(session) {
+        return Ok(true);
+    }
+    let mut parents = conversation(db, of)?;
+    while let Some(parent) = parents.pop() {
+        for id in db.jobs_spawned_by(&parent)? {
+            if db.job(&id)?.is_some_and(|job| job.head.session_id.as_ref() == Some(session)) {
+                return Ok(true);
+            }
+            parents.push(id);
+        }
+    }
+    Ok(false)
+}
+
 /// Returns the job that started a job.
 pub(crate) fn parent_of(job: &Job) -> Option<JobId> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;

@@ -16,6 +16,7 @@ use heeler_model::config::{
 };
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
+use heeler_model::session_choice::Wish;
 use heeler_model::{Approvals, PhaseJob, SessionMode, Wanted};
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -266,7 +267,9 @@ pub(crate) fn runtime_type(runtime: &Runtime) -> RuntimeType {
 fn rules(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> SessionRules {
     let mut rules = schedule.map_or(&agent.session, |schedule| &schedule.session).clone();
     // What a workflow does is no part of the agent's own conversation.
-    if wanted.phase.is_some() {
+    // Nor is what an agent has done in a session of its own: only those who know it go on there.
+    let is_workers_own = wanted.parent.is_some() && wanted.session == Wish::Fresh;
+    if wanted.phase.is_some() || is_workers_own {
         rules.mode = SessionMode::FreshPerJob;
     }
     // Whoever names a channel wants its conversation.

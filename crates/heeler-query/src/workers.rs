@@ -3,7 +3,7 @@
 //! A worker is a name under which jobs are done in one session. It belongs to the conversation whose
 //! jobs started it.
 
-use heeler_model::{Job, JobId, JobStatus};
+use heeler_model::{Job, JobId, JobStatus, SessionMode, TriggerType};
 use heeler_store::Reader;
 
 use crate::QueryError;
@@ -64,13 +64,21 @@ pub fn workers(reader: &Reader, jobs: &[JobId]) -> Result<Vec<Worker>, QueryErro
     Ok(workers)
 }
 
-/// Adds what people asked a worker themselves.
+/// Adds what people asked a worker themselves. In a session that its agent keeps, they asked the agent.
 fn add_peoples(reader: &Reader, worker: &mut Worker) -> Result<(), QueryError> {
     let session = worker.jobs.iter().find_map(|job| job.head.session_id.clone());
     let Some(session) = session else { return Ok(()) };
+    let known = reader.session_by_agent_id(&session)?;
+    if known.is_none_or(|known| known.mode != SessionMode::FreshPerJob) {
+        return Ok(());
+    }
+    let first = worker.jobs.first().map(|job| job.head.started_at);
+    let is_peoples = |job: &Job| {
+        job.head.trigger_type == TriggerType::Manual && Some(job.head.started_at) >= first
+    };
     for id in reader.job_ids_of_session(&session)? {
         if worker.jobs.iter().all(|job| job.head.id != id) {
-            worker.jobs.extend(reader.job(&id)?);
+            worker.jobs.extend(reader.job(&id)?.filter(is_peoples));
         }
     }
     worker.jobs.sort_by(|a, b| in_order(a).cmp(&in_order(b)));
@@ -80,3 +88,6 @@ fn add_peoples(reader: &Reader, worker: &mut Worker) -> Result<(), QueryError> {
 fn in_order(job: &Job) -> (jiff::Timestamp, &JobId) {
     (job.head.started_at, &job.head.id)
 }
+
+#[cfg(test)]
+mod tests;

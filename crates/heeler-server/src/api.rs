@@ -52,6 +52,8 @@ pub(crate) struct Routes {
     pub(crate) read: OpenApiRouter<App>,
     /// Needs the same, and is told alike to all who may: those who ask at once share one read.
     pub(crate) shared: OpenApiRouter<App>,
+    /// The same, of what takes as long as a log has lines: nobody else's read waits for its turn.
+    pub(crate) shared_logs: OpenApiRouter<App>,
     pub(crate) operate: OpenApiRouter<App>,
     pub(crate) admin: OpenApiRouter<App>,
 }
@@ -61,6 +63,7 @@ impl Routes {
         Routes {
             read: self.read.merge(more.read),
             shared: self.shared.merge(more.shared),
+            shared_logs: self.shared_logs.merge(more.shared_logs),
             operate: self.operate.merge(more.operate),
             admin: self.admin.merge(more.admin),
         }
@@ -87,16 +90,18 @@ pub(crate) fn routes() -> Routes {
 
 /// Returns the API and its description, for requests that carry their [`Caller`].
 fn described() -> (Router<App>, OpenApi) {
-    let Routes { mut read, mut shared, mut operate, mut admin } = routes();
+    let Routes { mut read, mut shared, mut shared_logs, mut operate, mut admin } = routes();
     describe::needs(read.get_openapi_mut(), Scope::Read);
     describe::needs(shared.get_openapi_mut(), Scope::Read);
+    describe::needs(shared_logs.get_openapi_mut(), Scope::Read);
     describe::needs(operate.get_openapi_mut(), Scope::Operate);
     describe::needs(admin.get_openapi_mut(), Scope::Admin);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
-    let together = from_fn_with_state(Arc::<Flights<Tagged>>::default(), flights::shared);
+    let together = || from_fn_with_state(Arc::<Flights<Tagged>>::default(), flights::shared);
     let all = OpenApiRouter::with_openapi(describe::document())
         .merge(read.route_layer(from_fn(tag::tagged)).route_layer(needs(Scope::Read)))
-        .merge(shared.route_layer(together))
+        .merge(shared.route_layer(together()))
+        .merge(shared_logs.route_layer(together()))
         .merge(operate.route_layer(from_fn(keyed)).route_layer(needs(Scope::Operate)))
         .merge(
             admin

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::access::Access;
 use crate::caller::Caller;
 use crate::costly::Costly;
+use crate::flights;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
@@ -92,8 +93,12 @@ impl Served {
         &self,
         question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let records = self.records.clone();
-        match tokio::task::spawn_blocking(move || question(&records)).await {
+        let (records, turn) = (self.records.clone(), flights::turn());
+        let answer = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            question(&records)
+        });
+        match answer.await {
             Ok(answer) => Ok(answer?),
             Err(error) => {
                 tracing::error!(%error, "a question panicked");

@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::tag::{Known, Tagged};
 use crate::caller::{Caller, Scope};
@@ -32,12 +32,21 @@ type WeakFlight<T> = WeakShared<BoxFuture<'static, T>>;
 /// none is opened for one question.
 const READS_AT_ONCE: usize = 8;
 
+tokio::task_local! {
+    static TURN: Option<Arc<OwnedSemaphorePermit>>;
+}
+
+/// Returns the turn of the read that asks, for work that goes on when all who wait for it have left.
+pub(crate) fn turn() -> Option<Arc<OwnedSemaphorePermit>> {
+    TURN.try_with(Clone::clone).ok().flatten()
+}
+
 /// The reads that are under way, and those that come next.
 #[derive(Debug)]
 pub(crate) struct Flights<T: Clone> {
     of: Mutex<HashMap<String, Pair<T>>>,
     /// Whose turn it is to read.
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 /// The flights of one question. Only those who wait hold them, so one that nobody waits for is gone.
@@ -49,7 +58,7 @@ struct Pair<T: Clone> {
 
 impl<T: Clone> Default for Flights<T> {
     fn default() -> Flights<T> {
-        Flights { of: Mutex::default(), turns: Semaphore::new(READS_AT_ONCE) }
+        Flights { of: Mutex::default(), turns: Arc::new(Semaphore::new(READS_AT_ONCE)) }
     }
 }
 
@@ -81,12 +90,11 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
             if let Some(before) = before {
                 before.await;
             }
-            let turn = flights.turns.acquire().await;
+            let turn = Arc::clone(&flights.turns).acquire_owned().await.ok().map(Arc::new);
             if is_next {
                 flights.begins(&own);
             }
-            let told = read.await;
-            drop(turn);
+            let told = TURN.scope(turn, read).await;
             if is_kept {
                 flights.ended(&own);
             }

@@ -219,7 +219,8 @@ fn now(reader: &Reader, worker: &Worker) -> WorkerNow {
             WorkerState::Failed(job.error.clone().unwrap_or_else(|| head.status.to_string()))
         }
     };
-    let open = worker.jobs.iter().filter(|job| !job.head.status.is_final());
+    let is_open = |job: &&Job| !job.head.status.is_final() && job.worker().is_some();
+    let open = worker.jobs.iter().filter(is_open);
     WorkerNow {
         name: worker.name.clone(),
         agent: head.agent.clone(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::Schedule;
-use heeler_model::{ChannelKey, JobId, TriggerType, Wanted, chain};
+use heeler_model::session_choice::Wish;
+use heeler_model::{AgentSessionId, ChannelKey, JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::due::of_schedule;
@@ -19,7 +20,8 @@ use crate::workflows::{WorkflowOrder, WorkflowWanted};
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
-    /// job; it ends and talks to none but those that were started in its conversation.
+    /// job; it ends and talks to none but those that were started in its conversation, and goes on in
+    /// no other session than its own and theirs.
     pub(super) fn permitted(&self, command: Command, by: Origin) -> Result<Command, Refused> {
         let not_allowed = |message: String| {
             let refused = Refused::new(RefusedKind::NotAllowed, message);
@@ -40,6 +42,11 @@ impl Dispatcher {
         match command {
             Command::Status => Ok(command),
             Command::Trigger(mut wanted) => {
+                if let Wish::Given { id } | Wish::Fork { source: id, .. } = &wanted.session
+                    && !self.is_known_session(id, &parent)
+                {
+                    return Err(others_session(id, &parent));
+                }
                 wanted.trigger = TriggerType::Spawned;
                 wanted.parent = Some(parent);
                 wanted.attended = false;
@@ -57,6 +64,11 @@ impl Dispatcher {
     fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
         let reader = Reader::open(&self.fleet.dir);
         reader.is_ok_and(|reader| conversation::is_below(&reader, job, parent).unwrap_or(false))
+    }
+
+    fn is_known_session(&self, id: &AgentSessionId, parent: &JobId) -> bool {
+        let reader = Reader::open(&self.fleet.dir);
+        reader.is_ok_and(|reader| conversation::has_session(&reader, id, parent).unwrap_or(false))
     }
 
     pub(super) fn sort_command(
@@ -197,6 +209,14 @@ impl Dispatcher {
         changes.extend(new.loaded.faulty.iter().map(|it| it.told(new.folder())));
         Some((Task::Setup { setup: new, changes: Some(changes) }, Some(owed)))
     }
+}
+
+/// Says that whoever speaks in a session reaches what was set to work there, so an agent may not.
+fn others_session(id: &AgentSessionId, parent: &JobId) -> Refused {
+    let message =
+        format!("session {id} is of no job that was started in the conversation of {parent}");
+    Refused::new(RefusedKind::NotAllowed, message)
+        .hint("an agent goes on in its own session and in those of jobs that it started")
 }
 
 /// Says that nobody is at a job who could be told something.

@@ -15,6 +15,9 @@ use super::turn::Turn;
 use crate::command::{Refused, RefusedKind};
 use crate::conversation::{ANCESTORS_MAX, conversation, parent_of};
 
+/// What whoever sets workers to work is called where one looks at them.
+const COORDINATOR: [&str; 2] = ["main", "coordinator"];
+
 /// The longest name of a worker.
 const WORKER_NAME_BYTES_MAX: usize = 64;
 
@@ -46,8 +49,9 @@ impl Turn<'_, '_> {
             (None, None) => Ok(Ok(next_name(wanted.agent.as_str(), &known))),
             (Some(name), own) if own == Some(name.as_str()) => Ok(Ok(name.clone())),
             (Some(name), _) if !is_worker_name(name) => usage(format!(
-                "`{name}` is no name of a worker: letters, digits, `-`, `_` and `.`, at most \
-                 {WORKER_NAME_BYTES_MAX}"
+                "`{name}` is no name of a worker: letters, digits, `-`, `_` and, not first, `.`; \
+                 at most {WORKER_NAME_BYTES_MAX}, and not {}",
+                COORDINATOR.join(" or ")
             )),
             (Some(name), _) if is_taken(name) => usage(format!(
                 "there is a worker {name} already; message it, or choose another name"
@@ -146,5 +150,24 @@ fn next_name(agent: &str, known: &[Job]) -> String {
 
 fn is_worker_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=WORKER_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+    (1..=WORKER_NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && !name.starts_with('.')
+        && !COORDINATOR.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_a_name_that_is_a_file_and_nobody_elses() {
+        for name in ["coder-1", "Ada", "a.b", "_", "main-1", &"x".repeat(WORKER_NAME_BYTES_MAX)] {
+            assert!(is_worker_name(name), "{name}");
+        }
+        let long = "x".repeat(WORKER_NAME_BYTES_MAX + 1);
+        for name in ["", ".", "..", ".x", "a/b", "a b", "ä", "main", "coordinator", &long] {
+            assert!(!is_worker_name(name), "{name}");
+        }
+    }
 }

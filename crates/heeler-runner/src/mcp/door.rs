@@ -63,7 +63,7 @@ pub struct WorkerNow {
     pub job: JobId,
     /// What has become of that.
     pub state: WorkerState,
-    /// All of its jobs that are not over.
+    /// All of its jobs that are not over, but for those that people asked for.
     pub open: Vec<JobId>,
     /// The session that it can go on in.
     pub session: Option<AgentSessionId>,

@@ -272,8 +272,11 @@ impl Workers {
 
     async fn stop(&self, Named { name }: Named) -> Outcome {
         let worker = self.find(&name).await?;
-        if worker.open.is_empty() {
+        if worker.open.is_empty() && worker.state.is_over() {
             return Ok(format!("{name} is at nothing: it {}", told(&worker.state)));
+        }
+        if worker.open.is_empty() {
+            return Err(format!("{name} does what a person asked, who alone may stop that"));
         }
         for job in worker.open {
             self.way.ask(move |door| door.stop(&job)).await?;

@@ -31,10 +31,8 @@ const ROWS_MAX: usize = 1_000;
 
 pub(super) fn routes() -> Routes {
     Routes {
-        shared: OpenApiRouter::new()
-            .routes(routes!(list))
-            .routes(routes!(show))
-            .routes(routes!(rows)),
+        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        shared_logs: OpenApiRouter::new().routes(routes!(rows)),
         operate: OpenApiRouter::new()
             .routes(routes!(trigger))
             .routes(routes!(cancel))

@@ -27,10 +27,8 @@ use crate::request::{Asked, Asker, Given, Named};
 pub(super) fn routes() -> Routes {
     Routes {
         read: OpenApiRouter::new().routes(routes!(diff)),
-        shared: OpenApiRouter::new()
-            .routes(routes!(list))
-            .routes(routes!(show))
-            .routes(routes!(messages)),
+        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        shared_logs: OpenApiRouter::new().routes(routes!(messages)),
         operate: OpenApiRouter::new()
             .routes(routes!(fork))
             .routes(routes!(talk))

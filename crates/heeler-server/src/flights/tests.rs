@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::routing::get;
 use axum::{Router, middleware};
+use camino::Utf8Path;
 use futures_util::poll;
-use heeler_engine::Origin;
+use heeler_engine::{Handle, Origin};
 use heeler_model::Scope;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
@@ -111,6 +112,34 @@ async fn no_more_is_read_at_once_than_may_be_and_all_have_their_turn() {
         assert_eq!(one.await, 0);
     }
     assert_eq!(record.reads(), 2 * READS_AT_ONCE as u64);
+}
+
+#[tokio::test]
+async fn a_turn_lasts_as_long_as_the_read_also_if_nobody_waits_for_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Utf8Path::from_path(temp.path()).unwrap();
+    let handle = Handle::scripted(|_, _| {});
+    let app = crate::tests::app(folder, handle, "version: 1\nagents: []\n", Default::default());
+    let (begun, (go, gone)) = (Arc::new(Semaphore::new(0)), std::sync::mpsc::channel::<()>());
+    let signal = Arc::clone(&begun);
+    let flights = Arc::<Flights<bool>>::default();
+    let asked = flights.join("a", || async move {
+        let read = app.read(move |_| {
+            signal.add_permits(1);
+            // Until the other end is dropped.
+            gone.recv().unwrap_err();
+            Ok(())
+        });
+        read.await.is_ok()
+    });
+    tokio::select! {
+        _ = asked => panic!("it waits"),
+        seen = begun.acquire() => drop(seen.unwrap()),
+    }
+    assert_eq!(flights.turns.available_permits(), READS_AT_ONCE - 1);
+    drop(go);
+    let most = u32::try_from(READS_AT_ONCE).unwrap();
+    drop(flights.turns.acquire_many(most).await.unwrap());
 }
 
 #[tokio::test]

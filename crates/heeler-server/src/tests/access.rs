@@ -157,11 +157,12 @@ struct Route {
 
 /// Every route of the OpenAPI document, as the routers have it, and the pages.
 fn routes() -> Vec<Route> {
-    let api::Routes { read, shared, operate, admin } = api::routes();
+    let api::Routes { read, shared, shared_logs, operate, admin } = api::routes();
     let mut all = Vec::new();
     for (router, needs) in [
         (read, Scope::Read),
         (shared, Scope::Read),
+        (shared_logs, Scope::Read),
         (operate, Scope::Operate),
         (admin, Scope::Admin),
     ] {

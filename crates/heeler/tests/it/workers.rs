@@ -152,6 +152,64 @@ fn what_an_agent_may_not_start_is_refused_with_the_key_that_says_so() {
 }
 
 #[test]
+fn an_agent_goes_on_in_no_session_of_another_conversation() {
+    let program = env!("CARGO_BIN_EXE_heeler");
+    let tries = |options: &str, file: &str| {
+        let ask = format!("{program} trigger coder --session $(cat id) {options} --detach -p more");
+        run(&format!("{ask} > {file} 2>&1; echo $? > {file}.code"))
+    };
+    let steps = [
+        tries("", "said"),
+        tries("--fork", "forked"),
+        call("spawn_worker", "agent: coder, task: one"),
+        call("wait_for_worker", ""),
+        call("message_worker", "name: coder-1, message: more"),
+        call("wait_for_worker", ""),
+    ];
+    let fleet = fleet(&[("stranger", &scripted(&steps.join(", "))), ("coder", &coder())]);
+    fleet.run(&["trigger", "coder", "-p", "a person's own"]).ok();
+    let own = fleet.wait_until_ended().head.session_id.unwrap();
+    fleet.write("id", own.as_str());
+    let said = fleet.run(&["trigger", "stranger"]).ok();
+    assert!(said.contains("Did more in turn 2."), "its own worker goes on: {said}");
+    for file in ["said", "forked"] {
+        let said = fleet.read(file);
+        assert_eq!(fleet.read(&format!("{file}.code")), "5\n", "{said}");
+        let refused = format!("session {own} is of no job that was started in the conversation of");
+        assert!(said.contains(&refused), "{said}");
+    }
+    let jobs = fleet.jobs();
+    let in_it = jobs.iter().filter(|job| job.head.session_id.as_ref() == Some(&own));
+    assert_eq!((jobs.len(), in_it.count()), (4, 1));
+}
+
+#[test]
+fn a_worker_leaves_the_session_that_its_agent_keeps_to_others() {
+    let steps = [
+        call("spawn_worker", "agent: coder, task: one"),
+        call("wait_for_worker", ""),
+        call("start_job", "agent: coder, prompt: two"),
+        call("wait_for_worker", "names: [coder-2]"),
+        call("list_workers", ""),
+    ];
+    let keeps = format!("{}\nsession: {{mode: persistent}}", coder());
+    let fleet = fleet(&[("lead", &scripted(&steps.join(", "))), ("coder", &keeps)]);
+    fleet.run(&["trigger", "coder", "-p", "mine"]).ok();
+    let said = fleet.run(&["trigger", "lead"]).ok();
+    assert!(said.contains("coder-1 is done (job-"), "{said}");
+    assert!(said.contains("is done; asked: two"), "{said}");
+    fleet.run(&["trigger", "coder", "-p", "again"]).ok();
+    let jobs = fleet.jobs();
+    let session = |prompt: &str| {
+        let job = jobs.iter().find(|job| job.prompt.as_deref() == Some(prompt)).unwrap();
+        job.head.session_id.clone().unwrap()
+    };
+    let kept = session("mine");
+    assert_eq!([session("two"), session("again")], [kept.clone(), kept.clone()]);
+    assert_ne!(session("one"), kept);
+}
+
+#[test]
 fn a_wait_goes_on_when_the_daemon_is_killed_and_another_comes() {
     let steps = [
         call("spawn_worker", "agent: coder, task: a long one"),

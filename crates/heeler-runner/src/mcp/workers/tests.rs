@@ -131,6 +131,10 @@ async fn a_worker_is_stopped_if_it_is_at_something() {
     assert_eq!(said, "coder-1 is being stopped; wait_for_worker tells when it has ended");
     let said = call(&workers, STOP_WORKER, json!({"name": "coder-2"})).await.unwrap();
     assert_eq!(said, "coder-2 is at nothing: it is done");
+    // What it is at is a person's.
+    played.scene().workers[0].open.clear();
+    let said = call(&workers, STOP_WORKER, json!({"name": "coder-1"})).await.unwrap_err();
+    assert_eq!(said, "coder-1 does what a person asked, who alone may stop that");
     assert_eq!(played.scene().asked, ["stop job-2026-01-02-abc123"]);
 }
 
