@@ -79,6 +79,8 @@ pub struct Talk {
     held: Vec<String>,
     /// What the agent said last in this turn.
     last_words: String,
+    /// The task that a loop has asked for last.
+    asked_task: Option<String>,
     workers: Vec<Worker>,
     /// Whose jobs are followed.
     speakers: HashMap<JobId, Speaker>,
@@ -118,6 +120,7 @@ impl Talk {
             queue: VecDeque::new(),
             held: Vec::new(),
             last_words: String::new(),
+            asked_task: None,
             workers: Vec::new(),
             speakers: HashMap::new(),
             next_rows: HashMap::new(),
