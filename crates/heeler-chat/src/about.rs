@@ -101,6 +101,9 @@ pub struct Asked {
     /// The loop that asked, by its place among them, until what came of it counts there.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub by_loop: Option<usize>,
+    /// The task that it asked to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
 }
 
 /// How many entries a transcript has up to a place. It is a cache: what came since is counted.

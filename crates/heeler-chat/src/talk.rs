@@ -88,6 +88,8 @@ pub struct Talk {
     held: Vec<String>,
     /// What the agent said last in this turn.
     last_words: String,
+    /// The task that a loop has asked for last.
+    asked_task: Option<String>,
     workers: Vec<Worker>,
     /// Whose jobs are followed.
     speakers: HashMap<JobId, Speaker>,
@@ -132,6 +134,7 @@ impl Talk {
             queue: VecDeque::new(),
             held: Vec::new(),
             last_words: String::new(),
+            asked_task: None,
             workers: Vec::new(),
             speakers: HashMap::new(),
             left_behind: HashSet::new(),

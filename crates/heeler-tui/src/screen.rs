@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use heeler_chat::{Shown, Speaker, Status, Wish};
+use heeler_chat::{JobState, Shown, Speaker, Status, Wish};
 use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseEventKind};
@@ -313,10 +313,9 @@ impl Screen {
     /// Interrupts who is at work; else clears what is typed, or goes to the end or back to the agent.
     fn escape(&mut self) -> Vec<Wish> {
         let view = self.view.clone();
-        let worker = self.status.workers.iter().find(|it| view == Speaker::Worker(it.name.clone()));
-        let is_busy = match worker {
-            Some(worker) => worker.state == heeler_chat::JobState::Running,
-            None => self.status.busy.is_some(),
+        let is_busy = match &view {
+            Speaker::Coordinator => self.status.busy.is_some(),
+            Speaker::Worker(name) => self.is_at_work(name),
         };
         if is_busy {
             return vec![Wish::Interrupt];
@@ -332,6 +331,25 @@ impl Screen {
         match view {
             Speaker::Coordinator => vec![],
             Speaker::Worker(_) => vec![Wish::View(Speaker::Coordinator)],
+        }
+    }
+
+    fn is_at_work(&self, name: &str) -> bool {
+        let worker = self.status.workers.iter().find(|worker| worker.name == name);
+        worker.is_some_and(|worker| worker.state == JobState::Running)
+    }
+
+    /// Returns the line that tells that whoever is looked at is at work, and what Esc does then.
+    fn busy(&self, columns: usize) -> Option<String> {
+        match &self.view {
+            Speaker::Coordinator => {
+                let (what, since) = (self.status.busy.as_ref()?, self.busy_since?);
+                Some(status::busy(what, since, self.now, self.status.queued, columns))
+            }
+            Speaker::Worker(name) => {
+                let told = format!("* {} is at work · Esc stops it", one_line(name));
+                self.is_at_work(name).then(|| shortened(&told, columns))
+            }
         }
     }
 
@@ -363,9 +381,8 @@ impl Screen {
         let has_keys = self.ask_wants_keys();
         let buffer = frame.buffer_mut();
         if busy.height > 0
-            && let (Some(what), Some(since)) = (&self.status.busy, self.busy_since)
+            && let Some(line) = self.busy(columns)
         {
-            let line = status::busy(what, since, self.now, self.status.queued, columns);
             buffer.set_line(busy.x, busy.y, &Line::styled(line, self.theme.asks), busy.width);
         }
         let asked = self.asks.draw(ask, buffer, has_keys, &self.theme);
@@ -465,7 +482,7 @@ impl Screen {
         };
         plan.status = usize::from(rows >= STATUS_FROM);
         plan.chips = usize::from(rows >= CHIPS_FROM && !self.status.workers.is_empty());
-        plan.busy = usize::from(rows >= BUSY_FROM && self.busy_since.is_some());
+        plan.busy = usize::from(rows >= BUSY_FROM && self.busy(columns).is_some());
         plan.rule = usize::from(rows >= RULE_FROM);
         let left = rows - plan.input - plan.status - plan.chips - plan.busy - plan.rule;
         plan.ask = self.asks.height(columns, left, &self.theme);

@@ -172,7 +172,7 @@ fn what_is_known_of_a_session_comes_back() {
         about.folder = Some("/home/ann".into());
         about.session = Some("5f2a".parse().unwrap());
         let job = Some("job-2026-11-15-a1b2c3".parse().unwrap());
-        about.turns.push(crate::Asked { turn: Uuid::from_u128(1), job, by_loop: None });
+        about.turns.push(crate::Asked { turn: Uuid::from_u128(1), job, by_loop: None, task: None });
         about.tasks.push(crate::Task { text: "tidy".to_owned(), done: false, added_by: None });
         about.workers[0].task = Some("build".to_owned());
         about.workers[0].jobs.push("job-2026-11-15-d4e5f6".parse().unwrap());
@@ -256,8 +256,10 @@ fn a_job_without_a_row_is_not_looked_for_before_the_words_that_it_was_asked_with
     book.append(&ALL, &from_row("before", "job-1", 3)).unwrap();
     book.append(&ALL, &Entry { turn: Some(turn), ..entry("asked") }).unwrap();
     book.append(&ALL, &entry("after")).unwrap();
-    book.save(|about| about.turns.push(crate::Asked { turn, job: Some(job()), by_loop: None }))
-        .unwrap();
+    book.save(|about| {
+        about.turns.push(crate::Asked { turn, job: Some(job()), by_loop: None, task: None })
+    })
+    .unwrap();
     let id = book.id().to_owned();
     drop(book);
     let mut book = home.open(&id);

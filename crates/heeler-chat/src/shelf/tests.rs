@@ -212,7 +212,12 @@ fn the_session_of_a_job_is_found_while_it_is_open_among_those_written_last() {
     let job = |number: usize| -> JobId { format!("job-2026-01-02-a{number:05}").parse().unwrap() };
     let mut books = Vec::new();
     for number in 0..=OF_JOB_MAX {
-        let asked = crate::Asked { turn: Uuid::new_v4(), job: Some(job(number)), by_loop: None };
+        let asked = crate::Asked {
+            turn: Uuid::new_v4(),
+            job: Some(job(number)),
+            by_loop: None,
+            task: None,
+        };
         let agent = Some(number.to_string());
         let about = About { agent, turns: vec![asked], ..About::default() };
         let book = home.shelf().create(about, NOW).unwrap();

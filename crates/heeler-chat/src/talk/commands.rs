@@ -226,8 +226,12 @@ impl Talk {
             None => (about.session.clone(), about.cut),
         };
         // Its turns are known, and their jobs are the other's.
-        let turns =
-            about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None, by_loop: None });
+        let turns = about.turns.iter().map(|asked| Asked {
+            turn: asked.turn,
+            job: None,
+            by_loop: None,
+            task: None,
+        });
         let copy = crate::About {
             session,
             cut,

@@ -27,8 +27,8 @@ pub(super) struct Leaving {
 enum Step {
     /// The person is asked what becomes of the workers.
     Asking,
-    /// The turn and the workers that are to end are waited for.
-    Ending,
+    /// The turn is waited for, and the workers unless the daemon goes on with them.
+    Ending { stops_workers: bool },
     /// The agent says what it has learned.
     Learning(JobId),
 }
@@ -89,23 +89,35 @@ impl Talk {
     }
 
     fn end_turn(&mut self, stops_workers: bool) {
-        self.leaving = Some(Leaving { step: Step::Ending, until: self.by(LEAVE_WAIT) });
+        self.tell_of_workers(stops_workers);
+        let step = Step::Ending { stops_workers };
+        self.leaving = Some(Leaving { step, until: self.by(LEAVE_WAIT) });
         // Who leaves interrupts.
         self.turn.iter_mut().for_each(|turn| turn.interrupts += 1);
-        let mut jobs: Vec<JobId> = self.turn.iter().map(|turn| turn.job.clone()).collect();
+        if let Some(job) = self.turn.as_ref().map(|turn| turn.job.clone())
+            && let Err(why) = self.fleet.cancel(&job, false)
+        {
+            self.failed(why);
+        }
         if stops_workers {
-            jobs.extend(self.workers.iter().filter_map(Worker::live_job).cloned());
-        }
-        for job in jobs {
-            if let Err(why) = self.fleet.cancel(&job, false) {
-                self.failed(why);
-            }
-        }
-        if !stops_workers {
-            // They are the daemon's; nobody waits for them here.
-            self.workers.clear();
+            self.stop_workers();
         }
         self.leave_on();
+    }
+
+    /// Says what becomes of those who are at work.
+    fn tell_of_workers(&mut self, are_stopped: bool) {
+        let at_work = self.workers.iter().filter(|worker| worker.is_at_work());
+        let names: Vec<&str> = at_work.map(Worker::name).collect();
+        if !names.is_empty() {
+            let what = if are_stopped { "Stopping workers" } else { "Workers that go on" };
+            self.farewell(format!("{what}: {}", names.join(", ")));
+        }
+    }
+
+    pub(super) fn stops_workers(&self) -> bool {
+        let step = self.leaving.as_ref().map(|leaving| &leaving.step);
+        matches!(step, Some(Step::Ending { stops_workers: true }))
     }
 
     fn by(&self, wait: SignedDuration) -> Timestamp {
@@ -118,8 +130,9 @@ impl Talk {
         let is_late = self.now >= leaving.until;
         match &leaving.step {
             Step::Asking => {}
-            Step::Ending => {
-                let waits = self.turn.is_some() || self.workers.iter().any(Worker::is_at_work);
+            Step::Ending { stops_workers } => {
+                let ends = |worker: &Worker| *stops_workers && worker.is_at_work();
+                let waits = self.turn.is_some() || self.workers.iter().any(ends);
                 if !waits || is_late {
                     self.learn();
                 }

@@ -18,10 +18,11 @@ impl Talk {
         if self.book.about().loops.is_empty() {
             return;
         }
+        // When one was due in the last session says nothing in this one.
+        self.save(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
         if self.manner.restart_loops {
             return self.restart(None);
         }
-        self.save(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
         let count = self.book.about().loops.len();
         let loops =
             if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
@@ -125,13 +126,13 @@ impl Talk {
         let Some(at) = about.loops.iter().position(is_due) else { return };
         match about.loops[at].prompt(&about.tasks) {
             Some(prompt) => {
+                let is_of_tasks = about.loops[at].goal.is_none();
+                let open = about.tasks.iter().find(|task| !task.done && is_of_tasks);
+                self.asked_task = open.map(|task| task.text.clone());
                 self.save(|about| about.loops[at].turns += 1);
                 self.start_turn(&prompt, By::Loop(at));
             }
-            None => {
-                self.save(|about| drop(about.loops.remove(at)));
-                self.note("All tasks are done: the loop has ended.");
-            }
+            None => self.end_tasks_loop(at),
         }
     }
 
@@ -149,16 +150,25 @@ impl Talk {
             });
             return self.note("The goal is reached: the loop has ended.");
         }
-        let has_done_task = one.goal.is_none() && says(&self.last_words, TASK_DONE);
+        let is_of_tasks = one.goal.is_none();
+        // The agent may have marked it already: then no other is meant.
+        let done = self.asked_task.take().filter(|_| says(&self.last_words, TASK_DONE));
         self.save(|about| {
-            if has_done_task && let Some(task) = about.tasks.iter_mut().find(|task| !task.done) {
-                task.done = true;
-            }
+            let is_it = |task: &&mut Task| !task.done && Some(&task.text) == done.as_ref();
+            about.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
             counts(about);
             // One that rests since the session was resumed goes on resting.
             let next = &mut about.loops[at].next_at;
             *next = next.map(|_| next_at);
         });
+        if is_of_tasks && self.book.about().tasks.iter().all(|task| task.done) {
+            self.end_tasks_loop(at);
+        }
+    }
+
+    fn end_tasks_loop(&mut self, at: usize) {
+        self.save(|about| drop(about.loops.remove(at)));
+        self.note("All tasks are done: the loop has ended.");
     }
 
     /// A loop whose turn failed rests until a person says otherwise: it would fail again.

@@ -55,9 +55,10 @@ impl Talk {
                 "{job}, the last turn, is no longer on record: what is here is all of it."
             ));
         } else if let Some(job) = jobs.last().filter(|_| !is_undone) {
-            let by_loop = self.book.about().turns.iter().rev().find_map(|asked| {
-                (asked.job.as_ref() == Some(job)).then_some(asked.by_loop).flatten()
-            });
+            let is_its = |asked: &&Asked| asked.job.as_ref() == Some(job);
+            let asked = self.book.about().turns.iter().rfind(is_its);
+            let by_loop = asked.and_then(|asked| asked.by_loop);
+            self.asked_task = asked.and_then(|asked| asked.task.clone());
             self.follow(job.clone(), by_loop.map_or(By::Person, By::Loop))?;
             let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
             let said = tail.iter().filter(|entry| is_its(entry));
@@ -87,9 +88,9 @@ impl Talk {
         }
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.asked(turn) {
-            Ok(Some(job)) => {
-                self.save(|about| about.turns.push(Asked { turn, job: Some(job), by_loop: None }))
-            }
+            Ok(Some(job)) => self.save(|about| {
+                about.turns.push(Asked { turn, job: Some(job), by_loop: None, task: None })
+            }),
             Ok(None) if age.is_some_and(|age| age > TURNS_KNOWN) => {
                 self.told("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
             }

@@ -11,9 +11,10 @@ use uuid::Uuid;
 
 mod commands;
 mod disk;
+mod leaving;
 
 use super::*;
-use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, Unheard, WorkerFacts};
+use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, Unheard};
 
 /// What was asked of the fleet, and what it says next.
 #[derive(Default)]
@@ -653,187 +654,23 @@ fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
     rig.pass(30);
     rig.said(3, 1, "TASK DONE");
     rig.is(3, JobState::Done);
-    rig.pass(30);
     assert!(rig.shown().contains(&"System All tasks are done: the loop has ended.".to_owned()));
+    rig.pass(30);
     assert_eq!(rig.stage.with(|played| played.turns.len()), 3);
 }
 
-fn worker(state: JobState) -> Happened {
-    let facts = JobFacts {
-        job: job(50),
-        agent: "coder".to_owned(),
-        state,
-        reason: None,
-        session: None,
-        cost_usd: None,
-        context_tokens: None,
-        model: None,
-    };
-    let (name, task) = ("coder-1".to_owned(), "Fix it.".to_owned());
-    Happened::Workers(vec![WorkerFacts { name, task, jobs: vec![facts] }])
-}
-
 #[test]
-fn a_worker_has_a_transcript_of_its_own_that_survives_a_crash() {
+fn an_agent_that_marks_its_task_and_says_so_too_has_done_one() {
     let mut rig = Rig::new();
-    rig.say("go");
-    let now = rig.now;
-    rig.talk().happened(worker(JobState::Running), now);
-    rig.said(50, 3, "Fixing.");
-    assert_eq!(rig.shown(), ["User go", "coder-1: Assistant Fixing."]);
-    rig.stage.calls();
-    rig.crash();
-    rig.talk().happened(worker(JobState::Running), now);
-    assert!(rig.stage.calls().contains(&"follow job-2026-01-02-aaaa50 4".to_owned()));
-    rig.shown();
-    rig.say("/view coder-1");
-    assert!(rig.shown().contains(&"Assistant Fixing.".to_owned()));
-    rig.say("faster");
-    assert_eq!(rig.stage.calls(), ["say job-2026-01-02-aaaa50 faster"]);
-}
-
-#[test]
-fn whoever_leaves_is_asked_about_workers_and_told_how_to_come_back() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    let now = rig.now;
-    rig.talk().happened(worker(JobState::Running), now);
+    rig.say("/tasks add a");
+    rig.say("/tasks add b");
+    rig.say("/start");
+    let done =
+        json!({"type": "system", "subtype": "task_finished", "number": 1, "content": "done"});
+    rig.row(1, 1, done);
+    rig.said(1, 2, "TASK DONE");
     rig.is(1, JobState::Done);
     rig.shown();
-    rig.say("/exit");
-    rig.say("stop");
-    assert!(rig.stage.calls().contains(&"cancel job-2026-01-02-aaaa50 false".to_owned()));
-    rig.talk().happened(worker(JobState::Failed), now);
-    rig.pass(1);
-    let id = rig.talk().id().to_owned();
-    let shown = rig.shown();
-    assert_eq!(
-        shown[shown.len() - 3..],
-        [
-            format!("Session saved: {id}"),
-            format!("Resume: heeler --resume {id}"),
-            "Left".to_owned(),
-        ]
-    );
-    assert!(rig.talk().is_over());
-}
-
-#[test]
-fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait() {
-    let mut rig = Rig::new();
-    let id = rig.talk().id().to_owned();
-    drop(rig.talk.take());
-    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
-    rig.begin(book, |manner| manner.insights = true);
-    rig.say("use tabs");
-    rig.said(1, 1, "Tabs it is.");
-    rig.is(1, JobState::Done);
-    rig.shown();
-    rig.leave();
-    rig.said(2, 1, "- uses tabs\n- hates spaces");
-    rig.is(2, JobState::Done);
-    let shown = rig.shown();
-    assert_eq!(
-        shown[..3],
-        [
-            "Extracting learnings from 2 message(s)…",
-            "Found 2 steering insight(s)",
-            "Insight synthesis complete",
-        ]
-    );
-    assert!(rig.talk().is_over());
-
-    let mut rig = Rig::new();
-    rig.say("slow");
-    rig.leave();
-    assert!(!rig.talk().is_over());
-    rig.leave();
-    assert!(rig.talk().is_over());
-
-    let mut rig = Rig::new();
-    rig.talk().manner.insights = true;
-    rig.say("hi");
-    rig.is(1, JobState::Done);
-    rig.leave();
-    rig.stage.calls();
-    rig.leave();
-    assert_eq!(rig.stage.calls(), [format!("cancel {} true", job(2))], "nobody reads it");
-    assert!(rig.talk().is_over());
-}
-
-#[test]
-fn a_turn_that_was_taken_back_teaches_nothing() {
-    let mut rig = Rig::new();
-    rig.talk().manner.insights = true;
-    for turn in 1..=2 {
-        rig.say(&format!("say {turn}"));
-        rig.said(turn, 1, &format!("said {turn}"));
-        rig.is(turn, JobState::Done);
-    }
-    rig.say("/undo");
-    rig.leave();
-    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
-    assert_eq!(rig.stage.last_session(), behind_1);
-}
-
-#[test]
-fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    let now = rig.now;
-    rig.is(1, JobState::Running);
-    rig.talk().happened(worker(JobState::Running), now);
-    // Asked what becomes of the worker, the person closes the terminal.
-    rig.leave();
-    for _ in 0..3 {
-        rig.talk().wish(Wish::HangUp, now);
-    }
-    assert!(!rig.talk().is_over(), "the turn is waited for");
-    let cancels: Vec<String> =
-        rig.stage.calls().into_iter().filter(|it| it.starts_with("cancel")).collect();
-    assert_eq!(cancels, [format!("cancel {} false", job(1))], "the daemon has the worker");
-    rig.is(1, JobState::Failed);
-    assert!(rig.talk().is_over());
-}
-
-#[test]
-fn what_waits_to_be_said_is_told_to_who_leaves() {
-    let mut rig = Rig::new();
-    rig.say("one");
-    rig.say("two");
-    rig.say("three");
-    rig.shown();
-    rig.leave();
-    rig.is(1, JobState::Failed);
-    assert!(rig.talk().is_over());
-    let shown = rig.shown();
-    assert_eq!(shown[1..3], ["not sent: two", "not sent: three"], "{shown:?}");
-}
-
-#[test]
-fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
-    let mut rig = Rig::new();
-    rig.say("hi");
-    rig.is(1, JobState::Running);
-    rig.leave();
-    rig.pass(4);
-    assert!(!rig.talk().is_over());
-    rig.pass(1);
-    assert!(rig.talk().is_over());
-}
-
-#[test]
-fn an_agent_that_says_nothing_at_the_end_is_not_waited_for_longer_than_20_seconds() {
-    let mut rig = Rig::new();
-    let id = rig.talk().id().to_owned();
-    drop(rig.talk.take());
-    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
-    rig.begin(book, |manner| manner.insights = true);
-    rig.say("hi");
-    rig.is(1, JobState::Done);
-    rig.leave();
-    rig.pass(19);
-    assert!(!rig.talk().is_over());
-    rig.pass(1);
-    assert!(rig.talk().is_over());
+    rig.say("/tasks");
+    assert_eq!(rig.shown(), ["  1 [x] a\n  2 [ ] b"]);
 }

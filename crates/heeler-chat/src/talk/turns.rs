@@ -220,8 +220,9 @@ impl Talk {
                     By::Person => None,
                     By::Loop(at) => Some(at),
                 };
+                let task = self.asked_task.clone().filter(|_| by_loop.is_some());
                 self.save(|about| {
-                    about.turns.push(Asked { turn: id, job: Some(job.clone()), by_loop });
+                    about.turns.push(Asked { turn: id, job: Some(job.clone()), by_loop, task });
                 });
                 self.fleet.watch_workers(&self.book.about().jobs());
                 if let Err(error) = self.follow(job, by) {

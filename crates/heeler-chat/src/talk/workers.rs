@@ -1,6 +1,8 @@
 //! Workers: agents that the agent has set to work, each with a transcript of its own.
 
-use heeler_model::JobId;
+use std::collections::HashSet;
+
+use heeler_model::{AgentSessionId, JobId};
 use uuid::Uuid;
 
 use super::Talk;
@@ -10,6 +12,10 @@ use crate::{JobFacts, JobState, SessionChoice, Shown, Speaker, Turn, Unheard, Wo
 pub(super) struct Worker {
     facts: WorkerFacts,
     pub(super) unseen: usize,
+    /// Its jobs of which the transcript has all rows.
+    told: HashSet<JobId>,
+    /// Its jobs that were told to stop because the person leaves.
+    stopped: HashSet<JobId>,
 }
 
 impl Worker {
@@ -17,21 +23,29 @@ impl Worker {
         &self.facts.name
     }
 
-    fn last(&self) -> Option<&JobFacts> {
-        self.facts.jobs.last()
+    /// Returns its jobs that are not over: one that is done may have been given several.
+    fn live_jobs(&self) -> impl Iterator<Item = &JobFacts> {
+        let is_live = |job: &&JobFacts| matches!(job.state, JobState::Waiting | JobState::Running);
+        self.facts.jobs.iter().filter(is_live)
+    }
+
+    /// Returns what it is at, waits for or was at last.
+    fn current(&self) -> Option<&JobFacts> {
+        let running = self.facts.jobs.iter().find(|job| job.state == JobState::Running);
+        running.or_else(|| self.live_jobs().next()).or(self.facts.jobs.last())
     }
 
     pub(super) fn state(&self) -> JobState {
-        self.last().map_or(JobState::Waiting, |job| job.state)
+        self.current().map_or(JobState::Waiting, |job| job.state)
     }
 
     pub(super) fn is_at_work(&self) -> bool {
-        matches!(self.state(), JobState::Waiting | JobState::Running)
+        self.live_jobs().next().is_some()
     }
 
-    /// Returns its last job, while that is not over.
-    pub(super) fn live_job(&self) -> Option<&JobId> {
-        self.last().filter(|_| self.is_at_work()).map(|facts| &facts.job)
+    /// Returns the agent's own id of its conversation; a job that waits has none yet.
+    fn session(&self) -> Option<&AgentSessionId> {
+        self.facts.jobs.iter().rev().find_map(|job| job.session.as_ref())
     }
 
     /// Says what it is and does, on a line.
@@ -55,20 +69,33 @@ impl Talk {
             if facts.jobs.iter().any(|job| self.left_behind.contains(&job.job)) {
                 continue;
             }
-            for job in &facts.jobs {
-                if let Some(cost) = job.cost_usd {
-                    self.costs.insert(job.job.clone(), cost);
-                }
-                self.follow_worker(&facts.name, &job.job);
-            }
-            match self.workers.iter_mut().find(|known| known.facts.name == facts.name) {
+            let costs = facts.jobs.iter().filter_map(|job| Some((job.job.clone(), job.cost_usd?)));
+            self.costs.extend(costs);
+            let name = facts.name.clone();
+            match self.workers.iter_mut().find(|known| known.facts.name == name) {
                 Some(known) => known.facts = facts,
                 None => {
                     self.enlist(&facts);
-                    self.workers.push(Worker { facts, unseen: 0 });
+                    let told = self.told_before(&facts);
+                    self.workers.push(Worker { facts, unseen: 0, told, stopped: HashSet::new() });
                 }
             }
+            self.follow_worker(&name);
         }
+        // The agent may have set one to work just before it was interrupted.
+        if self.stops_workers() {
+            self.stop_workers();
+        }
+    }
+
+    /// Returns the jobs of a worker whose rows are all in its transcript: those before the last that it
+    /// has a row of, since one is followed when the one before is told to its end.
+    fn told_before(&self, facts: &WorkerFacts) -> HashSet<JobId> {
+        let of = Speaker::Worker(facts.name.clone());
+        // One that cannot be looked up is followed, and what is wrong is told then.
+        let is_in = |job: &JobFacts| matches!(self.book.last_source(&of, &job.job), Ok(Some(_)));
+        let last = facts.jobs.iter().rposition(is_in).unwrap_or(0);
+        facts.jobs[..last].iter().map(|job| job.job.clone()).collect()
     }
 
     /// Puts a worker on the session's roster.
@@ -82,18 +109,22 @@ impl Talk {
         self.save(|about| about.workers.push(worker));
     }
 
-    fn follow_worker(&mut self, name: &str, job: &JobId) {
-        if self.speakers.contains_key(job) {
+    /// Follows a worker's jobs one after the other, so that its transcript has them in their order.
+    fn follow_worker(&mut self, name: &str) {
+        let Some(worker) = self.workers.iter().find(|worker| worker.name() == name) else { return };
+        let next = worker.facts.jobs.iter().find(|job| !worker.told.contains(&job.job));
+        let Some(job) = next.map(|job| job.job.clone()) else { return };
+        if self.speakers.contains_key(&job) {
             return;
         }
         let of = Speaker::Worker(name.to_owned());
-        let from = match self.book.last_source(&of, job) {
+        let from = match self.book.last_source(&of, &job) {
             Ok(last) => last.map_or(0, |row| row + 1),
             Err(error) => return self.failed(format!("{error}")),
         };
         self.speakers.insert(job.clone(), of);
         self.next_rows.insert(job.clone(), from);
-        self.fleet.follow(job, from);
+        self.fleet.follow(&job, from);
     }
 
     /// Takes where a job of a worker is.
@@ -108,8 +139,10 @@ impl Talk {
             None => worker.facts.jobs.push(facts.clone()),
         }
         if matches!(facts.state, JobState::Done | JobState::Failed) {
+            worker.told.insert(facts.job.clone());
             self.asks.retain(|question| question.job != facts.job);
             self.out.push(Shown::DeltaEnded { of });
+            self.follow_worker(&name);
         }
         if self.leaving.is_some() {
             self.leave_on();
@@ -118,48 +151,64 @@ impl Talk {
 
     /// Talks to a worker directly: its rows have what was said.
     pub(super) fn say_to_worker(&mut self, name: &str, text: &str) {
-        let Some(worker) = self.workers.iter().find(|worker| worker.name() == name) else {
-            return self.failed(format!("there is no worker `{name}`"));
-        };
-        if let Some(job) = worker.live_job().cloned() {
-            match self.fleet.say(&job, text) {
-                Ok(()) => {}
-                Err(Unheard::Refused(why)) => {
-                    self.failed(format!("{name}: {why}"));
-                    self.out.push(Shown::Suggested(text.to_owned()));
-                }
-                Err(Unheard::Unsure(why)) => self.failed(format!(
-                    "{name}: whether this was heard is not known, it is shown if it was: {text} ({why})"
-                )),
+        match self.tell_worker(name, text) {
+            Ok(()) => {}
+            Err(Unheard::Refused(why)) => {
+                self.failed(format!("{name}: {why}"));
+                self.out.push(Shown::Suggested(text.to_owned()));
             }
-            return;
+            Err(Unheard::Unsure(why)) => self.failed(format!(
+                "{name}: whether this was heard is not known, it is shown if it was: {text} ({why})"
+            )),
         }
-        let Some(last) = worker.last().cloned() else { return };
-        let Some(session) = last.session else {
-            return self.failed(format!("{name} has no conversation to go on with"));
-        };
+    }
+
+    /// One that is at work hears it; one that is not goes on in its session.
+    fn tell_worker(&mut self, name: &str, text: &str) -> Result<(), Unheard> {
+        let refused = |why: &str| Unheard::Refused(why.to_owned());
+        let known = self.workers.iter_mut().find(|worker| worker.name() == name);
+        let worker = known.ok_or_else(|| refused("there is no such worker any more"))?;
+        let current = worker.current().cloned();
+        let current = current.ok_or_else(|| refused("it was given nothing to do"))?;
+        if current.state == JobState::Running {
+            return self.fleet.say(&current.job, text);
+        }
+        let session = worker.session().cloned();
+        let session = session.ok_or_else(|| refused("it has not begun a conversation yet"))?;
         let turn = Turn {
             id: Uuid::new_v4(),
-            agent: last.agent,
+            agent: current.agent.clone(),
             prompt: text.to_owned(),
-            session: SessionChoice::Given(session),
+            session: SessionChoice::Given(session.clone()),
             model: None,
             attended: self.manner.attended,
         };
-        match self.fleet.ask(&turn) {
-            Ok(job) => self.follow_worker(name, &job),
-            Err(why) => {
-                self.failed(format!("{name}: {why}"));
-                self.out.push(Shown::Suggested(text.to_owned()));
+        let job = self.fleet.ask(&turn).map_err(Unheard::Refused)?;
+        let (state, session) = (JobState::Waiting, Some(session));
+        let facts = JobFacts { job, state, session, reason: None, cost_usd: None, ..current };
+        worker.facts.jobs.push(facts);
+        self.follow_worker(name);
+        Ok(())
+    }
+
+    pub(super) fn stop_worker(&mut self, name: &str) {
+        let worker = self.workers.iter().find(|worker| worker.name() == name);
+        for job in worker.iter().flat_map(|worker| worker.live_jobs()) {
+            if let Err(why) = self.fleet.cancel(&job.job, false) {
+                self.out.push(Shown::Failed(format!("{name}: {why}")));
             }
         }
     }
 
-    pub(super) fn stop_worker(&mut self, name: &str) {
-        let live = self.workers.iter().find(|worker| worker.name() == name);
-        let Some(job) = live.and_then(Worker::live_job).cloned() else { return };
-        if let Err(why) = self.fleet.cancel(&job, false) {
-            self.failed(format!("{name}: {why}"));
+    /// Stops all that are at work, each job once.
+    pub(super) fn stop_workers(&mut self) {
+        for worker in &mut self.workers {
+            let live: Vec<JobId> = worker.live_jobs().map(|job| job.job.clone()).collect();
+            for job in live.into_iter().filter(|job| worker.stopped.insert(job.clone())) {
+                if let Err(why) = self.fleet.cancel(&job, false) {
+                    self.out.push(Shown::Failed(format!("{}: {why}", worker.facts.name)));
+                }
+            }
         }
     }
 }

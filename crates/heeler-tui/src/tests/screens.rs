@@ -214,8 +214,8 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
 
 
 
-
         ● I am coder-1
+        * coder-1 is at work · Esc stops it
         ─ to coder-1 ───────────────────────────────────────────────
         ›
          main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
@@ -224,6 +224,24 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
     assert_eq!(rig.keys("<Esc>"), [Wish::Interrupt], "it is at work");
     rig.screen.show(Shown::View(Speaker::Worker("coder-2".to_owned())));
     assert_eq!(rig.keys("<Esc>"), [Wish::View(Speaker::Coordinator)]);
+}
+
+#[test]
+fn whoever_is_looked_at_is_the_one_that_esc_is_said_to_be_for() {
+    let mut rig = Rig::new(60, 12);
+    let busy = Some("Bash".to_owned());
+    rig.screen.show(Shown::Status(Box::new(with_workers(Status { busy, ..status() }))));
+    assert!(rig.draw().contains("* Bash 0s · Esc interrupts"));
+    for (worker, told) in [("coder-1", true), ("coder-2", false)] {
+        rig.screen.show(Shown::View(Speaker::Worker(worker.to_owned())));
+        let shown = rig.draw();
+        assert!(!shown.contains("Esc interrupts"), "{shown}");
+        assert_eq!(
+            shown.contains(&format!("* {worker} is at work · Esc stops it")),
+            told,
+            "{shown}"
+        );
+    }
 }
 
 #[test]

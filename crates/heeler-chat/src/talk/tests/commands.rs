@@ -1,5 +1,6 @@
 //! What commands answer.
 
+use super::leaving::worker;
 use super::*;
 
 #[test]

@@ -6,6 +6,7 @@ use std::io;
 use camino::Utf8Path;
 use heeler_transcript::{Disk, OsDisk};
 
+use super::leaving::worker;
 use super::*;
 
 /// What a disk does not do.
@@ -108,7 +109,7 @@ fn a_conversation_whose_disk_takes_nothing_can_be_left() {
     rig.pass(5);
     assert!(rig.talk().is_over());
     let shown = rig.shown();
-    assert!(shown[0].starts_with("The disk did not take the last of it."), "{shown:?}");
+    assert!(shown[1].starts_with("The disk did not take the last of it."), "{shown:?}");
 
     rig.disk.has(None);
     rig.crash();
