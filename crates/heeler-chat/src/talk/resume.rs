@@ -88,9 +88,10 @@ impl Talk {
         }
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.asked(turn) {
-            Ok(Some(job)) => self.save(|about| {
-                about.turns.push(Asked { turn, job: Some(job), by_loop: None, task: None })
-            }),
+            Ok(Some(job)) => {
+                let asked = Asked { turn, job: Some(job), by_loop: None, task: None };
+                self.save(|about| about.turns.push(asked));
+            }
             Ok(None) if age.is_some_and(|age| age > TURNS_KNOWN) => {
                 self.told("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
             }
