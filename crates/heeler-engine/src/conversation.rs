@@ -15,7 +15,7 @@ pub(crate) const ANCESTORS_MAX: usize = 64;
 /// Lists the jobs of the conversation that a job is part of, oldest first in each session and the last
 /// session first.
 pub fn conversation(db: &Db, job: &JobId) -> Result<Vec<JobId>, DbError> {
-    let sessions = sessions(db, job)?;
+    let sessions = sessions_of(db, job)?;
     if sessions.is_empty() {
         return Ok(vec![job.clone()]);
     }
@@ -28,7 +28,7 @@ pub fn conversation(db: &Db, job: &JobId) -> Result<Vec<JobId>, DbError> {
 
 /// Says whether a job was started in the conversation that another is part of, directly or not.
 pub(crate) fn is_below(db: &Db, job: &JobId, of: &JobId) -> Result<bool, DbError> {
-    let own = sessions(db, of)?;
+    let own = sessions_of(db, of)?;
     let mut next = db.job(job)?.as_ref().and_then(parent_of);
     for _ in 0..ANCESTORS_MAX {
         let Some(parent) = next else { break };
@@ -45,7 +45,7 @@ pub(crate) fn is_below(db: &Db, job: &JobId, of: &JobId) -> Result<bool, DbError
 /// Says whether a session is one of the conversation that a job is part of, or of a job that was
 /// started in it, directly or not.
 pub(crate) fn has_session(db: &Db, session: &AgentSessionId, of: &JobId) -> Result<bool, DbError> {
-    if sessions(db, of)?.contains(session) {
+    if sessions_of(db, of)?.contains(session) {
         return Ok(true);
     }
     let mut parents = conversation(db, of)?;
@@ -67,7 +67,7 @@ pub(crate) fn parent_of(job: &Job) -> Option<JobId> {
 }
 
 /// Lists the session of a job and those that it goes on from or was forked from, the last first.
-fn sessions(db: &Db, job: &JobId) -> Result<Vec<AgentSessionId>, DbError> {
+pub fn sessions_of(db: &Db, job: &JobId) -> Result<Vec<AgentSessionId>, DbError> {
     let mut found = Vec::new();
     let mut next = db.job(job)?.and_then(|job| job.head.session_id);
     while let Some(id) = next {

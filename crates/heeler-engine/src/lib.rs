@@ -54,7 +54,7 @@ pub use command::{
 };
 pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
-pub use conversation::conversation;
+pub use conversation::{conversation, sessions_of};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use dispatch::{

@@ -3,7 +3,8 @@
 //! A worker is a name under which jobs are done in one session. It belongs to the conversation whose
 //! jobs started it.
 
-use heeler_model::{Job, JobId, JobStatus, SessionMode, TriggerType};
+use heeler_engine::sessions_of;
+use heeler_model::{AgentSessionId, Job, JobId, JobStatus, SessionMode, TriggerType};
 use heeler_store::Reader;
 
 use crate::QueryError;
@@ -43,25 +44,64 @@ impl Worker {
 
 /// Lists the workers that these jobs have started, in the order in which they were.
 pub fn workers(reader: &Reader, jobs: &[JobId]) -> Result<Vec<Worker>, QueryError> {
-    let mut spawned: Vec<Job> = Vec::new();
-    for job in jobs {
-        for id in reader.jobs_spawned_by(job)? {
-            spawned.extend(reader.job(&id)?);
+    let mut spawned: Vec<(Job, Vec<AgentSessionId>)> = Vec::new();
+    for parent in jobs {
+        let ids = reader.jobs_spawned_by(parent)?;
+        let sessions = if ids.is_empty() { Vec::new() } else { sessions_of(reader, parent)? };
+        for id in ids {
+            spawned.extend(reader.job(&id)?.map(|job| (job, sessions.clone())));
         }
     }
-    spawned.sort_by(|a, b| in_order(a).cmp(&in_order(b)));
-    let mut workers: Vec<Worker> = Vec::new();
-    for job in spawned {
-        let Some(name) = job.worker().map(str::to_owned) else { continue };
-        match workers.iter_mut().find(|worker| worker.name == name) {
-            Some(worker) => worker.jobs.push(job),
-            None => workers.push(Worker { name, jobs: vec![job] }),
+    spawned.sort_by(|(a, _), (b, _)| in_order(a).cmp(&in_order(b)));
+    let mut found: Vec<Found> = Vec::new();
+    for (job, sessions) in spawned {
+        let Some(name) = job.worker() else { continue };
+        match found.iter_mut().find(|found| found.is_named(name) && found.is_known(&job, &sessions))
+        {
+            Some(found) => {
+                found.from.extend(sessions.into_iter().next());
+                found.worker.jobs.push(job);
+            }
+            None => {
+                let name = free_name(name, &found);
+                let from = sessions.into_iter().take(1).collect();
+                found.push(Found { worker: Worker { name, jobs: vec![job] }, from });
+            }
         }
     }
+    let mut workers: Vec<Worker> = found.into_iter().map(|found| found.worker).collect();
     for worker in &mut workers {
         add_peoples(reader, worker)?;
     }
     Ok(workers)
+}
+
+/// A worker, and the sessions whose jobs set it to work.
+struct Found {
+    worker: Worker,
+    from: Vec<AgentSessionId>,
+}
+
+impl Found {
+    /// Says whether it goes by a name, here or where it was set to work.
+    fn is_named(&self, name: &str) -> bool {
+        self.worker.name == name || self.worker.jobs.iter().any(|job| job.worker() == Some(name))
+    }
+
+    /// Says whether those who started a job knew it. A conversation that begins anew, since its first
+    /// turn was taken back, does not know whom it had before, and gives the same names again.
+    fn is_known(&self, job: &Job, sessions: &[AgentSessionId]) -> bool {
+        self.worker.jobs.iter().any(|own| own.trigger_id == job.trigger_id)
+            || self.from.iter().any(|session| sessions.contains(session))
+    }
+}
+
+/// Returns a name that no worker has: this one, or with a number.
+fn free_name(name: &str, found: &[Found]) -> String {
+    let is_free = |name: &String| found.iter().all(|found| found.worker.name != *name);
+    let mut names =
+        std::iter::once(name.to_owned()).chain((2..).map(|n: u64| format!("{name}.{n}")));
+    names.find(is_free).expect("there are more numbers than workers")
 }
 
 /// Adds what people asked a worker themselves. In a session that its agent keeps, they asked the agent.

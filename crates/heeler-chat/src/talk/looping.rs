@@ -202,9 +202,10 @@ impl Talk {
             self.add_tasks(texts, Some(source));
         } else if subtype == TASK_FINISHED {
             let number = row["number"].as_u64().and_then(|it| usize::try_from(it).ok());
+            let text = row["description"].as_str();
             self.save(|about| {
-                let task = number.and_then(|number| about.tasks.get_mut(number.wrapping_sub(1)));
-                task.into_iter().for_each(|task| task.done = true);
+                let place = number.and_then(|number| finished(&about.tasks, number, text));
+                place.into_iter().for_each(|place| about.tasks[place].done = true);
             });
         } else {
             return;
@@ -229,4 +230,39 @@ impl Talk {
 /// What came of the last turn counts with its loop: it is not counted again when the session is resumed.
 fn counts(about: &mut About) {
     about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
+}
+
+/// Returns the place of the task that an agent has done: the one of its number, or the open one that
+/// begins like it where the list has changed since the agent saw it.
+fn finished(tasks: &[Task], number: usize, text: Option<&str>) -> Option<usize> {
+    let place = number.checked_sub(1).filter(|place| *place < tasks.len());
+    let Some(text) = text else { return place };
+    let is_meant = |task: &Task| task.text.starts_with(text);
+    place
+        .filter(|place| is_meant(&tasks[*place]))
+        .or_else(|| tasks.iter().position(|task| !task.done && is_meant(task)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_the_agent_has_done_is_the_one_it_saw_also_if_the_list_has_changed() {
+        let task = |text: &str, done| Task { text: text.to_owned(), done, added_by: None };
+        // It saw `a` before them.
+        let tasks = [task("b", true), task("b", false), task("c", false)];
+        for (number, text, expected) in [
+            (3, Some("c"), Some(2)),
+            (4, Some("c"), Some(2)),
+            (3, Some("b"), Some(1)),
+            (1, Some("a"), None),
+            (0, Some("a"), None),
+            // Rows of before have no text.
+            (2, None, Some(1)),
+            (4, None, None),
+        ] {
+            assert_eq!(finished(&tasks, number, text), expected, "{number} {text:?}");
+        }
+    }
 }

@@ -71,3 +71,26 @@ fn what_people_ask_a_worker_is_its_own_only_in_a_session_that_is() {
     let expected = [("coder-1".to_owned(), vec![one, persons]), ("coder-2".to_owned(), vec![two])];
     assert_eq!(record.workers(&[&lead]), expected, "not {strangers} nor {of_another}");
 }
+
+#[test]
+fn workers_of_one_name_whom_no_session_knew_together_are_two() {
+    let mut record = Record::new();
+    let fresh = SessionMode::FreshPerJob;
+    for (own, parent) in [("first", None), ("fork", Some("first")), ("anew", None)] {
+        record.session(own, fresh, parent);
+    }
+    let first = record.job(Some("first"), None);
+    let one = record.job(Some("w1"), Some(("coder-1", &first)));
+    let fork = record.job(Some("fork"), None);
+    let more = record.job(Some("w1"), Some(("coder-1", &fork)));
+    // It waits, so it has no session yet.
+    let waits = record.job(None, Some(("coder-1", &fork)));
+    let anew = record.job(Some("anew"), None);
+    let other = record.job(Some("w2"), Some(("coder-1", &anew)));
+    let again = record.job(Some("w2"), Some(("coder-1", &anew)));
+    let expected = [
+        ("coder-1".to_owned(), vec![one, more, waits]),
+        ("coder-1.2".to_owned(), vec![other, again]),
+    ];
+    assert_eq!(record.workers(&[&first, &fork, &anew]), expected);
+}

@@ -67,6 +67,8 @@ pub(crate) enum Note {
     TaskFinished {
         /// Its number, from 1.
         number: usize,
+        /// How its text begins: the list may be another when this is taken up.
+        text: String,
     },
 }
 
@@ -89,7 +91,9 @@ impl Note {
                 json!({ "name": name, "bytes": bytes, "path": path })
             }
             Note::TasksAdded { tasks } => json!({ "tasks": tasks }),
-            Note::TaskFinished { number } => json!({ "number": number }),
+            Note::TaskFinished { number, text } => {
+                json!({ "number": number, "description": text })
+            }
         }
     }
 
@@ -103,7 +107,7 @@ impl Note {
                 format!("{name} ({bytes} bytes) is in {path}{message}")
             }
             Note::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
-            Note::TaskFinished { number } => format!("task {number} is done"),
+            Note::TaskFinished { number, .. } => format!("task {number} is done"),
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) const FINISH_TASK: &str = "finish_task";
 /// The most tasks that one call adds, and the longest; a row of the job holds as much.
 const ADDED_MAX: usize = 100;
 const TASK_BYTES_MAX: usize = JOB_SHORT_BYTES_MAX;
+/// How much of a task's text is recorded to know it by; a row keeps that whole.
+const KNOWN_BY_BYTES_MAX: usize = 256;
 /// How long a conversation may take to have what was added.
 const KEPT_WAIT: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -125,8 +127,11 @@ impl Tasks {
         if list[place].done {
             return Ok(format!("task {number} was done already"));
         }
-        record(&self.notes, Note::TaskFinished { number }).await?;
-        let is_done = move |list: &[TaskNow]| list.get(place).is_some_and(|task| task.done);
+        let whole = list[place].text.clone();
+        let text = whole[..whole.floor_char_boundary(KNOWN_BY_BYTES_MAX)].to_owned();
+        record(&self.notes, Note::TaskFinished { number, text }).await?;
+        let is_done =
+            move |list: &[TaskNow]| list.iter().any(|task| task.done && task.text == whole);
         Ok(match self.wait_until(is_done).await? {
             Some(_) => format!("task {number} is done"),
             None => "recorded; the conversation has not taken it up yet".to_owned(),

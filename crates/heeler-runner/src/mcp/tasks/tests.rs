@@ -33,7 +33,7 @@ async fn what_is_added_and_done_is_recorded_and_seen_on_the_list() {
         let finished = noted.recv().await.unwrap();
         assert_eq!(
             (finished.subtype(), finished.fields()),
-            ("task_finished", json!({"number": 2}))
+            ("task_finished", json!({"number": 2, "description": "a"}))
         );
         played.scene().tasks.as_mut().unwrap()[1].done = true;
     };
@@ -66,6 +66,17 @@ async fn what_cannot_be_on_the_list_is_refused_and_not_recorded() {
     }
     assert_eq!(call(&tasks, LIST_TASKS, json!({})).await, Ok("there are no tasks".to_owned()));
     assert!(noted.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn of_a_long_task_the_beginning_is_recorded() {
+    let long = format!("{}é", "x".repeat(KNOWN_BY_BYTES_MAX - 1));
+    let (_, tasks, mut noted) = tasks(Some(vec![task(&long, false)]));
+    let tasks = Tasks { kept_wait: Duration::ZERO, ..tasks };
+    let said = call(&tasks, FINISH_TASK, json!({"number": 1})).await.unwrap();
+    assert_eq!(said, "recorded; the conversation has not taken it up yet");
+    let text = "x".repeat(KNOWN_BY_BYTES_MAX - 1);
+    assert_eq!(noted.recv().await, Some(Note::TaskFinished { number: 1, text }));
 }
 
 #[tokio::test]
