@@ -21,7 +21,7 @@ const LEARNED: &str = r#"{say: "- uses tabs\n- is terse"}"#;
 
 /// Nothing of the fleet runs any more, also not the daemon that was started for it.
 #[track_caller]
-fn nothing_is_left(fleet: &Fleet) {
+pub(crate) fn nothing_is_left(fleet: &Fleet) {
     for word in ["runner", "play", "start"] {
         wait_for(&format!("the end of {word}"), || fleet.processes(word).is_empty().then_some(()));
     }
