@@ -50,6 +50,7 @@ pub(crate) fn ends_of(fleet: &Fleet, name: &str) -> Vec<JobStatus> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it are screens")]
 fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     let steps = [
         spawn("ada", "talk to me"),
