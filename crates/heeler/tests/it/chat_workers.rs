@@ -50,6 +50,7 @@ pub(crate) fn ends_of(fleet: &Fleet, name: &str) -> Vec<JobStatus> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it are screens")]
 fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     let steps = [
         spawn("ada", "talk to me"),
@@ -100,9 +101,9 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     pty.type_in("/view bob\r");
     pty.shows("─ to bob ─");
     pty.type_in("hurry\r");
-    pty.shows("› hurry");
-    fleet.write("go", "");
     // It has heard that at work; when it is done it goes on.
+    pty.shows("› hurry\n* bob is at work");
+    fleet.write("go", "");
     pty.shows("bob ✓");
     pty.type_in("again\r");
     pty.check(&expect![[r#"
