@@ -257,7 +257,7 @@ fn a_job_without_a_row_is_not_looked_for_before_the_words_that_it_was_asked_with
     book.append(&ALL, &Entry { turn: Some(turn), ..entry("asked") }).unwrap();
     book.append(&ALL, &entry("after")).unwrap();
     book.save(|about| {
-        about.turns.push(crate::Asked { turn, job: Some(job()), by_loop: None, task: None })
+        about.turns.push(crate::Asked { turn, job: Some(job()), by_loop: None, task: None });
     })
     .unwrap();
     let id = book.id().to_owned();
