@@ -39,7 +39,6 @@ pub(crate) struct Kept {
 }
 
 /// An hour all of whose jobs are over, and when they were counted.
-#[derive(Clone)]
 struct Settled {
     hour: HourOfRuns,
     at: Timestamp,
