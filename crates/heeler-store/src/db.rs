@@ -14,6 +14,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::from_iso;
 use jiff::Timestamp;
 use rusqlite::types::FromSql;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use thiserror::Error;
 
@@ -376,6 +377,9 @@ fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, 
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(name, flags).map_err(|source| sqlite(path, source))?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(|source| sqlite(path, source))?;
+    // Else SQLite plans most statements again whenever they are given other values.
+    let is_planned_once = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+    is_planned_once.map_err(|source| sqlite(path, source))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }

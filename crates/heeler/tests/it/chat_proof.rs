@@ -142,7 +142,8 @@ impl World {
         let log = format!("home/.heeler/sessions/{id}.transcript.ndjson");
         let log = fs::read_to_string(self.herd.fleet.file(&log)).unwrap_or_default();
         let mut kept: Vec<Item> = Vec::new();
-        for line in log.lines() {
+        // Half a line at the end is what a kill has cut off: nobody has seen it, and it is said again.
+        for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let entry: Json = serde_json::from_str(line).unwrap();
             let text = entry["content"].as_str().unwrap_or_default().to_owned();
             match entry["role"].as_str().unwrap() {
