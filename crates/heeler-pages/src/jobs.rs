@@ -107,7 +107,7 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
 pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
     html! {
         div.scroll {
-            table.jobs {
+            table.lines {
                 thead {
                     tr {
                         th.fit scope="col" { "State" }

@@ -98,7 +98,7 @@ fn filters(view: &RunsView) -> Markup {
 pub(crate) fn table(frame: &Frame, runs: &[WorkflowRunItem], column: Column) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.lines {
                 thead { tr {
                     th.fit scope="col" { "State" }
                     @if column == Column::Workflow { th scope="col" { "Workflow" } }
@@ -114,7 +114,7 @@ pub(crate) fn table(frame: &Frame, runs: &[WorkflowRunItem], column: Column) -> 
                             td.num { (ago(frame, run.started_at)) }
                             td.num.opt2 { (took(frame, run)) }
                             td.num.opt { (dollars(run.cost_usd)) }
-                            td.fit { (run_link(&run.id)) }
+                            td.fit.id { (run_link(&run.id)) }
                         }
                     }
                 }

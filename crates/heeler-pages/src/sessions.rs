@@ -105,7 +105,7 @@ fn filters(view: &SessionsView) -> Markup {
 pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.lines {
                 thead { tr {
                     th scope="col" { "Session" } th.fit scope="col" { "State" }
                     th scope="col" { "Agent" } th.num.opt2 scope="col" { "Messages" }
@@ -115,7 +115,7 @@ pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
                 tbody {
                     @for one in sessions {
                         tr data-row {
-                            td { (name(one)) }
+                            td.id { (name(one)) }
                             td.fit { (status(one.status.as_str())) }
                             td { (agent_link(&one.agent_id)) }
                             td.num.opt2 { (grouped(one.message_count)) }

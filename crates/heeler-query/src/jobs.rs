@@ -120,6 +120,16 @@ impl JobItem {
     }
 }
 
+/// Returns where the page ends whose last job is named, without reading what that was asked.
+fn cursor(reader: &Reader, id: &str) -> Result<JobCursor, QueryError> {
+    let line = id.parse().ok().map(|id| reader.job_line(&id)).transpose()?.flatten();
+    let head = match line {
+        Some(line) => line.head,
+        None => reader.find_job(id)?.head,
+    };
+    Ok(JobCursor::after(&head))
+}
+
 fn is_dead(head: &JobHead, reader: &Reader, dir: &StateDir) -> Result<bool, QueryError> {
     Ok(head.status == JobStatus::Running && reader.is_dead(dir, &head.id)?)
 }
@@ -377,10 +387,7 @@ impl Records {
         let JobsWanted { agent, status, since, before, limit } = wanted;
         let agent = agent.as_deref().map(|name| self.known_agent(&reader, name)).transpose()?;
         let filter = JobFilter { agent, status: *status, since: *since };
-        let before = match before {
-            None => None,
-            Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
-        };
+        let before = before.as_deref().map(|id| cursor(&reader, id)).transpose()?;
         // One more tells whether there is a next page.
         let mut lines = reader.job_lines(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_jobs(&filter)?;

@@ -36,6 +36,7 @@ use crate::flights::{self, Flights};
 use crate::live;
 use crate::problem::Problem;
 use crate::request::{Asker, keyed};
+use crate::written::Written;
 
 /// How many items a page has if nobody says otherwise.
 const PAGE: usize = 20;
@@ -45,6 +46,9 @@ const PAGE_MAX: usize = 100;
 
 /// What a handler returns.
 pub(crate) type Reply<T> = Result<Json<T>, Problem>;
+
+/// What one returns that tells what the records say.
+pub(crate) type Shown<T> = Result<Written<T>, Problem>;
 
 /// The routes of one noun, by what a caller must be allowed.
 #[derive(Default)]

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use heeler_engine::{Answer, Command, Handle, Origin, Outlook, Refused, RefusedKind, RequestKey};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
+use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::access::Access;
+use crate::api::Shown;
 use crate::caller::Caller;
 use crate::costly::Costly;
 use crate::flights;
@@ -15,6 +17,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::request::Asker;
+use crate::written::Written;
 
 /// A daemon as its server sees it; every request is handed it.
 pub type App = Arc<Served>;
@@ -105,5 +108,14 @@ impl Served {
                 Err(Problem::trouble("this is a fault of heeler; its log tells more"))
             }
         }
+    }
+
+    /// Asks the records something that is told as it is.
+    pub(crate) async fn tell<T: Serialize + 'static>(
+        &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
+    ) -> Shown<T> {
+        let written = self.read(move |records| Ok(Written::of(&question(records)?))).await?;
+        written.map_err(|error| Problem::trouble(format!("the answer cannot be written: {error}")))
     }
 }

@@ -24,6 +24,7 @@ mod site;
 mod socket;
 mod tcp_table;
 mod telemetry;
+mod written;
 
 pub use access::{
     Access, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, Reach, hash_password,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::from_iso;
 use jiff::Timestamp;
-use rusqlite::types::FromSql;
 use rusqlite::config::DbConfig;
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use thiserror::Error;
 
@@ -44,6 +44,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many prepared statements a connection keeps: more than there are.
 pub(crate) const STATEMENTS_MAX: usize = 256;
+
+/// What is wrong with a column that says nothing.
+const NO_TEXT: &str = "there is no text where there should be some";
 
 /// Sorts after every time and every id: where a list of newest first begins.
 const AFTER_ALL: &str = "~";
@@ -442,28 +445,31 @@ impl<'r, 'c> Columns<'r, 'c> {
         number.map(read).transpose()
     }
 
+    /// Text that is read where it lies.
+    fn text(&mut self) -> Result<Option<&'r str>, DbError> {
+        let at = self.at;
+        self.at += 1;
+        let value = self.row.get_ref(at).map_err(|error| self.bad(error.to_string()))?;
+        value.as_str_or_null().map_err(|error| self.bad(error.to_string()))
+    }
+
     /// A word, an id: whatever is parsed from text.
     pub(crate) fn word<T: FromStr<Err: ToString>>(&mut self) -> Result<T, DbError> {
-        let text: String = self.get()?;
-        text.parse().map_err(|error: T::Err| self.bad(error.to_string()))
+        self.maybe_word()?.ok_or_else(|| self.bad(NO_TEXT.to_owned()))
     }
 
     pub(crate) fn maybe_word<T: FromStr<Err: ToString>>(&mut self) -> Result<Option<T>, DbError> {
-        let text: Option<String> = self.get()?;
-        text.map(|text| text.parse())
-            .transpose()
-            .map_err(|error: T::Err| self.bad(error.to_string()))
+        let text = self.text()?.map(str::parse).transpose();
+        text.map_err(|error: T::Err| self.bad(error.to_string()))
     }
 
     pub(crate) fn time(&mut self) -> Result<Timestamp, DbError> {
-        let text: String = self.get()?;
-        from_iso(&text).ok_or_else(|| self.bad(format!("`{text}` is not a time")))
+        self.maybe_time()?.ok_or_else(|| self.bad(NO_TEXT.to_owned()))
     }
 
     pub(crate) fn maybe_time(&mut self) -> Result<Option<Timestamp>, DbError> {
-        let text: Option<String> = self.get()?;
-        let Some(text) = text else { return Ok(None) };
-        from_iso(&text).map(Some).ok_or_else(|| self.bad(format!("`{text}` is not a time")))
+        let Some(text) = self.text()? else { return Ok(None) };
+        from_iso(text).map(Some).ok_or_else(|| self.bad(format!("`{text}` is not a time")))
     }
 
     pub(crate) fn bad(&self, reason: String) -> DbError {

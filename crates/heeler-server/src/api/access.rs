@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Reply, Routes};
+use super::{Reply, Routes, Shown};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
@@ -32,9 +32,9 @@ pub(super) fn routes() -> Routes {
     get, path = "/tokens", tag = "access",
     responses((status = OK, body = TokenList), (status = "default", body = Problem)),
 )]
-async fn tokens(State(app): State<App>) -> Reply<TokenList> {
+async fn tokens(State(app): State<App>) -> Shown<TokenList> {
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.tokens(now)).await?))
+    app.tell(move |records| records.tokens(now)).await
 }
 
 /// List the people who have a password.
@@ -42,8 +42,8 @@ async fn tokens(State(app): State<App>) -> Reply<TokenList> {
     get, path = "/people", tag = "access",
     responses((status = OK, body = PeopleList), (status = "default", body = Problem)),
 )]
-async fn people(State(app): State<App>) -> Reply<PeopleList> {
-    Ok(Json(app.read(|records| records.people()).await?))
+async fn people(State(app): State<App>) -> Shown<PeopleList> {
+    app.tell(|records| records.people()).await
 }
 
 /// A token that is wanted.

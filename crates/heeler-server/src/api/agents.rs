@@ -1,6 +1,5 @@
 //! Agents.
 
-use axum::Json;
 use axum::extract::State;
 use heeler_engine::{AgentChange, Command};
 use heeler_query::agents::{AgentItem, AgentPage};
@@ -9,7 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::paths::ByAgent;
-use super::{Reply, Routes};
+use super::{Reply, Routes, Shown};
 use crate::app::App;
 use crate::request::{Asker, Named};
 
@@ -26,9 +25,9 @@ pub(super) fn routes() -> Routes {
 
 /// List the agents of the config.
 #[utoipa::path(get, path = "/agents", tag = "agents", responses((status = OK, body = AgentPage)))]
-async fn list(State(app): State<App>) -> Reply<AgentPage> {
+async fn list(State(app): State<App>) -> Shown<AgentPage> {
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.agents(now)).await?))
+    app.tell(move |records| records.agents(now)).await
 }
 
 /// Show one agent.
@@ -36,9 +35,9 @@ async fn list(State(app): State<App>) -> Reply<AgentPage> {
     get, path = "/agents/{agent}", tag = "agents", params(ByAgent),
     responses((status = OK, body = AgentItem)),
 )]
-async fn show(State(app): State<App>, Named(it): Named<ByAgent>) -> Reply<AgentItem> {
+async fn show(State(app): State<App>, Named(it): Named<ByAgent>) -> Shown<AgentItem> {
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.agent(&it.agent, now)).await?))
+    app.tell(move |records| records.agent(&it.agent, now)).await
 }
 
 /// Let an agent's jobs start again.

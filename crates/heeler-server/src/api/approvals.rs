@@ -1,6 +1,5 @@
 //! Approvals.
 
-use axum::Json;
 use axum::extract::State;
 use heeler_engine::Command;
 use heeler_model::{ApprovalAnswer, ApprovalStatus};
@@ -14,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::paths::ById;
-use super::{PAGE, PAGE_MAX, Reply, Routes, limit};
+use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit};
 use crate::app::App;
 use crate::request::{Asked, Asker, Given, Named};
 
@@ -48,11 +47,11 @@ struct ListParams {
     get, path = "/approvals", tag = "approvals", params(ListParams),
     responses((status = OK, body = ApprovalPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<ApprovalPage> {
+async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<ApprovalPage> {
     let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
     let ListParams { status, run, before, .. } = asked;
     let wanted = ApprovalsWanted { status, run, before, limit };
-    Ok(Json(app.read(move |records| records.approvals(&wanted)).await?))
+    app.tell(move |records| records.approvals(&wanted)).await
 }
 
 /// Show what is asked, in full.
@@ -60,8 +59,8 @@ async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<
     get, path = "/approvals/{id}", tag = "approvals", params(ById),
     responses((status = OK, body = ApprovalDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Reply<ApprovalDetails> {
-    Ok(Json(app.read(move |records| records.approval(&id)).await?))
+async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<ApprovalDetails> {
+    app.tell(move |records| records.approval(&id)).await
 }
 
 /// An answer.

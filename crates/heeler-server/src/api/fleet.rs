@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Reply, Routes, limit};
+use super::{Reply, Routes, Shown, limit};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::costly::Cost;
@@ -59,7 +59,7 @@ async fn status(
     State(app): State<App>,
     caller: Caller,
     Asked(asked): Asked<StatusParams>,
-) -> Reply<FleetStatus> {
+) -> Shown<FleetStatus> {
     let daemon = match app.ask(&caller, Command::Status).await {
         Ok(Answer::Status(status)) => Ok(*status),
         Ok(_) => Err("it answered something else".to_owned()),
@@ -67,7 +67,7 @@ async fn status(
     };
     let wanted = FleetWanted { agent: asked.agent, daemon: Some(daemon) };
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.fleet(&wanted, now)).await?))
+    app.tell(move |records| records.fleet(&wanted, now)).await
 }
 
 /// What to sum up.
@@ -85,9 +85,9 @@ struct CostsParams {
 #[utoipa::path(
     get, path = "/costs", tag = "fleet", params(CostsParams), responses((status = OK, body = Costs)),
 )]
-async fn costs(State(app): State<App>, Asked(asked): Asked<CostsParams>) -> Reply<Costs> {
+async fn costs(State(app): State<App>, Asked(asked): Asked<CostsParams>) -> Shown<Costs> {
     let by = asked.by.unwrap_or(CostsBy::Agent);
-    Ok(Json(app.read(move |records| records.costs(by, asked.since)).await?))
+    app.tell(move |records| records.costs(by, asked.since)).await
 }
 
 /// What to search for.
@@ -131,8 +131,8 @@ async fn search(State(app): State<App>, Asked(asked): Asked<SearchParams>) -> Re
 
 /// Show the config as it counts; secrets appear by name only.
 #[utoipa::path(get, path = "/config", tag = "fleet", responses((status = OK, body = ConfigShown)))]
-async fn config(State(app): State<App>) -> Reply<ConfigShown> {
-    Ok(Json(app.read(|records| ConfigShown::of(&records.known())).await?))
+async fn config(State(app): State<App>) -> Shown<ConfigShown> {
+    app.tell(|records| ConfigShown::of(&records.known())).await
 }
 
 /// How a daemon is.

@@ -1,6 +1,5 @@
 //! Jobs.
 
-use axum::Json;
 use axum::extract::State;
 use heeler_engine::Command;
 use heeler_model::config::PRIORITY_MAX;
@@ -18,7 +17,7 @@ use utoipa_axum::routes;
 
 use super::paths::ById;
 use super::sessions::{ForkOrder, fork_order};
-use super::{PAGE, PAGE_MAX, Reply, Routes, limit};
+use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::request::{Asked, Asker, Given, Named};
@@ -66,19 +65,19 @@ struct ListParams {
 #[utoipa::path(
     get, path = "/jobs", tag = "jobs", params(ListParams), responses((status = OK, body = JobPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<JobPage> {
+async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<JobPage> {
     let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
     let ListParams { agent, status, since, before, .. } = asked;
     let wanted = JobsWanted { agent, status, since, before, limit };
-    Ok(Json(app.read(move |records| records.jobs(&wanted)).await?))
+    app.tell(move |records| records.jobs(&wanted)).await
 }
 
 /// Show one job.
 #[utoipa::path(
     get, path = "/jobs/{id}", tag = "jobs", params(ById), responses((status = OK, body = JobDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Reply<JobDetails> {
-    Ok(Json(app.read(move |records| records.job(&id)).await?))
+async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<JobDetails> {
+    app.tell(move |records| records.job(&id)).await
 }
 
 /// Which rows to read.
@@ -104,10 +103,10 @@ async fn rows(
     State(app): State<App>,
     Named(ById { id }): Named<ById>,
     Asked(asked): Asked<RowsParams>,
-) -> Reply<RowPage> {
+) -> Shown<RowPage> {
     let limit = limit(asked.limit, ROWS, ROWS_MAX)? as u64;
     let wanted = RowsWanted { before: asked.before, after: asked.after, limit };
-    Ok(Json(app.read(move |records| records.rows(&id, wanted)).await?))
+    app.tell(move |records| records.rows(&id, wanted)).await
 }
 
 /// A job that is wanted.

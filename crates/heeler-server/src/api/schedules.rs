@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::paths::BySchedule;
-use super::{Reply, Routes, unexpected};
+use super::{Reply, Routes, Shown, unexpected};
 use crate::app::App;
 use crate::request::{Asked, Asker, Given, Named};
 
@@ -42,8 +42,8 @@ struct ListParams {
     get, path = "/schedules", tag = "schedules", params(ListParams),
     responses((status = OK, body = SchedulePage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<SchedulePage> {
-    Ok(Json(app.read(move |records| records.schedules(asked.agent.as_deref())).await?))
+async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<SchedulePage> {
+    app.tell(move |records| records.schedules(asked.agent.as_deref())).await
 }
 
 /// Show one schedule, with its last starts and what was skipped and why.
@@ -51,8 +51,8 @@ async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<
     get, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(BySchedule),
     responses((status = OK, body = ScheduleDetails)),
 )]
-async fn show(State(app): State<App>, Named(it): Named<BySchedule>) -> Reply<ScheduleDetails> {
-    Ok(Json(app.read(move |records| records.schedule(&it.agent, &it.schedule)).await?))
+async fn show(State(app): State<App>, Named(it): Named<BySchedule>) -> Shown<ScheduleDetails> {
+    app.tell(move |records| records.schedule(&it.agent, &it.schedule)).await
 }
 
 /// When a schedule is to start.

@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::paths::ById;
-use super::{PAGE, PAGE_MAX, Reply, Routes, limit, unexpected};
+use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit, unexpected};
 use crate::app::App;
 use crate::costly::Cost;
 use crate::problem::Problem;
@@ -70,12 +70,12 @@ struct ListParams {
     get, path = "/sessions", tag = "sessions", params(ListParams),
     responses((status = OK, body = SessionPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<SessionPage> {
+async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<SessionPage> {
     let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
     let ListParams { agent, status, channel, since, before, tree, .. } = asked;
     let wanted = SessionsWanted { agent, status, channel, since, before, limit, tree };
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.sessions(&wanted, now)).await?))
+    app.tell(move |records| records.sessions(&wanted, now)).await
 }
 
 /// Show one session: whose it is, where it came from, its jobs.
@@ -83,9 +83,9 @@ async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Reply<
     get, path = "/sessions/{id}", tag = "sessions", params(ById),
     responses((status = OK, body = SessionDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Reply<SessionDetails> {
+async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<SessionDetails> {
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.session(&id, now)).await?))
+    app.tell(move |records| records.session(&id, now)).await
 }
 
 /// Which messages to read.
@@ -109,10 +109,10 @@ async fn messages(
     State(app): State<App>,
     Named(ById { id }): Named<ById>,
     Asked(asked): Asked<MessagesParams>,
-) -> Reply<MessagePage> {
+) -> Shown<MessagePage> {
     let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
     let wanted = MessagesWanted { before: asked.before, limit };
-    Ok(Json(app.read(move |records| records.messages(&id, wanted)).await?))
+    app.tell(move |records| records.messages(&id, wanted)).await
 }
 
 /// Since when to compare.

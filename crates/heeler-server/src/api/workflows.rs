@@ -1,6 +1,5 @@
 //! Workflows and their runs.
 
-use axum::Json;
 use axum::extract::State;
 use heeler_engine::{Command, WorkflowMode, WorkflowOrder, WorkflowWanted};
 use heeler_model::workflow::CourseStatus;
@@ -17,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::paths::{ById, ByWorkflow};
-use super::{PAGE, PAGE_MAX, Reply, Routes, limit};
+use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::request::{Asked, Asker, Given, Named};
@@ -43,8 +42,8 @@ pub(super) fn routes() -> Routes {
 #[utoipa::path(
     get, path = "/workflows", tag = "workflows", responses((status = OK, body = WorkflowPage)),
 )]
-async fn list(State(app): State<App>) -> Reply<WorkflowPage> {
-    Ok(Json(app.read(|records| records.workflows()).await?))
+async fn list(State(app): State<App>) -> Shown<WorkflowPage> {
+    app.tell(|records| records.workflows()).await
 }
 
 /// Show what a workflow asks for and does.
@@ -52,8 +51,8 @@ async fn list(State(app): State<App>) -> Reply<WorkflowPage> {
     get, path = "/workflows/{workflow}", tag = "workflows", params(ByWorkflow),
     responses((status = OK, body = WorkflowDetails)),
 )]
-async fn show(State(app): State<App>, Named(it): Named<ByWorkflow>) -> Reply<WorkflowDetails> {
-    Ok(Json(app.read(move |records| records.workflow(&it.workflow)).await?))
+async fn show(State(app): State<App>, Named(it): Named<ByWorkflow>) -> Shown<WorkflowDetails> {
+    app.tell(move |records| records.workflow(&it.workflow)).await
 }
 
 /// Let runs of a workflow start.
@@ -161,19 +160,19 @@ struct RunsParams {
 #[utoipa::path(
     get, path = "/runs", tag = "runs", params(RunsParams), responses((status = OK, body = RunPage)),
 )]
-async fn runs(State(app): State<App>, Asked(asked): Asked<RunsParams>) -> Reply<RunPage> {
+async fn runs(State(app): State<App>, Asked(asked): Asked<RunsParams>) -> Shown<RunPage> {
     let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
     let RunsParams { workflow, status, since, before, .. } = asked;
     let wanted = RunsWanted { workflow, status, since, before, limit };
-    Ok(Json(app.read(move |records| records.runs(&wanted)).await?))
+    app.tell(move |records| records.runs(&wanted)).await
 }
 
 /// Show one run: its phases, what people were asked, what happened.
 #[utoipa::path(
     get, path = "/runs/{id}", tag = "runs", params(ById), responses((status = OK, body = RunDetails)),
 )]
-async fn show_run(State(app): State<App>, Named(ById { id }): Named<ById>) -> Reply<RunDetails> {
-    Ok(Json(app.read(move |records| records.run(&id)).await?))
+async fn show_run(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<RunDetails> {
+    app.tell(move |records| records.run(&id)).await
 }
 
 /// How to end a run.

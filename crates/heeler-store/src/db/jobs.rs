@@ -13,6 +13,9 @@ use super::{
     execute, first, integer, sql,
 };
 
+/// For how many jobs a page has room from the start.
+const LINES_FORESEEN: usize = 128;
+
 macro_rules! head_columns {
     () => {
         "id, agent, schedule, trigger_type, status, exit_reason, started_at, finished_at, \
@@ -65,7 +68,7 @@ sql! {
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
         phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
-    LINE = concat!("SELECT ", line_columns!(), " FROM executions WHERE id = ?1");
+    LINE = concat!("SELECT ", line_columns!(), " FROM executions WHERE id = ?1 AND step IS NULL");
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
@@ -210,10 +213,10 @@ impl Db {
         let attempt = "list jobs";
         let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let mut page = Vec::with_capacity(limit.min(LINES_FORESEEN));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
         let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
-        let mut page = Vec::new();
         while let Some(row) = rows.next().attempt(attempt)? {
             let line = read_line(row)?;
             // Newest first: whatever follows is older still. A lower bound in the SQL would make
