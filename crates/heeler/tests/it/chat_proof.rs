@@ -104,7 +104,7 @@ impl World {
         pty.signal(Signal::KILL);
         pty.ended();
         if others == 1 {
-            self.life = self.herd.begin(&[]).0;
+            self.begin_again();
         }
         self.find_session();
         self.look_at(&pty);
@@ -118,6 +118,21 @@ impl World {
             pty.type_in(&format!("go{}", self.prompts));
         }
         pty.type_in(ENTER);
+    }
+
+    /// Starts a daemon where one was killed. A conversation that was without may have started another
+    /// meanwhile, which is killed too.
+    fn begin_again(&mut self) {
+        let fleet = &self.herd.fleet;
+        self.life = loop {
+            let mut life = self.herd.start(&[]);
+            if self.herd.connect(&mut life).is_some() {
+                break life;
+            }
+            for pid in fleet.processes("--in-background") {
+                fleet.signal(pid, "--in-background", Signal::KILL);
+            }
+        };
     }
 
     fn kill_runs(&mut self) {
