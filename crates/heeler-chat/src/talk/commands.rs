@@ -59,7 +59,9 @@ impl Talk {
     }
 
     fn list_workers(&mut self) {
-        let lines: Vec<String> = self.workers.iter().map(super::Worker::line).collect();
+        let width = self.workers.iter().map(|worker| worker.name().chars().count()).max();
+        let width = width.unwrap_or_default();
+        let lines: Vec<String> = self.workers.iter().map(|worker| worker.line(width)).collect();
         self.told(if lines.is_empty() {
             "no worker yet: the agent sets them to work".to_owned()
         } else {
@@ -99,14 +101,11 @@ impl Talk {
 
     fn permissions(&mut self) {
         let agent = self.book.about().agent().to_owned();
-        let mut lines = self.fleet.rules(&agent);
-        lines.push(match (self.asks.len(), self.manner.attended) {
-            (0, true) => "waiting  nothing waits for your answer".to_owned(),
-            (0, false) => {
-                "waiting  nobody can be asked here: what is not allowed is denied".to_owned()
-            }
-            (1, _) => "waiting  one request waits for your answer".to_owned(),
-            (count, _) => format!("waiting  {count} requests wait for your answer"),
+        let mut lines = self.fleet.rules(&agent, self.manner.attended);
+        lines.push(match self.asks.len() {
+            0 => "waiting  nothing waits for your answer".to_owned(),
+            1 => "waiting  one request waits for your answer".to_owned(),
+            count => format!("waiting  {count} requests wait for your answer"),
         });
         self.told(lines.join("\n"));
         for question in self.asks.clone() {
@@ -146,21 +145,23 @@ impl Talk {
         // What was never sent is no turn. Turns that were taken back before are passed over.
         let turns: HashSet<Uuid> = self.book.about().turns.iter().map(|asked| asked.turn).collect();
         let is_turn = |entry: &Entry| entry.turn.is_some_and(|turn| turns.contains(&turn));
-        let (mut passed, mut is_before) = (0_usize, false);
+        let (mut passed, mut taken_back) = (0_usize, None);
         let found = self.look_back(|entry| {
             if is_undo(entry) {
                 passed += 1;
             } else if entry.role == Role::User && is_turn(entry) {
-                is_before |= passed == 0;
+                if passed == 0 && taken_back.is_none() {
+                    taken_back = Some(gist(entry.text().lines().next().unwrap_or_default()));
+                }
                 passed = passed.saturating_sub(1);
-            } else if is_before && passed == 0 && entry.role == Role::Assistant {
+            } else if taken_back.is_some() && passed == 0 && entry.role == Role::Assistant {
                 return uuid_of(entry).map(|cut| (entry.clone(), cut));
             }
             None
         });
-        if !is_before {
+        let Some(words) = taken_back else {
             return self.failed("there is nothing to take back");
-        }
+        };
         let from = found.map(|(entry, cut)| (self.session_of(&entry), cut));
         self.save(|about| match from {
             Some((session, cut)) => {
@@ -170,7 +171,9 @@ impl Talk {
             // Before the first turn there is nothing to go on from.
             None => (about.session, about.cut) = (None, None),
         });
-        let text = "The last turn is taken back: the next one goes on from before it. Files stay as they are.";
+        let text = format!(
+            "The turn `{words}` is taken back: the next one goes on from before it. Files stay as they are."
+        );
         let mut entry = Entry::new(Role::System, text, self.now);
         entry.other.insert(UNDO.to_owned(), Json::Bool(true));
         self.keep(Speaker::Coordinator, entry);

@@ -16,12 +16,23 @@ fn help_tells_the_commands_and_the_keys_that_there_are() {
 fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     let mut rig = Rig::new();
     rig.say("/permissions");
-    assert_eq!(rig.shown(), ["boss may do anything\nwaiting  nothing waits for your answer"]);
+    let nothing = "waiting  nothing waits for your answer";
+    assert_eq!(rig.shown(), [format!("boss may do anything, attended: true\n{nothing}")]);
     let book = rig.talk.take().unwrap().book;
     rig.begin(book, |manner| manner.attended = false);
     rig.say("/permissions");
-    let denied = "waiting  nobody can be asked here: what is not allowed is denied";
-    assert_eq!(rig.shown(), [format!("boss may do anything\n{denied}")]);
+    assert_eq!(rig.shown(), [format!("boss may do anything, attended: false\n{nothing}")]);
+}
+
+#[test]
+fn workers_are_listed_in_columns_with_what_they_cost() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.shown();
+    rig.say("/workers");
+    assert_eq!(rig.shown(), ["coder-1  at work  $0.0000  Fix it."]);
 }
 
 #[test]
