@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 mod commands;
 mod disk;
+mod forks;
 mod leaving;
 
 use super::*;

@@ -63,28 +63,3 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     assert_eq!(rig.stage.calls()[..1], ["ask hello"]);
     assert_eq!(rig.shown(), ["User hello", "  1 [ ] more"]);
 }
-
-#[test]
-fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    let now = rig.now;
-    rig.talk().happened(worker(JobState::Running), now);
-    rig.said(50, 3, "Fixing.");
-    rig.is(1, JobState::Done);
-    rig.say("/fork");
-    let told = rig.shown().pop().unwrap();
-    assert!(told.ends_with("which stays as it is. Its workers go on with it."), "{told}");
-
-    rig.said(50, 4, "Fixed.");
-    rig.talk().happened(worker(JobState::Done), now);
-    rig.said(50, 5, "Done.");
-    rig.is(50, JobState::Done);
-    rig.is(1, JobState::Done);
-    rig.say("/workers");
-    rig.say("/cost");
-    let nothing = "nothing so far: no turn has told its cost";
-    assert_eq!(rig.shown(), ["no worker yet: the agent sets them to work", nothing]);
-    let fork = rig.talk().id().to_owned();
-    assert!(!rig.folder().join(format!("sessions/{fork}.workers")).exists());
-}
