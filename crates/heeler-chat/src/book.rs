@@ -26,9 +26,10 @@ use thiserror::Error;
 
 pub use self::page::{EntryPage, Mark};
 pub(crate) use self::page::{read_entry, unended};
-use self::settle::Bringing;
 pub(crate) use self::settle::seam;
+pub(crate) use self::whole::Whole;
 use crate::about::{About, Counted, NDJSON, Seam, Worker};
+use crate::beside::Beside;
 use crate::sheet::{Inline, Sheet};
 use crate::shelf::{Older, Opened};
 use crate::{Entry, Speaker};
@@ -111,9 +112,10 @@ pub struct Book {
     last_rows: HashMap<(Speaker, JobId), u64>,
     /// Something was appended or changed that the JSON file does not tell of.
     is_changed: bool,
-    /// Another program's transcripts were copied beside, or are being so.
+    /// Another program's transcripts were copied beside.
     is_brought: bool,
-    bringing: Option<Bringing>,
+    /// The copy, and how many bytes it has.
+    bringing: Option<(Beside<Result<(), DiskError>>, u64)>,
     /// A count of a long transcript that is under way.
     counting: Option<JoinHandle<Option<Counted>>>,
     /// Freed last.
@@ -260,6 +262,11 @@ impl Book {
     /// Closes the session.
     pub fn close(mut self) -> Result<(), BookError> {
         self.save_changes()
+    }
+
+    /// Returns where a draft's transcript is to be, for whoever fills it.
+    pub(crate) fn target(&self) -> Result<(Utf8PathBuf, Arc<dyn Disk>), BookError> {
+        Ok((self.transcript()?, Arc::clone(&self.disk)))
     }
 
     fn transcript(&self) -> Result<Utf8PathBuf, BookError> {

@@ -24,7 +24,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("loops", "", "the loops, and those of before that can be restarted"),
     ("stop", "[N|all]", "stop loops"),
     ("restart", "[N|all]", "restart loops of before"),
-    ("fork", "[N]", "go on in a copy of this session, up to message N"),
+    ("fork", "[N]", "go on in a copy of this session, up to message N of /search"),
     ("undo", "", "take the last turn back: go on from before it"),
     ("cost", "", "what this session has cost"),
     ("search", "TEXT", "find words in this session"),

@@ -5,6 +5,7 @@
 //! Everything that is shown is on disk first. Start at [`Talk`].
 
 mod about;
+mod beside;
 mod book;
 mod command;
 mod entry;

@@ -148,8 +148,8 @@ pub enum Happened {
 pub trait Fleet: Send {
     /// Lists the agents.
     fn agents(&self) -> Vec<AgentCard>;
-    /// Says in lines what an agent may do, and where that is written.
-    fn rules(&self, agent: &str) -> Vec<String>;
+    /// Says in lines what an agent may do, who is asked about the rest, and where that is written.
+    fn rules(&self, agent: &str, attended: bool) -> Vec<String>;
     /// Asks an agent.
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String>;
     /// Returns the job of a turn, if it was asked.

@@ -7,6 +7,8 @@
 //! rows are there, and the next one completes the transcript from them. Start at [`Talk`].
 
 mod commands;
+mod errand;
+mod fork;
 mod leave;
 mod looping;
 mod resume;
@@ -23,6 +25,8 @@ use jiff::Timestamp;
 pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
 pub use self::resume::TURNS_KNOWN;
 
+use self::errand::Errand;
+use self::fork::Forking;
 use self::leave::Leaving;
 use self::resume::Unsent;
 use self::turns::{Asking, Running, Waiting};
@@ -84,8 +88,10 @@ pub struct Talk {
     /// What a session that was cut off may not have sent.
     unsent: Option<Unsent>,
     queue: VecDeque<Waiting>,
-    /// What was said while the session is copied to be ours.
+    /// What was said while the session is copied, to be ours or to go on in.
     held: Vec<String>,
+    forking: Option<Forking>,
+    errand: Option<Errand>,
     /// What the agent said last in this turn.
     last_words: String,
     /// The task that a loop has asked for last.
@@ -133,6 +139,8 @@ impl Talk {
             unsent: None,
             queue: VecDeque::new(),
             held: Vec::new(),
+            forking: None,
+            errand: None,
             last_words: String::new(),
             asked_task: None,
             workers: Vec::new(),
@@ -228,6 +236,10 @@ impl Talk {
     /// Lets time pass: loops become due, and what must end ends. To be called about once a second.
     pub fn tick(&mut self, now: Timestamp) {
         self.at(now);
+        self.errand_on();
+        if self.leaving.is_none() {
+            self.fork_on();
+        }
         self.say_held();
         match self.leaving {
             Some(_) => self.leave_on(),
@@ -369,7 +381,10 @@ impl Talk {
             busy: match &self.turn {
                 Some(turn) => Some(turn.doing().to_owned()),
                 None if self.asking.is_some() => Some("waiting for the disk".to_owned()),
-                None => (!self.held.is_empty()).then(|| "copying the session".to_owned()),
+                None if self.forking.is_some() || !self.held.is_empty() => {
+                    Some("copying the session".to_owned())
+                }
+                None => self.errand.as_ref().map(|_| "going through the transcript".to_owned()),
             },
             queued: self.queue.len(),
             workers: self.workers.iter().map(chip).collect(),

@@ -26,7 +26,7 @@ pub struct Card {
     /// When something was last said.
     pub at: Option<Timestamp>,
     /// How many entries it has, if that is known.
-    pub messages: Option<u64>,
+    pub entries: Option<u64>,
     /// What the person said first.
     pub first: String,
     /// What was said last.
@@ -241,16 +241,16 @@ impl Picker {
         };
         let style = if is_chosen { self.theme.chosen } else { self.theme.person };
         let title = Line::styled(shortened(&format!("{sign} {first}"), columns), style);
-        let messages = match card.messages {
+        let entries = match card.entries {
             None if card.fault.is_some() => None,
-            None => Some("… messages".to_owned()),
-            Some(1) => Some("1 message".to_owned()),
-            Some(count) => Some(format!("{count} messages")),
+            None => Some("… entries".to_owned()),
+            Some(1) => Some("1 entry".to_owned()),
+            Some(count) => Some(format!("{count} entries")),
         };
         let age = card.at.map(|at| age(at, now));
         let from = card.foreign.as_ref().map(|from| format!("from {}", one_line(from)));
         let agent = Some(card.agent.clone()).filter(|agent| !agent.is_empty());
-        let parts = [age, messages, agent, from, Some(one_line(&card.id))];
+        let parts = [age, entries, agent, from, Some(one_line(&card.id))];
         let facts = parts.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         let facts = Line::styled(shortened(&format!("  {facts}"), columns), self.theme.dim);
         let last = match &card.fault {

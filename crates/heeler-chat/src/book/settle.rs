@@ -6,10 +6,8 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicBool;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{
@@ -20,14 +18,12 @@ use serde_json::Value as Json;
 use super::{Book, BookError, is_missing, records, worker_files};
 use crate::Speaker;
 use crate::about::Seam;
+use crate::beside::{Beside, Stoppable, WAIT_BYTES_MAX};
 use crate::sheet::{Inline, Sheet};
 
 /// How many bytes of an inline transcript are appended before they are synced: what a power loss leaves
 /// of them is then a beginning.
 const ADOPT_BYTES: usize = 1024 * 1024;
-
-/// The largest session of another program that is copied while somebody waits.
-pub(super) const BRING_BYTES_MAX: u64 = 16 << 20;
 
 impl Book {
     /// Sees to it that the session can be appended to.
@@ -60,7 +56,7 @@ impl Book {
         let Some(foreign) = self.place.foreign.clone().filter(|_| !self.is_brought) else {
             return Ok(None);
         };
-        if let Some(done) = self.bringing.take_if(|it| it.is_done()) {
+        if let Some((done, _)) = self.bringing.take_if(|(it, _)| it.is_done()) {
             done.end()?;
             self.is_brought = true;
             return Ok(None);
@@ -69,11 +65,15 @@ impl Book {
             let files = self.files_of(&foreign)?;
             let len = |(from, _): &(Utf8PathBuf, _)| from.metadata().map_or(0, |found| found.len());
             let bytes = files.iter().map(len).sum();
-            if bytes > BRING_BYTES_MAX {
-                self.bringing = Some(Bringing::start(Arc::clone(&self.disk), files, bytes));
+            if bytes > WAIT_BYTES_MAX {
+                let disk = Arc::clone(&self.disk);
+                // Whoever leaves meanwhile leaves no half copy behind.
+                let copy =
+                    Beside::start(move |is_stopped| bring(disk.as_ref(), &files, is_stopped));
+                self.bringing = Some((copy, bytes));
             }
         }
-        Ok(self.bringing.as_ref().map(|it| it.bytes))
+        Ok(self.bringing.as_ref().map(|(_, bytes)| *bytes))
     }
 
     /// Returns the transcripts of another program's session, and where they are to be.
@@ -196,52 +196,6 @@ pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError>
         Ok(len) => Ok(len == 1 && byte[0] == b'\n'),
         Err(error) if is_missing(&error) => Ok(false),
         Err(source) => Err(DiskError { action: "read", path: path.to_owned(), source }),
-    }
-}
-
-/// A session of another program that is being copied.
-#[derive(Debug)]
-pub(super) struct Bringing {
-    bytes: u64,
-    is_stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), DiskError>>>,
-}
-
-impl Bringing {
-    fn start(disk: Arc<dyn Disk>, files: Vec<(Utf8PathBuf, Utf8PathBuf)>, bytes: u64) -> Bringing {
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&is_stopped);
-        let thread = std::thread::spawn(move || bring(disk.as_ref(), &files, &stopped));
-        Bringing { bytes, is_stopped, thread: Some(thread) }
-    }
-
-    fn is_done(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    fn end(mut self) -> Result<(), DiskError> {
-        let ended = self.thread.take().map(JoinHandle::join);
-        ended.map_or(Ok(()), |ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
-    }
-}
-
-impl Drop for Bringing {
-    /// Whoever leaves meanwhile leaves no half copy behind.
-    fn drop(&mut self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
-        let _stopped = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Reads until somebody says stop.
-struct Stoppable<'a>(File, &'a AtomicBool);
-
-impl io::Read for Stoppable<'_> {
-    fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
-        match self.1.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("the copy was stopped")),
-            false => self.0.read(block),
-        }
     }
 }
 

@@ -1,19 +1,17 @@
 //! What commands do.
 
 use std::collections::HashSet;
-use std::io::Write as _;
 
-use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::Talk;
 use crate::command::{Command, TaskChange, help};
-use crate::{Asked, Entry, JobState, Loop, Role, Shown, Speaker};
+use crate::{Entry, JobState, Loop, Role, Shown, Speaker};
 
-/// How many hits `/search` shows.
-const HITS_MAX: usize = 20;
+/// How many sessions `/sessions` lists.
+const SESSIONS_MAX: usize = 20;
 /// How many characters of a line are shown in a list.
 const GIST_CHARS: usize = 80;
 /// Marks the entry that tells of an undo.
@@ -38,7 +36,7 @@ impl Talk {
             Command::Fork(at) => self.fork(at),
             Command::Undo => self.undo(),
             Command::Cost => self.cost(),
-            Command::Search(text) => self.search(&text),
+            Command::Search(text) => self.search(text),
             Command::Export(file) => self.export(file),
             Command::Sessions => self.sessions(),
             Command::Status => self.tell_status(),
@@ -59,7 +57,9 @@ impl Talk {
     }
 
     fn list_workers(&mut self) {
-        let lines: Vec<String> = self.workers.iter().map(super::Worker::line).collect();
+        let width = self.workers.iter().map(|worker| worker.name().chars().count()).max();
+        let width = width.unwrap_or_default();
+        let lines: Vec<String> = self.workers.iter().map(|worker| worker.line(width)).collect();
         self.told(if lines.is_empty() {
             "no worker yet: the agent sets them to work".to_owned()
         } else {
@@ -99,14 +99,11 @@ impl Talk {
 
     fn permissions(&mut self) {
         let agent = self.book.about().agent().to_owned();
-        let mut lines = self.fleet.rules(&agent);
-        lines.push(match (self.asks.len(), self.manner.attended) {
-            (0, true) => "waiting  nothing waits for your answer".to_owned(),
-            (0, false) => {
-                "waiting  nobody can be asked here: what is not allowed is denied".to_owned()
-            }
-            (1, _) => "waiting  one request waits for your answer".to_owned(),
-            (count, _) => format!("waiting  {count} requests wait for your answer"),
+        let mut lines = self.fleet.rules(&agent, self.manner.attended);
+        lines.push(match self.asks.len() {
+            0 => "waiting  nothing waits for your answer".to_owned(),
+            1 => "waiting  one request waits for your answer".to_owned(),
+            count => format!("waiting  {count} requests wait for your answer"),
         });
         self.told(lines.join("\n"));
         for question in self.asks.clone() {
@@ -146,21 +143,23 @@ impl Talk {
         // What was never sent is no turn. Turns that were taken back before are passed over.
         let turns: HashSet<Uuid> = self.book.about().turns.iter().map(|asked| asked.turn).collect();
         let is_turn = |entry: &Entry| entry.turn.is_some_and(|turn| turns.contains(&turn));
-        let (mut passed, mut is_before) = (0_usize, false);
+        let (mut passed, mut taken_back) = (0_usize, None);
         let found = self.look_back(|entry| {
             if is_undo(entry) {
                 passed += 1;
             } else if entry.role == Role::User && is_turn(entry) {
-                is_before |= passed == 0;
+                if passed == 0 && taken_back.is_none() {
+                    taken_back = Some(gist(entry.text().lines().next().unwrap_or_default()));
+                }
                 passed = passed.saturating_sub(1);
-            } else if is_before && passed == 0 && entry.role == Role::Assistant {
+            } else if taken_back.is_some() && passed == 0 && entry.role == Role::Assistant {
                 return uuid_of(entry).map(|cut| (entry.clone(), cut));
             }
             None
         });
-        if !is_before {
+        let Some(words) = taken_back else {
             return self.failed("there is nothing to take back");
-        }
+        };
         let from = found.map(|(entry, cut)| (self.session_of(&entry), cut));
         self.save(|about| match from {
             Some((session, cut)) => {
@@ -170,7 +169,9 @@ impl Talk {
             // Before the first turn there is nothing to go on from.
             None => (about.session, about.cut) = (None, None),
         });
-        let text = "The last turn is taken back: the next one goes on from before it. Files stay as they are.";
+        let text = format!(
+            "The turn `{words}` is taken back: the next one goes on from before it. Files stay as they are."
+        );
         let mut entry = Entry::new(Role::System, text, self.now);
         entry.other.insert(UNDO.to_owned(), Json::Bool(true));
         self.keep(Speaker::Coordinator, entry);
@@ -178,127 +179,9 @@ impl Talk {
 
     /// Returns the agent's own session that an entry was said in, if that is known: after an undo or a fork
     /// it is not the one that is gone on with.
-    fn session_of(&mut self, entry: &Entry) -> Option<AgentSessionId> {
+    pub(super) fn session_of(&mut self, entry: &Entry) -> Option<AgentSessionId> {
         let job = &entry.source.as_ref()?.job;
         self.fleet.facts(job).ok().flatten()?.session
-    }
-
-    /// Goes on in a copy of the session.
-    fn fork(&mut self, at: Option<u64>) {
-        if self.turn.is_some() {
-            return self.failed("a turn is under way; Esc interrupts it");
-        }
-        let from = match at.map(|number| self.message(number)) {
-            None => None,
-            Some(Some(entry)) if entry.role == Role::Assistant => match uuid_of(&entry) {
-                Some(cut) => Some((self.session_of(&entry), cut)),
-                None => return self.failed("that message cannot be forked from"),
-            },
-            Some(Some(_)) => {
-                let number = at.unwrap_or_default();
-                return self.failed(format!(
-                    "message {number} is yours: fork behind what the agent said, as {} may be",
-                    number + 1
-                ));
-            }
-            Some(None) => {
-                let number = at.unwrap_or_default();
-                return self.failed(format!(
-                    "there is no message {number}; yours and the agent's are counted from 1"
-                ));
-            }
-        };
-        if let Err(why) = self.go_on_in_copy(at, from) {
-            self.failed(why);
-        }
-    }
-
-    /// The copy has the first messages up to a number, and goes on behind an entry of a session of the
-    /// agent's.
-    fn go_on_in_copy(
-        &mut self,
-        at: Option<u64>,
-        from: Option<(Option<AgentSessionId>, Uuid)>,
-    ) -> Result<(), String> {
-        let about = self.book.about();
-        let (session, cut) = match from {
-            Some((session, cut)) => (session.or(about.session.clone()), Some(cut)),
-            None => (about.session.clone(), about.cut),
-        };
-        // Its turns are known, and their jobs are the other's.
-        let turns = about.turns.iter().map(|asked| Asked {
-            turn: asked.turn,
-            job: None,
-            by_loop: None,
-            task: None,
-        });
-        let copy = crate::About {
-            session,
-            cut,
-            is_fork: true,
-            created_at: None,
-            turns: turns.collect(),
-            loops: Vec::new(),
-            workers: Vec::new(),
-            insights: None,
-            ..about.clone()
-        };
-        let mut book = self.shelf.draft(copy, self.now).map_err(|error| error.to_string())?;
-        let (mut messages, mut failed) = (0, None);
-        let each = self.book.each(&Speaker::Coordinator, |entry| {
-            messages += u64::from(entry.is_message());
-            failed = book.append(&Speaker::Coordinator, &entry).err();
-            failed.is_none() && at.is_none_or(|at| messages < at)
-        });
-        // Saved last: a copy that is cut off before is no session.
-        let saved = each.and(failed.map_or(Ok(()), Err)).and_then(|()| book.save(|_| ()));
-        if let Err(error) = saved {
-            let left = book.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
-            return Err(format!("{error}{left}"));
-        }
-        let from = self.book.id().to_owned();
-        std::mem::swap(&mut self.book, &mut book);
-        if let Err(error) = book.close() {
-            self.failed(format!("{error}"));
-        }
-        let workers = match self.workers.iter().any(super::Worker::is_at_work) {
-            true => " Its workers go on with it.",
-            false => "",
-        };
-        self.leave_jobs_behind();
-        self.marks.clear();
-        self.view = Speaker::Coordinator;
-        self.out.push(Shown::Restarted);
-        self.show_older(&Speaker::Coordinator);
-        self.note(format!("Forked from {from}, which stays as it is.{workers}"));
-        Ok(())
-    }
-
-    /// What the jobs of the session before do, ask and cost is none of this one's.
-    fn leave_jobs_behind(&mut self) {
-        self.left_behind.extend(self.speakers.drain().map(|(job, _)| job));
-        self.next_rows.clear();
-        self.costs.clear();
-        self.asks.clear();
-        self.workers.clear();
-        self.messages = 0;
-        self.fleet.watch_workers(&[]);
-    }
-
-    /// Returns the message of a number, from 1 on.
-    fn message(&mut self, number: u64) -> Option<Entry> {
-        let (mut count, mut found) = (0, None);
-        let each = self.book.each(&Speaker::Coordinator, |entry| {
-            count += u64::from(entry.is_message());
-            if count == number {
-                found = Some(entry);
-            }
-            count < number
-        });
-        if let Err(error) = each {
-            self.failed(format!("{error}"));
-        }
-        found
     }
 
     /// Goes through the transcript from its end until something is found.
@@ -342,63 +225,18 @@ impl Talk {
         self.costs.iter().filter(|(job, _)| is_its(job)).map(|(_, cost)| cost).sum()
     }
 
-    fn search(&mut self, text: &str) {
-        let wanted = text.to_lowercase();
-        let mut hits: Vec<String> = Vec::new();
-        let mut is_full = false;
-        self.look_back(|entry| {
-            let said = entry.text();
-            if let Some(line) = said.lines().find(|line| line.to_lowercase().contains(&wanted)) {
-                hits.push(format!("{}: {}", who(entry), gist(line)));
-                is_full = hits.len() >= HITS_MAX;
-            }
-            is_full.then_some(())
-        });
-        hits.reverse();
-        let more = if is_full { "\n(the newest; heeler search finds all)" } else { "" };
-        self.told(match hits.is_empty() {
-            true => format!("`{text}` was not said here; heeler search looks everywhere"),
-            false => format!("{}{more}", hits.join("\n")),
-        });
-    }
-
-    fn export(&mut self, file: Option<String>) {
-        let name = file.unwrap_or_else(|| format!("{}.md", self.book.id()));
-        let path = self.manner.folder.join(Utf8PathBuf::from(name));
-        match self.write_markdown(&path) {
-            Ok(()) => self.told(format!("written: {path}")),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                self.failed(format!("{path} is there already; /export FILE names another"));
-            }
-            Err(error) => self.failed(format!("cannot write {path}: {error}")),
-        }
-    }
-
-    fn write_markdown(&self, path: &Utf8PathBuf) -> std::io::Result<()> {
-        let mut file = std::io::BufWriter::new(std::fs::File::create_new(path)?);
-        writeln!(file, "# {}", self.book.id())?;
-        let mut written = Ok(());
-        let each = self.book.each(&Speaker::Coordinator, |entry| {
-            written = write_entry(&mut file, &entry);
-            written.is_ok()
-        });
-        each.map_err(std::io::Error::other)?;
-        written?;
-        file.into_inner()?.sync_all()
-    }
-
     fn sessions(&mut self) {
         match self.shelf.names() {
             Ok(named) => {
                 let mut lines: Vec<String> = Vec::new();
-                for one in named.iter().take(HITS_MAX).map(|one| self.shelf.glance(one)) {
+                for one in named.iter().take(SESSIONS_MAX).map(|one| self.shelf.glance(one)) {
                     let here = if one.id == self.book.id() { " (this one)" } else { "" };
                     let last = one.fault.as_deref().or(one.last.as_deref()).unwrap_or_default();
                     let count = one.counted();
                     lines.push(format!("{:<14}  {count:>12}  {}{here}", one.id, gist(last)));
                 }
-                if named.len() > HITS_MAX {
-                    lines.push(format!("and {} older ones", named.len() - HITS_MAX));
+                if named.len() > SESSIONS_MAX {
+                    lines.push(format!("and {} older ones", named.len() - SESSIONS_MAX));
                 }
                 lines.push("heeler --resume ID goes on with one".to_owned());
                 self.told(lines.join("\n"));
@@ -437,38 +275,14 @@ pub(super) fn is_undo(entry: &Entry) -> bool {
 }
 
 /// Returns the entry's place in the agent's own log, which is where it can be forked.
-fn uuid_of(entry: &Entry) -> Option<Uuid> {
+pub(super) fn uuid_of(entry: &Entry) -> Option<Uuid> {
     entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
 }
 
-fn write_entry(file: &mut impl std::io::Write, entry: &Entry) -> std::io::Result<()> {
-    match (&entry.role, &entry.args) {
-        (Role::Tool, Some(args)) => {
-            writeln!(file, "\n**{}** `{args}`", entry.name.as_deref().unwrap_or("tool"))
-        }
-        (Role::Tool, None) => writeln!(file, "\n{}", quoted(&entry.text())),
-        _ => writeln!(file, "\n## {}\n\n{}", who(entry), entry.text()),
-    }
-}
-
-fn who(entry: &Entry) -> &str {
-    match &entry.role {
-        Role::User => "you",
-        Role::Assistant => "agent",
-        Role::System => "heeler",
-        Role::Tool => "tool",
-        Role::Other(name) => name,
-    }
-}
-
-fn gist(line: &str) -> String {
+pub(super) fn gist(line: &str) -> String {
     let line = line.trim();
     match line.char_indices().nth(GIST_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
-}
-
-fn quoted(text: &str) -> String {
-    text.lines().map(|line| format!("> {line}\n")).collect()
 }

@@ -219,6 +219,7 @@ impl Talk {
 
     /// Ends: everything is saved.
     fn left(&mut self) {
+        self.give_up_fork();
         for text in self.unsaid() {
             self.farewell(format!("not sent: {text}"));
         }

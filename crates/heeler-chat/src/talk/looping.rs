@@ -117,6 +117,7 @@ impl Talk {
         if self.turn.is_some()
             || !self.queue.is_empty()
             || self.is_stuck()
+            || self.forking.is_some()
             || self.leaving.is_some()
         {
             return;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 mod commands;
 mod disk;
+mod forks;
 mod leaving;
 
 use super::*;
@@ -74,8 +75,8 @@ impl Fleet for Stage {
         Vec::new()
     }
 
-    fn rules(&self, agent: &str) -> Vec<String> {
-        vec![format!("{agent} may do anything")]
+    fn rules(&self, agent: &str, attended: bool) -> Vec<String> {
+        vec![format!("{agent} may do anything, attended: {attended}")]
     }
 
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {
@@ -520,8 +521,12 @@ fn undo_goes_on_from_before_the_last_turn() {
         rig.said(turn, 1, &format!("said {turn}"));
         rig.is(turn, JobState::Done);
     }
+    rig.shown();
     rig.say("/undo");
     rig.say("/undo");
+    let why = "is taken back: the next one goes on from before it. Files stay as they are.";
+    let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
+    assert_eq!(rig.shown(), told);
     assert!(rig.talk().book.about().session.is_none());
     rig.say("/undo");
     assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");

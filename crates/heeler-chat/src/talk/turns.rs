@@ -73,6 +73,10 @@ impl Talk {
         }
         let command = command::read(line);
         let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(Command::writes));
+        let is_to_worker = command.is_none() && self.view != Speaker::Coordinator;
+        if writes && self.forking.is_some() && !is_to_worker {
+            return self.held.push(line.to_owned());
+        }
         if writes && !self.is_ours_for(line) {
             return;
         }
@@ -115,7 +119,7 @@ impl Talk {
 
     /// Takes the lines that were held, once the session is ours.
     pub(super) fn say_held(&mut self) {
-        if self.held.is_empty() || self.leaving.is_some() {
+        if self.held.is_empty() || self.leaving.is_some() || self.forking.is_some() {
             return;
         }
         match self.book.prepare() {
@@ -370,6 +374,8 @@ impl Talk {
         if let Speaker::Worker(name) = self.view.clone() {
             return self.stop_worker(&name);
         }
+        self.give_up_fork();
+        self.give_up_errand();
         self.give_back_held();
         let Some(turn) = self.turn.as_mut() else { return };
         let (job, now) = (turn.job.clone(), turn.interrupts > 0);

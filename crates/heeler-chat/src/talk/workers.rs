@@ -48,17 +48,18 @@ impl Worker {
         self.facts.jobs.iter().rev().find_map(|job| job.session.as_ref())
     }
 
-    /// Says what it is and does, on a line.
-    pub(super) fn line(&self) -> String {
+    /// Says what it is and does, on a line of a list whose names have this width.
+    pub(super) fn line(&self, width: usize) -> String {
         let state = match self.state() {
             JobState::Waiting => "waits",
             JobState::Running => "at work",
             JobState::Done => "done",
             JobState::Failed => "failed",
         };
-        let cost: f64 = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum();
+        // A sum of nothing is -0.
+        let cost = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>() + 0.0;
         let task = self.facts.task.lines().next().unwrap_or_default();
-        format!("{}  {state}  ${cost:.4}  {task}", self.facts.name)
+        format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name)
     }
 }
 

@@ -71,6 +71,13 @@ pub struct WorkerNow {
     pub cost_usd: Option<f64>,
 }
 
+impl WorkerNow {
+    /// Says whether what it is at was asked by a person, of which the agent may change nothing.
+    pub(super) fn is_a_persons(&self) -> bool {
+        !self.state.is_over() && !self.open.contains(&self.job)
+    }
+}
+
 /// What a worker does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerState {

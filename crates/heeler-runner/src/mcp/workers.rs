@@ -200,6 +200,12 @@ impl Workers {
             if worker.state.is_over() {
                 return self.go_on(key, worker, message).await;
             }
+            if worker.is_a_persons() {
+                return Err(format!(
+                    "{name} was not told: it does what a person asked, and hears only people until \
+                     that is done; {WAIT_FOR_WORKER} tells when, then message it"
+                ));
+            }
             let (job, text) = (worker.job.clone(), message.clone());
             let why = match self.way.ask(move |door| door.say(&job, &text)).await? {
                 Heard::Yes => return Ok(format!("{name} is at work and was told")),

@@ -175,7 +175,7 @@ fn a_picker_takes_any_key_in_any_size() {
         id: text.to_owned(),
         agent: text.to_owned(),
         at: None,
-        messages: Some(3),
+        entries: Some(3),
         first: text.to_owned(),
         last: text.to_owned(),
         foreign: Some(text.to_owned()),

@@ -7,7 +7,7 @@ fn card(id: &str, first: &str, at: &str) -> Card {
         id: id.to_owned(),
         agent: "lead".to_owned(),
         at: Some(at.parse().unwrap()),
-        messages: Some(12),
+        entries: Some(12),
         first: first.to_owned(),
         last: "done\nwith it".to_owned(),
         foreign: None,
@@ -21,9 +21,9 @@ fn cards() -> Vec<Card> {
     let fault = Some("its file is no JSON".to_owned());
     vec![
         card("aaa", "fix the \x1b[31mtests", "2026-11-16T11:59:30Z"),
-        Card { messages: Some(1), ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
+        Card { entries: Some(1), ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
         Card { foreign, ..card("ccc", "an old one", "2026-11-01T12:00:00Z") },
-        Card { fault, at: None, messages: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
+        Card { fault, at: None, entries: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
     ]
 }
 
@@ -59,13 +59,13 @@ fn sessions_tell_their_age_size_first_and_last_words_origin_and_faults() {
     list.check(expect![[r#"
         Resume a session (4 of 4):
         ▸ fix the tests
-          now · 12 messages · lead · aaa
+          now · 12 entries · lead · aaa
           … done with it
           write docs
-          3h ago · 1 message · lead · bbb
+          3h ago · 1 entry · lead · bbb
           … done with it
           an old one
-          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
           (it cannot be read)
           lead · ddd
@@ -82,7 +82,7 @@ fn words_find_a_session_and_esc_takes_them_back_first() {
     list.check(expect![[r#"
         Resume a session (1 of 4): OLD one
         ▸ an old one
-          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
 
 
@@ -111,7 +111,7 @@ fn one_that_cannot_be_resumed_says_why() {
     list.check(expect![[r#"
         Resume a session (4 of 4):
           an old one
-          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
         ▸ (it cannot be read)
           lead · ddd
@@ -126,7 +126,7 @@ fn a_small_window_shows_the_one_that_is_chosen() {
     list.check(expect![[r#"
         Resume a session (4 of …
         ▸ an old one
-          15d ago · 12 messages…
+          15d ago · 12 entries …
           … done with it
         type to search · Enter:…"#]]);
     list.terminal.backend_mut().resize(4, 1);
@@ -148,10 +148,10 @@ fn what_is_found_in_a_session_comes_into_the_list_and_what_is_chosen_stays_so() 
     list.check(expect![[r#"
         Resume a session (4 of 4):
         ▸ …
-          now · … messages · aaa
+          now · … entries · aaa
 
           …
-          3h ago · … messages · bbb
+          3h ago · … entries · bbb
 
         type to search · Enter: resume · Esc: leave"#]]);
     list.keys("o");
@@ -163,10 +163,10 @@ fn what_is_found_in_a_session_comes_into_the_list_and_what_is_chosen_stays_so() 
     list.check(expect![[r#"
         Resume a session (3 of 4): o
           write docs
-          3h ago · 1 message · lead · bbb
+          3h ago · 1 entry · lead · bbb
           … done with it
         ▸ an old one
-          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
         type to search · Enter: resume · Esc: leave"#]]);
     assert_eq!(list.picker.first_seen(), 1);

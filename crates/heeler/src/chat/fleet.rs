@@ -115,9 +115,9 @@ impl Fleet for DaemonFleet {
         self.loaded.agents.iter().map(card).collect()
     }
 
-    fn rules(&self, agent: &str) -> Vec<String> {
+    fn rules(&self, agent: &str, attended: bool) -> Vec<String> {
         let known = self.loaded.agents.iter().find(|known| known.name.as_str() == agent);
-        known.map(rules).unwrap_or_default()
+        known.map(|known| rules(known, attended)).unwrap_or_default()
     }
 
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {

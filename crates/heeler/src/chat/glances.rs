@@ -92,7 +92,7 @@ fn card(one: Listed) -> Card {
         id: one.id,
         agent: one.agent.unwrap_or_default(),
         at: Some(one.updated),
-        messages: one.messages,
+        entries: one.messages,
         first: one.first.unwrap_or_default(),
         last: one.last.unwrap_or_default(),
         foreign: from(one.is_foreign),

@@ -60,7 +60,10 @@ impl Plain {
                 }
             }
             Shown::Asked(question) => {
-                output::note(&format!("asks: {} (nobody can answer here)", question.ask.tool))?;
+                let tool = &question.ask.tool;
+                output::note(&format!(
+                    "asks: {tool} (`heeler approvals list` shows it, to be answered)"
+                ))?;
             }
             Shown::Told(text) => output::line(text.as_str())?,
             Shown::Failed(text) => output::note(text)?,

@@ -5,7 +5,7 @@ use heeler_model::config::{Agent, PermissionMode, Runtime};
 
 /// Says what an agent may do without asking, what never, who is asked about the rest, and where that is
 /// written; each line is a word and what it stands for.
-pub(super) fn rules(agent: &Agent) -> Vec<String> {
+pub(super) fn rules(agent: &Agent, attended: bool) -> Vec<String> {
     let mut lines = match agent.runtime {
         Runtime::Scripted { .. } => {
             vec![
@@ -15,7 +15,7 @@ pub(super) fn rules(agent: &Agent) -> Vec<String> {
         }
         _ => of_claude(agent),
     };
-    lines.push(approvals(agent.approvals));
+    lines.push(approvals(agent.approvals, attended));
     let (name, file) = (&agent.name, &agent.file);
     lines.push(format!(
         "written  in {file} and the fleet's defaults; `heeler config edit {name}`, then `heeler reload`, \
@@ -54,11 +54,14 @@ fn without_asking(mode: PermissionMode) -> &'static str {
     }
 }
 
-fn approvals(how: Approvals) -> String {
-    let who = match how {
-        Approvals::Autonomous => "whoever is in this conversation",
-        Approvals::Interactive => "you, here or by `heeler approvals`",
-        Approvals::Review => "you, about each action, here or by `heeler approvals`",
+fn approvals(how: Approvals, attended: bool) -> String {
+    let who = match (how, attended) {
+        (Approvals::Autonomous, true) => "whoever is in this conversation",
+        (Approvals::Autonomous, false) => "nobody, here: what is not allowed is denied",
+        (Approvals::Interactive, true) => "you, here or by `heeler approvals`",
+        (Approvals::Interactive, false) => "you, by `heeler approvals`",
+        (Approvals::Review, true) => "you, about each action, here or by `heeler approvals`",
+        (Approvals::Review, false) => "you, about each action, by `heeler approvals`",
     };
     format!("asked    {who} (approvals: {how})")
 }

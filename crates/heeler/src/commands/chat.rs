@@ -97,9 +97,10 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
     };
     let (book, warnings, place) = match resumed {
         Some(id) => {
-            let opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
+            let mut opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
             let place = place_of(global, &opened.book)?;
-            (adopted(opened.book, args, &place)?, opened.warnings, place)
+            opened.warnings.extend(adopt(&mut opened.book, args, &place)?);
+            (opened.book, opened.warnings, place)
         }
         None => {
             let place = Place::find(global)?;
@@ -185,46 +186,50 @@ fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
     }
 }
 
-/// Gives a session the agent that goes on with it, and notes where.
-fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
+/// Gives a session the agent that goes on with it, and notes where. Returns what the person should know
+/// of another agent.
+fn adopt(book: &mut Book, args: &ChatArgs, place: &Place) -> Outcome<Option<String>> {
     let known = book.about().agent.clone();
     if args.agent.is_none() && known.is_some() {
         if book.about().state_dir.as_ref() != Some(&place.state_dir) {
             let state_dir = Some(place.state_dir.clone());
             book.take_over(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
         }
-        return Ok(book);
+        return Ok(None);
     }
     let agent = choose(&fleet::load(place)?, args.agent.as_deref())?;
-    if known.as_deref() != Some(&agent) {
-        let state_dir = Some(place.state_dir.clone());
-        // Another agent has a conversation of its own.
-        book.take_over(|about| {
-            (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
-        })
-        .map_err(anyhow::Error::from)?;
+    if known.as_deref() == Some(&agent) {
+        return Ok(None);
     }
-    Ok(book)
+    let warning = known.map(|known| {
+        format!(
+            "{agent} goes on with this session, and knows nothing of what was said with {known}"
+        )
+    });
+    let state_dir = Some(place.state_dir.clone());
+    // Another agent has a conversation of its own.
+    book.take_over(|about| {
+        (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
+    })
+    .map_err(anyhow::Error::from)?;
+    Ok(warning)
 }
 
 /// Chooses the agent, which must be one that can be talked with.
 fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
-    let agent = match name {
-        Some(name) => {
-            loaded.find_agent(name).map_err(|error| Failure::new(Code::NotFound, error))?
-        }
-        None => {
-            let able: Vec<&Agent> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
-            match able[..] {
-                [one] => one,
-                [] => return Err(nobody()),
-                _ => {
-                    let names: Vec<&str> = able.iter().map(|it| it.name.as_str()).collect();
-                    let message = format!("whom do you want to talk with: {}?", names.join(", "));
-                    let hint = format!("heeler chat {}", names[0]);
-                    return Err(Failure::message(Code::Usage, message).hint(hint));
-                }
-            }
+    let able: Vec<&Agent> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
+    let names = || able.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+    let agent = match (name, &able[..]) {
+        (Some(name), _) => loaded.find_agent(name).map_err(|error| {
+            let hint = format!("heeler chat AGENT, with one of: {}", names());
+            Failure::new(Code::NotFound, error).hint(hint)
+        })?,
+        (None, [one]) => one,
+        (None, []) => return Err(nobody()),
+        (None, [first, ..]) => {
+            let message = format!("whom do you want to talk with: {}?", names());
+            let hint = format!("heeler chat {}", first.name);
+            return Err(Failure::message(Code::Usage, message).hint(hint));
         }
     };
     match can_talk(agent) {

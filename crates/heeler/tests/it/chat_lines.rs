@@ -107,6 +107,8 @@ fn what_an_agent_says_after_a_conversation_was_killed_is_there_when_it_is_resume
 fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
     let fleet = fleet(&[("lead", &scripted("{say: Hi.}")), ("other", &scripted("{say: Ho.}"))]);
     assert!(fleet.run(&["chat"]).fails(2).contains("whom do you want to talk with: lead, other?"));
+    let told = fleet.run(&["chat", "nobody"]).fails(4);
+    assert!(told.contains("heeler chat AGENT, with one of: lead, other"), "{told}");
     assert!(
         fleet.run(&["chat", "--resume", "chat-nope"]).fails(4).contains("no session `chat-nope`")
     );
@@ -117,6 +119,45 @@ fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
     assert!(told.contains("chat"), "{told}");
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn another_agent_that_goes_on_with_a_session_is_told_to_know_nothing_of_it() {
+    let fleet = fleet(&[("lead", &scripted("{say: Hi.}")), ("other", &scripted("{say: Ho.}"))]);
+    talk(&fleet, &["chat", "lead", "--no-insights"], "one\n").ok();
+    let (id, _) = session(&fleet);
+    let ran = talk(&fleet, &["chat", "other", "--no-insights", "--resume", &id], "two\n");
+    let told = "other goes on with this session, and knows nothing of what was said with lead\n";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    let ran = talk(&fleet, &["chat", "other", "--no-insights", "--resume", &id], "");
+    assert!(!ran.stderr.contains("knows nothing"), "{}", ran.stderr);
+    assert_eq!(ran.ok(), "Hi.\nHo.\n");
+}
+
+#[test]
+fn what_is_asked_where_nobody_can_answer_says_who_can() {
+    let asks = "{run: 'echo done', ask_permission: true}, {say: 'It said {output}.'}";
+    let agent = format!("{}\napprovals: interactive", scripted(asks));
+    let fleet = fleet(&[("lead", &agent)]);
+    let mut command = fleet.command(&["chat", "--no-insights"]);
+    let (input, output) = (Stdio::piped(), Stdio::piped());
+    let mut child = command.stdin(input).stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"/permissions\ngo\n").unwrap();
+    let id = wait_for("the request", || {
+        let listed = fleet.run(&["approvals", "list", "--json"]).stdout;
+        let listed: serde_json::Value = serde_json::from_str(&listed).ok()?;
+        listed["approvals"][0]["id"].as_str().map(str::to_owned)
+    });
+    fleet.run(&["approvals", "approve", &id]).ok();
+    let ran = ended(child);
+    let told = "asks: Bash (`heeler approvals list` shows it, to be answered)\n";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    let said = ran.ok();
+    assert!(
+        said.contains("asked    you, by `heeler approvals` (approvals: interactive)"),
+        "{said}"
+    );
+    assert!(said.ends_with("It said done.\n"), "{said}");
 }
 
 #[test]

@@ -74,10 +74,10 @@ fn a_session_is_found_in_the_list_and_chosen() {
     pty.check(&expect![[r#"
         Resume a session (2 of 2):
         ▸ mend the roof
-          now · 2 messages · lead · chat-ID
+          now · 2 entries · lead · chat-ID
           … I heard mend the roof.
           paint the door
-          2025-01-15 · 2 messages · from agents-fleet · old-one
+          2025-01-15 · 2 entries · from agents-fleet · old-one
           … It is red now.
 
 

@@ -1,7 +1,7 @@
 //! What takes long is done beside: nobody waits for it, and nothing is lost when somebody leaves.
 
 use super::*;
-use crate::book::settle::BRING_BYTES_MAX;
+use crate::beside::WAIT_BYTES_MAX;
 
 /// A transcript of at least so many bytes; returns how many entries it has.
 fn lengthen(path: &Utf8Path, bytes: u64) -> u64 {
@@ -41,10 +41,10 @@ fn a_long_transcript_is_counted_beside_and_the_file_keeps_its_count_until_then()
 fn a_large_session_of_another_program_is_copied_beside_and_then_written() {
     let home = Home::with_foreign();
     let path = home.foreign().join("three.transcript.ndjson");
-    lengthen(&path, BRING_BYTES_MAX);
+    lengthen(&path, WAIT_BYTES_MAX);
     let before = std::fs::read(&path).unwrap();
     let mut book = home.open("three");
-    assert!(book.prepare().unwrap() > Some(BRING_BYTES_MAX));
+    assert!(book.prepare().unwrap() > Some(WAIT_BYTES_MAX));
     prepared(&mut book);
     assert_eq!(book.prepare().unwrap(), None);
     book.append(&ALL, &entry("mine")).unwrap();
@@ -66,7 +66,7 @@ fn a_small_session_of_another_program_needs_no_preparing() {
 #[test]
 fn whoever_leaves_while_it_is_copied_leaves_no_half_copy_and_comes_back_to_the_same() {
     let home = Home::with_foreign();
-    lengthen(&home.foreign().join("three.transcript.ndjson"), BRING_BYTES_MAX);
+    lengthen(&home.foreign().join("three.transcript.ndjson"), WAIT_BYTES_MAX);
     let mut book = home.open("three");
     book.prepare().unwrap();
     book.close().unwrap();

@@ -16,12 +16,23 @@ fn help_tells_the_commands_and_the_keys_that_there_are() {
 fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     let mut rig = Rig::new();
     rig.say("/permissions");
-    assert_eq!(rig.shown(), ["boss may do anything\nwaiting  nothing waits for your answer"]);
+    let nothing = "waiting  nothing waits for your answer";
+    assert_eq!(rig.shown(), [format!("boss may do anything, attended: true\n{nothing}")]);
     let book = rig.talk.take().unwrap().book;
     rig.begin(book, |manner| manner.attended = false);
     rig.say("/permissions");
-    let denied = "waiting  nobody can be asked here: what is not allowed is denied";
-    assert_eq!(rig.shown(), [format!("boss may do anything\n{denied}")]);
+    assert_eq!(rig.shown(), [format!("boss may do anything, attended: false\n{nothing}")]);
+}
+
+#[test]
+fn workers_are_listed_in_columns_with_what_they_cost() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.shown();
+    rig.say("/workers");
+    assert_eq!(rig.shown(), ["coder-1  at work  $0.0000  Fix it."]);
 }
 
 #[test]
@@ -51,29 +62,4 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     }
     assert_eq!(rig.stage.calls()[..1], ["ask hello"]);
     assert_eq!(rig.shown(), ["User hello", "  1 [ ] more"]);
-}
-
-#[test]
-fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    let now = rig.now;
-    rig.talk().happened(worker(JobState::Running), now);
-    rig.said(50, 3, "Fixing.");
-    rig.is(1, JobState::Done);
-    rig.say("/fork");
-    let told = rig.shown().pop().unwrap();
-    assert!(told.ends_with("which stays as it is. Its workers go on with it."), "{told}");
-
-    rig.said(50, 4, "Fixed.");
-    rig.talk().happened(worker(JobState::Done), now);
-    rig.said(50, 5, "Done.");
-    rig.is(50, JobState::Done);
-    rig.is(1, JobState::Done);
-    rig.say("/workers");
-    rig.say("/cost");
-    let nothing = "nothing so far: no turn has told its cost";
-    assert_eq!(rig.shown(), ["no worker yet: the agent sets them to work", nothing]);
-    let fork = rig.talk().id().to_owned();
-    assert!(!rig.folder().join(format!("sessions/{fork}.workers")).exists());
 }

@@ -101,6 +101,19 @@ async fn a_worker_that_takes_nothing_at_present_is_told_so_after_a_while() {
 }
 
 #[tokio::test]
+async fn a_message_to_a_worker_that_is_at_a_persons_job_is_refused_with_what_to_do() {
+    let busy = vec![worker("coder-1", WorkerState::Works)];
+    let (played, workers) = workers(Scene { workers: busy, ..Scene::default() });
+    played.scene().workers[0].open.clear();
+    let say = json!({"name": "coder-1", "message": "more"});
+    let said = call(&workers, MESSAGE_WORKER, say).await.unwrap_err();
+    let why = "it does what a person asked, and hears only people until that is done; wait_for_worker \
+               tells when, then message it";
+    assert_eq!(said, format!("coder-1 was not told: {why}"));
+    assert_eq!(played.scene().asked, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_wait_ends_with_the_workers_or_in_time() {
     let both = || vec![worker("coder-1", WorkerState::Works), worker("coder-2", WorkerState::Done)];
     let (_, patient) = workers(Scene { workers: both(), done_after: 2, ..Scene::default() });
