@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 use crate::api::{FLEET, WORKFLOW};
 use crate::browser::Site;
 use crate::fleet::Fleet;
+use crate::trigger::wait_for;
 
 /// What schemathesis is installed by `cargo xtask setup` under.
 const SCHEMATHESIS: &str =
@@ -35,7 +36,7 @@ const EXAMPLES_MAX: u64 = 200;
 /// What is left out: the daemon is to live on, and a stream has no end.
 const LEFT_OUT: &str = "/daemon/stop$|/stream$";
 
-/// A fleet with a job, a session and a run on record, and its daemon.
+/// A fleet with a job, a session, a run and a question on record, and its daemon.
 struct Served {
     site: Site,
     url: String,
@@ -62,6 +63,14 @@ impl Served {
         let session = first(&["session", "list", "--json"], "sessions");
         let run = first(&["workflow", "runs", "--json"], "runs");
         let token = fleet.read(".heeler/api-token").trim().to_owned();
+        fleet.run(&["trigger", "asker", "-q", "-p", "Ask.", "--detach"]).ok();
+        let ask = wait_for("a question", || {
+            let asked = fleet.json(&["approvals", "list", "--json"]);
+            asked["approvals"][0]["id"].as_str().map(str::to_owned)
+        });
+        let there =
+            [("jobs", &*job), ("sessions", &*session), ("runs", &*run), ("approvals", &*ask)];
+        fleet.write("schemathesis.toml", &what_is_there(&there));
         let url = site.url();
         Served { site, url, token, job, session, run }
     }
@@ -100,6 +109,21 @@ impl Served {
     }
 }
 
+/// Tells schemathesis what is on record, so that what it asks for is there.
+fn what_is_there(there: &[(&str, &str)]) -> String {
+    let mut told = String::from("[parameters]\n");
+    for (name, value) in [("agent", "coder"), ("schedule", "nightly"), ("workflow", "build")] {
+        told += &format!("'path.{name}' = '{value}'\n");
+    }
+    for (noun, id) in there {
+        told += &format!(
+            "[[operations]]\ninclude-name-regex = '^(GET|POST) .*/{noun}/'\n\
+             parameters = {{'path.id' = '{id}'}}\n"
+        );
+    }
+    told
+}
+
 /// Lets a program talk to a daemon's socket that only knows TCP; returns where.
 fn over_tcp(dir: &StateDir) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -131,6 +155,8 @@ fn pass_on(web: TcpStream, daemon: UnixStream) {
 #[test]
 fn proof_the_api_keeps_to_its_description_on_the_socket() {
     let served = Served::new();
+    // Here what is asked for is made up too, so that most of it is missing.
+    std::fs::remove_file(served.site.fleet.file("schemathesis.toml")).unwrap();
     let state = Utf8PathBuf::from_path_buf(served.site.fleet.file(".heeler")).unwrap();
     let address = over_tcp(&StateDir::open(&state).unwrap());
     served.holds(&address, &[]);
