@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use camino::Utf8PathBuf;
 use heeler_model::run::Answer;
 use heeler_model::{AgentSessionId, JobId};
+use heeler_testkit::Hooked;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -128,7 +129,7 @@ impl Fleet for Stage {
 
 struct Rig {
     temp: tempfile::TempDir,
-    disk: Arc<disk::Fillable>,
+    disk: Arc<Hooked<disk::Fillable>>,
     stage: Stage,
     talk: Option<Talk>,
     now: Timestamp,
