@@ -379,6 +379,9 @@ impl Talk {
             // A sum of nothing is -0.
             cost_usd: self.costs.values().sum::<f64>() + 0.0,
             busy: match &self.turn {
+                Some(turn) if self.asks.iter().any(|question| question.job == turn.job) => {
+                    Some("waiting for an answer".to_owned())
+                }
                 Some(turn) => Some(turn.doing().to_owned()),
                 None if self.asking.is_some() => Some("waiting for the disk".to_owned()),
                 None if self.forking.is_some() || !self.held.is_empty() => {

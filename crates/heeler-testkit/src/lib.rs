@@ -4,11 +4,13 @@
 mod claude;
 mod disk;
 mod disk_crash;
+mod disk_hook;
 mod messages_api;
 mod proof;
 
 pub use claude::{axe, claude};
 pub use disk::{SimDisk, Trouble};
 pub use disk_crash::Crash;
+pub use disk_hook::{Hook, Hooked};
 pub use messages_api::{ApiRequest, MessagesApi, Script, Step, Tool};
 pub use proof::Proof;

@@ -1,6 +1,7 @@
 //! The line a person types: many lines, history, search, completion, pasted blocks.
 
-use std::ops::Range;
+mod menu;
+mod past;
 
 use heeler_model::steers_terminal;
 use ratatui::buffer::Buffer;
@@ -8,31 +9,17 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
+use self::menu::Menu;
+pub use self::menu::{Completion, Files};
+use self::past::Search;
 use crate::Theme;
 use crate::editor::{Editor, Rows, TAB_COLUMNS, To};
-use crate::text::{one_line, shortened, width};
 
 /// How many lines of before are kept.
 const HISTORY_MAX: usize = 1000;
-/// How many things are offered at once; more are scrolled to.
-pub(crate) const MENU_ROWS: usize = 8;
-/// How many are offered in all.
-const MENU_MAX: usize = 100;
 /// What is pasted is a block of its own from so many lines or bytes on.
 const BLOCK_LINES: usize = 6;
 const BLOCK_BYTES: usize = 2000;
-
-/// Names files that begin as told, for completion after `@`. It is asked at every key, so it must be
-/// quick.
-pub type Files = Box<dyn Fn(&str) -> Vec<String> + Send>;
-
-/// What completes the input.
-pub struct Completion {
-    /// Commands: name, arguments, what it does.
-    pub commands: &'static [(&'static str, &'static str, &'static str)],
-    /// Files.
-    pub files: Files,
-}
 
 /// What came of a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,30 +47,6 @@ pub(crate) struct Input {
     blocks: Vec<String>,
     /// How many columns there were when it was drawn.
     columns: usize,
-}
-
-struct Search {
-    words: String,
-    /// Where it was found.
-    at: Option<usize>,
-    /// What was typed before.
-    before: String,
-}
-
-/// What is offered.
-pub(crate) struct Menu {
-    items: Vec<Item>,
-    chosen: usize,
-    /// What of the text is replaced.
-    range: Range<usize>,
-}
-
-struct Item {
-    label: String,
-    about: String,
-    text: String,
-    /// Nothing need be typed after it.
-    is_whole: bool,
 }
 
 impl Input {
@@ -290,170 +253,10 @@ impl Input {
         self.recall(down)
     }
 
-    /// Shows the line of before, or the one after.
-    fn recall(&mut self, later: bool) -> Did {
-        let typed = || self.editor.text().to_owned();
-        let to = match (&self.recalled, later) {
-            (None, false) => self.history.len().checked_sub(1).map(|at| (at, typed())),
-            (None, true) => None,
-            (Some((at, typed)), false) => at.checked_sub(1).map(|at| (at, typed.clone())),
-            (Some((at, typed)), true) if at + 1 < self.history.len() => {
-                Some((at + 1, typed.clone()))
-            }
-            (Some((_, typed)), true) => {
-                let typed = typed.clone();
-                self.editor.set(&typed);
-                self.recalled = None;
-                return Did::Taken;
-            }
-        };
-        let Some((at, typed)) = to else { return Did::Taken };
-        self.editor.set(&self.history[at]);
-        self.menu = None;
-        self.recalled = Some((at, typed));
-        Did::Taken
-    }
-
-    fn search_key(&mut self, key: KeyEvent) -> Option<Did> {
-        let search = self.search.as_mut()?;
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-        let older_than = match key.code {
-            KeyCode::Char('r') if is_control => search.at,
-            KeyCode::Char('c' | 'g') if is_control => {
-                let before = std::mem::take(&mut search.before);
-                self.search = None;
-                self.editor.set(&before);
-                return Some(Did::Taken);
-            }
-            KeyCode::Char(c) if !is_control && !c.is_control() => {
-                search.words.push(c);
-                None
-            }
-            KeyCode::Backspace => {
-                search.words.pop();
-                None
-            }
-            KeyCode::Enter => {
-                self.search = None;
-                return Some(self.send());
-            }
-            KeyCode::Tab | KeyCode::Esc => {
-                self.search = None;
-                return Some(Did::Taken);
-            }
-            // Any other key goes on with what was found.
-            _ => {
-                self.search = None;
-                return None;
-            }
-        };
-        self.find(older_than.unwrap_or(self.history.len()));
-        Some(Did::Taken)
-    }
-
-    /// Finds the newest line that is older and has the words.
-    fn find(&mut self, older_than: usize) {
-        let Some(search) = &mut self.search else { return };
-        let words = search.words.to_lowercase();
-        let found = self.history[..older_than]
-            .iter()
-            .rposition(|line| line.to_lowercase().contains(&words));
-        match found.filter(|_| !words.is_empty()) {
-            Some(at) => {
-                search.at = Some(at);
-                self.editor.set(&self.history[at]);
-            }
-            // Nothing older has them: what was found stays. Nothing at all: nothing is put there.
-            None if older_than < self.history.len() => {}
-            None => {
-                search.at = None;
-                let before = search.before.clone();
-                self.editor.set(&before);
-            }
-        }
-    }
-
-    fn menu_key(&mut self, key: KeyEvent) -> Option<Did> {
-        let menu = self.menu.as_mut()?;
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Up | KeyCode::BackTab => menu.step(menu.items.len() - 1),
-            KeyCode::Char('p') if is_control => menu.step(menu.items.len() - 1),
-            KeyCode::Down => menu.step(1),
-            KeyCode::Char('n') if is_control => menu.step(1),
-            KeyCode::Esc => self.menu = None,
-            KeyCode::Tab => {
-                self.accept();
-            }
-            KeyCode::Enter if key.modifiers.is_empty() => {
-                let sends = self.accept() && self.editor.text().starts_with('/');
-                return Some(if sends { self.send() } else { Did::Taken });
-            }
-            _ => return None,
-        }
-        Some(Did::Taken)
-    }
-
-    /// Writes what is chosen; says whether nothing need follow.
-    fn accept(&mut self) -> bool {
-        let Some(mut menu) = self.menu.take() else { return false };
-        let item = menu.items.swap_remove(menu.chosen);
-        let typed = self.editor.text()[menu.range.clone()].to_owned();
-        // A command that is typed whole is meant, whatever could follow.
-        let is_typed = typed == item.text.trim_end();
-        self.editor.replace(menu.range, &item.text);
-        item.is_whole || is_typed
-    }
-
-    /// Offers what could be meant.
-    fn offer(&mut self) {
-        self.recalled = None;
-        let text = &self.editor.text()[..self.editor.cursor()];
-        let word = text.rfind(char::is_whitespace).map_or(0, |at| text.ceil_char_boundary(at + 1));
-        let range = word..text.len();
-        let items: Vec<Item> = match (word, text[word..].chars().next()) {
-            (0, Some('/')) => self.commands(&text[1..]),
-            (_, Some('@')) => self.files(&text[word + 1..]),
-            _ => vec![],
-        };
-        self.menu = (!items.is_empty()).then_some(Menu { items, chosen: 0, range });
-    }
-
-    fn commands(&self, start: &str) -> Vec<Item> {
-        let matching = self.completion.commands.iter().filter(|(name, ..)| name.starts_with(start));
-        let item = |(name, args, about): &(&str, &str, &str)| Item {
-            label: format!("/{name} {args}").trim_end().to_owned(),
-            about: (*about).to_owned(),
-            text: if args.is_empty() { format!("/{name}") } else { format!("/{name} ") },
-            is_whole: args.is_empty(),
-        };
-        matching.map(item).collect()
-    }
-
-    fn files(&self, start: &str) -> Vec<Item> {
-        let names = (self.completion.files)(start).into_iter().take(MENU_MAX);
-        let item = |name: String| Item {
-            label: one_line(&name),
-            about: String::new(),
-            // A folder is gone on into.
-            text: if name.ends_with('/') { format!("@{name}") } else { format!("@{name} ") },
-            is_whole: true,
-        };
-        names
-            .filter(|name| !name.chars().any(|c| c.is_control() || steers_terminal(c)))
-            .map(item)
-            .collect()
-    }
-
     /// Returns how many rows it takes.
     pub(crate) fn height(&mut self, columns: usize) -> usize {
         self.columns = columns.saturating_sub(2);
         self.editor.rows(self.columns).rows.len()
-    }
-
-    /// Returns how many rows what is offered takes.
-    pub(crate) fn menu_height(&self) -> usize {
-        self.menu.as_ref().map_or(0, |menu| menu.items.len().min(MENU_ROWS))
     }
 
     /// Draws it; returns where the cursor is.
@@ -477,47 +280,6 @@ impl Input {
         }
         let x = (area.x + 2).saturating_add(cursor.1 as u16).min(area.right().saturating_sub(1));
         Position::new(x, area.y + (cursor.0 - top) as u16)
-    }
-
-    /// Draws what is offered.
-    pub(crate) fn draw_menu(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let Some(menu) = &self.menu else { return };
-        let labels = menu.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
-        let labels = labels.min(usize::from(area.width) / 2);
-        let height = usize::from(area.height);
-        let top = (menu.chosen + 1).saturating_sub(height);
-        for (at, item) in menu.items.iter().enumerate().skip(top).take(height) {
-            let y = area.y + (at - top) as u16;
-            let is_chosen = at == menu.chosen;
-            let sign = if is_chosen { "▸" } else { " " };
-            let label = shortened(
-                &item.label,
-                if item.about.is_empty() { area.width.into() } else { labels },
-            );
-            let pad = " ".repeat(labels.saturating_sub(width(&label)));
-            let line = format!("{sign} {label}{pad}  {}", item.about);
-            let style = if is_chosen { theme.chosen } else { theme.dim };
-            buffer.set_stringn(
-                area.x,
-                y,
-                shortened(line.trim_end(), area.width.into()),
-                area.width.into(),
-                style,
-            );
-        }
-    }
-
-    /// Returns what is searched for, if anything is.
-    pub(crate) fn searching(&self) -> Option<String> {
-        let search = self.search.as_ref()?;
-        let none = if search.at.is_none() && !search.words.is_empty() { " (none)" } else { "" };
-        Some(format!("search: {}{none}", search.words))
-    }
-}
-
-impl Menu {
-    fn step(&mut self, by: usize) {
-        self.chosen = (self.chosen + by) % self.items.len().max(1);
     }
 }
 

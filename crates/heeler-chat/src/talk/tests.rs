@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use camino::Utf8PathBuf;
 use heeler_model::run::Answer;
 use heeler_model::{AgentSessionId, JobId};
+use heeler_testkit::Hooked;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -13,6 +14,8 @@ mod commands;
 mod disk;
 mod forks;
 mod leaving;
+mod loops;
+mod undo;
 
 use super::*;
 use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, Unheard};
@@ -128,7 +131,7 @@ impl Fleet for Stage {
 
 struct Rig {
     temp: tempfile::TempDir,
-    disk: Arc<disk::Fillable>,
+    disk: Arc<Hooked<disk::Fillable>>,
     stage: Stage,
     talk: Option<Talk>,
     now: Timestamp,
@@ -385,23 +388,6 @@ fn words_that_a_fleet_has_forgotten_are_not_taken_for_unsent() {
 }
 
 #[test]
-fn a_turn_that_was_taken_back_stays_so_after_a_crash() {
-    let mut rig = Rig::new();
-    rig.say("one");
-    rig.said(1, 1, "done");
-    rig.is(1, JobState::Done);
-    rig.say("/undo");
-    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
-    rig.say("not sent");
-    rig.stage.with(|played| played.refuses = None);
-    rig.crash();
-    rig.is(1, JobState::Done);
-    rig.say("two");
-    let sessions = rig.stage.with(|played| played.sessions.clone());
-    assert_eq!(sessions, [SessionChoice::New, SessionChoice::New]);
-}
-
-#[test]
 fn a_job_that_was_asked_for_just_before_a_crash_is_found_by_its_turn() {
     let mut rig = Rig::new();
     let id = Uuid::from_u128(5);
@@ -511,171 +497,4 @@ fn how_a_turn_ended_badly_is_told_once_however_often_it_is_resumed() {
         rig.shown(),
         ["User three", "System error: broken", "Assistant Again.", "System failed: no login"]
     );
-}
-
-#[test]
-fn undo_goes_on_from_before_the_last_turn() {
-    let mut rig = Rig::new();
-    for turn in 1..=2 {
-        rig.say(&format!("say {turn}"));
-        rig.said(turn, 1, &format!("said {turn}"));
-        rig.is(turn, JobState::Done);
-    }
-    rig.shown();
-    rig.say("/undo");
-    rig.say("/undo");
-    let why = "is taken back: the next one goes on from before it. Files stay as they are.";
-    let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
-    assert_eq!(rig.shown(), told);
-    assert!(rig.talk().book.about().session.is_none());
-    rig.say("/undo");
-    assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
-    rig.say("again");
-    assert_eq!(rig.stage.last_session(), SessionChoice::New);
-}
-
-#[test]
-fn words_that_were_not_sent_are_no_turn_to_take_back() {
-    let mut rig = Rig::new();
-    for turn in 1..=2 {
-        rig.say(&format!("say {turn}"));
-        rig.said(turn, 1, &format!("said {turn}"));
-        rig.is(turn, JobState::Done);
-    }
-    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
-    rig.say("say 3");
-    rig.stage.with(|played| played.refuses = None);
-    rig.say("/undo");
-    rig.say("say 4");
-    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
-    assert_eq!(rig.stage.last_session(), behind_1);
-}
-
-#[test]
-fn undo_after_undo_passes_over_what_was_taken_back() {
-    let mut rig = Rig::new();
-    let turn = |rig: &mut Rig, number: usize| {
-        rig.say(&format!("say {number}"));
-        rig.said(number, 1, &format!("said {number}"));
-        rig.is(number, JobState::Done);
-    };
-    turn(&mut rig, 1);
-    turn(&mut rig, 2);
-    rig.say("/undo");
-    turn(&mut rig, 3);
-    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
-    assert_eq!(rig.stage.last_session(), behind_1);
-    assert_ne!(rig.stage.session(1), rig.stage.session(3), "it goes on in a copy");
-    rig.say("/undo");
-    turn(&mut rig, 4);
-    assert_eq!(rig.stage.last_session(), behind_1, "neither turn 2 nor turn 3 is there");
-    turn(&mut rig, 5);
-    assert_eq!(rig.stage.last_session(), SessionChoice::Given(rig.stage.session(4)));
-    // A message of a turn that was taken back is in the session that it was said in.
-    rig.say("/fork 4");
-    turn(&mut rig, 6);
-    let behind_2 = SessionChoice::ForkOf(rig.stage.session(2), Some(Uuid::from_u128(201)));
-    assert_eq!(rig.stage.last_session(), behind_2);
-}
-
-#[test]
-fn a_loop_comes_back_until_the_goal_is_reached() {
-    let mut rig = Rig::new();
-    rig.say("/loop \"make it green\" 1m");
-    rig.said(1, 1, "Red.");
-    rig.is(1, JobState::Done);
-    rig.pass(59);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 1);
-    rig.pass(1);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
-    rig.said(2, 1, "Green.\nGOAL REACHED");
-    rig.is(2, JobState::Done);
-    rig.pass(600);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
-    assert!(rig.shown().contains(&"System The goal is reached: the loop has ended.".to_owned()));
-}
-
-#[test]
-fn loops_are_kept_and_rest_until_the_person_restarts_them() {
-    let mut rig = Rig::new();
-    rig.say("/loop \"stay green\" 1m");
-    rig.is(1, JobState::Done);
-    rig.crash();
-    rig.is(1, JobState::Done);
-    rig.pass(3600);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 1);
-    assert!(rig.shown().iter().any(|line| line.contains("A loop was active here")));
-    rig.say("/restart");
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
-}
-
-#[test]
-fn a_loops_turn_that_a_crash_cut_off_counts_once() {
-    let mut rig = Rig::new();
-    for task in ["a", "b", "c"] {
-        rig.say(&format!("/tasks add {task}"));
-    }
-    rig.say("/start");
-    // All was said before the crash, but for how it ended.
-    rig.said(1, 1, "TASK DONE");
-    for _ in 0..2 {
-        rig.crash();
-        rig.is(1, JobState::Done);
-        let done = rig.talk().book.about().tasks.iter().filter(|task| task.done).count();
-        assert_eq!(done, 1);
-    }
-    rig.pass(600);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 1, "it rests");
-    rig.say("/restart");
-    assert_eq!(rig.stage.calls().last().unwrap(), &format!("follow {} 0", job(2)));
-    rig.crash();
-    rig.said(2, 1, "TASK DONE");
-    rig.is(2, JobState::Done);
-    rig.shown();
-    rig.say("/tasks");
-    assert_eq!(rig.shown(), ["  1 [x] a\n  2 [x] b\n  3 [ ] c"]);
-}
-
-#[test]
-fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
-    let mut rig = Rig::new();
-    rig.say("plan");
-    let asked = json!({"type": "tool_use", "tool_name": "mcp__jira__add_tasks", "tool_use_id": "t",
-        "input": {"tasks": ["of somebody else's list"]}});
-    rig.row(1, 1, asked);
-    let add = json!({"type": "system", "subtype": "tasks_added", "content": "added to the tasks: a; b; c",
-        "tasks": ["a", "b", "c"]});
-    rig.row(1, 2, add);
-    rig.row(
-        1,
-        3,
-        json!({"type": "system", "subtype": "task_finished", "number": 1, "content": "done"}),
-    );
-    rig.is(1, JobState::Done);
-    rig.shown();
-    rig.say("/start");
-    rig.said(2, 1, "TASK DONE");
-    rig.is(2, JobState::Done);
-    rig.pass(30);
-    rig.said(3, 1, "TASK DONE");
-    rig.is(3, JobState::Done);
-    assert!(rig.shown().contains(&"System All tasks are done: the loop has ended.".to_owned()));
-    rig.pass(30);
-    assert_eq!(rig.stage.with(|played| played.turns.len()), 3);
-}
-
-#[test]
-fn an_agent_that_marks_its_task_and_says_so_too_has_done_one() {
-    let mut rig = Rig::new();
-    rig.say("/tasks add a");
-    rig.say("/tasks add b");
-    rig.say("/start");
-    let done =
-        json!({"type": "system", "subtype": "task_finished", "number": 1, "content": "done"});
-    rig.row(1, 1, done);
-    rig.said(1, 2, "TASK DONE");
-    rig.is(1, JobState::Done);
-    rig.shown();
-    rig.say("/tasks");
-    assert_eq!(rig.shown(), ["  1 [x] a\n  2 [ ] b"]);
 }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use heeler_model::RunId;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{Attendance, Brief, Op, ReplyBody, Request, SessionPlan, Work};
+use heeler_testkit::Hooked;
 use heeler_transcript::Disk;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
@@ -243,7 +244,7 @@ impl Trial {
 
     /// The same on a disk that does nothing else, to the run's end.
     fn run_late(mut self, file: &str) -> (Trial, RunResult) {
-        let disk = Arc::new(disk::BadDisk::default());
+        let disk = Arc::new(Hooked::<disk::BadDisk>::default());
         self.means.disk = disk.clone();
         let result = self.start_late(&disk, file).finish();
         (self, result)

@@ -1,14 +1,14 @@
 //! The writer: what it appends, refuses and repairs.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::Utf8Path;
+use heeler_testkit::{Hook, Hooked};
 use heeler_transcript::{
-    AppendError, Disk, Durability, LINE_BYTES_MAX, Log, LogOptions, OpenError, OsDisk, Repair,
+    AppendError, Disk as _, Durability, LINE_BYTES_MAX, Log, LogOptions, OpenError, OsDisk, Repair,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -170,38 +170,13 @@ struct Swapping {
     swapped: AtomicBool,
 }
 
-impl Disk for Swapping {
-    fn create(&self, path: &Utf8Path) -> io::Result<File> {
-        let file = OsDisk.create(path)?;
+impl Hook for Swapping {
+    fn after_create(&self, path: &Utf8Path) -> io::Result<()> {
         if !self.swapped.swap(true, Ordering::SeqCst) {
             OsDisk.remove(path)?;
             drop(OsDisk.create(path)?);
         }
-        Ok(file)
-    }
-    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
-    }
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        OsDisk.write(file, bytes)
-    }
-    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        OsDisk.truncate(file, len)
-    }
-    fn sync(&self, file: &File) -> io::Result<()> {
-        OsDisk.sync(file)
-    }
-    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename_new(from, to)
-    }
-    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.remove(path)
-    }
-    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.sync_folder(path)
+        Ok(())
     }
 }
 
@@ -209,7 +184,8 @@ impl Disk for Swapping {
 fn a_lock_on_a_file_that_lost_its_name_is_not_trusted() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
-    let options = LogOptions { disk: Arc::new(Swapping::default()), ..LogOptions::default() };
+    let options =
+        LogOptions { disk: Arc::new(Hooked::<Swapping>::default()), ..LogOptions::default() };
     let mut log = Log::open(&path, options).unwrap().log;
     let error = Log::open(&path, LogOptions::default()).unwrap_err();
     assert!(matches!(error, OpenError::Busy { .. }), "{error}");

@@ -181,7 +181,7 @@ fn requests_and_questions_are_answered_in_their_place() {
     pty.check(&expect![[r#"
         › go
           · Write a.txt
-        * thinking TIME · Esc interrupts
+        * waiting for an answer TIME · Esc interrupts
         ? the agent wants to use Write
         │ file_path: a.txt
         │ + hi
@@ -209,7 +209,7 @@ fn requests_and_questions_are_answered_in_their_place() {
 
         ● You said: rather not
           · AskUserQuestion Which colour?
-        * thinking TIME · Esc interrupts
+        * waiting for an answer TIME · Esc interrupts
         ? the agent asks
         │ Which colour?
         ▸ 1. red

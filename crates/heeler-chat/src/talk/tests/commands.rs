@@ -25,6 +25,21 @@ fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
 }
 
 #[test]
+fn an_agent_that_asks_is_said_to_wait_until_it_is_answered() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.row(1, 0, json!({"type": "assistant", "content": "May I?"}));
+    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+    let ask = json!({"protocol": 1, "id": "a1", "at": rig.now, "kind": "permission", "tool": "Bash",
+        "input": {"command": "make"}});
+    let (ask, now) = (serde_json::from_value(ask).unwrap(), rig.now);
+    rig.talk().happened(Happened::Asked { job: job(1), ask }, now);
+    assert_eq!(rig.talk().status.busy.as_deref(), Some("waiting for an answer"));
+    rig.talk().happened(Happened::Settled { job: job(1), ask: "a1".to_owned() }, now);
+    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+}
+
+#[test]
 fn workers_are_listed_in_columns_with_what_they_cost() {
     let mut rig = Rig::new();
     rig.say("go");

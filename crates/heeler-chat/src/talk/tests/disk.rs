@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 
 use camino::Utf8Path;
-use heeler_transcript::{Disk, OsDisk};
+use heeler_testkit::Hook;
 
 use super::leaving::worker;
 use super::*;
@@ -37,43 +37,13 @@ impl Fillable {
     }
 }
 
-impl Disk for Fillable {
-    fn create(&self, path: &Utf8Path) -> io::Result<File> {
-        self.fails_by(Trouble::NoFiles)?;
-        OsDisk.create(path)
+impl Hook for Fillable {
+    fn before_create(&self, _: &Utf8Path) -> io::Result<()> {
+        self.fails_by(Trouble::NoFiles)
     }
 
-    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
-    }
-
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        self.fails_by(Trouble::Full)?;
-        OsDisk.write(file, bytes)
-    }
-
-    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        OsDisk.truncate(file, len)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        OsDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-
-    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename_new(from, to)
-    }
-
-    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.remove(path)
-    }
-
-    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.sync_folder(path)
+    fn before_write(&self, _: &File, _: &[u8]) -> io::Result<()> {
+        self.fails_by(Trouble::Full)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heeler_model::ExitReason;
 use heeler_model::run::End;
+use heeler_testkit::Hook;
 
 use super::*;
 use crate::settle;
@@ -27,38 +28,30 @@ pub(super) struct BadDisk {
 }
 
 impl BadDisk {
-    fn filled_after(writes: usize) -> Arc<BadDisk> {
-        Arc::new(BadDisk { after: writes.into(), ..BadDisk::default() })
+    fn filled_after(writes: usize) -> Arc<Hooked<BadDisk>> {
+        Arc::new(Hooked(BadDisk { after: writes.into(), ..BadDisk::default() }))
     }
 }
 
-impl Disk for BadDisk {
-    fn create(&self, path: &Utf8Path) -> io::Result<File> {
-        OsDisk.create(path)
-    }
-    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
-    }
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+impl Hook for BadDisk {
+    fn before_write(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
         self.hung.fetch_add(1, Ordering::SeqCst);
         let _free = self.writes.lock().unwrap();
         self.hung.fetch_sub(1, Ordering::SeqCst);
         if self.after.load(Ordering::SeqCst) > 0 && self.after.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.full.store(true, Ordering::SeqCst);
         }
-        if self.full.load(Ordering::SeqCst) {
-            self.refused.fetch_add(1, Ordering::SeqCst);
-            // As a real one: a part may still fit.
-            if bytes.len() > 10 {
-                OsDisk.write(file, &bytes[..10])?;
-            }
-            return Err(io::ErrorKind::StorageFull.into());
+        if !self.full.load(Ordering::SeqCst) {
+            return Ok(());
         }
-        OsDisk.write(file, bytes)
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        // As a real one: a part may still fit.
+        if bytes.len() > 10 {
+            OsDisk.write(file, &bytes[..10])?;
+        }
+        Err(io::ErrorKind::StorageFull.into())
     }
-    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        OsDisk.truncate(file, len)
-    }
+
     fn sync(&self, file: &File) -> io::Result<()> {
         let _free = self.syncs.lock().unwrap();
         if self.slow > Duration::ZERO {
@@ -67,23 +60,11 @@ impl Disk for BadDisk {
         }
         OsDisk.sync(file)
     }
-    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename_new(from, to)
-    }
-    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.remove(path)
-    }
-    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.sync_folder(path)
-    }
 }
 
 #[test]
 fn a_session_is_held_until_its_log_is_complete() {
-    let disk = Arc::new(BadDisk::default());
+    let disk = Arc::new(Hooked::<BadDisk>::default());
     let first = prints("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
     let running = first.start();
     let hung = disk.syncs.lock().unwrap();
@@ -102,7 +83,7 @@ fn a_session_is_held_until_its_log_is_complete() {
 
 #[test]
 fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
-    let disk = Arc::new(BadDisk::default());
+    let disk = Arc::new(Hooked::<BadDisk>::default());
     let trial = prints("seq 1 100; until [ -e go ]; do sleep 0.01; done; seq 101 2000");
     let trial = trial.disk(disk.clone());
     let running = trial.start();
@@ -157,7 +138,7 @@ fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again
 
 #[test]
 fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_took() {
-    let disk = Arc::new(BadDisk::default());
+    let disk = Arc::new(Hooked::<BadDisk>::default());
     let trial = speaks(
         "say one; until [ -e go ]; do sleep 0.01; done; say two
         until [ -e end ]; do sleep 0.01; done; say three; result done",
@@ -246,7 +227,7 @@ fn on_a_disk_that_fills_up_at_any_write_the_agent_is_asked_once_and_nothing_is_l
 #[test]
 fn a_client_is_heard_in_a_flood_that_is_slow_to_record() {
     // The lines of one read, hundreds of them, take seconds to record.
-    let disk = Arc::new(BadDisk { slow: Duration::from_millis(2), ..BadDisk::default() });
+    let disk = Arc::new(Hooked(BadDisk { slow: Duration::from_millis(2), ..BadDisk::default() }));
     let mut trial =
         prints("echo ready; until [ -e go ]; do sleep 0.01; done; seq -f '%0100g' 1 400; : > said");
     trial.spec.sync_each_row = true;

@@ -1,0 +1,82 @@
+//! The real disk, with a test's own behaviour in a few of its calls.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+
+use camino::Utf8Path;
+use heeler_transcript::{Disk, OsDisk};
+
+/// What a test has happen in calls of a disk. Each may fail, hang or count the call.
+pub trait Hook: std::fmt::Debug + Send + Sync {
+    /// Happens before a file is created.
+    fn before_create(&self, _path: &Utf8Path) -> io::Result<()> {
+        Ok(())
+    }
+    /// Happens when a file was just created.
+    fn after_create(&self, _path: &Utf8Path) -> io::Result<()> {
+        Ok(())
+    }
+    /// Happens before bytes are written.
+    fn before_write(&self, _file: &File, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    /// Happens instead of a sync.
+    fn sync(&self, file: &File) -> io::Result<()> {
+        OsDisk.sync(file)
+    }
+}
+
+/// The real disk, with what a test has happen in its calls.
+#[derive(Debug, Default)]
+pub struct Hooked<H>(pub H);
+
+impl<H> Deref for Hooked<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.0
+    }
+}
+
+impl<H: Hook> Disk for Hooked<H> {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        self.before_create(path)?;
+        let file = OsDisk.create(path)?;
+        self.after_create(path)?;
+        Ok(file)
+    }
+
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.before_write(file, bytes)?;
+        OsDisk.write(file, bytes)
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.0.sync(file)
+    }
+
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
