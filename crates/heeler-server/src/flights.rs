@@ -84,14 +84,16 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         }
         let is_kept = pair.is_some() || has_room(&mut of);
         let before = of.get(key).and_then(|pair| alive(pair.begun.as_ref()));
-        let is_next = before.is_some();
         let (flights, own, read) = (Arc::clone(self), key.to_owned(), read());
         let flight = async move {
             if let Some(before) = before {
                 before.await;
             }
             let turn = Arc::clone(&flights.turns).acquire_owned().await.ok().map(Arc::new);
-            if is_next {
+            // Whoever has asked by now comes along. A task of its own waits for its turn among all
+            // others; a yield of this one would be over when the next of those who wait looks at it.
+            let _turn_of_others = tokio::spawn(tokio::task::yield_now()).await;
+            if is_kept {
                 flights.begins(&own);
             }
             let told = TURN.scope(turn, read).await;
@@ -103,8 +105,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         let flight = flight.boxed().shared();
         if is_kept {
             let pair = of.entry(key.to_owned()).or_insert(Pair { begun: None, next: None });
-            let place = if is_next { &mut pair.next } else { &mut pair.begun };
-            *place = flight.downgrade();
+            pair.next = flight.downgrade();
         }
         flight
     }
