@@ -1,6 +1,7 @@
 //! Going on in a copy of the session. A long one is copied beside, and what is said meanwhile is held.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Talk;
 use super::commands::{gist, uuid_of};
@@ -67,7 +68,9 @@ impl Talk {
         let work = Beside::start(move |is_stopped| {
             let (message, len) = match at {
                 None => (None, u64::MAX),
-                Some(number) => message(&whole, number).map(|(entry, end)| (Some(entry), end))?,
+                Some(number) => {
+                    message(&whole, number, is_stopped).map(|(entry, end)| (Some(entry), end))?
+                }
             };
             let copied = whole.copy(disk.as_ref(), &to, len, is_stopped);
             copied.map_err(|error| error.to_string()).map(|()| message)
@@ -140,7 +143,11 @@ impl Talk {
 
 /// Returns the message of a number, from 1 on, and where it ends. One that cannot be forked from is an
 /// error that names some which can.
-fn message(whole: &Whole, number: u64) -> Result<(Entry, u64), String> {
+pub(super) fn message(
+    whole: &Whole,
+    number: u64,
+    is_stopped: &AtomicBool,
+) -> Result<(Entry, u64), String> {
     let mut count = 0;
     // The last few that can be forked from: number, entry, and where it ends.
     let mut usable: VecDeque<(u64, Entry, u64)> = VecDeque::new();
@@ -152,7 +159,8 @@ fn message(whole: &Whole, number: u64) -> Result<(Entry, u64), String> {
                 usable.pop_front();
             }
         }
-        usable.back().is_none_or(|(found, ..)| *found < number)
+        let is_behind = usable.back().is_none_or(|(found, ..)| *found < number);
+        is_behind && !is_stopped.load(Ordering::Relaxed)
     });
     each.map_err(|error| error.to_string())?;
     if let Some((_, entry, end)) = usable.pop_back_if(|(found, ..)| *found == number) {

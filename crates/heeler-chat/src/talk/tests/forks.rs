@@ -1,8 +1,11 @@
 //! Copies of a session that are gone on in, and what else goes through a whole transcript.
 
+use std::sync::atomic::AtomicBool;
+
 use super::leaving::worker;
 use super::*;
 use crate::beside::WAIT_BYTES_MAX;
+use crate::talk::fork::message;
 
 /// A conversation of two turns behind words of so many bytes that nobody waits for them.
 fn long() -> Rig {
@@ -63,6 +66,16 @@ fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead
     rig.say("on");
     let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
     assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
+fn whoever_gives_up_does_not_wait_until_a_message_is_found() {
+    let mut rig = Rig::new();
+    two_turns(&mut rig);
+    let whole = rig.talk().book.whole(&Speaker::Coordinator).unwrap();
+    let found = |is_stopped| message(&whole, 4, &AtomicBool::new(is_stopped));
+    assert_eq!(found(false).unwrap().0.text(), "said 2");
+    found(true).expect_err("it was stopped at the first entry");
 }
 
 #[test]
