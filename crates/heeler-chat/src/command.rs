@@ -47,14 +47,14 @@ pub fn help(keys: &[(&str, &str)]) -> String {
 
 /// A command.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ChatCommand {
     Help,
     Agents,
     Workers,
     View(Option<String>),
     Model(Option<String>),
     Permissions,
-    Tasks(TaskChange),
+    Tasks(TaskListChange),
     Loop { goal: Option<String>, every: Duration },
     Loops,
     Stop(Option<usize>),
@@ -69,13 +69,16 @@ pub(crate) enum Command {
     Exit,
 }
 
-impl Command {
+impl ChatCommand {
     /// Says whether it writes to the session.
     pub(crate) fn writes(&self) -> bool {
         match self {
-            Command::Model(name) => name.is_some(),
-            Command::Tasks(change) => *change != TaskChange::List,
-            Command::Loop { .. } | Command::Stop(_) | Command::Restart(_) | Command::Undo => true,
+            ChatCommand::Model(name) => name.is_some(),
+            ChatCommand::Tasks(change) => *change != TaskListChange::List,
+            ChatCommand::Loop { .. }
+            | ChatCommand::Stop(_)
+            | ChatCommand::Restart(_)
+            | ChatCommand::Undo => true,
             _ => false,
         }
     }
@@ -83,7 +86,7 @@ impl Command {
 
 /// What to do with the task list.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum TaskChange {
+pub(crate) enum TaskListChange {
     List,
     Add(String),
     Done(usize),
@@ -91,19 +94,19 @@ pub(crate) enum TaskChange {
 }
 
 /// How often a loop over tasks looks, if nobody says.
-const START_EVERY: Duration = Duration::from_secs(30);
+const START_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// What is wrong with a command.
 #[derive(Debug, Error, PartialEq)]
 #[error("{0}")]
-pub(crate) struct CommandError(String);
+pub(crate) struct ChatCommandError(String);
 
-fn wrong(text: impl Into<String>) -> CommandError {
-    CommandError(text.into())
+fn command_error(text: impl Into<String>) -> ChatCommandError {
+    ChatCommandError(text.into())
 }
 
 /// Reads a line; `None` if it is no command but something to say. `//` says a line that begins with `/`.
-pub(crate) fn read(line: &str) -> Option<Result<Command, CommandError>> {
+pub(crate) fn parse_command(line: &str) -> Option<Result<ChatCommand, ChatCommandError>> {
     let rest = line.trim().strip_prefix('/')?;
     if rest.starts_with('/') || rest.is_empty() {
         return None;
@@ -113,86 +116,94 @@ pub(crate) fn read(line: &str) -> Option<Result<Command, CommandError>> {
     if name.contains('/') {
         return None;
     }
-    Some(command(name, rest.trim()))
+    Some(parse_command_name(name, rest.trim()))
 }
 
-fn command(name: &str, rest: &str) -> Result<Command, CommandError> {
+fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommandError> {
     let some = (!rest.is_empty()).then(|| rest.to_owned());
-    let plain = |command: Command| match rest.is_empty() {
+    let plain = |command: ChatCommand| match rest.is_empty() {
         true => Ok(command),
-        false => Err(wrong(format!("/{name} takes nothing more"))),
+        false => Err(command_error(format!("/{name} takes nothing more"))),
     };
     match name {
-        "help" | "?" => plain(Command::Help),
-        "agents" => plain(Command::Agents),
-        "workers" => plain(Command::Workers),
-        "view" => Ok(Command::View(some)),
-        "model" => Ok(Command::Model(some)),
-        "permissions" => plain(Command::Permissions),
-        "tasks" => tasks(rest),
-        "loop" => goal_first(rest),
-        "loop-target" => interval_first(rest),
+        "help" | "?" => plain(ChatCommand::Help),
+        "agents" => plain(ChatCommand::Agents),
+        "workers" => plain(ChatCommand::Workers),
+        "view" => Ok(ChatCommand::View(some)),
+        "model" => Ok(ChatCommand::Model(some)),
+        "permissions" => plain(ChatCommand::Permissions),
+        "tasks" => parse_tasks(rest),
+        "loop" => parse_loop(rest),
+        "loop-target" => parse_loop_target(rest),
         "start" => match some {
-            None => Ok(Command::Loop { goal: None, every: START_EVERY }),
-            Some(every) => Ok(Command::Loop { goal: None, every: interval(&every)? }),
+            None => Ok(ChatCommand::Loop { goal: None, every: START_INTERVAL_DEFAULT }),
+            Some(every) => Ok(ChatCommand::Loop { goal: None, every: parse_interval(&every)? }),
         },
-        "loops" => plain(Command::Loops),
-        "stop" => Ok(Command::Stop(which(name, rest)?)),
-        "restart" => Ok(Command::Restart(which(name, rest)?)),
-        "fork" => {
-            Ok(Command::Fork(some.map(|it| number(name, &it)).transpose()?.map(|it| it as u64)))
-        }
-        "undo" => plain(Command::Undo),
-        "cost" => plain(Command::Cost),
-        "search" => {
-            some.map(Command::Search).ok_or_else(|| wrong("/search TEXT: what is looked for?"))
-        }
-        "export" => Ok(Command::Export(some)),
-        "sessions" => plain(Command::Sessions),
-        "status" => plain(Command::Status),
-        "exit" | "quit" | "q" => plain(Command::Exit),
-        other => Err(unknown(other)),
+        "loops" => plain(ChatCommand::Loops),
+        "stop" => Ok(ChatCommand::Stop(parse_selection(name, rest)?)),
+        "restart" => Ok(ChatCommand::Restart(parse_selection(name, rest)?)),
+        "fork" => Ok(ChatCommand::Fork(
+            some.map(|it| parse_number(name, &it)).transpose()?.map(|it| it as u64),
+        )),
+        "undo" => plain(ChatCommand::Undo),
+        "cost" => plain(ChatCommand::Cost),
+        "search" => some
+            .map(ChatCommand::Search)
+            .ok_or_else(|| command_error("/search TEXT: what is looked for?")),
+        "export" => Ok(ChatCommand::Export(some)),
+        "sessions" => plain(ChatCommand::Sessions),
+        "status" => plain(ChatCommand::Status),
+        "exit" | "quit" | "q" => plain(ChatCommand::Exit),
+        other => Err(unknown_command(other)),
     }
 }
 
-fn unknown(name: &str) -> CommandError {
+fn unknown_command(name: &str) -> ChatCommandError {
     let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
     let near = COMMANDS.iter().map(|(known, ..)| *known).min_by_key(distance);
     let near = near.filter(|near| distance(near) <= 2);
     match near {
-        Some(near) => wrong(format!("there is no /{name}; did you mean /{near}? //{name} says it")),
-        None => wrong(format!("there is no /{name}; /help lists what there is; //{name} says it")),
+        Some(near) => {
+            command_error(format!("there is no /{name}; did you mean /{near}? //{name} says it"))
+        }
+        None => command_error(format!(
+            "there is no /{name}; /help lists what there is; //{name} says it"
+        )),
     }
 }
 
-fn which(name: &str, rest: &str) -> Result<Option<usize>, CommandError> {
+fn parse_selection(name: &str, rest: &str) -> Result<Option<usize>, ChatCommandError> {
     match rest {
         "" | "all" => Ok(None),
-        text => number(name, text).map(Some),
+        text => parse_number(name, text).map(Some),
     }
 }
 
-fn number(name: &str, text: &str) -> Result<usize, CommandError> {
+fn parse_number(name: &str, text: &str) -> Result<usize, ChatCommandError> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| wrong(format!("/{name}: `{text}` is no number from 1 on")))
+    number.ok_or_else(|| command_error(format!("/{name}: `{text}` is no number from 1 on")))
 }
 
-fn tasks(rest: &str) -> Result<Command, CommandError> {
+fn parse_tasks(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     let (verb, what) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let what = what.trim();
-    Ok(Command::Tasks(match verb {
-        "" => TaskChange::List,
-        "add" if what.is_empty() => return Err(wrong("/tasks add TEXT: what is to be done?")),
-        "add" => TaskChange::Add(what.to_owned()),
-        "done" => TaskChange::Done(number("tasks done", what)?),
-        "drop" => TaskChange::Drop(number("tasks drop", what)?),
-        other => return Err(wrong(format!("/tasks knows add, done and drop, not `{other}`"))),
+    Ok(ChatCommand::Tasks(match verb {
+        "" => TaskListChange::List,
+        "add" if what.is_empty() => {
+            return Err(command_error("/tasks add TEXT: what is to be done?"));
+        }
+        "add" => TaskListChange::Add(what.to_owned()),
+        "done" => TaskListChange::Done(parse_number("tasks done", what)?),
+        "drop" => TaskListChange::Drop(parse_number("tasks drop", what)?),
+        other => {
+            return Err(command_error(format!("/tasks knows add, done and drop, not `{other}`")));
+        }
     }))
 }
 
 /// Reads `"<goal>" <interval>`.
-fn goal_first(rest: &str) -> Result<Command, CommandError> {
-    let usage = || wrong("/loop \"GOAL\" INTERVAL, as in /loop \"make the tests pass\" 5m");
+fn parse_loop(rest: &str) -> Result<ChatCommand, ChatCommandError> {
+    let usage = || command_error("/loop \"GOAL\" INTERVAL, as in /loop \"make the tests pass\" 5m");
     let (goal, every) = match rest.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').ok_or_else(usage)?,
         None => rest.rsplit_once(char::is_whitespace).ok_or_else(usage)?,
@@ -201,13 +212,13 @@ fn goal_first(rest: &str) -> Result<Command, CommandError> {
     if goal.is_empty() || every.trim().is_empty() {
         return Err(usage());
     }
-    Ok(Command::Loop { goal: Some(goal.to_owned()), every: interval(every.trim())? })
+    Ok(ChatCommand::Loop { goal: Some(goal.to_owned()), every: parse_interval(every.trim())? })
 }
 
 /// Reads `<interval> ["<goal>"]`.
-fn interval_first(rest: &str) -> Result<Command, CommandError> {
+fn parse_loop_target(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     if rest.is_empty() {
-        return Err(wrong(
+        return Err(command_error(
             "/loop-target INTERVAL [\"GOAL\"], as in /loop-target 5m \"stay green\"",
         ));
     }
@@ -215,12 +226,12 @@ fn interval_first(rest: &str) -> Result<Command, CommandError> {
     let goal = goal.trim();
     let goal = goal.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(goal).trim();
     let goal = (!goal.is_empty()).then(|| goal.to_owned());
-    Ok(Command::Loop { goal, every: interval(every)? })
+    Ok(ChatCommand::Loop { goal, every: parse_interval(every)? })
 }
 
 /// Reads `30s`, `5m`, `2h`, `1d`; a bare number is minutes.
-fn interval(text: &str) -> Result<Duration, CommandError> {
-    let usage = || wrong(format!("`{text}` is no interval: 30s, 5m, 2h or 1d"));
+fn parse_interval(text: &str) -> Result<Duration, ChatCommandError> {
+    let usage = || command_error(format!("`{text}` is no interval: 30s, 5m, 2h or 1d"));
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let count: u64 = digits.parse().map_err(|_| usage())?;
     let unit = match &text[digits.len()..] {
@@ -232,7 +243,7 @@ fn interval(text: &str) -> Result<Duration, CommandError> {
     };
     let every = Duration::from_secs(count.saturating_mul(unit));
     if every < LOOP_INTERVAL_MIN || every > LOOP_INTERVAL_MAX {
-        return Err(wrong(format!("`{text}`: a loop's interval goes from 10s to 7d")));
+        return Err(command_error(format!("`{text}`: a loop's interval goes from 10s to 7d")));
     }
     Ok(every)
 }
@@ -242,19 +253,19 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(line: &str, expected: Command) {
-        assert_eq!(read(line), Some(Ok(expected)), "{line}");
+    fn check(line: &str, expected: ChatCommand) {
+        assert_eq!(parse_command(line), Some(Ok(expected)), "{line}");
     }
 
     #[track_caller]
     fn fails(line: &str, expected: &str) {
-        let error = read(line).unwrap().unwrap_err().to_string();
+        let error = parse_command(line).unwrap().unwrap_err().to_string();
         assert!(error.contains(expected), "{line}: {error}");
     }
 
-    fn goal(text: &str, seconds: u64) -> Command {
+    fn goal(text: &str, seconds: u64) -> ChatCommand {
         let goal = (!text.is_empty()).then(|| text.to_owned());
-        Command::Loop { goal, every: Duration::from_secs(seconds) }
+        ChatCommand::Loop { goal, every: Duration::from_secs(seconds) }
     }
 
     #[test]
@@ -276,7 +287,7 @@ mod tests {
     #[test]
     fn every_command_that_is_listed_is_known_and_no_other() {
         for (name, ..) in COMMANDS {
-            let known = read(&format!("/{name}")).unwrap();
+            let known = parse_command(&format!("/{name}")).unwrap();
             let is_known = known.as_ref().err().is_none_or(|e| !e.0.starts_with("there is no"));
             assert!(is_known, "/{name}");
         }
@@ -290,12 +301,12 @@ mod tests {
     #[test]
     fn what_is_no_command_is_said() {
         for line in ["hello", "//help", "/", "/etc/passwd is odd", "  ", "a /help"] {
-            assert_eq!(read(line), None, "{line}");
+            assert_eq!(parse_command(line), None, "{line}");
         }
-        check("  /Q ".to_lowercase().as_str(), Command::Exit);
-        check("/quit", Command::Exit);
-        check("/tasks done 2", Command::Tasks(TaskChange::Done(2)));
-        check("/stop all", Command::Stop(None));
-        check("/fork 3", Command::Fork(Some(3)));
+        check("  /Q ".to_lowercase().as_str(), ChatCommand::Exit);
+        check("/quit", ChatCommand::Exit);
+        check("/tasks done 2", ChatCommand::Tasks(TaskListChange::Done(2)));
+        check("/stop all", ChatCommand::Stop(None));
+        check("/fork 3", ChatCommand::Fork(Some(3)));
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// Who speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum EntryRole {
     /// The person.
     User,
     /// The agent.
@@ -25,7 +25,7 @@ pub enum Role {
 
 /// Which row of a job an entry was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct EntrySource {
     /// The job.
     pub job: JobId,
     /// The row's number in the job's log, from zero.
@@ -34,9 +34,9 @@ pub struct Source {
 
 /// One line of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ConversationEntry {
     /// Who speaks.
-    pub role: Role,
+    pub role: EntryRole,
     /// What is said: text, or whatever another program has put there.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub content: Json,
@@ -54,7 +54,7 @@ pub struct Entry {
     pub turn: Option<Uuid>,
     /// Where it comes from.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<EntrySource>,
     /// Names the call, in the entries of a tool and of what it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
@@ -63,10 +63,10 @@ pub struct Entry {
     pub other: Map<String, Json>,
 }
 
-impl Entry {
+impl ConversationEntry {
     /// Makes an entry.
-    pub fn new(role: Role, content: impl Into<String>, at: Timestamp) -> Entry {
-        Entry {
+    pub fn new(role: EntryRole, content: impl Into<String>, at: Timestamp) -> ConversationEntry {
+        ConversationEntry {
             role,
             content: Json::String(content.into()),
             name: None,
@@ -90,6 +90,6 @@ impl Entry {
 
     /// Says whether it counts as a message: what a person or the agent said.
     pub fn is_message(&self) -> bool {
-        matches!(self.role, Role::User | Role::Assistant)
+        matches!(self.role, EntryRole::User | EntryRole::Assistant)
     }
 }

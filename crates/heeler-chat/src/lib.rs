@@ -1,30 +1,39 @@
 //! A person's conversation with a fleet: what is kept of it in files, its turns, workers, loops and
 //! tasks, and how it ends. It knows no terminal, starts no process and opens no database: a
-//! [`Fleet`] does what it asks, and whoever shows it gets [`Shown`] things in order.
+//! [`ChatFleetClient`] does what it asks, and whoever shows it gets [`ChatOutput`] things in order.
 //!
-//! Everything that is shown is on disk first. Start at [`Talk`].
+//! Everything that is shown is on disk first. Start at [`Conversation`].
 
-mod about;
-mod beside;
-mod book;
+mod background;
 mod command;
+mod conversation;
+mod conversation_state;
 mod entry;
-mod plan;
-mod port;
+mod fleet_client;
 mod row;
-mod sheet;
-mod shelf;
-mod shown;
-mod talk;
+mod session_directory;
+mod session_file;
+mod session_metadata;
+mod tasks;
+mod ui_messages;
 
-pub use about::{About, Asked, Worker};
-pub use book::{Book, BookError, EntryPage, Mark};
 pub use command::{COMMANDS, LOOP_INTERVAL_MAX, LOOP_INTERVAL_MIN, help};
-pub use entry::{Entry, Role, Source};
-pub use plan::{Loop, Task};
-pub use port::{
-    AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, Unheard, WorkerFacts,
+pub use conversation::{
+    Conversation, ConversationOptions, EXIT_WAIT, INSIGHTS_TIMEOUT, PAGE_ENTRIES,
+    TURN_LOOKUP_WINDOW, WorkerExitPolicy,
 };
-pub use shelf::{Found, Listed, Named, Older, Opened, Shelf, ShelfError};
-pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};
-pub use talk::{AtExit, INSIGHTS_WAIT, LEAVE_WAIT, Manner, PAGE_ENTRIES, TURNS_KNOWN, Talk};
+pub use conversation_state::{ConversationState, ConversationTurn, RosterWorker};
+pub use entry::{ConversationEntry, EntryRole, EntrySource};
+pub use fleet_client::{
+    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, ChatJobState, ChatWorkerInfo,
+    MessageDeliveryError, TurnRequest, TurnSessionChoice,
+};
+pub use session_directory::{
+    OldFormatPolicy, OpenedSessionFile, SessionDirectory, SessionDirectoryError, SessionFileEntry,
+    SessionFileRef, SessionFileSummary,
+};
+pub use session_file::{EntryCursor, EntryPage, SessionFile, SessionFileError};
+pub use tasks::{ConversationLoop, ConversationTask};
+pub use ui_messages::{
+    ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus, ConversationStatus, UserAction,
+};

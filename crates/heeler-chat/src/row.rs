@@ -1,47 +1,58 @@
 //! Rows of a job as entries of a conversation.
 
-use heeler_model::{JobId, from_iso};
+use heeler_model::{JobId, parse_iso};
 use serde_json::{Map, Value as Json};
 
-use crate::{Entry, Role, Source};
+use crate::{ConversationEntry, EntryRole, EntrySource};
 
 /// How a transcript tells that a turn was cut short by a person.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 /// How it tells what a run ended with, and a job of which no row tells that.
-const ERROR: &str = "error: ";
-pub(crate) const FAILED: &str = "failed: ";
+const ERROR_PREFIX: &str = "error: ";
+pub(crate) const FAILED_PREFIX: &str = "failed: ";
 
 /// Whose words the prompts of a job are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Prompts {
+pub(crate) enum PromptHandling {
     /// They are in the transcript already, from before they were sent.
-    Known,
+    Skip,
     /// They are news: somebody else asked.
-    Told,
+    Include,
 }
 
 /// Returns the entry that a row becomes; none if there is nothing in it for a reader.
-pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Option<Entry> {
+pub(crate) fn entry_from_row(
+    job: &JobId,
+    at: u64,
+    row: &Json,
+    prompts: PromptHandling,
+) -> Option<ConversationEntry> {
     let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
     // What a sub-agent does is told by its tool's result.
     if !row["parent_tool_use_id"].is_null() {
         return None;
     }
     let (role, content, name, args) = match row["type"].as_str()? {
-        "assistant" if row["content"].is_string() => (Role::Assistant, text("content"), None, None),
+        "assistant" if row["content"].is_string() => {
+            (EntryRole::Assistant, text("content"), None, None)
+        }
         "tool_use" => {
             let args = Some(row["input"].clone());
-            (Role::Tool, String::new(), Some(text("tool_name")), args)
+            (EntryRole::Tool, String::new(), Some(text("tool_name")), args)
         }
         "tool_result" if row["tool_use_id"].is_string() => {
-            (Role::Tool, result(row), row["tool_name"].as_str().map(str::to_owned), None)
+            (EntryRole::Tool, result_text(row), row["tool_name"].as_str().map(str::to_owned), None)
         }
-        "error" if row["code"] == "cancelled" => (Role::System, INTERRUPTED.to_owned(), None, None),
-        "error" => (Role::System, format!("{ERROR}{}", text("message")), None, None),
+        "error" if row["code"] == "cancelled" => {
+            (EntryRole::System, INTERRUPTED.to_owned(), None, None)
+        }
+        "error" => (EntryRole::System, format!("{ERROR_PREFIX}{}", text("message")), None, None),
         "system" => match row["subtype"].as_str()? {
-            "user_input" if prompts == Prompts::Told => (Role::User, text("content"), None, None),
+            "user_input" if prompts == PromptHandling::Include => {
+                (EntryRole::User, text("content"), None, None)
+            }
             "progress" | "file_sent" | "denied" | "tasks_added" | "task_finished" => {
-                (Role::System, text("content"), None, None)
+                (EntryRole::System, text("content"), None, None)
             }
             _ => return None,
         },
@@ -58,28 +69,30 @@ pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Optio
     if let Some(took) = row["duration_ms"].as_u64() {
         other.insert("durationMs".to_owned(), took.into());
     }
-    let is_call = role == Role::Tool && args.is_some();
-    Some(Entry {
+    let is_call = role == EntryRole::Tool && args.is_some();
+    Some(ConversationEntry {
         role,
         content: if is_call { Json::Null } else { Json::String(content) },
         name,
         args,
-        at: row["timestamp"].as_str().and_then(from_iso),
+        at: row["timestamp"].as_str().and_then(parse_iso),
         turn: None,
-        source: Some(Source { job: job.clone(), row: at }),
+        source: Some(EntrySource { job: job.clone(), row: at }),
         call: row["tool_use_id"].as_str().map(str::to_owned),
         other,
     })
 }
 
 /// Says whether an entry tells how a turn ended that did not end well.
-pub(crate) fn tells_end(entry: &Entry) -> bool {
+pub(crate) fn is_failure_notice(entry: &ConversationEntry) -> bool {
     let text = entry.text();
-    entry.role == Role::System
-        && (text == INTERRUPTED || text.starts_with(ERROR) || text.starts_with(FAILED))
+    entry.role == EntryRole::System
+        && (text == INTERRUPTED
+            || text.starts_with(ERROR_PREFIX)
+            || text.starts_with(FAILED_PREFIX))
 }
 
-fn result(row: &Json) -> String {
+fn result_text(row: &Json) -> String {
     let said = if row["error"].is_null() { &row["result"] } else { &row["error"] };
     match said {
         Json::String(text) => text.clone(),
@@ -101,7 +114,7 @@ mod tests {
     #[track_caller]
     fn check(row: Json, expected: &str) {
         let job = "job-2026-01-02-abc123".parse().unwrap();
-        let entry = entry(&job, 7, &row, Prompts::Known);
+        let entry = entry_from_row(&job, 7, &row, PromptHandling::Skip);
         let told = entry.map(|entry| serde_json::to_string(&entry).unwrap()).unwrap_or_default();
         assert_eq!(told, expected);
     }
@@ -145,8 +158,8 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written_with_what_others_put_there() {
         let line = r#"{"role":"critic","content":["a",1],"mood":"bad"}"#;
-        let entry: Entry = serde_json::from_str(line).unwrap();
-        assert_eq!(entry.role, Role::Other("critic".to_owned()));
+        let entry: ConversationEntry = serde_json::from_str(line).unwrap();
+        assert_eq!(entry.role, EntryRole::Other("critic".to_owned()));
         assert_eq!(entry.text(), r#"["a",1]"#);
         assert_eq!(serde_json::to_string(&entry).unwrap(), line);
     }

@@ -1,15 +1,17 @@
 //! Who may use a daemon over the network: secrets, and the orders that change who they belong to.
 //!
 //! Secrets are random and stay with whoever made them; what reaches the dispatcher is their hash.
-//! Start at [`AccessOrder`].
+//! Start at [`AccessOperation`].
 
 use std::fmt;
 use std::io;
 
 use camino::Utf8PathBuf;
-use heeler_model::{API_TOKEN, AccessName, Scope, Token, TokenId, chain, secret_hash};
-use heeler_store::{DbError, StateDir, Store, Tx, WriteError};
-use heeler_transcript::{DiskError, OsDisk, plain, replace_file};
+use heeler_model::{
+    API_TOKEN, AccessName, AccessScope, AccessToken, TokenId, error_chain, secret_hash,
+};
+use heeler_store::{DatabaseError, StateDir, Store, StoreTransaction, StoreWriteError};
+use heeler_transcript::{DiskError, OsDisk, replace_file, untrusted_file};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -23,10 +25,10 @@ pub const TOKENS_MAX: u64 = 1_000;
 pub const LOGINS_MAX: u64 = 1_000;
 
 /// How long a browser stays logged in.
-pub const LOGIN_LASTS: SignedDuration = SignedDuration::from_hours(14 * 24);
+pub const LOGIN_LIFETIME: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// Who makes the token that a daemon makes by itself.
-const DAEMON: &str = "the daemon";
+const DAEMON_CREATOR: &str = "the daemon";
 
 /// What every token begins with, so that those who look for leaked secrets know it.
 pub(crate) const TOKEN_PREFIX: &str = "heeler_";
@@ -39,19 +41,20 @@ const TOKEN_FILE_BYTES_MAX: u64 = 1024;
 
 /// Something random that nobody can guess.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct AccessSecret(String);
 
-impl Secret {
+impl AccessSecret {
     /// Makes one.
-    pub fn new() -> Result<Secret, SecretError> {
+    pub fn new() -> Result<AccessSecret, SecretGenerationError> {
         let mut bytes = [0_u8; SECRET_BYTES];
-        getrandom::fill(&mut bytes).map_err(|error| SecretError(error.to_string()))?;
-        Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        getrandom::fill(&mut bytes).map_err(|error| SecretGenerationError(error.to_string()))?;
+        Ok(AccessSecret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
     /// Makes one that looks like a token.
-    pub fn token() -> Result<Secret, SecretError> {
-        Secret::new().map(|Secret(digits)| Secret(format!("{TOKEN_PREFIX}{digits}")))
+    pub fn token() -> Result<AccessSecret, SecretGenerationError> {
+        AccessSecret::new()
+            .map(|AccessSecret(digits)| AccessSecret(format!("{TOKEN_PREFIX}{digits}")))
     }
 
     /// Returns what is on record of it.
@@ -65,7 +68,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for AccessSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
@@ -74,18 +77,18 @@ impl fmt::Debug for Secret {
 /// The machine gives nothing random.
 #[derive(Debug, Error)]
 #[error("the machine gives no random bytes: {0}")]
-pub struct SecretError(String);
+pub struct SecretGenerationError(String);
 
 /// A change of who may do what.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AccessOrder {
+pub enum AccessOperation {
     /// Let the bearer of a secret in.
     CreateToken {
         /// What it is called.
         name: AccessName,
         /// What its bearer may.
-        scope: Scope,
+        scope: AccessScope,
         /// The hash of the secret.
         hash: String,
         /// When it ends to count by itself.
@@ -106,7 +109,7 @@ pub enum AccessOrder {
         /// Who.
         name: AccessName,
         /// What they may; as before, or everything, if left out.
-        scope: Option<Scope>,
+        scope: Option<AccessScope>,
         /// The hash of the password, as Argon2 writes it.
         hash: String,
     },
@@ -120,7 +123,7 @@ pub enum AccessOrder {
         /// The hash of its cookie.
         hash: String,
         /// Who logs in.
-        who: LoginBy,
+        who: LoginMethod,
     },
     /// Let a browser in no more.
     Logout {
@@ -134,7 +137,7 @@ pub enum AccessOrder {
 /// How somebody proved who they are.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LoginBy {
+pub enum LoginMethod {
     /// By a password. It counts if it is still theirs.
     Password {
         /// Who.
@@ -147,34 +150,36 @@ pub enum LoginBy {
         /// Whose it was.
         name: String,
         /// What it allows.
-        scope: Scope,
+        scope: AccessScope,
     },
 }
 
 /// Returns what a token is called by somebody, unless that is the token itself.
-fn shown(token: &str) -> &str {
+fn redacted_token_name(token: &str) -> &str {
     if token.starts_with(TOKEN_PREFIX) { "by the token itself" } else { token }
 }
 
 /// Says what is ordered, without hashes: those of passwords are nobody's business.
-impl fmt::Debug for AccessOrder {
+impl fmt::Debug for AccessOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AccessOrder::CreateToken { name, scope, .. } => {
+            AccessOperation::CreateToken { name, scope, .. } => {
                 write!(f, "CreateToken({name}, {scope})")
             }
-            AccessOrder::RevokeToken { token } => write!(f, "RevokeToken({})", shown(token)),
-            AccessOrder::TokensUsed { tokens } => write!(f, "TokensUsed({tokens:?})"),
-            AccessOrder::SetPassword { name, scope, .. } => {
+            AccessOperation::RevokeToken { token } => {
+                write!(f, "RevokeToken({})", redacted_token_name(token))
+            }
+            AccessOperation::TokensUsed { tokens } => write!(f, "TokensUsed({tokens:?})"),
+            AccessOperation::SetPassword { name, scope, .. } => {
                 write!(f, "SetPassword({name}, {scope:?})")
             }
-            AccessOrder::RemovePassword { name } => write!(f, "RemovePassword({name})"),
-            AccessOrder::Login { who, .. } => match who {
-                LoginBy::Password { name, .. } => write!(f, "Login({name})"),
-                LoginBy::Link { name, .. } => write!(f, "Login({name} by link)"),
+            AccessOperation::RemovePassword { name } => write!(f, "RemovePassword({name})"),
+            AccessOperation::Login { who, .. } => match who {
+                LoginMethod::Password { name, .. } => write!(f, "Login({name})"),
+                LoginMethod::Link { name, .. } => write!(f, "Login({name} by link)"),
             },
-            AccessOrder::Logout { .. } => f.write_str("Logout"),
-            AccessOrder::LogoutAll => f.write_str("LogoutAll"),
+            AccessOperation::Logout { .. } => f.write_str("Logout"),
+            AccessOperation::LogoutAll => f.write_str("LogoutAll"),
         }
     }
 }
@@ -184,7 +189,7 @@ impl fmt::Debug for AccessOrder {
 pub enum ApiTokenError {
     /// There is no secret to be had.
     #[error(transparent)]
-    Secret(#[from] SecretError),
+    Secret(#[from] SecretGenerationError),
     /// Its file cannot be read.
     #[error("cannot read {path}")]
     Read {
@@ -211,23 +216,22 @@ pub enum ApiTokenError {
 ///
 /// It is on record before it is in the file: whoever reads the file can use it. What is on record
 /// without a file nobody has seen, and the next start revokes it.
-pub(crate) fn keep_api_token(
+pub(crate) fn ensure_api_token(
     dir: &StateDir,
     store: &Store,
     now: Timestamp,
 ) -> Result<(), ApiTokenError> {
     let path = dir.api_token();
-    let held = match plain::read(&path, TOKEN_FILE_BYTES_MAX) {
+    let held = match untrusted_file::read(&path, TOKEN_FILE_BYTES_MAX) {
         Ok(bytes) => Some(secret_hash(String::from_utf8_lossy(&bytes).trim())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(ApiTokenError::Read { path, source }),
     };
-    let secret = Secret::token()?;
+    let secret = AccessSecret::token()?;
     let hash = secret.hash();
-    let is_made = store.write(move |tx| renew(tx, held.as_deref(), &hash, now));
-    let is_made = is_made.map_err(|error: WriteError<DbError>| ApiTokenError::Record {
-        path: path.clone(),
-        reason: chain(&error),
+    let is_made = store.write(move |tx| renew_api_token(tx, held.as_deref(), &hash, now));
+    let is_made = is_made.map_err(|error: StoreWriteError<DatabaseError>| {
+        ApiTokenError::Record { path: path.clone(), reason: error_chain(&error) }
     })?;
     if is_made {
         fault::reach(FaultPoint::BeforeApiToken);
@@ -237,7 +241,12 @@ pub(crate) fn keep_api_token(
 }
 
 /// Records another token unless the one that is held counts; says whether it did.
-fn renew(tx: &mut Tx<'_>, held: Option<&str>, hash: &str, now: Timestamp) -> Result<bool, DbError> {
+fn renew_api_token(
+    tx: &mut StoreTransaction<'_>,
+    held: Option<&str>,
+    hash: &str,
+    now: Timestamp,
+) -> Result<bool, DatabaseError> {
     let known = tx.token(API_TOKEN)?;
     let of_held = held.map(|held| tx.token_of_hash(held)).transpose()?.flatten();
     if let (Some(known), Some(held)) = (&known, &of_held)
@@ -248,12 +257,12 @@ fn renew(tx: &mut Tx<'_>, held: Option<&str>, hash: &str, now: Timestamp) -> Res
     if let Some(known) = known {
         tx.revoke_token(&known.id, now)?;
     }
-    let token = Token {
-        id: TokenId::of_hash(hash),
+    let token = AccessToken {
+        id: TokenId::from_hash(hash),
         name: API_TOKEN.parse().expect("it is a name"),
-        scope: Scope::Admin,
+        scope: AccessScope::Admin,
         created_at: now,
-        created_by: DAEMON.to_owned(),
+        created_by: DAEMON_CREATOR.to_owned(),
         expires_at: None,
         used_at: None,
         revoked_at: None,
@@ -263,9 +272,12 @@ fn renew(tx: &mut Tx<'_>, held: Option<&str>, hash: &str, now: Timestamp) -> Res
 }
 
 /// Says whether a person gave somebody access who is not at this machine.
-pub fn is_anybody_let_in(reader: &heeler_store::Reader, now: Timestamp) -> Result<bool, DbError> {
-    let of_people = |token: &Token| token.name.as_str() != API_TOKEN && token.counts(now);
-    Ok(!reader.people()?.is_empty() || reader.tokens()?.iter().any(of_people))
+pub fn has_remote_access(
+    reader: &heeler_store::StoreReader,
+    now: Timestamp,
+) -> Result<bool, DatabaseError> {
+    let of_people = |token: &AccessToken| token.name.as_str() != API_TOKEN && token.is_valid(now);
+    Ok(!reader.users()?.is_empty() || reader.tokens()?.iter().any(of_people))
 }
 
 #[cfg(test)]
@@ -273,39 +285,39 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use camino::Utf8Path;
-    use heeler_store::Reader;
+    use heeler_store::StoreReader;
 
     use super::*;
 
-    struct Rig {
+    struct AccessFixture {
         _temp: tempfile::TempDir,
         dir: StateDir,
         store: Store,
     }
 
-    impl Rig {
-        fn new() -> Rig {
+    impl AccessFixture {
+        fn new() -> AccessFixture {
             let temp = tempfile::tempdir().unwrap();
             let dir = StateDir::create(Utf8Path::from_path(temp.path()).unwrap()).unwrap();
             let store = Store::open(&dir, "test", Timestamp::UNIX_EPOCH).unwrap().store;
-            Rig { _temp: temp, dir, store }
+            AccessFixture { _temp: temp, dir, store }
         }
 
         fn keep(&self) -> String {
-            keep_api_token(&self.dir, &self.store, Timestamp::UNIX_EPOCH).unwrap();
+            ensure_api_token(&self.dir, &self.store, Timestamp::UNIX_EPOCH).unwrap();
             std::fs::read_to_string(self.dir.api_token()).unwrap()
         }
 
         fn counts(&self, text: &str) -> bool {
-            let reader = Reader::open(&self.dir).unwrap();
+            let reader = StoreReader::open(&self.dir).unwrap();
             let token = reader.token_of_hash(&secret_hash(text.trim())).unwrap();
-            token.is_some_and(|token| token.counts(Timestamp::UNIX_EPOCH))
+            token.is_some_and(|token| token.is_valid(Timestamp::UNIX_EPOCH))
         }
     }
 
     #[test]
     fn a_secret_is_random_and_shows_itself_to_nobody_by_accident() {
-        let (one, two) = (Secret::token().unwrap(), Secret::token().unwrap());
+        let (one, two) = (AccessSecret::token().unwrap(), AccessSecret::token().unwrap());
         assert_ne!(one, two);
         assert_eq!(one.reveal().len(), TOKEN_PREFIX.len() + 2 * SECRET_BYTES);
         assert_eq!(format!("{one:?}"), "Secret");
@@ -313,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_first_start_makes_a_token_for_the_user_alone_and_later_ones_keep_it() {
-        let rig = Rig::new();
+        let rig = AccessFixture::new();
         let first = rig.keep();
         assert!(rig.counts(&first));
         let mode = rig.dir.api_token().metadata().unwrap().permissions().mode();
@@ -323,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_token_whose_file_is_gone_or_holds_something_else_is_revoked_and_made_anew() {
-        let rig = Rig::new();
+        let rig = AccessFixture::new();
         let first = rig.keep();
         std::fs::remove_file(rig.dir.api_token()).unwrap();
         let second = rig.keep();
@@ -336,23 +348,23 @@ mod tests {
 
     #[test]
     fn the_daemons_own_token_lets_nobody_in_who_is_elsewhere() {
-        let rig = Rig::new();
+        let rig = AccessFixture::new();
         rig.keep();
         let now = Timestamp::UNIX_EPOCH;
-        let is_let_in = || is_anybody_let_in(&Reader::open(&rig.dir).unwrap(), now).unwrap();
+        let is_let_in = || has_remote_access(&StoreReader::open(&rig.dir).unwrap(), now).unwrap();
         assert!(!is_let_in());
         let hash = secret_hash("x");
-        let token = Token {
-            id: TokenId::of_hash(&hash),
+        let token = AccessToken {
+            id: TokenId::from_hash(&hash),
             name: "ci".parse().unwrap(),
-            scope: Scope::Read,
+            scope: AccessScope::Read,
             created_at: now,
             created_by: "me".to_owned(),
             expires_at: None,
             used_at: None,
             revoked_at: None,
         };
-        let made: Result<(), WriteError<DbError>> =
+        let made: Result<(), StoreWriteError<DatabaseError>> =
             rig.store.write(move |tx| tx.insert_token(&token, &hash));
         made.unwrap();
         assert!(is_let_in());
@@ -360,9 +372,9 @@ mod tests {
 
     #[test]
     fn a_link_in_the_place_of_the_file_is_not_followed() {
-        let rig = Rig::new();
+        let rig = AccessFixture::new();
         std::os::unix::fs::symlink("/etc/passwd", rig.dir.api_token()).unwrap();
-        let error = keep_api_token(&rig.dir, &rig.store, Timestamp::UNIX_EPOCH).unwrap_err();
+        let error = ensure_api_token(&rig.dir, &rig.store, Timestamp::UNIX_EPOCH).unwrap_err();
         assert!(matches!(error, ApiTokenError::Read { .. }), "{error}");
     }
 }

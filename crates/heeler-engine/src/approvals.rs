@@ -1,17 +1,22 @@
 //! What running agents ask people, on record: questions become rows, and so does how they end.
 //!
 //! What a run says of how its question ended counts above an answer that is on record: the agent went
-//! by that. Start at [`ask`] and [`ended`].
+//! by that. Start at [`record_question`] and [`record_closed_question`].
 
-use heeler_model::run::{Ask, Closed, Closing};
+use heeler_model::run::{AgentQuestion, ClosedQuestion, QuestionOutcome};
 use heeler_model::{Approval, ApprovalKind, ApprovalStatus, Job, RunId, question};
-use heeler_store::{DbError, Tx};
+use heeler_store::{DatabaseError, StoreTransaction};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 /// Asks people what an agent asks; what is asked already stays as it is.
-pub(crate) fn ask(tx: &mut Tx<'_>, job: &Job, run: RunId, ask: &Ask) -> Result<Approval, DbError> {
-    if let Some(known) = tx.approval_of_ask(run, &ask.id)? {
+pub(crate) fn record_question(
+    tx: &mut StoreTransaction<'_>,
+    job: &Job,
+    run: RunId,
+    ask: &AgentQuestion,
+) -> Result<Approval, DatabaseError> {
+    if let Some(known) = tx.approval_for_question(run, &ask.id)? {
         return Ok(known);
     }
     let id = tx.new_approval_id()?;
@@ -28,7 +33,7 @@ pub(crate) fn ask(tx: &mut Tx<'_>, job: &Job, run: RunId, ask: &Ask) -> Result<A
         ask_id: Some(ask.id.clone()),
         summary: summary(ask),
         detail: Some(detail(ask)),
-        ..Approval::asked(id, whole, &ask.tool, kind, ask.at)
+        ..Approval::new_pending(id, whole, &ask.tool, kind, ask.at)
     };
     tx.insert_approval(&approval)?;
     tracing::info!(approval = %approval.id, job = %job.head.id, tool = ask.tool, "asked");
@@ -36,22 +41,22 @@ pub(crate) fn ask(tx: &mut Tx<'_>, job: &Job, run: RunId, ask: &Ask) -> Result<A
 }
 
 /// Records how a question ended: by its run's own words.
-pub(crate) fn ended(
-    tx: &mut Tx<'_>,
+pub(crate) fn record_closed_question(
+    tx: &mut StoreTransaction<'_>,
     job: &Job,
     run: RunId,
-    closed: &Closed,
+    closed: &ClosedQuestion,
     now: Timestamp,
-) -> Result<(), DbError> {
-    let approval = ask(tx, job, run, &closed.ask)?;
+) -> Result<(), DatabaseError> {
+    let approval = record_question(tx, job, run, &closed.ask)?;
     if approval.delivered_at.is_some() {
         return Ok(());
     }
     let (status, nobody) = match closed.how {
-        Closing::Allowed => (ApprovalStatus::Approved, "somebody"),
-        Closing::Denied => (ApprovalStatus::Rejected, "somebody"),
-        Closing::Expired => (ApprovalStatus::Expired, "heeler"),
-        Closing::Withdrawn => (ApprovalStatus::Withdrawn, job.head.agent.as_str()),
+        QuestionOutcome::Allowed => (ApprovalStatus::Approved, "somebody"),
+        QuestionOutcome::Denied => (ApprovalStatus::Rejected, "somebody"),
+        QuestionOutcome::Expired => (ApprovalStatus::Expired, "heeler"),
+        QuestionOutcome::Withdrawn => (ApprovalStatus::Withdrawn, job.head.agent.as_str()),
     };
     let by = closed.by.as_deref().unwrap_or(nobody);
     let text = closed.text.as_deref();
@@ -68,14 +73,14 @@ pub(crate) fn ended(
 }
 
 /// Records how the questions of a run ended that is over.
-pub(crate) fn all_ended(
-    tx: &mut Tx<'_>,
+pub(crate) fn record_closed_questions(
+    tx: &mut StoreTransaction<'_>,
     job: &Job,
     run: RunId,
-    closed: &[Closed],
+    closed: &[ClosedQuestion],
     now: Timestamp,
-) -> Result<(), DbError> {
-    closed.iter().try_for_each(|closed| ended(tx, job, run, closed, now))?;
+) -> Result<(), DatabaseError> {
+    closed.iter().try_for_each(|closed| record_closed_question(tx, job, run, closed, now))?;
     for left in tx.undelivered_approvals(run)? {
         let why = Some("its run ended before an answer");
         tx.answer_approval(&left.id, ApprovalStatus::Withdrawn, why, &job.head.agent, now)?;
@@ -85,17 +90,17 @@ pub(crate) fn all_ended(
 }
 
 /// What of a tool's input tells most, where it has such a field.
-const TELLING: [&str; 7] =
+const SUMMARY_FIELDS: [&str; 7] =
     ["command", "file_path", "notebook_path", "url", "pattern", "query", "description"];
 
 /// Says in short what is asked.
-fn summary(ask: &Ask) -> String {
+fn summary(ask: &AgentQuestion) -> String {
     let asked: Vec<&str> =
         question::questions(&ask.input).iter().filter_map(|it| it["question"].as_str()).collect();
     if !asked.is_empty() {
         return asked.join("\n");
     }
-    let telling = TELLING.iter().find_map(|name| ask.input[name].as_str());
+    let telling = SUMMARY_FIELDS.iter().find_map(|name| ask.input[name].as_str());
     match telling {
         Some(text) => format!("{}: {text}", ask.tool),
         None => format!("{}: {}", ask.tool, ask.input),
@@ -104,7 +109,7 @@ fn summary(ask: &Ask) -> String {
 
 /// Returns all that is asked. Nothing of it is cut: whoever says yes must be able to see what to. The
 /// runner denies what is too long for that.
-fn detail(ask: &Ask) -> Json {
+fn detail(ask: &AgentQuestion) -> Json {
     json!({"tool": ask.tool, "input": ask.input})
 }
 
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn all_of_what_a_person_is_asked_to_allow_is_on_record() {
         let input = json!({"command": format!("true {}; rm -r ~", "x".repeat(500 << 10))});
-        let ask = Ask {
+        let ask = AgentQuestion {
             protocol: PROTOCOL,
             id: "a".to_owned(),
             at: Timestamp::UNIX_EPOCH,

@@ -3,7 +3,7 @@
 //! The clone grows in a folder beside the place it is for and is renamed when it is whole, so nobody
 //! ever finds half of one. One process clones at a time, by a lock beside the place that git itself
 //! holds too: what a killed daemon left cloning is waited for, and what it left lying is swept.
-//! Start at [`make_ready`].
+//! Start at [`ensure_checkout`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,9 +14,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Agent, Checkout, Repo};
-use heeler_model::redact::Redactor;
-use heeler_transcript::{Holder, LockError, LockFile, sync_file_system};
+use heeler_model::config::{AgentConfig, CheckoutConfig, RepoConfig};
+use heeler_model::redact::SecretRedactor;
+use heeler_transcript::{LockError, LockFile, LockHolder, sync_file_system};
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
@@ -31,13 +31,13 @@ const OTHER_TIME_MAX: Duration = Duration::from_secs(11 * 60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The most of git's words that an error repeats: the end of them.
-const SAID_BYTES_MAX: usize = 4096;
+const GIT_OUTPUT_BYTES_MAX: usize = 4096;
 
 /// Where git is looked for when the environment does not say.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Variables that git gets: what it needs to find its settings, keys and proxies.
-const PASSED: [&str; 23] = [
+const PASSED_VARIABLES: [&str; 23] = [
     "PATH",
     "HOME",
     "USER",
@@ -65,7 +65,7 @@ const PASSED: [&str; 23] = [
 
 /// Hands git the name and token that its environment holds. It is run by a shell, which reads them
 /// there, so that they are in no argument.
-const HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
+const CREDENTIAL_HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
                       \"$HEELER_GIT_USER\" \"$HEELER_GIT_PASSWORD\"; }; f";
 
 /// Why a working directory was not made.
@@ -135,22 +135,22 @@ pub enum CheckoutError {
 
 /// Clones the agent's repository to its working directory, where that is missing and the config wants
 /// it. Waits while another process does the same. `now` signs the lock.
-pub fn make_ready(
-    agent: &Agent,
+pub fn ensure_checkout(
+    agent: &AgentConfig,
     env: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<(), CheckoutError> {
     let (path, how) = (&agent.working_directory, agent.checkout.as_ref());
     match &agent.repo {
-        Some(repo) if is_to_be_cloned(agent) => {
-            Clone { path, repo, how, env, time: CLONE_TIME_MAX }.make(now)
+        Some(repo) if needs_clone(agent) => {
+            RepositoryClone { path, repo, options: how, env, time: CLONE_TIME_MAX }.run_clone(now)
         }
         _ => Ok(()),
     }
 }
 
-/// Says whether [`make_ready`] would clone.
-pub(crate) fn is_to_be_cloned(agent: &Agent) -> bool {
+/// Says whether [`ensure_checkout`] would clone.
+pub(crate) fn needs_clone(agent: &AgentConfig) -> bool {
     let wanted = agent.checkout.as_ref().is_none_or(|checkout| checkout.auto_clone);
     agent.repo.is_some() && wanted && is_missing(&agent.working_directory)
 }
@@ -161,16 +161,16 @@ fn is_missing(path: &Utf8Path) -> bool {
 }
 
 /// One clone to be made.
-struct Clone<'c> {
+struct RepositoryClone<'c> {
     path: &'c Utf8Path,
-    repo: &'c Repo,
-    how: Option<&'c Checkout>,
+    repo: &'c RepoConfig,
+    options: Option<&'c CheckoutConfig>,
     env: &'c BTreeMap<String, String>,
     time: Duration,
 }
 
-impl Clone<'_> {
-    fn make(&self, now: Timestamp) -> Result<(), CheckoutError> {
+impl RepositoryClone<'_> {
+    fn run_clone(&self, now: Timestamp) -> Result<(), CheckoutError> {
         let parent = self.path.parent().unwrap_or(Utf8Path::new("/"));
         fs::create_dir_all(parent).map_err(|source| self.folder_error(parent, source))?;
         let ours = format!(".{}.heeler-clone.", self.path.file_name().unwrap_or_default());
@@ -178,18 +178,18 @@ impl Clone<'_> {
         if !is_missing(self.path) {
             return Ok(());
         }
-        sweep(parent, &ours);
+        remove_leftovers(parent, &ours);
         let temp = parent.join(format!("{ours}{:016x}", fastrand::u64(..)));
         let made = fs::DirBuilder::new().mode(0o700).create(&temp);
         made.map_err(|source| self.folder_error(&temp, source))?;
-        let outcome = self.fill(&temp, &lock);
+        let outcome = self.clone_into(&temp, &lock);
         // What is left of it is swept by the next clone, if not here.
         let _removed = fs::remove_dir_all(&temp);
         outcome
     }
 
     fn lock(&self, path: &Utf8Path, now: Timestamp) -> Result<LockFile, CheckoutError> {
-        let holder = Holder::this_process("clone", now);
+        let holder = LockHolder::this_process("clone", now);
         LockFile::acquire(path, &holder, OTHER_TIME_MAX).map_err(|source| match source {
             LockError::Held { .. } => CheckoutError::Busy { path: self.path.to_owned(), source },
             LockError::Io { .. } => {
@@ -200,7 +200,7 @@ impl Clone<'_> {
     }
 
     /// Clones into the temporary folder, and moves the clone to its place when it is on disk whole.
-    fn fill(&self, temp: &Utf8Path, lock: &LockFile) -> Result<(), CheckoutError> {
+    fn clone_into(&self, temp: &Utf8Path, lock: &LockFile) -> Result<(), CheckoutError> {
         let (work, log) = (temp.join("work"), temp.join("git.log"));
         let mut options = OpenOptions::new();
         let said = options.create_new(true).append(true).mode(0o600).open(&log);
@@ -209,13 +209,13 @@ impl Clone<'_> {
             let (path, repo) = (self.path.to_owned(), self.repo.address().to_owned());
             CheckoutError::Start { path, repo, source }
         })?;
-        let status = wait(started, self.time);
+        let status = wait_for_git(started, self.time);
         let (path, repo) = (self.path.to_owned(), self.repo.address().to_owned());
         match status {
             None => return Err(CheckoutError::Slow { path, repo }),
             Some(status) if status.success() => {}
             Some(status) => {
-                let said = self.said(&log, status);
+                let said = self.read_git_output(&log, status);
                 return Err(CheckoutError::Git { path, repo, said });
             }
         }
@@ -232,9 +232,9 @@ impl Clone<'_> {
     fn start(&self, work: &Utf8Path, said: File, lock: &LockFile) -> io::Result<Child> {
         let mut git = Command::new("git");
         git.args(["clone", "--quiet"]);
-        let depth = self.how.map_or(1, |how| how.clone_depth.get());
+        let depth = self.options.map_or(1, |how| how.clone_depth.get());
         git.arg(format!("--depth={depth}"));
-        if let Some(branch) = self.how.and_then(|how| how.default_branch.as_ref()) {
+        if let Some(branch) = self.options.and_then(|how| how.default_branch.as_ref()) {
             git.arg(format!("--branch={branch}"));
         }
         git.args(["--", self.repo.address(), work.as_str()]);
@@ -245,7 +245,8 @@ impl Clone<'_> {
 
     fn environment(&self) -> BTreeMap<String, String> {
         let passed = |name: &&str| Some(((*name).to_owned(), self.env.get(*name)?.clone()));
-        let mut env: BTreeMap<String, String> = PASSED.iter().filter_map(passed).collect();
+        let mut env: BTreeMap<String, String> =
+            PASSED_VARIABLES.iter().filter_map(passed).collect();
         env.entry("PATH".to_owned()).or_insert_with(|| PATH_DEFAULT.to_owned());
         let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
         // Nobody is there to be asked, and what it says is read by us.
@@ -259,7 +260,7 @@ impl Clone<'_> {
             set("GIT_CONFIG_KEY_0", "credential.helper");
             set("GIT_CONFIG_VALUE_0", "");
             set("GIT_CONFIG_KEY_1", "credential.helper");
-            set("GIT_CONFIG_VALUE_1", HELPER);
+            set("GIT_CONFIG_VALUE_1", CREDENTIAL_HELPER);
         }
         if !env.contains_key("GIT_SSH") {
             let batch = || "ssh -o BatchMode=yes".to_owned();
@@ -269,7 +270,7 @@ impl Clone<'_> {
     }
 
     /// Returns the end of what git said, without any secret.
-    fn said(&self, log: &Utf8Path, status: ExitStatus) -> String {
+    fn read_git_output(&self, log: &Utf8Path, status: ExitStatus) -> String {
         let said = fs::read(log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let secrets: Vec<String> = self
@@ -277,10 +278,11 @@ impl Clone<'_> {
             .credentials()
             .map(|it| vec![it.user.clone(), it.password.clone()])
             .unwrap_or_default();
-        let said = Redactor::new(&secrets).text(said.trim()).into_owned();
+        let said = SecretRedactor::new(&secrets).redact_text(said.trim()).into_owned();
         match said.is_empty() {
             true => format!("it ended with {status} and said nothing"),
-            false => said[said.ceil_char_boundary(said.len().saturating_sub(SAID_BYTES_MAX))..]
+            false => said
+                [said.ceil_char_boundary(said.len().saturating_sub(GIT_OUTPUT_BYTES_MAX))..]
                 .lines()
                 .collect::<Vec<_>>()
                 .join("; "),
@@ -297,7 +299,7 @@ impl Clone<'_> {
 }
 
 /// Waits for git to end; `None` if it took too long and was killed, with all that it started.
-fn wait(mut git: Child, time: Duration) -> Option<ExitStatus> {
+fn wait_for_git(mut git: Child, time: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + time;
     loop {
         match git.try_wait() {
@@ -315,7 +317,7 @@ fn wait(mut git: Child, time: Duration) -> Option<ExitStatus> {
 }
 
 /// Removes what clones that were cut off have left. Called while the lock is held.
-fn sweep(parent: &Utf8Path, ours: &str) {
+fn remove_leftovers(parent: &Utf8Path, ours: &str) {
     let Ok(entries) = parent.read_dir_utf8() else { return };
     let left = entries.flatten().filter(|entry| {
         let name = entry.file_name().strip_prefix(ours);

@@ -1,9 +1,9 @@
 //! What a daemon can be asked, and what it answers.
 //!
 //! These are also the bodies of its HTTP interface, so every type is serde and every word is snake
-//! case. Start at [`Handle`], which brings a [`Command`] to the dispatcher.
+//! case. Start at [`DaemonHandle`], which brings a [`DaemonCommand`] to the dispatcher.
 
-mod answer;
+mod reply;
 mod status;
 
 use std::fmt;
@@ -11,24 +11,26 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::run::{Closed, RunResult};
-use heeler_model::{ApprovalAnswer, ApprovalId, JobId, RunId, Wanted};
+use heeler_model::run::{ClosedQuestion, RunResult};
+use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::access::AccessOrder;
-use crate::asks::RunAsks;
-use crate::dispatch::Prepared;
+use crate::access::AccessOperation;
+use crate::caller::Caller;
+use crate::dispatch::PreparedJob;
 use crate::hooks::HookOutcome;
-use crate::origin::Origin;
-use crate::sessions::{Change, SessionOrder};
-use crate::workflows::WorkflowOrder;
+use crate::run_questions::RunQuestionFiles;
+use crate::sessions::{SessionChange, SessionOperation};
+use crate::workflows::WorkflowOperation;
 
-pub(crate) use answer::Owed;
-pub use answer::{Answer, Refused, RefusedKind, Reply, Stopped};
+pub(crate) use reply::PendingReply;
+pub use reply::{
+    CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, ReplyCallback,
+};
 pub use status::{
-    BudgetStatus, DaemonMode, DaemonStatus, ParkedCredential, RunningJob, ScheduleOverride,
-    ScheduleStatus, WaitingJob,
+    BudgetStatus, DaemonMode, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
+    ScheduleOverride, WaitingJob,
 };
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
@@ -39,21 +41,21 @@ pub const WEBHOOK_BYTES_MAX: usize = 1 << 20;
 
 /// A request under a name of the asker's own. The same again does nothing, and gets the first answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestKey {
+pub struct IdempotencyKey {
     /// Who asks; names of others are others.
-    pub asker: String,
+    pub caller: String,
     /// The name.
-    pub name: String,
+    pub key: String,
     /// Tells this request from another under the same name.
-    pub print: String,
+    pub fingerprint: String,
 }
 
 /// Something that a daemon is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum DaemonCommand {
     /// Do a job.
-    Trigger(Box<Wanted>),
+    Trigger(Box<JobRequest>),
     /// End a job.
     Cancel {
         /// The job.
@@ -100,7 +102,7 @@ pub enum Command {
         by: String,
     },
     /// Start a schedule from outside.
-    Webhook(Box<Call>),
+    Webhook(Box<WebhookCall>),
     /// Change an agent.
     Agent {
         /// The agent.
@@ -113,14 +115,14 @@ pub enum Command {
     /// Do something with sessions.
     Session {
         /// What.
-        order: SessionOrder,
+        order: SessionOperation,
         /// Who wants it.
         by: String,
     },
     /// Do something with workflows.
     Workflow {
         /// What.
-        order: WorkflowOrder,
+        order: WorkflowOperation,
         /// Who wants it.
         by: String,
     },
@@ -136,21 +138,21 @@ pub enum Command {
     /// Change who may do what.
     Access {
         /// What.
-        order: AccessOrder,
+        order: AccessOperation,
         /// Who wants it.
         by: String,
     },
     /// Read the config again.
     Reload,
     /// End the daemon. The answer comes when jobs are done or left.
-    Stop(Stopping),
+    Stop(StopMode),
     /// Say what goes on.
     Status,
 }
 
 /// A call of a schedule of type `webhook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct WebhookCall {
     /// The agent that has it.
     pub agent: String,
     /// Its name.
@@ -195,7 +197,7 @@ pub enum AgentChange {
 /// What happens to the jobs that run when a daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stopping {
+pub enum StopMode {
     /// They are waited for.
     Wait {
         /// For so long; after that they are cancelled.
@@ -208,109 +210,111 @@ pub enum Stopping {
     KeepJobs,
 }
 
-impl fmt::Display for Stopping {
+impl fmt::Display for StopMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stopping::Wait { timeout: None } => f.write_str("when its jobs have ended"),
-            Stopping::Wait { timeout: Some(timeout) } => {
+            StopMode::Wait { timeout: None } => f.write_str("when its jobs have ended"),
+            StopMode::Wait { timeout: Some(timeout) } => {
                 write!(f, "when its jobs have ended, at most {} s", timeout.as_secs())
             }
-            Stopping::Force => f.write_str("when its jobs are cancelled"),
-            Stopping::KeepJobs => f.write_str("without its jobs, which go on"),
+            StopMode::Force => f.write_str("when its jobs are cancelled"),
+            StopMode::KeepJobs => f.write_str("without its jobs, which go on"),
         }
     }
 }
 
 /// What reaches the dispatcher.
-pub(crate) enum Input {
+pub(crate) enum DispatchInput {
     /// Somebody asks.
-    Asked {
+    Command {
         /// What.
-        command: Command,
+        command: DaemonCommand,
         /// Whose process asks.
-        by: Origin,
+        caller: Caller,
         /// Who hears the answer.
-        owed: Owed,
+        pending: PendingReply,
     },
     /// A run can be started, or cannot.
-    Prepared {
+    JobPrepared {
         /// What.
-        prepared: Box<Prepared>,
+        prepared: Box<PreparedJob>,
         /// Who hears of it.
-        owed: Option<Owed>,
+        pending: Option<PendingReply>,
     },
     /// What an order about sessions needs is made, or it is refused.
-    Session {
+    SessionChange {
         /// The change.
-        change: Box<Change>,
+        change: Box<SessionChange>,
         /// Who wants it.
         by: String,
         /// Who hears of it.
-        owed: Owed,
+        pending: PendingReply,
     },
     /// A run has ended.
-    Ended(Box<Gone>),
+    RunEnded(Box<RunExit>),
     /// How a run ended cannot be found out now.
-    Unsettled {
+    RunUnsettled {
         /// The run.
         run: RunId,
         /// Why; none if it may just be too early.
         why: Option<String>,
         /// When to try again.
-        again: Duration,
+        retry_after: Duration,
     },
     /// A schedule fires that time does not start.
-    Fired {
+    WatchFired {
         /// What is wanted then.
-        wanted: Box<Wanted>,
+        request: Box<JobRequest>,
         /// The files that changed.
         changed: Vec<Utf8PathBuf>,
     },
     /// A run asks something, or was answered.
-    Questions {
+    QuestionsChanged {
         /// The run.
         run: RunId,
         /// What it asks and asked.
-        asks: Box<RunAsks>,
+        questions: Box<RunQuestionFiles>,
         /// What it was given the answer to.
         delivered: Option<ApprovalId>,
     },
     /// What came of hooks.
-    Hook(HookOutcome),
+    HookOutcome(HookOutcome),
 }
 
 /// A run that has ended.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct RunExit {
     /// What it did.
     pub(crate) result: RunResult,
     /// What its agent wrote down for its hooks.
     pub(crate) metadata: Option<Json>,
     /// How its questions ended.
-    pub(crate) closed: Vec<Closed>,
+    pub(crate) closed_questions: Vec<ClosedQuestion>,
 }
 
 /// A way to the dispatcher. Whoever has one may ask.
 #[derive(Clone)]
-pub struct Handle {
-    inputs: SyncSender<Input>,
-    by: Origin,
+pub struct DaemonHandle {
+    inputs: SyncSender<DispatchInput>,
+    caller: Caller,
 }
 
-impl Handle {
+impl DaemonHandle {
     /// Makes a handle and the end that the dispatcher reads.
-    pub(crate) fn channel() -> (Handle, Receiver<Input>) {
+    pub(crate) fn channel() -> (DaemonHandle, Receiver<DispatchInput>) {
         let (sender, receiver) = sync_channel(INPUTS_MAX);
-        (Handle { inputs: sender, by: Origin::Person }, receiver)
+        (DaemonHandle { inputs: sender, caller: Caller::Person }, receiver)
     }
 
     /// Makes a handle whose commands go to a function on a thread of its own, for those who test
     /// what stands in front of a dispatcher.
-    pub fn scripted(mut each: impl FnMut(Command, Reply) + Send + 'static) -> Handle {
-        let (handle, inputs) = Handle::channel();
+    pub fn scripted(
+        mut each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static,
+    ) -> DaemonHandle {
+        let (handle, inputs) = DaemonHandle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                if let Input::Asked { command, owed, .. } = input {
+                if let DispatchInput::Command { command, pending: owed, .. } = input {
                     each(command, owed.reply);
                 }
             }
@@ -320,68 +324,82 @@ impl Handle {
 
     /// Returns a handle for somebody. A process of a run may start jobs and end those; it may not
     /// steer the fleet that steers it.
-    pub fn of(&self, by: Origin) -> Handle {
-        Handle { by, ..self.clone() }
+    pub fn with_caller(&self, by: Caller) -> DaemonHandle {
+        DaemonHandle { caller: by, ..self.clone() }
     }
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
     ///
-    /// If the dispatcher ends before it has done it, the answer is that it has [`Stopped`].
-    pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
+    /// If the dispatcher ends before it has done it, the answer is that it has [`DispatcherStoppedError`].
+    pub fn send(
+        &self,
+        command: DaemonCommand,
+        reply: ReplyCallback,
+    ) -> Result<(), DispatcherStoppedError> {
         self.send_once(command, None, reply)
     }
 
     /// Sends a command under a name: what was done already under that is not done again.
     pub fn send_once(
         &self,
-        command: Command,
-        key: Option<RequestKey>,
-        reply: Reply,
-    ) -> Result<(), Stopped> {
-        let mut unanswered = Unanswered(Some(reply));
-        let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
-        let (by, owed) = (self.by, Owed { reply, key });
-        self.inputs.send(Input::Asked { command, by, owed }).map_err(|_| Stopped)
+        command: DaemonCommand,
+        key: Option<IdempotencyKey>,
+        reply: ReplyCallback,
+    ) -> Result<(), DispatcherStoppedError> {
+        let mut unanswered = ReplyGuard(Some(reply));
+        let reply: ReplyCallback = Box::new(move |answer| unanswered.send(answer));
+        let (by, owed) = (self.caller, PendingReply { reply, key });
+        self.inputs
+            .send(DispatchInput::Command { command, caller: by, pending: owed })
+            .map_err(|_| DispatcherStoppedError)
     }
 
     /// Tells the dispatcher something.
-    pub(crate) fn input(&self, input: Input) -> Result<(), Stopped> {
-        self.inputs.send(input).map_err(|_| Stopped)
+    pub(crate) fn send_input(&self, input: DispatchInput) -> Result<(), DispatcherStoppedError> {
+        self.inputs.send(input).map_err(|_| DispatcherStoppedError)
     }
 
     /// Asks and waits for the answer.
-    pub fn ask(&self, command: Command) -> Result<Answer, Refused> {
+    pub fn send_and_wait(
+        &self,
+        command: DaemonCommand,
+    ) -> Result<CommandReply, DaemonCommandError> {
         let (sender, receiver) = sync_channel(1);
         // Nobody waits any more only if this thread is gone.
-        let reply: Reply = Box::new(move |answer| drop(sender.send(answer)));
+        let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
         self.send(command, reply)?;
-        let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
+        let lost = || {
+            DaemonCommandError::new(
+                DaemonCommandErrorKind::Trouble,
+                "the daemon ended before it answered",
+            )
+        };
         receiver.recv().unwrap_or_else(|_| Err(lost()))
     }
 }
 
 /// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done,
 /// unless it dies of it.
-struct Unanswered(Option<Reply>);
+struct ReplyGuard(Option<ReplyCallback>);
 
-impl Unanswered {
-    fn answer(&mut self, answer: Result<Answer, Refused>) {
+impl ReplyGuard {
+    fn send(&mut self, answer: Result<CommandReply, DaemonCommandError>) {
         if let Some(reply) = self.0.take() {
             reply(answer);
         }
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for ReplyGuard {
     fn drop(&mut self) {
         // Of what a panic cut off nobody knows whether it was done: it is not to be tried again.
         if !std::thread::panicking() {
-            self.answer(Err(Stopped.into()));
+            self.send(Err(DispatcherStoppedError.into()));
         }
     }
 }
 
-impl std::fmt::Debug for Handle {
+impl std::fmt::Debug for DaemonHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Handle")
     }
@@ -414,55 +432,61 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(command: &Command, text: &str) {
+    fn check(command: &DaemonCommand, text: &str) {
         assert_eq!(serde_json::to_string(command).unwrap(), text);
-        assert_eq!(serde_json::from_str::<Command>(text).unwrap(), *command);
+        assert_eq!(serde_json::from_str::<DaemonCommand>(text).unwrap(), *command);
     }
 
     #[test]
     fn commands_have_one_spelling() {
-        check(&Command::Reload, r#""reload""#);
+        check(&DaemonCommand::Reload, r#""reload""#);
         let timeout = Some(Duration::from_secs(5));
         check(
-            &Command::Stop(Stopping::Wait { timeout }),
+            &DaemonCommand::Stop(StopMode::Wait { timeout }),
             r#"{"stop":{"wait":{"timeout_ms":5000}}}"#,
         );
-        check(&Command::Stop(Stopping::KeepJobs), r#"{"stop":"keep_jobs"}"#);
+        check(&DaemonCommand::Stop(StopMode::KeepJobs), r#"{"stop":"keep_jobs"}"#);
         let change = ScheduleChange::Set { text: "5m".to_owned() };
         let (agent, schedule, by) = ("a".to_owned(), "s".to_owned(), "me".to_owned());
         check(
-            &Command::Schedule { agent, schedule, change, by },
+            &DaemonCommand::Schedule { agent, schedule, change, by },
             r#"{"schedule":{"agent":"a","schedule":"s","change":{"set":{"text":"5m"}},"by":"me"}}"#,
         );
     }
 
     #[test]
     fn whoever_asks_hears_the_answer() {
-        let handle = Handle::scripted(|command, reply| {
+        let handle = DaemonHandle::scripted(|command, reply| {
             reply(match command {
-                Command::Reload => Ok(Answer::Reloaded { changes: Vec::new() }),
-                _ => Err(Refused::new(RefusedKind::NotFound, "no")),
+                DaemonCommand::Reload => Ok(CommandReply::Reloaded { changes: Vec::new() }),
+                _ => Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, "no")),
             });
         });
-        assert_eq!(handle.ask(Command::Reload), Ok(Answer::Reloaded { changes: Vec::new() }));
-        let refused = handle.ask(Command::Status).unwrap_err();
-        assert_eq!(refused.kind, RefusedKind::NotFound);
+        assert_eq!(
+            handle.send_and_wait(DaemonCommand::Reload),
+            Ok(CommandReply::Reloaded { changes: Vec::new() })
+        );
+        let refused = handle.send_and_wait(DaemonCommand::Status).unwrap_err();
+        assert_eq!(refused.kind, DaemonCommandErrorKind::NotFound);
     }
 
     #[test]
     fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
-        let (handle, inputs) = Handle::channel();
+        let (handle, inputs) = DaemonHandle::channel();
         let ending = std::thread::spawn(move || drop(inputs.recv()));
-        assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+        assert_eq!(handle.send_and_wait(DaemonCommand::Reload), Err(DispatcherStoppedError.into()));
         ending.join().unwrap();
-        assert_eq!(handle.send(Command::Reload, Box::new(|_| {})), Err(Stopped));
-        assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+        assert_eq!(
+            handle.send(DaemonCommand::Reload, Box::new(|_| {})),
+            Err(DispatcherStoppedError)
+        );
+        assert_eq!(handle.send_and_wait(DaemonCommand::Reload), Err(DispatcherStoppedError.into()));
     }
 
     #[test]
     fn of_what_a_dispatcher_dies_of_nobody_knows_whether_it_was_done() {
-        let handle = Handle::scripted(|_, _reply| panic!("it dies of it"));
-        let lost = handle.ask(Command::Reload).unwrap_err();
+        let handle = DaemonHandle::scripted(|_, _reply| panic!("it dies of it"));
+        let lost = handle.send_and_wait(DaemonCommand::Reload).unwrap_err();
         assert_eq!(lost.message, "the daemon ended before it answered");
     }
 }

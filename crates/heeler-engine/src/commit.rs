@@ -3,23 +3,26 @@
 //! A result is committed once; a second attempt changes nothing. Start at [`commit`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::fate::{Again, Fate, History};
-use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, RunResult, SessionEnd};
+use heeler_model::redact::SecretRedactor;
+use heeler_model::rerun::{RerunDecision, RerunKind, RunHistory};
+use heeler_model::run::{RunCost, RunEnd, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
     SessionEvent, SessionMode, SessionStatus,
 };
-use heeler_store::{DbError, JobFilter, Reservation, Run, Store, Tx, WriteError};
+use heeler_store::{
+    DatabaseError, JobFilter, ReservationRecord, RunRecord, Store, StoreTransaction,
+    StoreWriteError,
+};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use crate::approvals;
-use crate::asks::RunAsks;
 use crate::cancel;
-use crate::start::begins_own;
+use crate::run_questions::RunQuestionFiles;
+use crate::run_start::becomes_agent_session;
 
 /// The model of a run that does not say which it was.
 const MODEL_UNKNOWN: &str = "unknown";
@@ -32,52 +35,53 @@ pub struct CommitError {
     pub job: JobId,
     /// The cause.
     #[source]
-    pub source: WriteError<DbError>,
+    pub source: StoreWriteError<DatabaseError>,
 }
 
 /// Says whether a change failed for what it is, not for the state of the disk: the same would fail
 /// again, and other changes may succeed.
-pub(crate) fn is_refusal(error: &WriteError<DbError>) -> bool {
+pub(crate) fn is_refusal(error: &StoreWriteError<DatabaseError>) -> bool {
     match error {
-        WriteError::Refused(error) => !error.is_of_storage(),
-        WriteError::Panicked(_) => true,
-        WriteError::NotSaved(_) | WriteError::Restored | WriteError::Closed => false,
+        StoreWriteError::Refused(error) => !error.is_storage_failure(),
+        StoreWriteError::Panicked(_) => true,
+        StoreWriteError::NotSaved(_) | StoreWriteError::Restored | StoreWriteError::Closed => false,
     }
 }
 
 /// A run whose result is on record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Committed {
+pub struct CommittedRun {
     /// The job.
     pub job: JobId,
     /// Where it is now.
     pub status: JobStatus,
     /// How far the run came.
-    pub end: End,
+    pub end: RunEnd,
 }
 
 /// Commits a result. What people read of it is redacted.
 pub(crate) fn commit(
     store: &Store,
     mut result: RunResult,
-    redactor: &Redactor,
-) -> Result<Committed, CommitError> {
+    redactor: &SecretRedactor,
+) -> Result<CommittedRun, CommitError> {
     result.redact(redactor);
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
-    let asks = RunAsks::read(&store.dir().run(result.run));
+    let asks = RunQuestionFiles::read(&store.dir().run(result.run));
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
-        match conclude(tx, &root, &TimeZone::UTC, result, |_, _, _| Fate::Over)? {
-            Concluded::Now(ended) => {
+        match record_result(tx, &root, &TimeZone::UTC, result, |_, _, _| RerunDecision::Finish)? {
+            CommitOutcome::Committed(ended) => {
                 let at = ended.result.finished_at;
-                approvals::all_ended(tx, &ended.job, run, &asks.closed, at)?;
-                Ok(Committed { job: ended.job.head.id, status: ended.job.head.status, end })
+                approvals::record_closed_questions(tx, &ended.job, run, &asks.closed, at)?;
+                Ok(CommittedRun { job: ended.job.head.id, status: ended.job.head.status, end })
             }
-            Concluded::Before(job) => {
-                let missing = || DbError::Missing { what: "job", id: format!("of run {run}") };
+            CommitOutcome::AlreadyCommitted(job) => {
+                let missing =
+                    || DatabaseError::Missing { what: "job", id: format!("of run {run}") };
                 let status = tx.job(&job)?.ok_or_else(missing)?.head.status;
-                Ok(Committed { job, status, end })
+                Ok(CommittedRun { job, status, end })
             }
         }
     });
@@ -86,27 +90,27 @@ pub(crate) fn commit(
 
 /// What a commit found and did.
 #[derive(Debug)]
-pub(crate) enum Concluded {
+pub(crate) enum CommitOutcome {
     /// It is on record from now on.
-    Now(Box<Ended>),
+    Committed(Box<RunConclusion>),
     /// It was on record before: nothing is different. The job.
-    Before(JobId),
+    AlreadyCommitted(JobId),
 }
 
 /// A run that has ended, and what becomes of its job.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct RunConclusion {
     pub(crate) job: Job,
     pub(crate) result: RunResult,
-    pub(crate) fate: Fate,
-    pub(crate) money: Settled,
+    pub(crate) fate: RerunDecision,
+    pub(crate) settlement: BudgetSettlement,
 }
 
 /// What a run's end did to the accounts.
 #[derive(Debug)]
-pub(crate) struct Settled {
+pub(crate) struct BudgetSettlement {
     /// What it had reserved.
-    pub(crate) released: Option<Reservation>,
+    pub(crate) released: Option<ReservationRecord>,
     /// The day that pays.
     pub(crate) day: Date,
     /// What it spent, in millionths of a dollar.
@@ -114,28 +118,28 @@ pub(crate) struct Settled {
 }
 
 /// Records what a run did. `decide` says what becomes of its job; `zone` is that of the fleet's days.
-pub(crate) fn conclude(
-    tx: &mut Tx<'_>,
+pub(crate) fn record_result(
+    tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
     zone: &TimeZone,
     mut result: RunResult,
-    decide: impl FnOnce(&Job, &RunResult, History) -> Fate,
-) -> Result<Concluded, DbError> {
-    let missing = |what, id: String| DbError::Missing { what, id };
+    decide: impl FnOnce(&Job, &RunResult, RunHistory) -> RerunDecision,
+) -> Result<CommitOutcome, DatabaseError> {
+    let missing = |what, id: String| DatabaseError::Missing { what, id };
     let run_id = result.run.to_string();
     let mut run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
     let job_id = run.job_id.clone();
     let mut job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
     if run.committed {
-        return Ok(Concluded::Before(job_id));
+        return Ok(CommitOutcome::AlreadyCommitted(job_id));
     }
-    let is_cancelled = cancel::fulfil(tx, &mut result)?;
+    let is_cancelled = cancel::apply_request(tx, &mut result)?;
     let fate = match is_cancelled {
-        true => Fate::Over,
+        true => RerunDecision::Finish,
         false => decide(&job, &result, history(tx, &job, &result)?),
     };
     run.status = result.end.to_string();
-    run.started_at = (result.end != End::NeverStarted).then_some(result.started_at);
+    run.started_at = (result.end != RunEnd::NeverStarted).then_some(result.started_at);
     run.finished_at = Some(result.finished_at);
     run.committed = true;
     tx.update_run(&run)?;
@@ -148,36 +152,36 @@ pub(crate) fn conclude(
         None => None,
     };
     close_job(&mut job, &result);
-    if let Fate::Again { how, .. } = fate {
-        reopen(&mut job, how);
+    if let RerunDecision::Rerun { kind: how, .. } = fate {
+        reopen_job(&mut job, how);
     }
     if let Some(session) = planned.as_ref()
-        && never_began(tx, session, &run, &result)?
+        && is_unused_session(tx, session, &run, &result)?
     {
-        tx.remove_session(session)?;
+        tx.discard_unused_session(session)?;
         job.head.session_id = None;
     } else {
-        leave_session(tx, root, planned, (&job, &run), &result)?;
+        record_session_end(tx, root, planned, (&job, &run), &result)?;
     }
     job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
     let money = settle_money(tx, &job, &result, zone)?;
-    Ok(Concluded::Now(Box::new(Ended { job, result, fate, money })))
+    Ok(CommitOutcome::Committed(Box::new(RunConclusion { job, result, fate, settlement: money })))
 }
 
 /// Replaces what a run reserved by what it spent. Of one that cannot tell, all of it counts.
 fn settle_money(
-    tx: &mut Tx<'_>,
+    tx: &mut StoreTransaction<'_>,
     job: &Job,
     result: &RunResult,
     zone: &TimeZone,
-) -> Result<Settled, DbError> {
+) -> Result<BudgetSettlement, DatabaseError> {
     let released = tx.release(result.run)?;
     // The day that granted the money pays, whenever the run ended.
     let day = released.as_ref().map(|it| it.day);
     let day = day.unwrap_or_else(|| result.finished_at.to_zoned(zone.clone()).date());
     let by_model = match result.cost.usd {
-        Some(_) => by_model(result),
+        Some(_) => cost_by_model(result),
         None => vec![(MODEL_UNKNOWN.to_owned(), released.as_ref().map_or(0, |it| it.micros))],
     };
     let mut spent = 0_i64;
@@ -186,11 +190,11 @@ fn settle_money(
         spent = spent.saturating_add(micros);
     }
     tx.set_run_spent(result.run, spent)?;
-    Ok(Settled { released, day, spent })
+    Ok(BudgetSettlement { released, day, spent })
 }
 
 /// Returns what a run spent by model; what the models' figures do not explain is of an unknown one.
-fn by_model(result: &RunResult) -> Vec<(String, i64)> {
+fn cost_by_model(result: &RunResult) -> Vec<(String, i64)> {
     let mut left = micros(result.cost.usd.unwrap_or(0.0));
     let mut spent = Vec::new();
     for (model, figures) in &result.cost.usage.per_model {
@@ -209,28 +213,32 @@ pub(crate) fn micros(usd: f64) -> i64 {
 }
 
 /// Sums up what happened to a job before this result.
-fn history(tx: &Tx<'_>, job: &Job, this: &RunResult) -> Result<History, DbError> {
-    let mut history = History { restarts: job.restart_count, ..History::default() };
+fn history(
+    tx: &StoreTransaction<'_>,
+    job: &Job,
+    this: &RunResult,
+) -> Result<RunHistory, DatabaseError> {
+    let mut history = RunHistory { restarts: job.restart_count, ..RunHistory::default() };
     for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.id != this.run) {
         if let Some(result) = tx.run_result(run.id)? {
-            history.add(&result);
+            history.add_run(&result);
         }
     }
     Ok(history)
 }
 
 /// Lets a job wait for its next run. What went wrong so far stays to be read.
-fn reopen(job: &mut Job, how: Again) {
+fn reopen_job(job: &mut Job, how: RerunKind) {
     job.head.status = JobStatus::Pending;
     job.head.exit_reason = None;
     job.head.finished_at = None;
     job.interrupted = false;
-    job.restart_count += i64::from(how == Again::Resumed);
+    job.restart_count += i64::from(how == RerunKind::Resume);
 }
 
 fn close_job(job: &mut Job, result: &RunResult) {
     let status = match result.exit_reason {
-        ExitReason::Success if result.end == End::Finished => JobStatus::Completed,
+        ExitReason::Success if result.end == RunEnd::Finished => JobStatus::Completed,
         ExitReason::Cancelled => JobStatus::Cancelled,
         _ => JobStatus::Failed,
     };
@@ -242,7 +250,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
     job.stop_reason = result.stop_reason.clone();
-    job.interrupted = result.end == End::Interrupted && status != JobStatus::Cancelled;
+    job.interrupted = result.end == RunEnd::Interrupted && status != JobStatus::Cancelled;
     job.error = result.error.as_ref().map(|error| error.message.clone());
     job.output_text = result.output.clone().or(job.output_text.take());
     add_figures(job, result);
@@ -254,8 +262,8 @@ pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
     let took = result.finished_at.duration_since(result.started_at).as_millis();
     let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
     let (usd, usage) = (job.head.cost_usd, std::mem::take(&mut job.usage));
-    let Cost { usd, usage } = match job.head.duration_ms {
-        Some(_) => Cost { usd, usage }.plus(&result.cost),
+    let RunCost { usd, usage } = match job.head.duration_ms {
+        Some(_) => RunCost { usd, usage }.plus(&result.cost),
         None => result.cost.clone(),
     };
     job.head.duration_ms = Some(job.head.duration_ms.unwrap_or(0).saturating_add(took));
@@ -264,21 +272,24 @@ pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
 }
 
 /// Writes what the run left in its session, and which session the agent's next job continues.
-fn leave_session(
-    tx: &mut Tx<'_>,
+fn record_session_end(
+    tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
     planned: Option<Session>,
-    (job, run): (&Job, &Run),
+    (job, run): (&Job, &RunRecord),
     result: &RunResult,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let at = result.finished_at;
     let Some(end) = &result.session else {
         return match planned {
             // The run that is at it writes what becomes of it, if it is one of ours.
-            Some(session) if result.end == End::SessionBusy && is_at_work(tx, &session, run)? => {
+            Some(session)
+                if result.end == RunEnd::SessionBusy
+                    && has_other_running_job(tx, &session, run)? =>
+            {
                 Ok(())
             }
-            Some(session) => rest(tx, session, run, at),
+            Some(session) => release_session(tx, session, run, at),
             None => Ok(()),
         };
     };
@@ -287,27 +298,33 @@ fn leave_session(
         None => Ok(()),
         Some(session) if is_planned => {
             // What a workflow does is no part of the agent's own conversation.
-            let becomes_own = job.seq.is_none() && begins_own(&session) && !outlives(tx, &session)?;
-            write_end(tx, session, result, end, becomes_own)
+            let becomes_own = job.seq.is_none()
+                && becomes_agent_session(&session)
+                && !has_persistent_session(tx, &session)?;
+            write_session_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {
             let own = tx.agent_session(&gone.agent)?;
             let becomes_own = own.is_some_and(|own| own.id == gone.id);
-            let fresh = successor(tx, root, &gone, end, at)?;
-            gone.meets(SessionEvent::Rest);
-            gone.meets(SessionEvent::Expire);
+            let fresh = successor_session(tx, root, &gone, end, at)?;
+            gone.apply_event(SessionEvent::Rest);
+            gone.apply_event(SessionEvent::Expire);
             if fresh.workspace == gone.workspace {
                 // Its worktree is the other's now.
                 gone.workspace = None;
             }
             tx.put_session(&gone)?;
-            write_end(tx, fresh, result, end, becomes_own)
+            write_session_end(tx, fresh, result, end, becomes_own)
         }
     }
 }
 
 /// Says whether another job of ours is at work in a session.
-fn is_at_work(tx: &Tx<'_>, session: &Session, run: &Run) -> Result<bool, DbError> {
+fn has_other_running_job(
+    tx: &StoreTransaction<'_>,
+    session: &Session,
+    run: &RunRecord,
+) -> Result<bool, DatabaseError> {
     let is_other = |head: &JobHead| {
         head.id != run.job_id && head.session_id.as_ref() == session.agent_session_id.as_ref()
     };
@@ -316,20 +333,23 @@ fn is_at_work(tx: &Tx<'_>, session: &Session, run: &Run) -> Result<bool, DbError
 
 /// Says whether the agent has a session that it keeps, while this one is for one job: a schedule may
 /// have its own mode.
-fn outlives(tx: &Tx<'_>, session: &Session) -> Result<bool, DbError> {
+fn has_persistent_session(
+    tx: &StoreTransaction<'_>,
+    session: &Session,
+) -> Result<bool, DatabaseError> {
     let is_kept = |own: Session| own.mode != SessionMode::FreshPerJob;
     Ok(session.mode == SessionMode::FreshPerJob
         && tx.agent_session(&session.agent)?.is_some_and(is_kept))
 }
 
 /// Returns the session that the run went on in because the planned one was unknown to the agent.
-fn successor(
-    tx: &mut Tx<'_>,
+fn successor_session(
+    tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
     gone: &Session,
     end: &SessionEnd,
     at: Timestamp,
-) -> Result<Session, DbError> {
+) -> Result<Session, DatabaseError> {
     if let Some(known) = tx.session_by_agent_id(&end.id)? {
         return Ok(known);
     }
@@ -356,25 +376,25 @@ fn successor(
     })
 }
 
-fn write_end(
-    tx: &mut Tx<'_>,
+fn write_session_end(
+    tx: &mut StoreTransaction<'_>,
     mut session: Session,
     result: &RunResult,
     end: &SessionEnd,
     becomes_own: bool,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let (run, at) = (result.run, result.finished_at);
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     session.message_count = count(end.messages);
     session.token_estimate = count(end.tokens);
     let is_first = session.job_count == 0;
-    session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
+    session.job_count += i64::from(!is_job_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
     // An older mark would make what this run said look like somebody else's.
     session.own = end.own;
     let is_done =
         session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
-    session.meets(match end.resumable && !is_done {
+    session.apply_event(match end.resumable && !is_done {
         true => SessionEvent::Rest,
         false => SessionEvent::Finish,
     });
@@ -382,10 +402,10 @@ fn write_end(
         // What it was to take over it has.
         session.fork = None;
         if is_first {
-            finish_source(tx, &session)?;
+            finish_source_session(tx, &session)?;
         }
     } else {
-        give_back(&mut session);
+        return_channel(&mut session);
     }
     tx.put_session(&session)?;
     match becomes_own && end.resumable {
@@ -395,23 +415,30 @@ fn write_end(
 }
 
 /// Closes the session that this one goes on from. It can still be shown, forked and resumed.
-fn finish_source(tx: &mut Tx<'_>, session: &Session) -> Result<(), DbError> {
+fn finish_source_session(
+    tx: &mut StoreTransaction<'_>,
+    session: &Session,
+) -> Result<(), DatabaseError> {
     let Some(source) = &session.continues else { return Ok(()) };
     let source = tx.session(source)?.filter(|source| source.status == SessionStatus::Paused);
     let Some(mut source) = source else { return Ok(()) };
-    source.meets(SessionEvent::Finish);
+    source.apply_event(SessionEvent::Finish);
     tx.put_session(&source).map(|_| ())
 }
 
 /// Leaves the channel to the session that this one was to go on from, and did not.
-fn give_back(session: &mut Session) {
+fn return_channel(session: &mut Session) {
     if session.continues.is_some() {
         session.channel_id = None;
     }
 }
 
 /// Says whether an earlier run of the same job counts for the session already.
-fn is_counted(tx: &Tx<'_>, run: RunId, session: &AgentSessionId) -> Result<bool, DbError> {
+fn is_job_counted(
+    tx: &StoreTransaction<'_>,
+    run: RunId,
+    session: &AgentSessionId,
+) -> Result<bool, DatabaseError> {
     let Some(run) = tx.run(run)? else { return Ok(false) };
     for earlier in tx.runs_of_job(&run.job_id)? {
         if earlier.id == run.id || !earlier.committed {
@@ -426,15 +453,15 @@ fn is_counted(tx: &Tx<'_>, run: RunId, session: &AgentSessionId) -> Result<bool,
 }
 
 /// Says whether a session is nothing but the plan of a run that never came to its start.
-fn never_began(
-    tx: &Tx<'_>,
+fn is_unused_session(
+    tx: &StoreTransaction<'_>,
     session: &Session,
-    run: &Run,
+    run: &RunRecord,
     result: &RunResult,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     // Of a run that is lost nobody knows how far it came.
-    let was_unused = result.session.is_none() && result.end != End::Interrupted;
-    if !(was_unused && is_made_for(session, run)) {
+    let was_unused = result.session.is_none() && result.end != RunEnd::Interrupted;
+    if !(was_unused && is_created_for_run(session, run)) {
         return Ok(false);
     }
     match &session.agent_session_id {
@@ -445,27 +472,32 @@ fn never_began(
 
 /// Says whether the record of a session was made for a run and is still as it was made. One that is
 /// older may be a conversation, even if nothing is counted: an import does not always know.
-fn is_made_for(session: &Session, run: &Run) -> bool {
+fn is_created_for_run(session: &Session, run: &RunRecord) -> bool {
     session.version == 1
         && session.created_at == run.created_at
         && (session.message_count, session.job_count) == (0, 0)
 }
 
 /// Puts a session to rest that the run did not use.
-fn rest(tx: &mut Tx<'_>, mut session: Session, run: &Run, at: Timestamp) -> Result<(), DbError> {
-    session.meets(match is_made_for(&session, run) {
+fn release_session(
+    tx: &mut StoreTransaction<'_>,
+    mut session: Session,
+    run: &RunRecord,
+    at: Timestamp,
+) -> Result<(), DatabaseError> {
+    session.apply_event(match is_created_for_run(&session, run) {
         true => SessionEvent::Finish,
         false => SessionEvent::Rest,
     });
     if session.message_count == 0 {
-        give_back(&mut session);
+        return_channel(&mut session);
     }
     session.last_active_at = session.last_active_at.max(at);
     tx.put_session(&session).map(|_| ())
 }
 
 /// The agent is free, or at another of its jobs.
-pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+pub(crate) fn release_agent(tx: &mut StoreTransaction<'_>, job: &Job) -> Result<(), DatabaseError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
     let filter = JobFilter {
@@ -507,7 +539,7 @@ mod tests {
     fn a_job_has_the_figures_of_all_its_runs() {
         let first = result(Some(0.25));
         let at = first.started_at;
-        let mut job = Job::asked(first.job.clone(), "coder", TriggerType::Manual, at);
+        let mut job = Job::new_pending(first.job.clone(), "coder", TriggerType::Manual, at);
         add_figures(&mut job, &first);
         assert_eq!((job.head.cost_usd, &job.usage), (Some(0.25), &first.cost.usage));
         add_figures(&mut job, &result(Some(0.5)));

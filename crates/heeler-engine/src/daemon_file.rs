@@ -7,7 +7,7 @@ use std::io;
 
 use camino::Utf8PathBuf;
 use heeler_store::StateDir;
-use heeler_transcript::{DiskError, OsDisk, plain, replace_file};
+use heeler_transcript::{DiskError, OsDisk, replace_file, untrusted_file};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -86,17 +86,17 @@ impl DaemonFile {
     /// state directory may come from anywhere, and a daemon writes its own.
     pub fn read(dir: &StateDir) -> Result<Option<DaemonFile>, DaemonFileError> {
         #[derive(Deserialize)]
-        struct Form {
+        struct DaemonFileVersion {
             protocol: u32,
         }
         let path = dir.daemon_file();
-        let bytes = match plain::read(&path, BYTES_MAX) {
+        let bytes = match untrusted_file::read(&path, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(DaemonFileError::Read { path, source }),
         };
-        match serde_json::from_slice::<Form>(&bytes) {
-            Ok(Form { protocol: found }) if found > PROTOCOL => {
+        match serde_json::from_slice::<DaemonFileVersion>(&bytes) {
+            Ok(DaemonFileVersion { protocol: found }) if found > PROTOCOL => {
                 Err(DaemonFileError::Newer { path, found })
             }
             _ => Ok(serde_json::from_slice(&bytes).ok()),

@@ -7,20 +7,20 @@
 
 mod access;
 mod approvals;
-mod asking;
-mod board;
-mod committing;
-mod due;
-mod ended;
-mod ending;
-mod once;
-mod orders;
-mod parts;
-mod spawned;
+mod child_jobs;
+mod command_routing;
+mod commands;
+mod commit;
+mod fleet_state;
+mod idempotency;
+mod run_exits;
+mod schedules;
+mod shutdown;
 mod status;
-mod turn;
-mod watches;
+mod transaction;
+mod watch_registry;
 mod webhook;
+mod workflow_parts;
 mod workflows;
 
 use std::collections::HashMap;
@@ -30,32 +30,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_model::{ApprovalId, JobId, RunId, Wanted, chain};
-use heeler_store::{DbError, Reader, Store, WriteError};
+use heeler_model::{ApprovalId, JobId, JobRequest, RunId, error_chain};
+use heeler_store::{DatabaseError, Store, StoreReader, StoreWriteError};
 use jiff::{SignedDuration, Timestamp};
 
-pub(crate) use asking::not_at_work;
-pub(crate) use board::{Board, Stage};
-pub use due::{read_rule, rule_text};
-pub use once::{REQUESTS_KEPT, answered};
-pub use orders::GO_ON;
-pub use webhook::{CallSecret, Webhook};
+pub(crate) use command_routing::job_not_running;
+pub use commands::RESUME_PROMPT;
+pub(crate) use fleet_state::{FleetState, JobStage};
+pub use idempotency::{REQUEST_RETENTION, recorded_reply};
+pub use schedules::{parse_rule, rule_text};
+pub use webhook::{WebhookEndpoint, WebhookSecret};
 
-use crate::asks::RunAsks;
 use crate::cancel;
-use crate::command::{Command, DaemonMode, Gone, Input, Owed, Refused};
+use crate::command::{
+    DaemonCommand, DaemonCommandError, DaemonMode, DispatchInput, PendingReply, RunExit,
+};
+use crate::executor::EffectExecutor;
 use crate::fault::{self, FaultPoint};
-use crate::fleet::Fleet;
-use crate::hands::Hands;
+use crate::fleet::EngineContext;
+use crate::fleet_monitor::FleetMonitor;
 use crate::hooks::{HookOutcome, HookWorker};
-use crate::outlook::Outlook;
-use crate::request::JobRequest;
-use crate::sessions::{self, Change};
-use crate::setup::Setup;
-use crate::start::Begun;
-use committing::Failed;
-use ending::Stop;
-use watches::Watches;
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_questions::RunQuestionFiles;
+use crate::run_start::StartedRun;
+use crate::sessions::{self, SessionChange};
+use crate::setup::DaemonSetup;
+use commit::FailedCommit;
+use shutdown::StopProgress;
+use watch_registry::WatchRegistry;
 
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
@@ -64,168 +66,169 @@ const SLEEP_MAX: Duration = Duration::from_secs(30);
 const INPUTS_PER_TURN: usize = 256;
 
 /// How often a daemon that ends when it is idle looks whether it is.
-const IDLE_LOOK: Duration = Duration::from_millis(50);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long config files must be at rest before they are read again.
-const CONFIG_AT_REST: Duration = Duration::from_millis(500);
+const CONFIG_DEBOUNCE: Duration = Duration::from_millis(500);
 
 /// How often sessions are looked through for expired ones.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
 /// How often files of old jobs are put away.
-const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// How long it is kept what became of due times; the newest of each schedule stays.
 const DUE_TIMES_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// Reads the config.
-pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
+pub type SetupLoader = Box<dyn FnMut() -> Result<DaemonSetup, String> + Send>;
 
 /// Something that is decided about inside a transaction.
 #[derive(Debug)]
-pub(crate) enum Task {
+pub(crate) enum DispatchEvent {
     /// What a person asked.
-    Order(Command),
+    Command(DaemonCommand),
     /// A run can be started.
-    Prepared(Box<Prepared>),
+    JobPrepared(Box<PreparedJob>),
     /// A run has ended.
-    Ended(Box<Gone>),
+    RunEnded(Box<RunExit>),
     /// What came of hooks.
-    Hook(HookOutcome),
+    HookOutcome(HookOutcome),
     /// A run asks something, or was answered.
-    Questions { run: RunId, asks: Box<RunAsks>, delivered: Option<ApprovalId> },
+    QuestionsChanged { run: RunId, questions: Box<RunQuestionFiles>, delivered: Option<ApprovalId> },
     /// A schedule fires that time does not start.
-    Fired { wanted: Box<Wanted>, changed: Vec<Utf8PathBuf> },
+    WatchFired { request: Box<JobRequest>, changed: Vec<Utf8PathBuf> },
     /// The config was read again, with these changes if somebody wants to hear of them.
-    Setup { setup: Arc<Setup>, changes: Option<Vec<String>> },
+    SetupReloaded { setup: Arc<DaemonSetup>, changes: Option<Vec<String>> },
     /// Sessions are changed.
-    Session { change: Box<Change>, by: String },
+    SessionChange { change: Box<SessionChange>, by: String },
     /// Sessions that were not used for too long are put aside.
-    Expire,
+    ExpireSessions,
 }
 
 /// A job whose run can be started, or cannot.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedJob {
     /// The job; a new one if there is none yet.
     pub(crate) job: Option<JobId>,
-    pub(crate) wanted: Wanted,
-    pub(crate) request: Result<Box<JobRequest>, Refused>,
+    pub(crate) job_request: JobRequest,
+    pub(crate) resolved: Result<Box<ResolvedJobRequest>, DaemonCommandError>,
 }
 
 /// What is done after a commit.
-pub(crate) enum Deed {
+pub(crate) enum DispatchEffect {
     /// Start the runner of a run that is on record.
-    Launch { begun: Box<Begun>, request: Box<JobRequest> },
+    LaunchRunner { started: Box<StartedRun>, request: Box<ResolvedJobRequest> },
     /// Work by another config from now on.
-    TakeSetup(Arc<Setup>),
+    ReplaceSetup(Arc<DaemonSetup>),
     /// Do the hooks that are on record.
     WakeHooks,
     /// Ask a run to end.
-    Cancel { run: RunId, now: bool, by: String },
+    CancelRun { run: RunId, now: bool, by: String },
     /// Bring the files of sessions to where the record says.
     MoveSessions,
     /// Write a line to an agent's log.
-    Log { agent: String, text: String },
+    AppendLog { agent: String, text: String },
 }
 
 /// How a daemon ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum DaemonExit {
     /// It was told to.
     Stopped,
     /// Nothing was left to do.
     Idle,
     /// Its state directory was removed, moved or replaced.
-    Lost,
+    StateLost,
 }
 
 /// The loop.
 pub(crate) struct Dispatcher {
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: EngineContext,
     pub(crate) store: Arc<Store>,
-    pub(crate) inputs: Receiver<Input>,
-    pub(crate) hands: Hands,
+    pub(crate) inputs: Receiver<DispatchInput>,
+    pub(crate) executor: EffectExecutor,
     pub(crate) hooks: HookWorker,
-    pub(crate) board: Arc<Mutex<Board>>,
-    pub(crate) load: Loader,
+    pub(crate) state: Arc<Mutex<FleetState>>,
+    pub(crate) load: SetupLoader,
     pub(crate) mode: DaemonMode,
     pub(crate) since: Timestamp,
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
-    pub(crate) outlook: Outlook,
-    pub(crate) pending: Pending,
+    pub(crate) snapshot: FleetMonitor,
+    pub(crate) deferred: DeferredWork,
 }
 
 /// What a dispatcher has to come back to.
 #[derive(Default)]
-pub(crate) struct Pending {
-    stop: Option<Stop>,
+pub(crate) struct DeferredWork {
+    stop: Option<StopProgress>,
     /// What could not be recorded, while that is so.
-    failed: Option<Failed>,
+    failed_commit: Option<FailedCommit>,
     /// Runs that could not be settled, and when that is tried again.
     unsettled: Vec<(Instant, RunId)>,
     faults: HashMap<RunId, String>,
     /// When files of old jobs are put away next.
-    put_away_at: Option<Instant>,
+    retention_at: Option<Instant>,
     /// The schedule whose old due times were forgotten last.
-    forgotten: Option<(String, String)>,
+    pruned_schedule: Option<(String, String)>,
     /// When sessions are looked through next for expired ones.
     expire_at: Option<Instant>,
     /// Dropped after the dispatcher's inputs: once those are gone, it waits for nobody.
-    watches: Watches,
+    watches: WatchRegistry,
 }
 
 impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
-    pub(crate) fn run(mut self) -> Ended {
-        let ended = self.work();
+    pub(crate) fn run(mut self) -> DaemonExit {
+        let ended = self.run_loop();
         match ended {
-            Ended::Stopped | Ended::Idle => self.end_hooks(),
+            DaemonExit::Stopped | DaemonExit::Idle => self.stop_hooks(),
             // There is no record any more that would say what of them was done.
-            Ended::Lost => self.hooks.ask_to_end(),
+            DaemonExit::StateLost => self.hooks.request_stop(),
         }
         ended
     }
 
-    fn work(&mut self) -> Ended {
+    fn run_loop(&mut self) -> DaemonExit {
         // Whatever an earlier daemon left goes on.
-        let setup = Arc::clone(&self.board().setup);
-        self.commit(vec![(Task::Setup { setup, changes: None }, None)]);
-        let left: Vec<RunId> = self.board().live.keys().copied().collect();
-        self.hands.take_over_all(left);
-        self.cancel_as_wished();
-        self.hands.move_sessions();
-        self.admit();
-        self.watch();
+        let setup = Arc::clone(&self.state().setup);
+        self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
+        let left: Vec<RunId> = self.state().unfinished_runs.keys().copied().collect();
+        self.executor.adopt_runs(left);
+        self.resume_cancellations();
+        self.executor.move_sessions();
+        self.admit_jobs();
+        self.update_watches();
         loop {
-            if let Some(ended) = self.end() {
+            if let Some(ended) = self.exit_if_done() {
                 return ended;
             }
-            let inputs = self.wait();
+            let inputs = self.receive_inputs();
             // Whoever asked is told that nobody answers.
-            if !self.store.is_in_place() {
-                return Ended::Lost;
+            if !self.store.is_directory_intact() {
+                return DaemonExit::StateLost;
             }
-            let tasks = inputs.into_iter().filter_map(|input| self.sort(input)).collect();
-            self.try_again();
+            let tasks = inputs.into_iter().filter_map(|input| self.route_input(input)).collect();
+            self.retry_deferred();
             self.commit(tasks);
-            self.admit();
-            self.put_away();
-            self.expire();
-            self.watch();
+            self.admit_jobs();
+            self.apply_retention();
+            self.expire_sessions();
+            self.update_watches();
         }
     }
 
     /// Asks runs to end whose wish is on record: an earlier daemon may have died before it did.
-    fn cancel_as_wished(&self) {
-        let wishes = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
-        let wishes = wishes.and_then(|reader| cancel::wishes(&reader).map_err(|it| chain(&it)));
+    fn resume_cancellations(&self) {
+        let wishes = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
+        let wishes = wishes
+            .and_then(|reader| cancel::pending_requests(&reader).map_err(|it| error_chain(&it)));
         match wishes {
             Ok(wishes) => {
                 for (run, wish) in wishes {
-                    self.hands.cancel(run, wish.now, wish.by);
+                    self.executor.cancel_run(run, wish.now, wish.by);
                 }
             }
             Err(why) => tracing::error!(why, "cannot read which jobs are to be cancelled"),
@@ -233,66 +236,66 @@ impl Dispatcher {
     }
 
     /// Has files watched that schedules wait for.
-    fn watch(&mut self) {
-        if self.keeps_schedules() {
-            let board = Arc::clone(&self.board);
+    fn update_watches(&mut self) {
+        if self.runs_schedules() {
+            let board = Arc::clone(&self.state);
             let board = board.lock().unwrap_or_else(PoisonError::into_inner);
-            self.pending.watches.update(&board, self.fleet.dir.root(), self.hands.inbox());
+            self.deferred.watches.update(&board, self.fleet.dir.root(), self.executor.dispatcher());
         }
     }
 
     /// Has files of old jobs put away and old due times forgotten, now and then.
-    fn put_away(&mut self) {
-        let due = self.pending.put_away_at.is_none_or(|at| Instant::now() >= at);
-        if due && self.keeps_schedules() {
-            self.pending.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
-            self.hands.put_away();
-            self.forget_due_times();
+    fn apply_retention(&mut self) {
+        let due = self.deferred.retention_at.is_none_or(|at| Instant::now() >= at);
+        if due && self.runs_schedules() {
+            self.deferred.retention_at = Some(Instant::now() + RETENTION_INTERVAL);
+            self.executor.apply_retention();
+            self.prune_due_times();
         }
     }
 
     /// Forgets what became of due times long ago, of some schedules at a time.
-    fn forget_due_times(&mut self) {
+    fn prune_due_times(&mut self) {
         let Ok(before) = (self.fleet.now)().checked_sub(DUE_TIMES_KEPT) else { return };
-        let after = self.pending.forgotten.take();
-        let pruned: Result<_, WriteError<DbError>> =
+        let after = self.deferred.pruned_schedule.take();
+        let pruned: Result<_, StoreWriteError<DatabaseError>> =
             self.store.write(move |tx| tx.prune_due_times(after, before));
         match pruned {
-            Ok(last) => self.pending.forgotten = last,
+            Ok(last) => self.deferred.pruned_schedule = last,
             // It is no loss, and the next commit tells of it.
-            Err(error) => tracing::debug!(reason = chain(&error), "old due times are kept"),
+            Err(error) => tracing::debug!(reason = error_chain(&error), "old due times are kept"),
         }
     }
 
     /// Puts sessions aside that were not used for too long, now and then. Whether one is resumed is
     /// decided by its age in any case; this is for those who look.
-    fn expire(&mut self) {
-        if self.pending.expire_at.is_some_and(|at| Instant::now() < at)
-            || self.pending.stop.is_some()
+    fn expire_sessions(&mut self) {
+        if self.deferred.expire_at.is_some_and(|at| Instant::now() < at)
+            || self.deferred.stop.is_some()
         {
             return;
         }
-        self.pending.expire_at = Some(Instant::now() + EXPIRE_EVERY);
-        let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
-        let reader = Reader::open(&self.fleet.dir).ok();
+        self.deferred.expire_at = Some(Instant::now() + EXPIRE_EVERY);
+        let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
+        let reader = StoreReader::open(&self.fleet.dir).ok();
         let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
-        let expired = reader.and_then(|it| sessions::expired(&it, loaded, now, most).ok());
+        let expired = reader.and_then(|it| sessions::expired_sessions(&it, loaded, now, most).ok());
         if expired.is_some_and(|expired| !expired.is_empty()) {
-            self.commit(vec![(Task::Expire, None)]);
+            self.commit(vec![(DispatchEvent::ExpireSessions, None)]);
         }
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, FleetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keeps_schedules(&self) -> bool {
-        self.mode == DaemonMode::Permanent && self.pending.stop.is_none()
+    fn runs_schedules(&self) -> bool {
+        self.mode == DaemonMode::Permanent && self.deferred.stop.is_none()
     }
 
     /// Waits until something comes in or is due, and takes all that is there.
-    fn wait(&mut self) -> Vec<Input> {
-        let mut inputs = match self.inputs.recv_timeout(self.patience()) {
+    fn receive_inputs(&mut self) -> Vec<DispatchInput> {
+        let mut inputs = match self.inputs.recv_timeout(self.receive_timeout()) {
             Ok(input) => vec![input],
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Vec::new(),
         };
@@ -304,108 +307,123 @@ impl Dispatcher {
         inputs
     }
 
-    fn patience(&self) -> Duration {
+    fn receive_timeout(&self) -> Duration {
         let now = (self.fleet.now)();
-        let board = self.board();
-        let due =
-            board.wake_at(now, self.keeps_schedules()).filter(|_| self.pending.failed.is_none());
+        let board = self.state();
+        let due = board
+            .wake_at(now, self.runs_schedules())
+            .filter(|_| self.deferred.failed_commit.is_none());
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
-        let again = self.pending.failed.as_ref().map(|failed| until(failed.again));
-        let stop = self.pending.stop.as_ref().and_then(|stop| stop.deadline).map(until);
-        let idle =
-            (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
-        let unsettled = self.pending.unsettled.iter().map(|(at, _)| until(*at)).min();
+        let again = self.deferred.failed_commit.as_ref().map(|failed| until(failed.retry_at));
+        let stop = self.deferred.stop.as_ref().and_then(|stop| stop.deadline).map(until);
+        let idle = (self.mode == DaemonMode::UntilIdle && board.unfinished_runs.is_empty())
+            .then_some(IDLE_CHECK_INTERVAL);
+        let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
         let all = [until_due, again, stop, idle, unsettled];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
     /// Deals with what needs no transaction; returns what does.
-    fn sort(&mut self, input: Input) -> Option<(Task, Option<Owed>)> {
+    fn route_input(
+        &mut self,
+        input: DispatchInput,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
         match input {
-            Input::Asked { command, by, owed } => match self.permitted(command, by) {
-                Ok(command) => self.sort_command(command, owed),
-                Err(refused) => {
-                    owed.tell(Err(refused));
-                    None
+            DispatchInput::Command { command, caller: by, pending: owed } => {
+                match self.authorize_command(command, by) {
+                    Ok(command) => self.route_command(command, owed),
+                    Err(refused) => {
+                        owed.send(Err(refused));
+                        None
+                    }
                 }
-            },
-            Input::Prepared { prepared, owed } => Some((Task::Prepared(prepared), owed)),
-            Input::Ended(gone) => {
-                self.pending.faults.remove(&gone.result.run);
-                Some((Task::Ended(gone), None))
             }
-            Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
-            Input::Session { change, by, owed } => Some((Task::Session { change, by }, Some(owed))),
-            Input::Questions { run, asks, delivered } => {
+            DispatchInput::JobPrepared { prepared, pending: owed } => {
+                Some((DispatchEvent::JobPrepared(prepared), owed))
+            }
+            DispatchInput::RunEnded(gone) => {
+                self.deferred.faults.remove(&gone.result.run);
+                Some((DispatchEvent::RunEnded(gone), None))
+            }
+            DispatchInput::HookOutcome(outcome) => {
+                Some((DispatchEvent::HookOutcome(outcome), None))
+            }
+            DispatchInput::SessionChange { change, by, pending: owed } => {
+                Some((DispatchEvent::SessionChange { change, by }, Some(owed)))
+            }
+            DispatchInput::QuestionsChanged { run, questions: asks, delivered } => {
                 fault::reach(FaultPoint::QuestionSeen);
-                Some((Task::Questions { run, asks, delivered }, None))
+                Some((DispatchEvent::QuestionsChanged { run, questions: asks, delivered }, None))
             }
-            Input::Unsettled { run, why, again } => {
-                self.unsettled(run, why, again);
+            DispatchInput::RunUnsettled { run, why, retry_after: again } => {
+                self.defer_settlement(run, why, again);
                 None
             }
-            Input::Fired { wanted, changed } => {
+            DispatchInput::WatchFired { request: wanted, changed } => {
                 fault::reach(FaultPoint::Fired);
-                self.keeps_schedules().then_some((Task::Fired { wanted, changed }, None))
+                self.runs_schedules()
+                    .then_some((DispatchEvent::WatchFired { request: wanted, changed }, None))
             }
         }
     }
 
     /// Notes that it cannot be found out or recorded now how a run ended. It is tried again.
-    fn unsettled(&mut self, run: RunId, why: Option<String>, again: Duration) {
+    fn defer_settlement(&mut self, run: RunId, why: Option<String>, again: Duration) {
         if let Some(why) = why {
             tracing::warn!(%run, why, "a run cannot be settled yet");
-            self.pending.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
+            self.deferred.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
         }
-        self.pending.unsettled.push((Instant::now() + again, run));
+        self.deferred.unsettled.push((Instant::now() + again, run));
     }
 
     /// Lets the jobs start whose turn it is.
-    fn admit(&mut self) {
-        if self.pending.stop.is_some() || self.pending.failed.is_some() {
+    fn admit_jobs(&mut self) {
+        if self.deferred.stop.is_some() || self.deferred.failed_commit.is_some() {
             return;
         }
         let now = (self.fleet.now)();
-        let mut board = self.board();
+        let mut board = self.state();
         let waiting: Vec<JobId> = board
             .queue()
             .filter(|asked| asked.row.not_before.is_none_or(|at| at <= now))
-            .filter(|asked| !board.held.contains(&asked.row.job))
+            .filter(|asked| !board.held_jobs.contains(&asked.row.job))
             .map(|asked| asked.row.job.clone())
             .collect();
         let mut admitted = Vec::new();
         for job in waiting {
-            let Some(asked) = board.asked.get(&job) else { continue };
+            let Some(asked) = board.unfinished_jobs.get(&job) else { continue };
             let setup = Arc::clone(&board.setup);
-            let Ok(agent) = setup.agent_for(&asked.wanted) else { continue };
-            if board.hindrance(&agent, now).is_none() && !board.is_behind(asked) {
-                admitted.push((job.clone(), asked.wanted.clone()));
-                board.set_stage(&job, Stage::Preparing);
+            let Ok(agent) = setup.agent_for(&asked.request) else { continue };
+            if board.blocking_reason(&agent, now).is_none() && !board.is_behind_earlier_job(asked) {
+                admitted.push((job.clone(), asked.request.clone()));
+                board.set_stage(&job, JobStage::Preparing);
             }
         }
         drop(board);
         for (job, wanted) in admitted {
-            self.hands.prepare(Some(job), wanted, None);
+            self.executor.prepare_job(Some(job), wanted, None);
         }
     }
 
-    fn act(&mut self, deed: Deed) {
+    fn execute_effect(&mut self, deed: DispatchEffect) {
         match deed {
-            Deed::Launch { begun, request } => self.hands.launch(*begun, request),
-            Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
-            Deed::TakeSetup(setup) => {
-                self.hooks.reload(setup.hooks());
-                self.outlook.take_setup(Arc::clone(&setup));
-                self.hands.take_setup(setup);
+            DispatchEffect::LaunchRunner { started: begun, request } => {
+                self.executor.launch_runner(*begun, request)
             }
-            Deed::WakeHooks => {
+            DispatchEffect::CancelRun { run, now, by } => self.executor.cancel_run(run, now, by),
+            DispatchEffect::ReplaceSetup(setup) => {
+                self.hooks.reload(setup.hook_config());
+                self.snapshot.replace_setup(Arc::clone(&setup));
+                self.executor.replace_setup(setup);
+            }
+            DispatchEffect::WakeHooks => {
                 fault::reach(FaultPoint::BeforeHooks);
                 self.hooks.wake();
             }
-            Deed::MoveSessions => self.hands.move_sessions(),
-            Deed::Log { agent, text } => self.hands.log(agent, text),
+            DispatchEffect::MoveSessions => self.executor.move_sessions(),
+            DispatchEffect::AppendLog { agent, text } => self.executor.append_log(agent, text),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
 //! point is a line below and a call of `reach`. The proof under live runs asks for each of
-//! [`FaultPoint::AT_WORK`]; those of [`FaultPoint::APART`] have tests of their own.
+//! [`FaultPoint::ACTIVE_STATUSES`]; those of [`FaultPoint::APART`] have tests of their own.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -110,7 +110,7 @@ apart: {
 
 /// A death at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct FaultInjection {
     /// Where.
     pub point: FaultPoint,
     /// At which time that the point is reached, from one.
@@ -120,19 +120,19 @@ pub struct Fault {
 /// What is no fault.
 #[derive(Debug, Error)]
 #[error("`{0}` is no point with a number from one, such as before-commit:3")]
-pub struct UnknownFault(String);
+pub struct FaultParseError(String);
 
-impl FromStr for Fault {
-    type Err = UnknownFault;
+impl FromStr for FaultInjection {
+    type Err = FaultParseError;
 
-    fn from_str(text: &str) -> Result<Fault, UnknownFault> {
-        let unknown = || UnknownFault(text.to_owned());
+    fn from_str(text: &str) -> Result<FaultInjection, FaultParseError> {
+        let unknown = || FaultParseError(text.to_owned());
         let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
         let mut all = FaultPoint::AT_WORK.iter().chain(FaultPoint::APART);
         let point = all.find(|point| point.name() == name);
         let nth: u32 = nth.parse().map_err(|_| unknown())?;
         match point {
-            Some(&point) if nth > 0 => Ok(Fault { point, nth }),
+            Some(&point) if nth > 0 => Ok(FaultInjection { point, nth }),
             _ => Err(unknown()),
         }
     }
@@ -141,12 +141,12 @@ impl FromStr for Fault {
 static ARMED: OnceLock<(FaultPoint, AtomicU32)> = OnceLock::new();
 
 /// Lets this process die of a fault; the first one counts.
-pub fn arm(fault: Fault) {
+pub fn arm(fault: FaultInjection) {
     ARMED.get_or_init(|| (fault.point, AtomicU32::new(fault.nth)));
 }
 
 /// Does something first if this process is about to die at a point.
-pub(crate) fn approach(point: FaultPoint, deed: impl FnOnce()) {
+pub(crate) fn run_before_fault(point: FaultPoint, deed: impl FnOnce()) {
     if let Some((armed, left)) = ARMED.get()
         && *armed == point
         && left.load(Ordering::SeqCst) == 1
@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn a_fault_names_a_point_and_which_time() {
         for &point in FaultPoint::AT_WORK.iter().chain(FaultPoint::APART) {
-            let once = point.name().parse::<Fault>().unwrap();
-            assert_eq!(once, Fault { point, nth: 1 });
-            let later = format!("{}:7", point.name()).parse::<Fault>().unwrap();
-            assert_eq!(later, Fault { point, nth: 7 });
+            let once = point.name().parse::<FaultInjection>().unwrap();
+            assert_eq!(once, FaultInjection { point, nth: 1 });
+            let later = format!("{}:7", point.name()).parse::<FaultInjection>().unwrap();
+            assert_eq!(later, FaultInjection { point, nth: 7 });
         }
         for text in ["", "nowhere", "before-commit:0", "before-commit:x", ":1"] {
-            assert!(text.parse::<Fault>().is_err(), "{text}");
+            assert!(text.parse::<FaultInjection>().is_err(), "{text}");
         }
     }
 }

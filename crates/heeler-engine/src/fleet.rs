@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_store::{StateDir, Store, StoreError};
+use heeler_store::{StateDir, Store, StoreOpenError};
 use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A fleet, as every step of a job needs to know it.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct EngineContext {
     /// Its state directory.
     pub dir: StateDir,
     /// Our own program, which runners are.
@@ -26,7 +26,7 @@ pub struct Fleet {
 
 /// Why the state cannot be written.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum StateOpenError {
     /// Another process writes and does not stop.
     #[error("{dir} was busy for {} s", waited.as_secs())]
     Busy {
@@ -36,39 +36,41 @@ pub enum OpenError {
         waited: Duration,
         /// The last refusal; it names the holder.
         #[source]
-        source: Box<StoreError>,
+        source: Box<StoreOpenError>,
     },
     /// It cannot be opened.
     #[error(transparent)]
-    Store(Box<StoreError>),
+    Store(Box<StoreOpenError>),
 }
 
-impl Fleet {
+impl EngineContext {
     /// Becomes the writer, waiting up to `patience` while another process is.
     ///
     /// Held for as long as a change takes, never while a run goes on: several commands share a
     /// state directory.
-    pub fn writer(&self, command: &str, patience: Duration) -> Result<Store, OpenError> {
+    pub fn open_writer(&self, command: &str, patience: Duration) -> Result<Store, StateOpenError> {
         let start = Instant::now();
         loop {
             match Store::open(&self.dir, command, (self.now)()) {
                 Ok(opened) => return Ok(opened.store),
-                Err(error) if !is_held(&error) => return Err(OpenError::Store(Box::new(error))),
+                Err(error) if !is_locked(&error) => {
+                    return Err(StateOpenError::Store(Box::new(error)));
+                }
                 Err(error) if start.elapsed() >= patience => {
                     let (dir, source) = (self.dir.root().to_owned(), Box::new(error));
-                    return Err(OpenError::Busy { dir, waited: start.elapsed(), source });
+                    return Err(StateOpenError::Busy { dir, waited: start.elapsed(), source });
                 }
-                Err(StoreError::Restoring { .. }) => std::thread::sleep(LOOK_EVERY),
+                Err(StoreOpenError::Restoring { .. }) => std::thread::sleep(LOOK_EVERY),
                 Err(_) => {}
             }
         }
     }
 }
 
-fn is_held(error: &StoreError) -> bool {
+fn is_locked(error: &StoreOpenError) -> bool {
     match error {
-        StoreError::Lock { source, .. } => matches!(source, LockError::Held { .. }),
-        StoreError::Restoring { .. } => true,
+        StoreOpenError::Lock { source, .. } => matches!(source, LockError::Held { .. }),
+        StoreOpenError::Restoring { .. } => true,
         _ => false,
     }
 }
@@ -77,24 +79,24 @@ fn is_held(error: &StoreError) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use heeler_transcript::{Holder, LockFile};
+    use heeler_transcript::{LockFile, LockHolder};
 
     use super::*;
-    use crate::tests::Place;
+    use crate::tests::EngineFixture;
 
     #[test]
     fn a_state_that_is_being_restored_is_looked_at_now_and_then() {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
-        let mut place = Place::new("success");
-        let holder = Holder::this_process("restore", (place.fleet.now)());
+        let mut place = EngineFixture::new("success");
+        let holder = LockHolder::this_process("restore", (place.fleet.now)());
         let lock = place.fleet.dir.restore_lock();
         let _restoring = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
         place.fleet.now = || {
             LOOKS.fetch_add(1, Ordering::Relaxed);
             Timestamp::UNIX_EPOCH
         };
-        let error = place.fleet.writer("conduct", LOOK_EVERY * 3).unwrap_err();
-        assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+        let error = place.fleet.open_writer("conduct", LOOK_EVERY * 3).unwrap_err();
+        assert!(matches!(error, StateOpenError::Busy { .. }), "{error}");
         // Each look but the last is followed by a rest.
         assert!(LOOKS.load(Ordering::Relaxed) <= 4, "{LOOKS:?}");
     }

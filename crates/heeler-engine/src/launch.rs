@@ -9,14 +9,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
-use heeler_transcript::plain;
+use heeler_model::run::{AgentLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE};
+use heeler_transcript::untrusted_file;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::fault::{self, FaultPoint};
-use crate::fleet::Fleet;
+use crate::fleet::EngineContext;
 
 /// How long a settling may take: it ends processes, waits for locks and reads a log.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
@@ -83,24 +83,24 @@ pub enum LaunchError {
 
 impl LaunchError {
     /// Says whether the same again would fail for the same reason.
-    pub(crate) fn is_lasting(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, LaunchError::Settle { lasting: true, .. })
     }
 }
 
 /// Starts the runner of a run, in whose folder the spec is, and hands it the brief.
 pub(crate) fn start_runner(
-    fleet: &Fleet,
+    fleet: &EngineContext,
     folder: &Utf8Path,
-    brief: &Brief,
+    brief: &AgentLaunchSpec,
 ) -> Result<Child, LaunchError> {
     let log = open_log(&folder.join("runner.log"))?;
-    let mut child = start(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
+    let mut child = spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
     fault::reach(FaultPoint::RunnerUntold);
-    fault::approach(FaultPoint::RunnerLate, || {
+    fault::run_before_fault(FaultPoint::RunnerLate, || {
         let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
     });
-    match tell(&mut child, "runner", brief) {
+    match write_stdin(&mut child, "runner", brief) {
         Ok(()) => {
             fault::reach(FaultPoint::RunnerLate);
             Ok(child)
@@ -114,16 +114,16 @@ pub(crate) fn start_runner(
 }
 
 /// Gives a dead run its result, by a process that does nothing else.
-pub(crate) fn settle(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError> {
-    work_on_dead(fleet, folder, "--settle")
+pub(crate) fn settle_run(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), LaunchError> {
+    run_settle_command(fleet, folder, "--settle")
 }
 
 /// Gives dead runs their results, by one process for all: far sooner than one by one. Whatever this
 /// leaves undone is settled by itself, and says why then.
-pub(crate) fn settle_together(fleet: &Fleet, folders: &[Utf8PathBuf]) {
+pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf]) {
     let args: Vec<&str> =
         ["runner", "--settle"].into_iter().chain(folders.iter().map(|it| it.as_str())).collect();
-    let Ok(mut child) = start(fleet, &args, Stdio::null(), Stdio::null()) else { return };
+    let Ok(mut child) = spawn_program(fleet, &args, Stdio::null(), Stdio::null()) else { return };
     drop(child.stdin.take());
     let deadline = Instant::now() + SETTLE_WAIT;
     while let Ok(None) = child.try_wait() {
@@ -136,15 +136,22 @@ pub(crate) fn settle_together(fleet: &Fleet, folders: &[Utf8PathBuf]) {
 }
 
 /// Ends what a dead run has left running, by a process that does nothing else.
-pub(crate) fn end_left(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError> {
-    work_on_dead(fleet, folder, "--end")
+pub(crate) fn end_leftover_processes(
+    fleet: &EngineContext,
+    folder: &Utf8Path,
+) -> Result<(), LaunchError> {
+    run_settle_command(fleet, folder, "--end")
 }
 
-fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<(), LaunchError> {
+fn run_settle_command(
+    fleet: &EngineContext,
+    folder: &Utf8Path,
+    what: &'static str,
+) -> Result<(), LaunchError> {
     let path = folder.join("runner.log");
     let log = open_log(&path)?;
     let args = ["runner", what, folder.as_str()];
-    let mut child = start(fleet, &args, Stdio::null(), log)?;
+    let mut child = spawn_program(fleet, &args, Stdio::null(), log)?;
     drop(child.stdin.take());
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
         what,
@@ -159,9 +166,9 @@ fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => {
                 let is = |code: u8| status.code() == Some(code.into());
-                return Err(match is(SETTLE_BUSY) {
+                return Err(match is(SETTLE_EXIT_BUSY) {
                     true => LaunchError::Busy { folder: folder.to_owned() },
-                    false => failed(format!("ended with {status}"), is(SETTLE_NEVER)),
+                    false => failed(format!("ended with {status}"), is(SETTLE_EXIT_UNUSABLE)),
                 });
             }
             Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
@@ -177,31 +184,31 @@ fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<
 /// Starts a daemon that outlives the caller, with an environment like the caller's; its errors go to
 /// the fleet's log.
 pub fn launch_daemon(
-    fleet: &Fleet,
+    fleet: &EngineContext,
     args: &[&str],
     env: &[(String, String)],
-) -> Result<DaemonStart, LaunchError> {
+) -> Result<StartingDaemon, LaunchError> {
     let log = open_log(&fleet.dir.logs().join("heeler.log"))?;
-    let fleet = Fleet { env: env.to_vec(), ..fleet.clone() };
-    let mut child = start(&fleet, args, Stdio::piped(), log)?;
+    let fleet = EngineContext { env: env.to_vec(), ..fleet.clone() };
+    let mut child = spawn_program(&fleet, args, Stdio::piped(), log)?;
     drop(child.stdin.take());
     let told = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
-    Ok(DaemonStart { told, child })
+    Ok(StartingDaemon { stdout: told, child })
 }
 
 /// A daemon that is starting. Dropping this does not end it.
 #[derive(Debug)]
-pub struct DaemonStart {
-    told: BufReader<ChildStdout>,
+pub struct StartingDaemon {
+    stdout: BufReader<ChildStdout>,
     child: Child,
 }
 
-impl DaemonStart {
+impl StartingDaemon {
     /// Waits for the one line that it tells when it is ready or has failed; `None` if it ended
     /// without one.
-    pub fn line(&mut self) -> Option<String> {
+    pub fn read_ready_line(&mut self) -> Option<String> {
         let mut line = String::new();
-        let read = (&mut self.told).take(TOLD_BYTES_MAX).read_line(&mut line);
+        let read = (&mut self.stdout).take(TOLD_BYTES_MAX).read_line(&mut line);
         read.is_ok().then_some(line).filter(|line| line.ends_with('\n'))
     }
 
@@ -211,7 +218,7 @@ impl DaemonStart {
     }
 }
 
-fn tell(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
+fn write_stdin(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
     let mut input = child.stdin.take().expect("its input is a pipe");
     let document = serde_json::to_vec(what).expect("what is told is JSON");
     input
@@ -221,8 +228,8 @@ fn tell(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), L
 
 /// The one function that starts a process here: our own program, with an environment of its own.
 #[expect(clippy::disallowed_methods, reason = "the engine's one function that starts a process")]
-fn start(
-    fleet: &Fleet,
+fn spawn_program(
+    fleet: &EngineContext,
     args: &[&str],
     out: Stdio,
     log: impl Into<Stdio>,
@@ -249,6 +256,6 @@ fn start(
 fn open_log(path: &Utf8Path) -> Result<File, LaunchError> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
-    plain::open_with(&mut options, path)
+    untrusted_file::open_with(&mut options, path)
         .map_err(|source| LaunchError::Log { path: path.to_owned(), source })
 }

@@ -2,83 +2,89 @@
 //!
 //! It decides through the model, writes through the store, and talks to runners only through their
 //! folders and sockets. It never parses what an agent says. A [`Daemon`] is the one process that
-//! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
-//! [`Control`].
+//! changes a fleet's state, whoever asks it through its [`DaemonHandle`]; whoever watches a run uses
+//! [`ControlClient`].
 
 mod access;
 mod approvals;
-mod asks;
+mod caller;
 mod cancel;
 mod checkout;
 mod command;
 mod commit;
-mod control;
-mod conversation;
-mod crew;
+mod control_client;
 mod daemon;
 mod daemon_file;
 mod dispatch;
+mod executor;
 pub mod fault;
-mod file;
+mod file_watcher;
 mod fleet;
-mod hands;
+mod fleet_environment;
+mod fleet_monitor;
 pub mod hooks;
 mod launch;
 pub mod logs;
-mod named;
-mod origin;
-mod outlook;
+mod named_session;
 mod prepare;
-mod pulse;
-mod reading;
-mod recover;
-mod request;
+mod recovery;
+mod resolved_request;
 pub mod retention;
+mod run_file;
+mod run_questions;
+mod run_start;
+mod runner_watcher;
+mod session_lineage;
 mod sessions;
 mod setup;
-mod sockets;
-mod start;
-mod watcher;
-mod watching;
+mod socket_folder;
+mod thread_pool;
+mod watchdog;
 mod workflows;
 
 pub use access::{
-    AccessOrder, ApiTokenError, LOGIN_LASTS, LOGINS_MAX, LoginBy, Secret, SecretError, TOKENS_MAX,
-    is_anybody_let_in,
+    AccessOperation, AccessSecret, ApiTokenError, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod,
+    SecretGenerationError, TOKENS_MAX, has_remote_access,
 };
-pub use checkout::{CheckoutError, make_ready};
+pub use caller::Caller;
+pub use checkout::{CheckoutError, ensure_checkout};
 pub use command::{
-    AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,
-    ParkedCredential, Refused, RefusedKind, Reply, RequestKey, RunningJob, ScheduleChange,
-    ScheduleOverride, ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
+    AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,
+    DaemonCommandErrorKind, DaemonHandle, DaemonMode, DaemonScheduleStatus, DaemonStatus,
+    DispatcherStoppedError, IdempotencyKey, ParkedCredential, ReplyCallback, RunningJob,
+    ScheduleChange, ScheduleOverride, StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
 };
-pub use commit::{CommitError, Committed};
-pub use control::{Control, ControlError, HangUp, Happenings, started};
-pub use conversation::{conversation, sessions_of};
-pub use daemon::{Daemon, DaemonError, Settings};
+pub use commit::{CommitError, CommittedRun};
+pub use control_client::{
+    ControlClient, ControlError, EventStreamCloser, RunEventStream, read_started_file,
+};
+pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use dispatch::{
-    CallSecret, Ended, GO_ON, Loader, REQUESTS_KEPT, Webhook, answered, read_rule, rule_text,
+    DaemonExit, REQUEST_RETENTION, RESUME_PROMPT, SetupLoader, WebhookEndpoint, WebhookSecret,
+    parse_rule, recorded_reply, rule_text,
 };
-pub use file::FileError;
-pub use fleet::{Fleet, OpenError};
-pub use launch::{DaemonStart, LaunchError, launch_daemon};
-pub use origin::Origin;
-pub use outlook::{Change, Outlook};
-pub use prepare::{PrepareError, Surroundings, prepare};
-pub use pulse::UNHEARD_MAX;
-pub use reading::Around;
-pub use recover::{Compare, RecoverError, Recovered, recover};
-pub use request::JobRequest;
+pub use file_watcher::{
+    CHANGES_REPORTED_MAX, FileWatcher, WATCHED_FOLDERS_MAX, WatchEvent, WatchSpec,
+};
+pub use fleet::{EngineContext, StateOpenError};
+pub use fleet_environment::FleetEnvironment;
+pub use fleet_monitor::{CommitNotice, FleetMonitor};
+pub use launch::{LaunchError, StartingDaemon, launch_daemon};
+pub use prepare::{PrepareContext, PrepareError, prepare_request};
+pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
+pub use resolved_request::ResolvedJobRequest;
+pub use run_file::RunFileReadError;
+pub use run_start::{RunStartError, SessionHolder, session_holder};
+pub use session_lineage::{lineage_jobs, lineage_sessions};
 pub use sessions::{
-    CLEANUP_MAX, Cleanup, KeptSession, MadeSession, NATIVE, SessionOrder, TakenSession, expired,
-    has_expired, plan_cleanup,
+    AdoptedSession, CLEANUP_MAX, CleanupPlan, ForkedSession, NATIVE_ORIGIN, RetainedSession,
+    SessionOperation, expired_sessions, has_expired, plan_cleanup,
 };
-pub use setup::{Setup, cron_override};
-pub use sockets::{SocketsError, sockets};
-pub use start::{AtWork, StartError, at_work};
-pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
-pub use workflows::{WorkflowMode, WorkflowOrder, WorkflowWanted};
+pub use setup::{DaemonSetup, cron_override};
+pub use socket_folder::{SocketFolderError, ensure_socket_folder};
+pub use watchdog::RUNNER_SILENCE_MAX;
+pub use workflows::{WorkflowMode, WorkflowOperation, WorkflowRunRequest};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! is lost. A log that has grown is set aside by renaming (`coder.log.1` is the newest of those) and
 //! never holds half a line. Start at [`AgentLogs`] and [`RotatingLog`].
 
-mod marked;
+mod line_reader;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
@@ -12,14 +12,14 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Logs, Period};
+use heeler_model::config::{ConfigDuration, LogRotation};
 use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis};
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 use jiff::Timestamp;
 
 use crate::fault::{self, FaultPoint};
 
-pub use self::marked::{LogMark, MarkedLines, NoMark};
+pub use self::line_reader::{LogCursor, LogCursorParseError, LogLineReader};
 
 /// The most of a text that one line tells, in characters.
 const TEXT_CHARS_MAX: usize = 500;
@@ -34,12 +34,12 @@ pub const DAEMON_LOG: &str = "heeler.log";
 #[derive(Debug)]
 pub struct AgentLogs {
     folder: Utf8PathBuf,
-    limits: Logs,
+    limits: LogRotation,
 }
 
 impl AgentLogs {
     /// Keeps logs in a folder, of the size that the config says.
-    pub fn new(folder: &Utf8Path, limits: Logs) -> AgentLogs {
+    pub fn new(folder: &Utf8Path, limits: LogRotation) -> AgentLogs {
         AgentLogs { folder: folder.to_owned(), limits }
     }
 
@@ -54,7 +54,7 @@ impl AgentLogs {
     }
 
     /// Writes one line. One that cannot be written is told in the daemon's log.
-    pub fn line(&self, agent: &AgentName, now: Timestamp, text: &str) {
+    pub fn append_line(&self, agent: &AgentName, now: Timestamp, text: &str) {
         let path = self.path(agent);
         let line = format!("{} {}\n", iso_millis(now), one_line(text));
         // Opened for each line: a fleet may have more agents than a process may have files.
@@ -67,7 +67,7 @@ impl AgentLogs {
 }
 
 /// Tells of a job that starts.
-pub fn started(job: &JobId, schedule: Option<&str>, trigger: &str) -> String {
+pub fn job_start_line(job: &JobId, schedule: Option<&str>, trigger: &str) -> String {
     match schedule {
         Some(schedule) => format!("{job} started: schedule {schedule}"),
         None => format!("{job} started: {trigger}"),
@@ -75,12 +75,12 @@ pub fn started(job: &JobId, schedule: Option<&str>, trigger: &str) -> String {
 }
 
 /// Tells of a job that has ended: how, how long it took, what it cost, what came of it.
-pub fn ended(job: &JobHead, error: Option<&str>) -> String {
+pub fn job_end_line(job: &JobHead, error: Option<&str>) -> String {
     let mut text = format!("{} {}", job.id, job.status);
     if let Some(took) = job.duration_ms.and_then(|took| u64::try_from(took).ok()) {
         // Whole seconds, but for what took less.
         let millis = if took > 1000 { took / 1000 * 1000 } else { took };
-        if let Ok(period) = Period::from_millis(millis) {
+        if let Ok(period) = ConfigDuration::from_millis(millis) {
             text.push_str(&format!(" in {period}"));
         }
     }
@@ -113,23 +113,23 @@ fn one_line(text: &str) -> String {
 pub struct RotatingLog {
     path: Utf8PathBuf,
     file: File,
-    limits: Logs,
+    limits: LogRotation,
 }
 
 impl RotatingLog {
     /// Opens a log, or makes it; private to its user.
-    pub fn open(path: &Utf8Path, limits: Logs) -> io::Result<RotatingLog> {
+    pub fn open(path: &Utf8Path, limits: LogRotation) -> io::Result<RotatingLog> {
         Ok(RotatingLog { path: path.to_owned(), file: open(path)?, limits })
     }
 
     /// Writes whole lines. They are never divided between two files.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        if !self.is_in_place()? {
+        if !self.is_current_file()? {
             self.file = open(&self.path)?;
         }
         let size = self.file.metadata()?.len();
         if size > 0 && size.saturating_add(lines.len() as u64) > self.limits.max_size.bytes() {
-            set_aside(&self.path, self.limits.keep)?;
+            rotate(&self.path, self.limits.keep)?;
             self.file = open(&self.path)?;
         }
         self.file.write_all(lines)
@@ -140,7 +140,7 @@ impl RotatingLog {
         self.file.metadata().is_ok_and(|own| own.dev() == other.dev() && own.ino() == other.ino())
     }
 
-    fn is_in_place(&self) -> io::Result<bool> {
+    fn is_current_file(&self) -> io::Result<bool> {
         match self.path.symlink_metadata() {
             Ok(found) => Ok(self.is_same(&found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -163,14 +163,14 @@ impl Write for RotatingLog {
 fn open(path: &Utf8Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
-    plain::open_with(&mut options, path)
+    untrusted_file::open_with(&mut options, path)
 }
 
 /// Renames a log to `.1`, that one to `.2` and so on; the last is replaced. Cut off anywhere, there is
 /// a number that no log has, and the next time only those before it move.
-fn set_aside(path: &Utf8Path, keep: u32) -> io::Result<()> {
+fn rotate(path: &Utf8Path, keep: u32) -> io::Result<()> {
     let numbered = |number: u32| Utf8PathBuf::from(format!("{path}.{number}"));
-    for number in numbers(path)? {
+    for number in rotated_numbers(path)? {
         if number > keep {
             remove(&numbered(number))?;
         }
@@ -190,7 +190,7 @@ fn set_aside(path: &Utf8Path, keep: u32) -> io::Result<()> {
 }
 
 /// Returns the numbers of the logs that were set aside.
-fn numbers(path: &Utf8Path) -> io::Result<Vec<u32>> {
+fn rotated_numbers(path: &Utf8Path) -> io::Result<Vec<u32>> {
     let folder = path.parent().unwrap_or(Utf8Path::new("."));
     let start = format!("{}.", path.file_name().unwrap_or_default());
     let mut found = Vec::new();
@@ -215,17 +215,17 @@ fn remove(path: &Utf8Path) -> io::Result<()> {
 }
 
 /// How long a log is looked at for more.
-pub const LOG_LOOK_EVERY: Duration = Duration::from_millis(200);
+pub const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reads the last lines of a log and of those that were set aside, and then what is added.
 #[derive(Debug)]
 pub struct LogTail {
     path: Utf8PathBuf,
-    open: Option<Opened>,
+    open: Option<TailedLogFile>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct TailedLogFile {
     file: File,
     /// What was read and has no end of line yet.
     rest: Vec<u8>,
@@ -235,21 +235,22 @@ impl LogTail {
     /// Returns the last `count` lines, oldest first, and what will read those to come.
     pub fn last(path: &Utf8Path, count: usize) -> io::Result<(LogTail, Vec<String>)> {
         let mut lines = Vec::new();
-        let mut open = match Opened::at_end(path) {
+        let mut open = match TailedLogFile::at_end(path) {
             Ok(open) => Some(open),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         open.as_mut().map_or(Ok(()), |open| open.read(&mut lines))?;
         let tail = LogTail { path: path.to_owned(), open };
-        let mut numbers = numbers(path)?;
+        let mut numbers = rotated_numbers(path)?;
         numbers.sort_unstable();
         for number in numbers {
             if lines.len() >= count {
                 break;
             }
             let mut older = Vec::new();
-            Opened::at_end(&Utf8PathBuf::from(format!("{path}.{number}")))?.read(&mut older)?;
+            TailedLogFile::at_end(&Utf8PathBuf::from(format!("{path}.{number}")))?
+                .read(&mut older)?;
             older.append(&mut lines);
             lines = older;
         }
@@ -258,7 +259,7 @@ impl LogTail {
     }
 
     /// Returns the whole lines that were added since, also where the log was set aside meanwhile.
-    pub fn more(&mut self) -> io::Result<Vec<String>> {
+    pub fn read_more(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         if let Some(open) = &mut self.open {
             open.read(&mut lines)?;
@@ -280,7 +281,8 @@ impl LogTail {
             if let Some(open) = &mut self.open {
                 open.read(&mut lines)?;
             }
-            let mut opened = Opened { file: plain::open(&self.path)?, rest: Vec::new() };
+            let mut opened =
+                TailedLogFile { file: untrusted_file::open(&self.path)?, rest: Vec::new() };
             opened.read(&mut lines)?;
             self.open = Some(opened);
         }
@@ -288,12 +290,12 @@ impl LogTail {
     }
 }
 
-impl Opened {
+impl TailedLogFile {
     /// Opens a log so that its last [`TAIL_BYTES_MAX`] are read, from the first whole line on.
-    fn at_end(path: &Utf8Path) -> io::Result<Opened> {
-        let mut file = plain::open(path)?;
+    fn at_end(path: &Utf8Path) -> io::Result<TailedLogFile> {
+        let mut file = untrusted_file::open(path)?;
         let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
-        let mut opened = Opened { file: file.try_clone()?, rest: Vec::new() };
+        let mut opened = TailedLogFile { file: file.try_clone()?, rest: Vec::new() };
         if start > 0 {
             file.seek(SeekFrom::Start(start - 1))?;
             opened.file.read_to_end(&mut opened.rest)?;

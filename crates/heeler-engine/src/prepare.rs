@@ -1,10 +1,10 @@
 //! From an agent's config and what a trigger wants to everything that a run needs.
 //!
 //! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
-//! written. Start at [`prepare`].
+//! written. Start at [`prepare_request`].
 
 pub(crate) mod environment;
-mod work;
+mod runtime;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,16 +12,17 @@ use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{
-    Agent, Durability, Period, Runtime, RuntimeType, Schedule, SessionRules,
+    AgentConfig, ConfigDuration, LogDurability, RuntimeConfig, RuntimeType, ScheduleConfig,
+    SessionRules,
 };
-use heeler_model::redact::ShortSecret;
-use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
-use heeler_model::session_choice::Wish;
-use heeler_model::{Approvals, PhaseJob, SessionMode, Wanted};
+use heeler_model::redact::ShortSecretError;
+use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::request::JobRequest;
+use crate::resolved_request::ResolvedJobRequest;
 
 /// How long a question waits for a person who watches.
 const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
@@ -31,7 +32,7 @@ const CHANNEL_EXPIRY: &str = "24h";
 
 /// What is around a job: the environment, the user's folders, the fleet's own settings.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'s> {
+pub struct PrepareContext<'s> {
     /// The environment, with what `.env` adds.
     pub env: &'s BTreeMap<String, String>,
     /// The user's folder.
@@ -39,11 +40,11 @@ pub struct Surroundings<'s> {
     /// The folder of control sockets.
     pub sockets: &'s Utf8Path,
     /// When logs are surely on disk.
-    pub durability: Durability,
+    pub durability: LogDurability,
     /// The most jobs of the fleet at once.
     pub max_concurrent: Option<NonZeroU32>,
     /// The agents that the config has.
-    pub agents: &'s [Agent],
+    pub agents: &'s [AgentConfig],
     /// What decides what agents may do, or holds what they did: config, `.env`, state.
     pub protected: &'s [Utf8PathBuf],
     /// Where the agent works, if not where its config says: a session may have a place of its own.
@@ -118,18 +119,18 @@ pub enum PrepareError {
     },
     /// A secret is too short to be one.
     #[error(transparent)]
-    Short(#[from] ShortSecret),
+    Short(#[from] ShortSecretError),
 }
 
 /// Makes a request of what is wanted of an agent.
-pub fn prepare(
-    agent: &Agent,
-    wanted: &Wanted,
-    around: &Surroundings<'_>,
-) -> Result<JobRequest, PrepareError> {
+pub fn prepare_request(
+    agent: &AgentConfig,
+    wanted: &JobRequest,
+    around: &PrepareContext<'_>,
+) -> Result<ResolvedJobRequest, PrepareError> {
     refuse_isolation(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
-    let prompt = prompt(agent, schedule, wanted.prompt.clone())?;
+    let prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
     let directory = around.directory.unwrap_or(&agent.working_directory);
     let cannot_work = |path: &Utf8Path, source| {
         let (agent, path) = (agent.name.to_string(), path.to_owned());
@@ -137,7 +138,8 @@ pub fn prepare(
     };
     let mut working_directory =
         real_folder(directory).map_err(|source| cannot_work(directory, source))?;
-    let environment::Given { mut env, mut secrets } = environment::give(agent, around.env)?;
+    let environment::AgentEnvironment { mut env, mut secrets } =
+        environment::select_environment(agent, around.env)?;
     // What people said outside of our runs may hold what any agent of the fleet was given.
     if wanted.take_in {
         let all = around.agents.iter().flat_map(|it| environment::secrets(it, around.env));
@@ -148,15 +150,15 @@ pub fn prepare(
     if let Some(phase) = &wanted.phase {
         if let Some(folder) = &phase.folder {
             let inside = working_directory.join(folder);
-            working_directory = folder_inside(&working_directory, folder)
+            working_directory = resolve_subfolder(&working_directory, folder)
                 .map_err(|source| cannot_work(&inside, source))?;
         }
-        if let PhaseJob::Command { env: more, .. } = &phase.work {
+        if let PhaseJobKind::Command { env: more, .. } = &phase.work {
             env.extend(more.iter().cloned());
         }
     }
-    let work = work::work(agent, &env, around.protected)?;
-    Ok(JobRequest {
+    let work = runtime::runtime_work(agent, &env, around.protected)?;
+    Ok(ResolvedJobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
         trigger: wanted.trigger.clone(),
@@ -167,25 +169,32 @@ pub fn prepare(
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),
         session: wanted.session.clone(),
-        rules: rules(agent, schedule, wanted),
+        rules: session_rules(agent, schedule, wanted),
         channel: wanted.channel.clone(),
         note: None,
         take_in: wanted.take_in,
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
-        limits: limits(agent, schedule, wanted),
-        attendance: match wanted.attended || agent.approvals == Approvals::Interactive {
-            true => Attendance::Person { timeout_ms: ANSWER_WAIT_MS },
-            false => Attendance::Nobody,
+        limits: run_limits(agent, schedule, wanted),
+        attendance: match wanted.attended || agent.approvals == ApprovalMode::Interactive {
+            true => QuestionPolicy::Person { timeout_ms: ANSWER_WAIT_MS },
+            false => QuestionPolicy::Nobody,
         },
-        sync_each_row: around.durability == Durability::Event,
+        sync_each_row: around.durability == LogDurability::Event,
         keep_output: wanted.phase.is_some(),
-        brief: Brief { protocol: PROTOCOL, prompt, env, secrets, work, send_files_to: None },
+        brief: AgentLaunchSpec {
+            protocol: PROTOCOL,
+            prompt,
+            env,
+            secrets,
+            work,
+            send_files_to: None,
+        },
     })
 }
 
-fn refuse_isolation(agent: &Agent) -> Result<(), PrepareError> {
+fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {
     let docker = agent.docker.as_ref().is_some_and(|docker| docker.enabled);
     let sandbox = agent.sandbox.as_ref().is_some_and(|sandbox| {
         !matches!(sandbox, Json::Null | Json::Bool(false))
@@ -201,9 +210,9 @@ fn refuse_isolation(agent: &Agent) -> Result<(), PrepareError> {
 }
 
 fn find_schedule<'a>(
-    agent: &'a Agent,
+    agent: &'a AgentConfig,
     name: Option<&str>,
-) -> Result<Option<&'a Schedule>, PrepareError> {
+) -> Result<Option<&'a ScheduleConfig>, PrepareError> {
     let Some(name) = name else { return Ok(None) };
     let found = agent.schedules.iter().find(|schedule| schedule.name == name);
     found.map(Some).ok_or_else(|| {
@@ -220,15 +229,15 @@ fn find_schedule<'a>(
 }
 
 /// Returns what the agent is asked. A script or a command knows what to do without being asked.
-fn prompt(
-    agent: &Agent,
-    schedule: Option<&Schedule>,
+fn resolve_prompt(
+    agent: &AgentConfig,
+    schedule: Option<&ScheduleConfig>,
     given: Option<String>,
 ) -> Result<String, PrepareError> {
     let prompt = given
         .or_else(|| schedule.and_then(|schedule| schedule.prompt.clone()))
         .or_else(|| agent.default_prompt.clone());
-    let is_claude = matches!(agent.runtime, Runtime::Sdk | Runtime::Cli);
+    let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
     match prompt {
         Some(prompt) if !(is_claude && prompt.trim().is_empty()) => Ok(prompt),
         None if !is_claude => Ok(String::new()),
@@ -245,7 +254,7 @@ pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
 }
 
 /// Returns the real path of a folder below another, which no link leads out of.
-fn folder_inside(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
+fn resolve_subfolder(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
     let real = real_folder(&root.join(folder))?;
     match real.starts_with(root) {
         true => Ok(real),
@@ -255,20 +264,24 @@ fn folder_inside(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
     }
 }
 
-pub(crate) fn runtime_type(runtime: &Runtime) -> RuntimeType {
+pub(crate) fn runtime_type(runtime: &RuntimeConfig) -> RuntimeType {
     match runtime {
-        Runtime::Sdk => RuntimeType::Sdk,
-        Runtime::Cli => RuntimeType::Cli,
-        Runtime::Scripted(_) => RuntimeType::Scripted,
-        Runtime::Command(_) => RuntimeType::Command,
+        RuntimeConfig::Sdk => RuntimeType::Sdk,
+        RuntimeConfig::Cli => RuntimeType::Cli,
+        RuntimeConfig::Scripted(_) => RuntimeType::Scripted,
+        RuntimeConfig::Command(_) => RuntimeType::Command,
     }
 }
 
-fn rules(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> SessionRules {
+fn session_rules(
+    agent: &AgentConfig,
+    schedule: Option<&ScheduleConfig>,
+    wanted: &JobRequest,
+) -> SessionRules {
     let mut rules = schedule.map_or(&agent.session, |schedule| &schedule.session).clone();
     // What a workflow does is no part of the agent's own conversation.
     // Nor is what an agent has done in a session of its own: only those who know it go on there.
-    let is_workers_own = wanted.parent.is_some() && wanted.session == Wish::Fresh;
+    let is_workers_own = wanted.parent.is_some() && wanted.session == SessionChoice::Fresh;
     if wanted.phase.is_some() || is_workers_own {
         rules.mode = SessionMode::FreshPerJob;
     }
@@ -281,23 +294,27 @@ fn rules(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> Session
     rules
 }
 
-fn limits(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> Limits {
+fn run_limits(
+    agent: &AgentConfig,
+    schedule: Option<&ScheduleConfig>,
+    wanted: &JobRequest,
+) -> RunLimits {
     let timeout = schedule.map_or(agent.timeout, |schedule| schedule.timeout);
     let budget = agent.budget.as_ref().and_then(|budget| budget.job);
     let budget = budget.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
     let phase = wanted.phase.as_deref();
     let left = phase.and_then(|phase| phase.micros_left);
     let budget = [budget, left].into_iter().flatten().min();
-    Limits {
-        timeout_ms: phase.and_then(|phase| phase.timeout_ms).or(timeout.map(millis)),
-        stall_timeout_ms: agent.stall_timeout.map(millis),
+    RunLimits {
+        timeout_ms: phase.and_then(|phase| phase.timeout_ms).or(timeout.map(period_millis)),
+        stall_timeout_ms: agent.stall_timeout.map(period_millis),
         max_turns: agent.max_turns.map(NonZeroU32::get),
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         grace_ms: None,
     }
 }
 
-pub(crate) fn millis(period: Period) -> u64 {
+pub(crate) fn period_millis(period: ConfigDuration) -> u64 {
     u64::try_from(period.get().as_millis()).unwrap_or(u64::MAX)
 }
 

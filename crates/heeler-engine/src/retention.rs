@@ -3,18 +3,18 @@
 //! What goes: `jobs/<id>.jsonl` and what lies beside it under that name, `jobs/<id>/`, and the folders
 //! of the job's runs. What stays: the record, its view, and the session, so the conversation can still
 //! be resumed. A tombstone says where it went and why. Each step is a rename, and what is left by a
-//! pass that was cut off is moved by the next. Start at [`put_away`].
+//! pass that was cut off is moved by the next. Start at [`apply_retention`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, TryLockError};
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::Retention;
+use heeler_model::config::RetentionPolicy;
 use heeler_model::{JobHead, JobId, RunId, iso_millis};
-use heeler_store::{DbError, Reader, StateDir};
+use heeler_store::{DatabaseError, StateDir, StoreReader};
 use heeler_transcript::{
-    DiskError, NameError, OsDisk, create_folder, plain, replace_file, resolve_inside,
+    DiskError, NameError, OsDisk, create_folder, replace_file, resolve_inside, untrusted_file,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -34,7 +34,7 @@ const TOMBSTONE: &str = "tombstone.json";
 pub enum RetentionError {
     /// The record cannot be read.
     #[error("cannot read which jobs have ended")]
-    Read(#[from] DbError),
+    Read(#[from] DatabaseError),
     /// A folder cannot be looked through.
     #[error("cannot look through {path}")]
     List {
@@ -63,65 +63,65 @@ pub enum RetentionError {
 
 /// What a pass did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PutAway {
+pub struct RetentionReport {
     /// The jobs whose files went.
     pub jobs: Vec<JobId>,
     /// Whether more are due than one pass takes.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Moves the files of jobs that the config does not want to keep to the trash.
 ///
 /// It may run beside anything: a log that has a writer is left alone, as are jobs that have not ended
 /// and runs whose result is not on record.
-pub fn put_away(
+pub fn apply_retention(
     dir: &StateDir,
-    reader: &Reader,
-    retention: &Retention,
+    reader: &StoreReader,
+    retention: &RetentionPolicy,
     now: Timestamp,
-) -> Result<PutAway, RetentionError> {
-    pass(dir, reader, retention, now, JOBS_PER_PASS)
+) -> Result<RetentionReport, RetentionError> {
+    run_pass(dir, reader, retention, now, JOBS_PER_PASS)
 }
 
-fn pass(
+fn run_pass(
     dir: &StateDir,
-    reader: &Reader,
-    retention: &Retention,
+    reader: &StoreReader,
+    retention: &RetentionPolicy,
     now: Timestamp,
     jobs_max: usize,
-) -> Result<PutAway, RetentionError> {
-    let files = files_of_jobs(dir, reader)?;
+) -> Result<RetentionReport, RetentionError> {
+    let files = list_job_files(dir, reader)?;
     let mut ended: Vec<JobHead> = Vec::new();
     for id in files.keys() {
         let job = reader.job(id)?;
         ended.extend(job.map(|job| job.head).filter(|head| head.status.is_final()));
     }
-    ended.sort_by_key(|head| std::cmp::Reverse((end_of(head), head.id.clone())));
-    let mut done = PutAway::default();
+    ended.sort_by_key(|head| std::cmp::Reverse((ended_at(head), head.id.clone())));
+    let mut done = RetentionReport::default();
     for (newer, head) in ended.iter().enumerate().rev() {
-        let Some(why) = why_not_kept(retention, newer, end_of(head), now) else { continue };
+        let Some(why) = removal_reason(retention, newer, ended_at(head), now) else { continue };
         if done.jobs.len() == jobs_max {
-            done.more = true;
+            done.has_more = true;
             break;
         }
-        if put_job_away(dir, reader, &head.id, &files[&head.id], &why, now)? {
+        if trash_job_files(dir, reader, &head.id, &files[&head.id], &why, now)? {
             done.jobs.push(head.id.clone());
         }
     }
     if !done.jobs.is_empty() {
-        sync(&dir.jobs())?;
-        sync(&dir.runs())?;
+        sync_folder(&dir.jobs())?;
+        sync_folder(&dir.runs())?;
     }
     Ok(done)
 }
 
-fn end_of(head: &JobHead) -> Timestamp {
+fn ended_at(head: &JobHead) -> Timestamp {
     head.finished_at.unwrap_or(head.started_at)
 }
 
 /// Says why a job's files are not kept, if so. `newer` jobs have ended after it.
-fn why_not_kept(
-    retention: &Retention,
+fn removal_reason(
+    retention: &RetentionPolicy,
     newer: usize,
     ended: Timestamp,
     now: Timestamp,
@@ -138,19 +138,19 @@ fn why_not_kept(
 }
 
 /// Lists what could go, by job.
-fn files_of_jobs(
+fn list_job_files(
     dir: &StateDir,
-    reader: &Reader,
+    reader: &StoreReader,
 ) -> Result<BTreeMap<JobId, Vec<Utf8PathBuf>>, RetentionError> {
     let mut found: BTreeMap<JobId, Vec<Utf8PathBuf>> = BTreeMap::new();
-    for name in names(&dir.jobs())? {
+    for name in list_names(&dir.jobs())? {
         let (id, rest) = name.split_once('.').unwrap_or((&name, ""));
         if rest.is_empty() || rest.starts_with("jsonl") {
             let Ok(job) = id.parse::<JobId>() else { continue };
             found.entry(job).or_default().push(dir.jobs().join(&name));
         }
     }
-    for name in names(&dir.runs())? {
+    for name in list_names(&dir.runs())? {
         let Ok(id) = name.parse::<RunId>() else { continue };
         if let Some(run) = reader.run(id)? {
             found.entry(run.job_id).or_default().push(dir.run(id));
@@ -159,7 +159,7 @@ fn files_of_jobs(
     Ok(found)
 }
 
-fn names(folder: &Utf8Path) -> Result<Vec<String>, RetentionError> {
+fn list_names(folder: &Utf8Path) -> Result<Vec<String>, RetentionError> {
     let failed = |source| RetentionError::List { path: folder.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -170,18 +170,18 @@ fn names(folder: &Utf8Path) -> Result<Vec<String>, RetentionError> {
 }
 
 /// Moves the files of one job; says whether they could go.
-fn put_job_away(
+fn trash_job_files(
     dir: &StateDir,
-    reader: &Reader,
+    reader: &StoreReader,
     job: &JobId,
     files: &[Utf8PathBuf],
     why: &str,
     now: Timestamp,
 ) -> Result<bool, RetentionError> {
-    if is_at_work(dir, reader, job)? {
+    if is_job_active(dir, reader, job)? {
         return Ok(false);
     }
-    let trash = trash_of(dir, job)?;
+    let trash = job_trash_folder(dir, job)?;
     create_folder(&OsDisk, &trash)?;
     let tombstone = json!({
         "version": TOMBSTONE_VERSION, "job": job, "moved_at": iso_millis(now), "reason": why,
@@ -189,8 +189,8 @@ fn put_job_away(
     replace_file(&OsDisk, &trash.join(TOMBSTONE), format!("{tombstone:#}\n").as_bytes())?;
     // Whoever resumes the job from here on finds its log gone and begins a new one; whoever was faster
     // has its lock, or a run on record.
-    let log = dir.log_of(job);
-    let lock = plain::open(&log).ok();
+    let log = dir.job_transcript(job);
+    let lock = untrusted_file::open(&log).ok();
     match lock.as_ref().map(fs::File::try_lock) {
         None | Some(Ok(())) => {}
         Some(Err(TryLockError::WouldBlock)) => return Ok(false),
@@ -198,32 +198,32 @@ fn put_job_away(
             return Err(RetentionError::Move { path: log, source });
         }
     }
-    if is_at_work(dir, reader, job)? {
+    if is_job_active(dir, reader, job)? {
         return Ok(false);
     }
     files.iter().try_for_each(|path| move_into(&trash, path))?;
     drop(lock);
-    sync(&trash)?;
+    sync_folder(&trash)?;
     Ok(true)
 }
 
 /// Returns where a job's files go; a link there is not followed.
-fn trash_of(dir: &StateDir, job: &JobId) -> Result<Utf8PathBuf, NameError> {
+fn job_trash_folder(dir: &StateDir, job: &JobId) -> Result<Utf8PathBuf, NameError> {
     let trash = dir.trashed_job(job);
     let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
     resolve_inside(dir.root(), relative.as_str())
 }
 
-fn sync(folder: &Utf8Path) -> Result<(), RetentionError> {
+fn sync_folder(folder: &Utf8Path) -> Result<(), RetentionError> {
     let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|source| RetentionError::Move { path: folder.to_owned(), source })
 }
 
 /// Says whether a job has not ended, or anything works on it.
-fn is_at_work(dir: &StateDir, reader: &Reader, job: &JobId) -> Result<bool, DbError> {
+fn is_job_active(dir: &StateDir, reader: &StoreReader, job: &JobId) -> Result<bool, DatabaseError> {
     let ended = reader.job(job)?.is_some_and(|job| job.head.status.is_final());
     let uncommitted = reader.runs_of_job(job)?.iter().any(|run| !run.committed);
-    Ok(!ended || uncommitted || reader.is_alive(dir, job)?)
+    Ok(!ended || uncommitted || reader.is_job_alive(dir, job)?)
 }
 
 /// Moves a file or folder, under another name where its own is taken: a job that was resumed after its

@@ -2,40 +2,40 @@
 //!
 //! What needs reading or writing files is found out and made first, beside the dispatcher, and can be
 //! cut off anywhere: nothing refers to it yet. Then one transaction makes it count. What is done to
-//! files after that can be done again by the next daemon. Start at [`prepare`].
+//! files after that can be done again by the next daemon. Start at [`prepare_change`].
 
+mod adoption;
 mod expiry;
 mod fork;
-mod place;
 mod removal;
-mod taking;
+mod worktree;
 
 use std::error::Error;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentSessionId, Session, SessionId, chain};
-use heeler_store::{DbError, Reader, Tx};
+use heeler_model::{AgentSessionId, Session, SessionId, error_chain};
+use heeler_store::{DatabaseError, StoreReader, StoreTransaction};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::command::{Answer, Refused, RefusedKind};
-use crate::fleet::Fleet;
-use crate::setup::Setup;
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::fleet::EngineContext;
+use crate::setup::DaemonSetup;
 
-pub(crate) use expiry::{EXPIRED_MAX, expire};
-pub use expiry::{expired, has_expired};
-pub(crate) use place::{lacks_worktree, make_worktree_again};
-pub use removal::{CLEANUP_MAX, Cleanup, plan_cleanup};
-pub(crate) use removal::{Moving, complete};
+pub(crate) use expiry::{EXPIRED_MAX, expire_sessions};
+pub use expiry::{expired_sessions, has_expired};
+pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
+pub(crate) use removal::{SessionMoveLocks, sync_session_files};
+pub(crate) use worktree::{is_worktree_missing, recreate_worktree};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
-pub const NATIVE: &str = "claude";
+pub const NATIVE_ORIGIN: &str = "claude";
 
 /// What is to be done with a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SessionOrder {
+pub enum SessionOperation {
     /// Make a new session with the history of this one.
     Fork {
         /// The source, which stays as it is.
@@ -82,17 +82,17 @@ pub enum SessionOrder {
 
 /// A change of sessions that is ready to be made.
 #[derive(Debug)]
-pub(crate) enum Change {
-    Fork(Box<fork::Fork>),
+pub(crate) enum SessionChange {
+    Fork(Box<fork::PreparedFork>),
     Delete { session: SessionId, purge: bool },
     Cleanup(Vec<SessionId>),
     Restore(SessionId),
-    Take(Box<taking::Taken>),
+    Adopt(Box<adoption::SessionAdoption>),
 }
 
 /// A session that was taken over, as whoever asked is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TakenSession {
+pub struct AdoptedSession {
     /// Its id.
     pub id: SessionId,
     /// The agent's own id of it.
@@ -109,7 +109,7 @@ pub struct TakenSession {
 
 /// A session that is to stay although it was to go, as whoever asked is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KeptSession {
+pub struct RetainedSession {
     /// Its id.
     pub id: SessionId,
     /// Why.
@@ -118,7 +118,7 @@ pub struct KeptSession {
 
 /// A session that was made, as its maker is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MadeSession {
+pub struct ForkedSession {
     /// Its id.
     pub id: SessionId,
     /// The agent's own id of it.
@@ -145,69 +145,74 @@ pub struct MadeSession {
 }
 
 /// Finds out what an order needs and makes what nobody refers to yet.
-pub(crate) fn prepare(
-    fleet: &Fleet,
-    setup: &Setup,
-    order: SessionOrder,
-) -> Result<Change, Refused> {
-    let reader = Reader::open(&fleet.dir).map_err(|error| trouble(&error))?;
+pub(crate) fn prepare_change(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    order: SessionOperation,
+) -> Result<SessionChange, DaemonCommandError> {
+    let reader = StoreReader::open(&fleet.dir).map_err(|error| internal_error(&error))?;
     match order {
-        SessionOrder::Fork { session, at_message, agent, workspace } => {
-            let wish = fork::Wish { at_message, agent, workspace };
-            fork::prepare(fleet, setup, &reader, &session, &wish)
-                .map(|fork| Change::Fork(Box::new(fork)))
+        SessionOperation::Fork { session, at_message, agent, workspace } => {
+            let wish = fork::ForkOptions { at_message, agent, workspace };
+            fork::prepare_fork(fleet, setup, &reader, &session, &wish)
+                .map(|fork| SessionChange::Fork(Box::new(fork)))
         }
-        SessionOrder::Delete { session, purge } => Ok(Change::Delete { session, purge }),
-        SessionOrder::Restore { session } => {
+        SessionOperation::Delete { session, purge } => Ok(SessionChange::Delete { session, purge }),
+        SessionOperation::Restore { session } => {
             removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
-            Ok(Change::Restore(session))
+            Ok(SessionChange::Restore(session))
         }
-        SessionOrder::Adopt { id, agent } => {
-            let taken = taking::adopt(fleet, setup, &reader, &id, &agent)?;
-            Ok(Change::Take(Box::new(taken)))
+        SessionOperation::Adopt { id, agent } => {
+            let taken = adoption::adopt_native_session(fleet, setup, &reader, &id, &agent)?;
+            Ok(SessionChange::Adopt(Box::new(taken)))
         }
-        SessionOrder::Import { file, agent } => {
-            let taken = taking::import(fleet, setup, &reader, &file, agent.as_deref())?;
-            Ok(Change::Take(Box::new(taken)))
+        SessionOperation::Import { file, agent } => {
+            let taken = adoption::import_bundle(fleet, setup, &reader, &file, agent.as_deref())?;
+            Ok(SessionChange::Adopt(Box::new(taken)))
         }
-        SessionOrder::Cleanup { before } => {
+        SessionOperation::Cleanup { before } => {
             let now = (fleet.now)();
-            let old = removal::old(&reader, Some(&setup.loaded), before, now);
-            let old = old.map_err(|error| trouble(&error))?;
-            Ok(Change::Cleanup(old.into_iter().map(|session| session.id).collect()))
+            let old = removal::removable_sessions(&reader, Some(&setup.loaded), before, now);
+            let old = old.map_err(|error| internal_error(&error))?;
+            Ok(SessionChange::Cleanup(old.into_iter().map(|session| session.id).collect()))
         }
     }
 }
 
-/// Makes a change count. What follows from it for files is for [`complete`].
-pub(crate) fn commit(
-    tx: &mut Tx<'_>,
+/// Makes a change count. What follows from it for files is for [`sync_session_files`].
+pub(crate) fn commit_change(
+    tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
-    change: &Change,
+    change: &SessionChange,
     by: &str,
     now: Timestamp,
-) -> Result<Result<Answer, Refused>, DbError> {
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
     match change {
-        Change::Fork(fork) => fork::commit(tx, fork, now),
-        Change::Delete { session, purge } => removal::delete(tx, home, session, *purge, by, now),
-        Change::Cleanup(sessions) => removal::clean_up(tx, home, sessions, by, now),
-        Change::Restore(session) => removal::restore(tx, session),
-        Change::Take(taken) => taking::commit(tx, taken, by),
+        SessionChange::Fork(fork) => fork::commit_fork(tx, fork, now),
+        SessionChange::Delete { session, purge } => {
+            removal::delete_session(tx, home, session, *purge, by, now)
+        }
+        SessionChange::Cleanup(sessions) => removal::clean_up(tx, home, sessions, by, now),
+        SessionChange::Restore(session) => removal::restore_session(tx, session),
+        SessionChange::Adopt(taken) => adoption::commit_adoption(tx, taken, by),
     }
 }
 
 /// Says whether a session runs in its own directory, wherever its agent works now.
-pub(crate) fn has_own_place(session: &Session) -> bool {
-    session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE)
+pub(crate) fn has_own_directory(session: &Session) -> bool {
+    session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE_ORIGIN)
 }
 
-fn trouble(error: &dyn Error) -> Refused {
-    Refused::new(RefusedKind::Trouble, chain(error))
+fn internal_error(error: &dyn Error) -> DaemonCommandError {
+    DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
 }
 
-fn unknown(session: &SessionId) -> Refused {
-    let refused = Refused::new(RefusedKind::NotFound, format!("there is no session {session}"));
-    refused.hint("heeler session list")
+fn session_not_found(session: &SessionId) -> DaemonCommandError {
+    let refused = DaemonCommandError::new(
+        DaemonCommandErrorKind::NotFound,
+        format!("there is no session {session}"),
+    );
+    refused.with_hint("heeler session list")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a daemon works by: the checked config, and what is around it.
 //!
-//! It is replaced as a whole when the config is read again. Start at [`Setup::prepare`].
+//! It is replaced as a whole when the config is read again. Start at [`DaemonSetup::prepare_request`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,32 +8,37 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::budget_ledger::is_in_fleet;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
-    Agent, AgentLookup, CRON_SUFFIX, Durability, Fleet, Loaded, Runtime, Schedule, Style,
+    AgentConfig, AgentLookupError, CRON_SUFFIX, FleetConfig, LoadedConfig, LogDurability,
+    RenderStyle, RuntimeConfig, ScheduleConfig,
 };
-use heeler_model::ledger::is_within;
-use heeler_model::redact::Redactor;
-use heeler_model::workflow::{FaultyFile, LoadedWorkflow, Workflow, WorkflowSettings, thaw};
-use heeler_model::{AgentName, PhaseJob, Wanted};
-use heeler_store::{CronOverride, Db, DbError, Override, WorkflowRunRow};
+use heeler_model::redact::SecretRedactor;
+use heeler_model::workflow::{
+    FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
+};
+use heeler_model::{AgentName, JobRequest, PhaseJobKind};
+use heeler_store::{
+    CronOverride, DatabaseError, ScheduleOverrideRecord, StateDatabase, WorkflowRunRow,
+};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::command::{Refused, RefusedKind};
-use crate::hooks::{HookConfig, Services};
-use crate::prepare::{self, PrepareError, Surroundings, environment};
-use crate::reading::Around;
-use crate::request::JobRequest;
+use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::fleet_environment::FleetEnvironment;
+use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
+use crate::prepare::{self, PrepareContext, PrepareError, environment};
+use crate::resolved_request::ResolvedJobRequest;
 
 /// What a daemon works by.
 #[derive(Debug)]
-pub struct Setup {
+pub struct DaemonSetup {
     /// The config file.
     pub config: Utf8PathBuf,
     /// What it says.
-    pub loaded: Arc<Loaded>,
+    pub loaded: Arc<LoadedConfig>,
     /// The environment, with what `.env` adds.
     pub env: BTreeMap<String, String>,
     /// The user's folder.
@@ -45,64 +50,70 @@ pub struct Setup {
     /// The time zone of days, and of cron expressions that name none.
     pub zone: TimeZone,
     /// Where chats are.
-    pub services: Services,
+    pub services: ChatServiceUrls,
 }
 
-impl Setup {
+impl DaemonSetup {
     /// Returns what those who only read need.
-    pub(crate) fn around(&self) -> Around<'_> {
-        Around { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
+    pub(crate) fn fleet_environment(&self) -> FleetEnvironment<'_> {
+        FleetEnvironment { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
     }
 
     /// Returns an agent by its qualified name.
-    pub fn agent(&self, name: &str) -> Option<&Agent> {
+    pub fn agent(&self, name: &str) -> Option<&AgentConfig> {
         self.loaded.agent(name)
     }
 
     /// Finds an agent by its qualified name, or by its own name while that is unique.
-    pub fn find_agent(&self, name: &str) -> Result<&Agent, Refused> {
+    pub fn find_agent(&self, name: &str) -> Result<&AgentConfig, DaemonCommandError> {
         self.loaded.find_agent(name).map_err(|error| match &error {
-            AgentLookup::Unknown { nearest, .. } => {
-                let refused = Refused::new(RefusedKind::NotFound, error.to_string());
+            AgentLookupError::Unknown { nearest, .. } => {
+                let refused =
+                    DaemonCommandError::new(DaemonCommandErrorKind::NotFound, error.to_string());
                 match nearest {
-                    Some(near) => refused.hint(format!("did you mean `{near}`?")),
-                    None => refused.hint("heeler reload, if it was just added to the config"),
+                    Some(near) => refused.with_hint(format!("did you mean `{near}`?")),
+                    None => refused.with_hint("heeler reload, if it was just added to the config"),
                 }
             }
-            AgentLookup::Ambiguous { .. } => Refused::new(RefusedKind::Usage, error.to_string()),
+            AgentLookupError::Ambiguous { .. } => {
+                DaemonCommandError::new(DaemonCommandErrorKind::Usage, error.to_string())
+            }
         })
     }
 
     /// Finds a workflow by its name.
-    pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
+    pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, DaemonCommandError> {
         if let Some(found) = self.loaded.workflow(name) {
             return Ok(found);
         }
-        Err(self
-            .loaded
-            .faulty_workflow(name)
-            .map_or_else(|| self.no_workflow(name), |faulty| self.faulty_workflow(faulty)))
+        Err(self.loaded.faulty_workflow(name).map_or_else(
+            || self.workflow_not_found(name),
+            |faulty| self.faulty_workflow_error(faulty),
+        ))
     }
 
-    fn faulty_workflow(&self, faulty: &FaultyFile) -> Refused {
-        let faults = faulty.faults.render(Style::Plain, self.folder());
+    fn faulty_workflow_error(&self, faulty: &FaultyWorkflowFile) -> DaemonCommandError {
+        let faults = faulty.faults.render(RenderStyle::Plain, self.config_folder());
         let message = format!("the workflow `{}` has faults:\n{faults}", faulty.label());
         let hint = format!("heeler workflow validate {}", faulty.label());
-        Refused::new(RefusedKind::Usage, message).hint(hint)
+        DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).with_hint(hint)
     }
 
     /// Returns the folder of the config file.
-    pub(crate) fn folder(&self) -> &Utf8Path {
+    pub(crate) fn config_folder(&self) -> &Utf8Path {
         self.config.parent().unwrap_or(Utf8Path::new(""))
     }
 
-    fn no_workflow(&self, name: &str) -> Refused {
+    fn workflow_not_found(&self, name: &str) -> DaemonCommandError {
         let names: Vec<&str> =
             self.loaded.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
-        let refused = Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
+        let refused = DaemonCommandError::new(
+            DaemonCommandErrorKind::NotFound,
+            format!("there is no workflow `{name}`"),
+        );
         match names.is_empty() {
-            true => refused.hint(format!("put one into {}", self.workflow_settings().folder)),
-            false => refused.hint(format!("there is {}", names.join(", "))),
+            true => refused.with_hint(format!("put one into {}", self.workflow_settings().folder)),
+            false => refused.with_hint(format!("there is {}", names.join(", "))),
         }
     }
 
@@ -126,11 +137,11 @@ impl Setup {
     /// Returns the definition that a run goes by.
     pub(crate) fn definition_of(
         &self,
-        db: &Db,
+        db: &StateDatabase,
         row: &WorkflowRunRow,
-    ) -> Result<Result<Arc<Workflow>, Refused>, DbError> {
+    ) -> Result<Result<Arc<Workflow>, DaemonCommandError>, DatabaseError> {
         let id = &row.head.id;
-        let trouble = |why: String| Refused::new(RefusedKind::Trouble, why);
+        let trouble = |why: String| DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why);
         let files = match &row.definition {
             Some(hash) => db.definition(hash)?,
             None => None,
@@ -138,7 +149,7 @@ impl Setup {
         let Some(files) = files else {
             return Ok(Err(trouble(format!("what {id} goes by is not on record"))));
         };
-        let thawed = thaw(&files, &self.loaded.agents);
+        let thawed = load_frozen_workflow(&files, &self.loaded.agents);
         Ok(thawed.map(Arc::new).map_err(|faults| {
             trouble(format!("what {id} goes by cannot be read: {}", faults.summary()))
         }))
@@ -146,7 +157,10 @@ impl Setup {
 
     /// Returns the agent of what is wanted as it counts for that: a command or a play in its name
     /// has its folder and environment, and nothing else of it.
-    pub(crate) fn agent_for(&self, wanted: &Wanted) -> Result<Cow<'_, Agent>, Refused> {
+    pub(crate) fn agent_for(
+        &self,
+        wanted: &JobRequest,
+    ) -> Result<Cow<'_, AgentConfig>, DaemonCommandError> {
         let agent = self.find_agent(wanted.agent.as_str())?;
         let answered_by = |model: Option<&String>| match model {
             None => Cow::Borrowed(agent),
@@ -158,9 +172,9 @@ impl Setup {
         };
         let Some(phase) = &wanted.phase else { return Ok(answered_by(wanted.model.as_ref())) };
         let runtime = match &phase.work {
-            PhaseJob::Ask { model } => return Ok(answered_by(model.as_ref())),
-            PhaseJob::Command { command, .. } => Runtime::Command(command.clone()),
-            PhaseJob::Play { text } => Runtime::Scripted(vec![json!({ "say": text })]),
+            PhaseJobKind::Ask { model } => return Ok(answered_by(model.as_ref())),
+            PhaseJobKind::Command { command, .. } => RuntimeConfig::Command(command.clone()),
+            PhaseJobKind::Play { text } => RuntimeConfig::Scripted(vec![json!({ "say": text })]),
         };
         let mut agent = agent.clone();
         agent.runtime = runtime;
@@ -170,42 +184,42 @@ impl Setup {
     }
 
     /// Makes a request of what is wanted, in a directory of the session's own if it has one.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare_request(
         &self,
-        agent: &Agent,
-        wanted: &Wanted,
+        agent: &AgentConfig,
+        wanted: &JobRequest,
         directory: Option<&Utf8Path>,
-    ) -> Result<JobRequest, PrepareError> {
+    ) -> Result<ResolvedJobRequest, PrepareError> {
         let root = self.root();
-        let around = Surroundings {
+        let around = PrepareContext {
             env: &self.env,
             home: &self.home,
             sockets: &self.sockets,
-            durability: root.map_or(Durability::Interval, |fleet| fleet.durability),
+            durability: root.map_or(LogDurability::Interval, |fleet| fleet.durability),
             max_concurrent: root.and_then(|fleet| fleet.max_concurrent),
             agents: &self.loaded.agents,
             protected: &self.protected,
             directory,
         };
-        prepare::prepare(agent, wanted, &around)
+        prepare::prepare_request(agent, wanted, &around)
     }
 
     /// Returns what is wanted of an agent as it may be written down.
-    pub(crate) fn redacted(&self, agent: &Agent, wanted: &Wanted) -> Wanted {
+    pub(crate) fn redact_for_agent(&self, agent: &AgentConfig, wanted: &JobRequest) -> JobRequest {
         if wanted.prompt.is_none() && wanted.phase.is_none() {
             return wanted.clone();
         }
-        redact(wanted, &Redactor::new(&environment::secrets(agent, &self.env)))
+        redact_request(wanted, &SecretRedactor::new(&environment::secrets(agent, &self.env)))
     }
 
     /// Lists every secret that an agent is given, or that has the name of one.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        self.around().secrets()
+        self.fleet_environment().secrets()
     }
 
     /// Returns what hooks are done with.
-    pub(crate) fn hooks(&self) -> HookConfig {
-        HookConfig {
+    pub(crate) fn hook_config(&self) -> HookWorkerConfig {
+        HookWorkerConfig {
             loaded: Arc::clone(&self.loaded),
             env: self.env.clone(),
             sockets: self.sockets.clone(),
@@ -214,22 +228,22 @@ impl Setup {
     }
 
     /// Returns the root fleet's settings.
-    pub(crate) fn root(&self) -> Option<&Fleet> {
+    pub(crate) fn root(&self) -> Option<&FleetConfig> {
         self.loaded.fleets.first()
     }
 
     /// Returns the fleets that an agent is in, the root first.
-    pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s Fleet> {
-        self.loaded.fleets.iter().filter(move |fleet| is_within(agent, &fleet.path))
+    pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s FleetConfig> {
+        self.loaded.fleets.iter().filter(move |fleet| is_in_fleet(agent, &fleet.path))
     }
 
     /// Names the account that an agent's model is paid by, so that those who share one share its
     /// limits. It holds no secret. `None` where no model is asked.
-    pub(crate) fn credential(&self, agent: &Agent) -> Option<String> {
-        if matches!(agent.runtime, Runtime::Command(_)) {
+    pub(crate) fn credential(&self, agent: &AgentConfig) -> Option<String> {
+        if matches!(agent.runtime, RuntimeConfig::Command(_)) {
             return None;
         }
-        let given = environment::give(agent, &self.env).ok()?;
+        let given = environment::select_environment(agent, &self.env).ok()?;
         let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
@@ -238,7 +252,7 @@ impl Setup {
             return Some(format!("{name}:{digest}"));
         }
         // A script asks no model; with a key it plays one that does.
-        if matches!(agent.runtime, Runtime::Scripted(_)) {
+        if matches!(agent.runtime, RuntimeConfig::Scripted(_)) {
             return None;
         }
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
@@ -247,36 +261,39 @@ impl Setup {
 }
 
 /// Returns what was changed about a workflow's cron as a change of the schedule that it is.
-pub fn cron_override(loaded: &Loaded, row: CronOverride) -> Option<(ScheduleKey, Override)> {
+pub fn cron_override(
+    loaded: &LoadedConfig,
+    row: CronOverride,
+) -> Option<(ScheduleKey, ScheduleOverrideRecord)> {
     let CronOverride { name, enabled, schedule: text, at, by } = row;
-    let is_it = |it: &Schedule| it.workflow.is_some() && cron_name(it) == name;
+    let is_it = |it: &ScheduleConfig| it.workflow.is_some() && cron_name(it) == name;
     let agents = loaded.agents.iter();
     let (agent, schedule) = agents
         .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))
         .find(|(_, schedule)| is_it(schedule))?;
     let (agent, schedule) = (agent.name.to_string(), schedule.name.clone());
     let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
-    Some((key, Override { agent, schedule, enabled, text, at, by }))
+    Some((key, ScheduleOverrideRecord { agent, schedule, enabled, text, at, by }))
 }
 
 /// Returns the name of the cron that a schedule is.
-pub(crate) fn cron_name(schedule: &Schedule) -> &str {
+pub(crate) fn cron_name(schedule: &ScheduleConfig) -> &str {
     schedule.name.strip_suffix(CRON_SUFFIX).unwrap_or(&schedule.name)
 }
 
 /// Returns what is wanted as it may be written down.
-pub(crate) fn redact(wanted: &Wanted, redactor: &Redactor) -> Wanted {
-    let clean = |text: &str| redactor.text(text).into_owned();
+pub(crate) fn redact_request(wanted: &JobRequest, redactor: &SecretRedactor) -> JobRequest {
+    let clean = |text: &str| redactor.redact_text(text).into_owned();
     let mut wanted = wanted.clone();
     wanted.prompt = wanted.prompt.as_deref().map(clean);
     if let Some(phase) = &mut wanted.phase {
         match &mut phase.work {
-            PhaseJob::Ask { .. } => {}
-            PhaseJob::Command { command, env } => {
+            PhaseJobKind::Ask { .. } => {}
+            PhaseJobKind::Command { command, env } => {
                 *command = clean(command);
                 env.iter_mut().for_each(|(_, value)| *value = clean(value));
             }
-            PhaseJob::Play { text } => *text = clean(text),
+            PhaseJobKind::Play { text } => *text = clean(text),
         }
     }
     wanted

@@ -2,11 +2,11 @@
 
 mod access;
 mod cancels;
-mod conduct;
+mod commit_failures;
 mod daemon;
-mod failing;
 mod jobs;
 mod recovery;
+mod run_without_daemon;
 mod sessions;
 mod webhooks;
 
@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{RuntimeType, SessionRules};
-use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL, Work};
-use heeler_model::session_choice::Wish;
+use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RuntimeLaunchSpec};
+use heeler_model::session_choice::SessionChoice;
 use heeler_model::{
-    AgentSessionId, Approvals, Job, JobId, Session, SessionMode, SessionStatus, TriggerType,
+    AgentSessionId, ApprovalMode, Job, JobId, Session, SessionMode, SessionStatus, TriggerType,
 };
-use heeler_store::{Reader, StateDir, Store};
+use heeler_store::{StateDir, Store, StoreReader};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use self::conduct::Notice;
-use crate::{Committed, Fleet, JobRequest, StartError};
+use self::run_without_daemon::JobNotice;
+use crate::{CommittedRun, EngineContext, ResolvedJobRequest, RunStartError};
 
 /// A secret that must not be written anywhere.
 const SECRET: &str = "hunter2-hunter2";
@@ -78,10 +78,10 @@ esac
 "#;
 
 /// A fleet in a temporary folder, with the fake runner.
-pub(crate) struct Place {
+pub(crate) struct EngineFixture {
     _temp: tempfile::TempDir,
     pub(crate) root: Utf8PathBuf,
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: EngineContext,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test's clock")]
@@ -89,8 +89,8 @@ fn clock() -> Timestamp {
     Timestamp::now()
 }
 
-impl Place {
-    pub(crate) fn new(behave: &str) -> Place {
+impl EngineFixture {
+    pub(crate) fn new(behave: &str) -> EngineFixture {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
         let dir = StateDir::create(&root.join(".heeler")).unwrap();
@@ -98,8 +98,11 @@ impl Place {
         std::fs::write(&program, RUNNER).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
-        let place =
-            Place { _temp: temp, fleet: Fleet { dir, program, env: vec![path], now: clock }, root };
+        let place = EngineFixture {
+            _temp: temp,
+            fleet: EngineContext { dir, program, env: vec![path], now: clock },
+            root,
+        };
         place.behave(behave);
         drop(place.store());
         place
@@ -114,11 +117,11 @@ impl Place {
     }
 
     pub(crate) fn store(&self) -> Store {
-        self.fleet.writer("test", Duration::from_secs(5)).unwrap()
+        self.fleet.open_writer("test", Duration::from_secs(5)).unwrap()
     }
 
-    pub(crate) fn reader(&self) -> Reader {
-        Reader::open(&self.fleet.dir).unwrap()
+    pub(crate) fn reader(&self) -> StoreReader {
+        StoreReader::open(&self.fleet.dir).unwrap()
     }
 
     pub(crate) fn job(&self, id: &JobId) -> Job {
@@ -132,20 +135,22 @@ impl Place {
 
     pub(crate) fn conduct(
         &self,
-        request: &JobRequest,
-    ) -> (Vec<Notice>, Result<Committed, StartError>) {
+        request: &ResolvedJobRequest,
+    ) -> (Vec<JobNotice>, Result<CommittedRun, RunStartError>) {
         let mut told = Vec::new();
-        let done = conduct::conduct(&self.fleet, request, &mut |notice| told.push(notice.clone()));
+        let done = run_without_daemon::conduct(&self.fleet, request, &mut |notice| {
+            told.push(notice.clone())
+        });
         (told, done)
     }
 
     #[track_caller]
-    pub(crate) fn conducted(&self, request: &JobRequest) -> Committed {
+    pub(crate) fn conducted(&self, request: &ResolvedJobRequest) -> CommittedRun {
         self.conduct(request).1.unwrap()
     }
 
-    pub(crate) fn request(&self) -> JobRequest {
-        JobRequest {
+    pub(crate) fn request(&self) -> ResolvedJobRequest {
+        ResolvedJobRequest {
             note: None,
             take_in: false,
             agent: "coder".parse().unwrap(),
@@ -157,7 +162,7 @@ impl Place {
             output_file: false,
             home: self.root.join("home"),
             sockets: self.root.clone(),
-            session: Wish::Usual,
+            session: SessionChoice::Usual,
             rules: SessionRules {
                 mode: SessionMode::FreshPerJob,
                 expires_after: None,
@@ -168,19 +173,19 @@ impl Place {
                 snapshots: true,
             },
             channel: None,
-            approvals: Approvals::Autonomous,
+            approvals: ApprovalMode::Autonomous,
             max_concurrent: NonZeroU32::MIN,
             fleet_max_concurrent: None,
-            limits: Limits::default(),
-            attendance: Attendance::Nobody,
+            limits: RunLimits::default(),
+            attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             keep_output: false,
-            brief: Brief {
+            brief: AgentLaunchSpec {
                 protocol: PROTOCOL,
                 prompt: format!("use {SECRET}"),
                 env: IndexMap::from([("API_TOKEN".to_owned(), SECRET.to_owned())]),
                 secrets: vec![SECRET.to_owned()],
-                work: Work::Script { steps: Vec::new() },
+                work: RuntimeLaunchSpec::Script { steps: Vec::new() },
                 send_files_to: None,
             },
         }
@@ -208,7 +213,7 @@ impl Place {
         };
         let imported = session.clone();
         self.store()
-            .write::<(), heeler_store::DbError, _>(move |tx| {
+            .write::<(), heeler_store::DatabaseError, _>(move |tx| {
                 tx.put_session(&session)?;
                 match session.channel_id {
                     Some(_) => Ok(()),
@@ -219,7 +224,7 @@ impl Place {
         imported
     }
 
-    pub(crate) fn persistent(&self) -> JobRequest {
+    pub(crate) fn persistent(&self) -> ResolvedJobRequest {
         let mut request = self.request();
         request.rules.mode = SessionMode::Persistent;
         request.rules.expires_after = Some("1m".parse().unwrap());

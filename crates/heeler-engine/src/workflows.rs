@@ -1,30 +1,30 @@
 //! Runs of workflows as the dispatcher knows them, and what can be asked of workflows.
 //!
 //! A run that is only played asks no agent and runs no command: what would have been said comes from
-//! an earlier run, or is made up. Start at [`WorkflowOrder`] and [`Running`].
+//! an earlier run, or is made up. Start at [`WorkflowOperation`] and [`ActiveWorkflowRun`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use heeler_model::config::{Agent, Runtime};
+use heeler_model::config::{AgentConfig, RuntimeConfig};
 use heeler_model::workflow::{
-    Answer, Course, CourseStatus, Decision, Entry, Happening, How, Language, Part, Piece,
-    PieceWork, Repeat, Workflow,
+    GateAnswer, JournalEntry, PartDecision, PartJobSpec, PartJobWork, PartOutcome, PhasePart,
+    PhaseRepeat, ScriptLanguage, Workflow, WorkflowRun, WorkflowRunStatus, WorkflowStepEvent,
 };
-use heeler_model::{JobId, PhaseJob, PhaseOrder, TriggerType, Wanted, WorkflowRunId};
-use heeler_store::{Db, DbError, WorkflowRunRow};
+use heeler_model::{JobId, JobRequest, PhaseJobKind, PhaseJobRequest, TriggerType, WorkflowRunId};
+use heeler_store::{DatabaseError, StateDatabase, WorkflowRunRow};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::setup::Setup;
+use crate::setup::DaemonSetup;
 
 /// What a person wants of workflows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WorkflowOrder {
+pub enum WorkflowOperation {
     /// Run one.
-    Run(WorkflowWanted),
+    Run(WorkflowRunRequest),
     /// End a run.
     Cancel {
         /// Which.
@@ -53,7 +53,7 @@ pub enum WorkflowOrder {
 
 /// A run of a workflow that is asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkflowWanted {
+pub struct WorkflowRunRequest {
     /// The workflow's name.
     pub workflow: String,
     /// What it is given; text counts as what the input is.
@@ -70,10 +70,10 @@ pub struct WorkflowWanted {
     pub mode: WorkflowMode,
 }
 
-impl WorkflowWanted {
+impl WorkflowRunRequest {
     /// Asks for a run as a person would who says nothing else.
-    pub fn of(workflow: &str) -> WorkflowWanted {
-        WorkflowWanted {
+    pub fn manual_run(workflow: &str) -> WorkflowRunRequest {
+        WorkflowRunRequest {
             workflow: workflow.to_owned(),
             inputs: Map::new(),
             trigger_id: None,
@@ -84,9 +84,9 @@ impl WorkflowWanted {
 }
 
 /// A run that was begun, or was there already.
-pub(crate) struct BegunRun {
+pub(crate) struct StartedWorkflowRun {
     pub(crate) run: WorkflowRunId,
-    pub(crate) status: CourseStatus,
+    pub(crate) status: WorkflowRunStatus,
     pub(crate) is_new: bool,
 }
 
@@ -120,7 +120,7 @@ impl WorkflowMode {
         }
     }
 
-    fn read(text: Option<&str>) -> WorkflowMode {
+    fn from_text(text: Option<&str>) -> WorkflowMode {
         match text {
             None => WorkflowMode::Real,
             Some(text) => match text.strip_prefix("replay:").and_then(|run| run.parse().ok()) {
@@ -133,21 +133,21 @@ impl WorkflowMode {
 
 /// A run that has not ended.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct ActiveWorkflowRun {
     pub(crate) row: WorkflowRunRow,
-    pub(crate) course: Course,
+    pub(crate) state: WorkflowRun,
     /// Whether more of it can begin at once.
-    pub(crate) has_more: bool,
+    pub(crate) has_ready_parts: bool,
     /// What happens next without anybody's doing.
-    pub(crate) next: Vec<Happening>,
+    pub(crate) pending_events: Vec<WorkflowStepEvent>,
     mode: WorkflowMode,
     /// What was said in the run that is replayed.
-    said: HashMap<(String, Part), Said>,
+    recorded: HashMap<(String, PhasePart), RecordedPartOutput>,
 }
 
 /// What is done in a part of a run that is only played.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct SimulatedPart {
     text: String,
     fails: bool,
 }
@@ -156,108 +156,116 @@ pub(crate) struct Played {
 const SCRIPT_WORDS: [&str; 8] =
     ["{prompt}", "{turn}", "{remembered}", "{session}", "{cwd}", "{answer}", "{output}", "{n}"];
 
-impl Played {
+impl SimulatedPart {
     /// Returns what a job is asked and does to play it.
-    pub(crate) fn job(self, prompt: String) -> (String, PhaseJob) {
-        let Played { text, fails } = self;
+    pub(crate) fn into_job(self, prompt: String) -> (String, PhaseJobKind) {
+        let SimulatedPart { text, fails } = self;
         match fails || SCRIPT_WORDS.iter().any(|word| text.contains(word)) {
             true => {
                 let command = format!("cat; exit {}", u8::from(fails));
-                (text, PhaseJob::Command { command, env: Vec::new() })
+                (text, PhaseJobKind::Command { command, env: Vec::new() })
             }
-            false => (prompt, PhaseJob::Play { text }),
+            false => (prompt, PhaseJobKind::Play { text }),
         }
     }
 }
 
 /// What was said in an earlier run.
 #[derive(Debug, Clone)]
-struct Said {
+struct RecordedPartOutput {
     text: String,
     consents: bool,
 }
 
-impl Running {
+impl ActiveWorkflowRun {
     /// Begins a run.
-    pub(crate) fn begin(
-        db: &Db,
+    pub(crate) fn start_new(
+        db: &StateDatabase,
         row: WorkflowRunRow,
         workflow: Arc<Workflow>,
-    ) -> Result<Running, DbError> {
-        let mut course = Course::new(workflow, row.context.clone());
+    ) -> Result<ActiveWorkflowRun, DatabaseError> {
+        let mut course = WorkflowRun::new(workflow, row.context.clone());
         course.status = row.head.status;
         course.scratch = row.scratch.clone();
-        course.current = row.head.current_phase.clone();
+        course.current_phase = row.head.current_phase.clone();
         course.error = row.head.error.clone();
         course.restarts = u32::try_from(row.head.restart_count).unwrap_or(u32::MAX);
-        let mode = WorkflowMode::read(row.head.mode.as_deref());
+        let mode = WorkflowMode::from_text(row.head.mode.as_deref());
         let said = match &mode {
-            WorkflowMode::Replay { run } => said_in(db, run)?,
+            WorkflowMode::Replay { run } => load_recorded_outputs(db, run)?,
             WorkflowMode::Real | WorkflowMode::Dry => HashMap::new(),
         };
-        Ok(Running { row, course, has_more: false, next: Vec::new(), mode, said })
+        Ok(ActiveWorkflowRun {
+            row,
+            state: course,
+            has_ready_parts: false,
+            pending_events: Vec::new(),
+            mode,
+            recorded: said,
+        })
     }
 
     /// Reads a run from its journal.
-    pub(crate) fn restore(
-        db: &Db,
+    pub(crate) fn load(
+        db: &StateDatabase,
         row: WorkflowRunRow,
         workflow: Arc<Workflow>,
-    ) -> Result<Running, DbError> {
+    ) -> Result<ActiveWorkflowRun, DatabaseError> {
         let places = workflow.phases.iter().enumerate();
         let places: HashMap<&str, usize> = places.map(|(at, it)| (it.name.as_str(), at)).collect();
         let journal = db.journal(&row.head.id)?;
         let granted = match workflow.budget {
-            Some(_) => granted(db, &row.head.id)?,
+            Some(_) => granted_budgets(db, &row.head.id)?,
             None => HashMap::new(),
         };
-        let entries: Vec<Entry> = journal
+        let entries: Vec<JournalEntry> = journal
             .into_iter()
             .filter_map(|row| {
-                Some(Entry {
+                Some(JournalEntry {
                     phase: *places.get(row.phase.as_str())?,
                     part: row.part,
                     seq: row.seq,
                     job: row.job.clone(),
-                    how: row.how,
+                    outcome: row.outcome,
                     decision: row.decision,
                     output: row.output.map(Into::into),
                     error: row.error,
-                    micros: match (&row.job, row.how) {
+                    micros: match (&row.job, row.outcome) {
                         (Some(job), None) => granted.get(job).copied().unwrap_or(0),
                         _ => row.micros,
                     },
                 })
             })
             .collect();
-        let mut running = Running::begin(db, row, Arc::clone(&workflow))?;
-        entries.iter().for_each(|entry| running.course.fold(entry));
-        running.course.seq = running.course.seq.max(running.row.seq);
+        let mut running = ActiveWorkflowRun::start_new(db, row, Arc::clone(&workflow))?;
+        entries.iter().for_each(|entry| running.state.apply_entry(entry));
+        running.state.seq = running.state.seq.max(running.row.seq);
         // The last step may have left something to be begun.
-        running.has_more = running.row.head.status != CourseStatus::Queued;
+        running.has_ready_parts = running.row.head.status != WorkflowRunStatus::Queued;
         Ok(running)
     }
 
     /// Returns what is done in a part without asking or running anything, if the run is only played.
-    pub(crate) fn play(
+    pub(crate) fn simulate_part(
         &self,
-        setup: &Setup,
+        setup: &DaemonSetup,
         agent: &str,
-        entry: &Entry,
-        piece: &Piece,
-    ) -> Option<Played> {
-        let phase = &self.course.workflow.phases[entry.phase];
+        entry: &JournalEntry,
+        piece: &PartJobSpec,
+    ) -> Option<SimulatedPart> {
+        let phase = &self.state.workflow.phases[entry.phase];
         match &self.mode {
             WorkflowMode::Real => return None,
             WorkflowMode::Replay { .. } => {
                 let key = (phase.name.to_string(), entry.part);
-                if let Some(said) = self.said.get(&key) {
-                    return Some(Played { text: said.text.clone(), fails: !said.consents });
+                if let Some(said) = self.recorded.get(&key) {
+                    return Some(SimulatedPart { text: said.text.clone(), fails: !said.consents });
                 }
             }
             WorkflowMode::Dry => {
-                let is_scripted = |it: &Agent| matches!(it.runtime, Runtime::Scripted(_));
-                let asks = matches!(piece.work, PieceWork::Ask { .. });
+                let is_scripted =
+                    |it: &AgentConfig| matches!(it.runtime, RuntimeConfig::Scripted(_));
+                let asks = matches!(piece.work, PartJobWork::Ask { .. });
                 if asks && setup.agent(agent).is_some_and(is_scripted) {
                     return None;
                 }
@@ -265,36 +273,40 @@ impl Running {
         }
         let label = entry.part.label(&phase.name);
         let mut text = match &piece.work {
-            PieceWork::Ask { .. } => format!("[dry run] {label}: {agent} would be asked."),
-            PieceWork::Bash { command, .. } => format!("[dry run] {label}: $ {command}"),
-            PieceWork::Script { .. } => format!("[dry run] {label}: a script would run."),
+            PartJobWork::Ask { .. } => format!("[dry run] {label}: {agent} would be asked."),
+            PartJobWork::Bash { command, .. } => format!("[dry run] {label}: $ {command}"),
+            PartJobWork::Script { .. } => format!("[dry run] {label}: a script would run."),
         };
         // Loops end and markers are there, so that the play comes to every phase.
         match (&phase.repeat, &phase.on_output.requires_marker) {
-            (Repeat::Review(_), _) => text.push_str("\nVERDICT: APPROVED"),
-            (Repeat::Until(_), _) => text.push_str("\nREADY"),
+            (PhaseRepeat::Review(_), _) => text.push_str("\nVERDICT: APPROVED"),
+            (PhaseRepeat::Until(_), _) => text.push_str("\nREADY"),
             _ => {}
         }
         if let Some(marker) = &phase.on_output.requires_marker {
             text.push('\n');
             text.push_str(marker);
         }
-        Some(Played { text, fails: false })
+        Some(SimulatedPart { text, fails: false })
     }
 
     /// Returns the answer to a question that nobody is asked, if the run is only played.
-    pub(crate) fn play_answer(&self, entry: &Entry, now: Timestamp) -> Option<Answer> {
-        let phase = &self.course.workflow.phases[entry.phase];
+    pub(crate) fn simulate_answer(
+        &self,
+        entry: &JournalEntry,
+        now: Timestamp,
+    ) -> Option<GateAnswer> {
+        let phase = &self.state.workflow.phases[entry.phase];
         let (said, by) = match &self.mode {
             WorkflowMode::Real => return None,
             WorkflowMode::Dry => (None, "the dry run".to_owned()),
             WorkflowMode::Replay { run } => {
                 let key = (phase.name.to_string(), entry.part);
-                (self.said.get(&key), format!("the replay of {run}"))
+                (self.recorded.get(&key), format!("the replay of {run}"))
             }
         };
-        Some(Answer {
-            consents: said.is_none_or(|said| said.consents),
+        Some(GateAnswer {
+            is_approved: said.is_none_or(|said| said.consents),
             text: said.map(|said| said.text.clone()).filter(|text| !text.is_empty()),
             by,
             at: now,
@@ -304,11 +316,14 @@ impl Running {
 }
 
 /// Returns what jobs of a run that go on or wait may cost, in millionths of a dollar.
-fn granted(db: &Db, run: &WorkflowRunId) -> Result<HashMap<JobId, i64>, DbError> {
+fn granted_budgets(
+    db: &StateDatabase,
+    run: &WorkflowRunId,
+) -> Result<HashMap<JobId, i64>, DatabaseError> {
     let mut granted = HashMap::new();
     for row in db.queue()? {
-        let wanted: Option<Wanted> = serde_json::from_str(&row.wanted).ok();
-        let phase: Option<Box<PhaseOrder>> = wanted.and_then(|wanted| wanted.phase);
+        let wanted: Option<JobRequest> = serde_json::from_str(&row.request_json).ok();
+        let phase: Option<Box<PhaseJobRequest>> = wanted.and_then(|wanted| wanted.phase);
         let phase = phase.filter(|phase| phase.run == *run);
         granted.extend(phase.and_then(|phase| Some((row.job, phase.micros_left?))));
     }
@@ -316,25 +331,31 @@ fn granted(db: &Db, run: &WorkflowRunId) -> Result<HashMap<JobId, i64>, DbError>
 }
 
 /// Returns what each part of a run came to: the last time that it was done.
-fn said_in(db: &Db, run: &WorkflowRunId) -> Result<HashMap<(String, Part), Said>, DbError> {
-    let journal = db.journal(run)?.into_iter().filter(|row| row.how.is_some());
+fn load_recorded_outputs(
+    db: &StateDatabase,
+    run: &WorkflowRunId,
+) -> Result<HashMap<(String, PhasePart), RecordedPartOutput>, DatabaseError> {
+    let journal = db.journal(run)?.into_iter().filter(|row| row.outcome.is_some());
     let said = journal.map(|row| {
         // A check is a success by what it said.
         let consents = match row.decision {
-            Some(Decision::ConditionNotMet) => !matches!(row.part, Part::Check(_)),
-            _ => row.how == Some(How::Succeeded),
+            Some(PartDecision::ConditionNotMet) => !matches!(row.part, PhasePart::Check(_)),
+            _ => row.outcome == Some(PartOutcome::Succeeded),
         };
-        ((row.phase, row.part), Said { text: row.output.unwrap_or_default(), consents })
+        (
+            (row.phase, row.part),
+            RecordedPartOutput { text: row.output.unwrap_or_default(), consents },
+        )
     });
     Ok(said.collect())
 }
 
 /// Returns a shell command that runs the program that it reads.
-pub(crate) fn script_command(language: Language) -> String {
+pub(crate) fn script_command(language: ScriptLanguage) -> String {
     let (extension, run) = match language {
-        Language::Js => ("mjs", "node \"$file\""),
-        Language::Ts => ("mts", "node --experimental-strip-types --no-warnings \"$file\""),
-        Language::Python => (
+        ScriptLanguage::Js => ("mjs", "node \"$file\""),
+        ScriptLanguage::Ts => ("mts", "node --experimental-strip-types --no-warnings \"$file\""),
+        ScriptLanguage::Python => (
             "py",
             "if command -v uv >/dev/null 2>&1; then uv run --quiet \"$file\"; \
              else python3 \"$file\"; fi",

@@ -1,6 +1,6 @@
 //! Who may do what: tokens of programs, passwords of people, logins of browsers.
 //!
-//! Of a secret only its hash is ever on record. Start at [`Scope`].
+//! Of a secret only its hash is ever on record. Start at [`AccessScope`].
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -10,7 +10,7 @@ use crate::{AccessName, TokenId};
 
 words! {
     /// What somebody may do; each includes what comes before it.
-    pub enum Scope ("scope") {
+    pub enum AccessScope ("scope") {
         /// Look at everything but secrets.
         Read = "read",
         /// Also start, steer and answer.
@@ -25,13 +25,13 @@ pub const API_TOKEN: &str = "api-token";
 
 /// A token, by which a program says who it is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Token {
+pub struct AccessToken {
     /// Its id.
     pub id: TokenId,
     /// What it is called; no two that count have the same name.
     pub name: AccessName,
     /// What its bearer may.
-    pub scope: Scope,
+    pub scope: AccessScope,
     /// When it was made.
     pub created_at: Timestamp,
     /// Who made it.
@@ -44,20 +44,20 @@ pub struct Token {
     pub revoked_at: Option<Timestamp>,
 }
 
-impl Token {
+impl AccessToken {
     /// Says whether it still counts.
-    pub fn counts(&self, now: Timestamp) -> bool {
+    pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
     }
 }
 
 /// A person with a password.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Person {
+pub struct UserAccount {
     /// What they log in by.
     pub name: AccessName,
     /// What they may.
-    pub scope: Scope,
+    pub scope: AccessScope,
     /// When they got their first password.
     pub created_at: Timestamp,
     /// When they got the one that they have.
@@ -66,13 +66,13 @@ pub struct Person {
 
 /// A browser that somebody logged in with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Login {
+pub struct BrowserLogin {
     /// Who logged in.
-    pub who: String,
+    pub caller: String,
     /// What they may.
-    pub scope: Scope,
+    pub scope: AccessScope,
     /// Whose password it was; `None` by a one-time link.
-    pub person: Option<AccessName>,
+    pub user: Option<AccessName>,
     /// Since when.
     pub created_at: Timestamp,
     /// Until when.
@@ -93,16 +93,18 @@ mod tests {
 
     #[test]
     fn a_scope_includes_those_before_it() {
-        assert!(Scope::Read < Scope::Operate && Scope::Operate < Scope::Admin);
+        assert!(
+            AccessScope::Read < AccessScope::Operate && AccessScope::Operate < AccessScope::Admin
+        );
     }
 
     #[test]
     fn a_token_counts_until_it_is_revoked_or_has_expired() {
         let now = Timestamp::UNIX_EPOCH;
-        let token = Token {
-            id: TokenId::of_hash(&secret_hash("x")),
+        let token = AccessToken {
+            id: TokenId::from_hash(&secret_hash("x")),
             name: "ci".parse().unwrap(),
-            scope: Scope::Read,
+            scope: AccessScope::Read,
             created_at: now,
             created_by: "me".to_owned(),
             expires_at: None,
@@ -110,16 +112,16 @@ mod tests {
             revoked_at: None,
         };
         let later = now + SignedDuration::from_secs(1);
-        assert!(token.counts(later));
-        assert!(!Token { revoked_at: Some(now), ..token.clone() }.counts(later));
-        let expires = Token { expires_at: Some(later), ..token };
-        assert_eq!((expires.counts(now), expires.counts(later)), (true, false));
+        assert!(token.is_valid(later));
+        assert!(!AccessToken { revoked_at: Some(now), ..token.clone() }.is_valid(later));
+        let expires = AccessToken { expires_at: Some(later), ..token };
+        assert_eq!((expires.is_valid(now), expires.is_valid(later)), (true, false));
     }
 
     #[test]
     fn a_hash_is_that_of_sha256_in_hexadecimal() {
         let hash = secret_hash("abc");
         assert_eq!(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert_eq!(TokenId::of_hash(&hash).as_str(), "tok-ba7816bf");
+        assert_eq!(TokenId::from_hash(&hash).as_str(), "tok-ba7816bf");
     }
 }

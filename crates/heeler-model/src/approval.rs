@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::words::words;
-use crate::workflow::Part;
+use crate::workflow::PhasePart;
 use crate::{ApprovalId, JobId, RunId};
 
 /// The longest `summary` of an approval, in bytes; `detail` has what is asked whole.
@@ -33,7 +33,7 @@ words! {
 
 impl ApprovalKind {
     /// Says whether the answer is words, not yes or no.
-    pub fn wants_words(self) -> bool {
+    pub fn expects_text(self) -> bool {
         matches!(self, ApprovalKind::Reply | ApprovalKind::Question)
     }
 }
@@ -56,7 +56,7 @@ words! {
 
 impl ApprovalStatus {
     /// Says whether somebody answered.
-    pub fn is_answer(self) -> bool {
+    pub fn is_answered(self) -> bool {
         matches!(self, ApprovalStatus::Approved | ApprovalStatus::Rejected)
     }
 }
@@ -97,7 +97,7 @@ pub struct Approval {
     /// The phase of a gate.
     pub phase: Option<String>,
     /// The part of that phase.
-    pub part: Option<Part>,
+    pub part: Option<PhasePart>,
     /// The gate's place in the journal of its run.
     pub seq: Option<u64>,
     /// Grows by one with each change.
@@ -114,7 +114,7 @@ pub struct Approval {
 
 impl Approval {
     /// Asks something, for a gate or a job; nothing else is known yet.
-    pub fn asked(
+    pub fn new_pending(
         id: ApprovalId,
         workflow_run_id: &str,
         gate: &str,

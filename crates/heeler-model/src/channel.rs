@@ -17,15 +17,15 @@ pub struct ChannelKey(String);
 #[error(
     "{reason}; a channel is PLATFORM/CHANNEL or PLATFORM/CHANNEL/THREAD, as in slack/C0123/1731.55"
 )]
-pub struct ChannelError {
+pub struct ChannelParseError {
     reason: &'static str,
 }
 
 impl FromStr for ChannelKey {
-    type Err = ChannelError;
+    type Err = ChannelParseError;
 
-    fn from_str(text: &str) -> Result<ChannelKey, ChannelError> {
-        let wrong = |reason| Err(ChannelError { reason });
+    fn from_str(text: &str) -> Result<ChannelKey, ChannelParseError> {
+        let wrong = |reason| Err(ChannelParseError { reason });
         let parts: Vec<&str> = text.split('/').collect();
         let is_platform =
             |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);

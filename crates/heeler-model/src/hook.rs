@@ -2,7 +2,7 @@
 //! that reads in a chat.
 //!
 //! Nothing here acts. The context has herdctl's shape, and beside it an id by which whoever gets the
-//! same event twice can tell. Start at [`HookContext::of`] and [`fires`].
+//! same event twice can tell. Start at [`HookContext::for_job`] and [`select_hooks`].
 
 mod message;
 #[cfg(test)]
@@ -11,7 +11,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::config::{Hook, HookEvent, Hooks};
+use crate::config::{AgentHooks, Hook, HookEvent};
 use crate::words::words;
 use crate::{ExitReason, Job, JobId, JobStatus, iso_millis};
 
@@ -93,7 +93,7 @@ pub struct HookAgent {
 
 /// One hook of an agent, by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookPlace {
+pub struct HookPosition {
     /// Which list.
     pub list: HookList,
     /// Its place in the list, from zero.
@@ -104,9 +104,9 @@ impl HookContext {
     /// Returns what hooks are told of a job; `None` while it has not ended.
     ///
     /// `name` is the agent's name for people, `output` its answer: the job's summary if left out.
-    pub fn of(job: &Job, name: &str, output: Option<&str>) -> Option<HookContext> {
+    pub fn for_job(job: &Job, name: &str, output: Option<&str>) -> Option<HookContext> {
         let head = &job.head;
-        let event = event(job)?;
+        let event = job_hook_event(job)?;
         let started = job.run_started_at.unwrap_or(head.started_at);
         let finished = head.finished_at.unwrap_or(started);
         let took = || finished.duration_since(started).as_millis();
@@ -136,7 +136,7 @@ impl HookContext {
 }
 
 /// Returns how a job ended, for hooks; `None` while it has not.
-pub fn event(job: &Job) -> Option<HookEvent> {
+pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
     match (job.head.status, job.head.exit_reason) {
         (JobStatus::Pending | JobStatus::Running, _) => None,
         (JobStatus::Completed, _) => Some(HookEvent::Completed),
@@ -146,7 +146,7 @@ pub fn event(job: &Job) -> Option<HookEvent> {
     }
 }
 
-impl Hooks {
+impl AgentHooks {
     /// Returns a list by its name.
     pub fn list(&self, list: HookList) -> &[Hook] {
         match list {
@@ -157,7 +157,7 @@ impl Hooks {
 
     /// Finds a hook again in a config that may have been changed since it was chosen: by its name,
     /// or where it has none by its place.
-    pub fn find(&self, place: HookPlace, name: Option<&str>) -> Option<&Hook> {
+    pub fn find(&self, place: HookPosition, name: Option<&str>) -> Option<&Hook> {
         let list = self.list(place.list);
         let is_it = |hook: &&Hook| hook.name.as_deref() == name;
         let here = list.get(place.index).filter(is_it);
@@ -167,24 +167,24 @@ impl Hooks {
 
 /// Returns the hooks that a job's end fires, in the order in which they are done: those of
 /// `after_run`, then those of `on_error`.
-pub fn fires(hooks: &Hooks, context: &HookContext) -> Vec<HookPlace> {
+pub fn select_hooks(hooks: &AgentHooks, context: &HookContext) -> Vec<HookPosition> {
     let is_bad = matches!(context.event, HookEvent::Failed | HookEvent::Timeout);
     let lists = HookList::ALL.iter().filter(|list| is_bad || **list != HookList::OnError);
     let told = serde_json::to_value(context).expect("a context has only text keys");
     lists
         .flat_map(|list| hooks.list(*list).iter().enumerate().map(move |it| (*list, it)))
-        .filter(|(_, (_, hook))| fits(hook, context.event, &told))
-        .map(|(list, (index, _))| HookPlace { list, index })
+        .filter(|(_, (_, hook))| is_hook_selected(hook, context.event, &told))
+        .map(|(list, (index, _))| HookPosition { list, index })
         .collect()
 }
 
-fn fits(hook: &Hook, event: HookEvent, told: &Json) -> bool {
+fn is_hook_selected(hook: &Hook, event: HookEvent, told: &Json) -> bool {
     let is_event = hook.on_events.as_ref().is_none_or(|events| events.contains(&event));
-    is_event && hook.when.as_deref().is_none_or(|path| is_true(told, path))
+    is_event && hook.when.as_deref().is_none_or(|path| is_path_truthy(told, path))
 }
 
 /// Says whether a dot path leads to something that JavaScript, and so herdctl, takes for true.
-fn is_true(told: &Json, path: &str) -> bool {
+fn is_path_truthy(told: &Json, path: &str) -> bool {
     let path = path.trim();
     if path.is_empty() {
         return true;

@@ -18,7 +18,7 @@ const ID_LEN_MAX: usize = 128;
 /// An id or name that cannot be one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not {what}: {reason}")]
-pub struct IdError {
+pub struct IdParseError {
     /// The text as given.
     pub text: String,
     /// What it should have been, with its article.
@@ -41,11 +41,11 @@ macro_rules! text_id {
         }
 
         impl FromStr for $name {
-            type Err = IdError;
-            fn from_str(text: &str) -> Result<$name, IdError> {
+            type Err = IdParseError;
+            fn from_str(text: &str) -> Result<$name, IdParseError> {
                 match $check(text) {
                     Ok(()) => Ok($name(text.to_owned())),
-                    Err(reason) => Err(IdError { text: text.to_owned(), what: $what, reason }),
+                    Err(reason) => Err(IdParseError { text: text.to_owned(), what: $what, reason }),
                 }
             }
         }
@@ -78,7 +78,7 @@ macro_rules! text_id {
 
 text_id! {
     /// One segment of a name: an agent within its fleet, a fleet, a schedule.
-    Name, "a name", check_name
+    LocalName, "a name", check_name
 }
 
 text_id! {
@@ -149,7 +149,7 @@ impl TokenId {
     const HASH_LEN: usize = 8;
 
     /// Returns the id of the token whose secret has this hash, in hexadecimal.
-    pub fn of_hash(hash: &str) -> TokenId {
+    pub fn from_hash(hash: &str) -> TokenId {
         let start: String = hash.chars().filter(char::is_ascii_hexdigit).collect();
         TokenId(format!("tok-{}", &start[..start.len().min(TokenId::HASH_LEN)]))
     }
@@ -176,7 +176,7 @@ fn check_name(text: &str) -> Result<(), &'static str> {
     if check_session(text).is_ok() {
         return Err("it looks like a session id");
     }
-    if is_own_job_id(text) {
+    if is_minted_job_id(text) {
         return Err("it looks like a job id");
     }
     Ok(())
@@ -201,7 +201,7 @@ fn is_base36(byte: u8) -> bool {
     byte.is_ascii_digit() || byte.is_ascii_lowercase()
 }
 
-fn is_own_job_id(text: &str) -> bool {
+fn is_minted_job_id(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("job-") else { return false };
     let bytes = rest.as_bytes();
     bytes.len() == 17
@@ -222,19 +222,19 @@ impl AgentName {
 impl JobId {
     /// Mints an id from the UTC date and a random number. The caller checks that it is new.
     pub fn mint(now: Timestamp, random: u64) -> JobId {
-        JobId(dated("job", now, random))
+        JobId(mint_dated_id("job", now, random))
     }
 
     /// Says whether this is an id of the form `job-YYYY-MM-DD-xxxxxx`.
-    pub fn is_own(&self) -> bool {
-        is_own_job_id(&self.0)
+    pub fn has_minted_form(&self) -> bool {
+        is_minted_job_id(&self.0)
     }
 }
 
 impl WorkflowRunId {
     /// Mints an id from the UTC date and a random number. The caller checks that it is new.
     pub fn mint(now: Timestamp, random: u64) -> WorkflowRunId {
-        WorkflowRunId(dated("wf", now, random))
+        WorkflowRunId(mint_dated_id("wf", now, random))
     }
 }
 
@@ -246,12 +246,12 @@ impl ApprovalId {
 
     /// Returns the id of the gate that has a number in the journal of a run: known before it is asked,
     /// and no other's.
-    pub fn of_gate(run: &str, seq: u64) -> ApprovalId {
+    pub fn for_gate(run: &str, seq: u64) -> ApprovalId {
         ApprovalId(format!("ask-{}-{seq}", run.strip_prefix("wf-").unwrap_or(run)))
     }
 }
 
-fn dated(prefix: &str, now: Timestamp, random: u64) -> String {
+fn mint_dated_id(prefix: &str, now: Timestamp, random: u64) -> String {
     let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string();
     let mut suffix = [b'0'; 6];
     let mut rest = random;
@@ -283,10 +283,10 @@ impl RunId {
 }
 
 impl FromStr for RunId {
-    type Err = IdError;
-    fn from_str(text: &str) -> Result<RunId, IdError> {
+    type Err = IdParseError;
+    fn from_str(text: &str) -> Result<RunId, IdParseError> {
         let reason = "it is not a UUID";
-        Uuid::try_parse(text).map(RunId).map_err(|_| IdError {
+        Uuid::try_parse(text).map(RunId).map_err(|_| IdParseError {
             text: text.to_owned(),
             what: "a run id",
             reason,
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn refused<T: FromStr<Err = IdError> + fmt::Debug>(text: &str) -> &'static str {
+    fn refused<T: FromStr<Err = IdParseError> + fmt::Debug>(text: &str) -> &'static str {
         text.parse::<T>().unwrap_err().reason
     }
 
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn refusals_are_good_english() {
-        let said = |error: IdError| error.to_string();
+        let said = |error: IdParseError| error.to_string();
         assert_eq!(
             said("".parse::<AgentName>().unwrap_err()),
             "`` is not an agent name: it is empty"
@@ -355,8 +355,10 @@ mod tests {
         let now: Timestamp = "2024-01-19T23:30:00-05:00".parse().unwrap();
         assert_eq!(JobId::mint(now, 0).as_str(), "job-2024-01-20-000000");
         let id = JobId::mint(now, u64::MAX);
-        assert!(id.is_own(), "{id}");
-        assert!(!"8f14e45f-ceea-467f-9575-1f0b2c3d4e5f".parse::<JobId>().unwrap().is_own());
+        assert!(id.has_minted_form(), "{id}");
+        assert!(
+            !"8f14e45f-ceea-467f-9575-1f0b2c3d4e5f".parse::<JobId>().unwrap().has_minted_form()
+        );
     }
 
     #[test]

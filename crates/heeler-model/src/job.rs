@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::words::words;
-use crate::workflow::{Decision, Part};
+use crate::workflow::{PartDecision, PhasePart};
 use crate::{AgentSessionId, JobId};
 
 /// The longest `summary` of a job, in bytes; the full text is in its transcript.
@@ -193,11 +193,11 @@ pub struct Job {
     /// The phase of that run which it is a part of.
     pub phase: Option<String>,
     /// Which part.
-    pub part: Option<Part>,
+    pub part: Option<PhasePart>,
     /// Its place in the journal of that run.
     pub seq: Option<u64>,
     /// What was decided about it when it ended.
-    pub decision: Option<Decision>,
+    pub decision: Option<PartDecision>,
     /// The job whose session it forked.
     pub forked_from: Option<JobId>,
     /// The model's own reason for stopping.
@@ -207,7 +207,7 @@ pub struct Job {
     /// How often it was started again after a crash.
     pub restart_count: i64,
     /// Turns, time and tokens.
-    pub usage: Usage,
+    pub usage: UsageTotals,
     /// Where the agent worked.
     pub working_directory: Option<Utf8PathBuf>,
     /// Where the record came from, when it was imported.
@@ -223,7 +223,7 @@ pub struct Job {
 /// What a job used, in total and by model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Usage {
+pub struct UsageTotals {
     /// Turns taken.
     pub num_turns: Option<i64>,
     /// Time spent waiting for the model.
@@ -240,7 +240,7 @@ pub struct Usage {
     pub per_model: IndexMap<String, serde_json::Value>,
 }
 
-/// Before the name of a worker, in [`Job::skill`].
+/// Before the name of a worker, in [`Job::load_skill`].
 const WORKER: &str = "worker:";
 
 impl Job {
@@ -256,7 +256,7 @@ impl Job {
     }
 
     /// Starts the record of a plain job: asked for, nothing known yet.
-    pub fn asked(id: JobId, agent: &str, trigger: TriggerType, at: Timestamp) -> Job {
+    pub fn new_pending(id: JobId, agent: &str, trigger: TriggerType, at: Timestamp) -> Job {
         Job {
             head: JobHead {
                 id,
@@ -287,7 +287,7 @@ impl Job {
             stop_reason: None,
             interrupted: false,
             restart_count: 0,
-            usage: Usage::default(),
+            usage: UsageTotals::default(),
             working_directory: None,
             origin: None,
             error: None,

@@ -1,54 +1,57 @@
 //! The words and the decisions of Heeler: ids, records, checked config.
 //!
 //! This crate does no IO, reads no clock and no environment, and is not async: everything it needs
-//! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
+//! is handed in. Start at [`Job`] for records and at [`build_mcp_config::load_workflow`] for config.
 
 mod access;
 mod agent;
 mod approval;
+pub mod budget_ledger;
 pub mod calendar;
 mod channel;
 pub mod config;
-pub mod fate;
 pub mod hook;
 mod ids;
 mod job;
-pub mod ledger;
+mod job_request;
 pub mod message;
+mod native_sessions;
 pub mod outcome;
-mod own_sessions;
+mod project_slug;
 pub mod question;
-pub mod record;
+pub mod recorder;
 pub mod redact;
+pub mod rerun;
 pub mod run;
 pub mod script;
 mod session;
 pub mod session_choice;
-mod slug;
 mod text;
 mod time;
 pub mod timetable;
-mod wanted;
 pub mod webhook;
 mod words;
 pub mod workflow;
 
-pub use access::{API_TOKEN, Login, Person, Scope, Token, secret_hash};
+pub use access::{API_TOKEN, AccessScope, AccessToken, BrowserLogin, UserAccount, secret_hash};
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
 pub use approval::{
     APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
     ApprovalStatus,
 };
-pub use channel::{CHANNEL_BYTES_MAX, ChannelError, ChannelKey};
+pub use channel::{CHANNEL_BYTES_MAX, ChannelKey, ChannelParseError};
 pub use ids::{
-    AccessName, AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId,
-    TokenId, WorkflowRunId,
+    AccessName, AgentName, AgentSessionId, ApprovalId, IdParseError, JobId, LocalName, RunId,
+    SessionId, TokenId, WorkflowRunId,
 };
-pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
-pub use own_sessions::OwnSessions;
-pub use session::{Approvals, ForkCut, OwnMark, Session, SessionEvent, SessionMode, SessionStatus};
-pub use slug::{SLUG_LEN_MAX, slug};
-pub use text::{chain, steers_terminal};
-pub use time::{from_foreign, from_iso, iso_millis};
-pub use wanted::{PROMPT_BYTES_MAX, PhaseJob, PhaseOrder, Wanted};
-pub use words::UnknownWord;
+pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, UsageTotals};
+pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
+pub use native_sessions::NativeSessionLocation;
+pub use project_slug::{SLUG_LEN_MAX, project_slug};
+pub use session::{
+    ApprovalMode, NativeSessionPosition, PendingFork, Session, SessionEvent, SessionMode,
+    SessionStatus,
+};
+pub use text::{error_chain, is_terminal_control};
+pub use time::{iso_millis, parse_foreign_time, parse_iso};
+pub use words::UnknownWordError;

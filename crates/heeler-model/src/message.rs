@@ -1,26 +1,26 @@
 //! What an agent said, in the one form that all runtimes share.
 //!
-//! [`read_line`] reads a line of Claude's stream (`sdk` and `cli`; the scripted agent speaks the
-//! same), loosely and totally: whatever the bytes are, a [`Message`] comes of them. It knows
+//! [`parse_line`] reads a line of Claude's stream (`sdk` and `cli`; the scripted agent speaks the
+//! same), loosely and totally: whatever the bytes are, a [`AgentMessage`] comes of them. It knows
 //! nothing of rows and judges nothing; a runtime sees control lines before they get here. Start at
-//! [`Body`].
+//! [`MessageBody`].
 
-mod read;
+mod parse;
 mod redact;
 
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-pub use read::{
-    BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, read_line, read_row,
+pub use parse::{
+    BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, parse_line, parse_row,
 };
 
 /// How people are told of a turn that was aborted.
-pub(crate) const INTERRUPTED: &str = "the turn was interrupted";
+pub(crate) const INTERRUPTED_TEXT: &str = "the turn was interrupted";
 
 /// One thing that an agent said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct AgentMessage {
     /// Its id, by which the agent's own session file knows it too.
     pub uuid: Option<Uuid>,
     /// The session as the agent names it.
@@ -28,20 +28,20 @@ pub struct Message {
     /// The tool call that a sub-agent works for, when a sub-agent said it.
     pub parent_tool_use_id: Option<String>,
     /// What was said.
-    pub body: Body,
+    pub body: MessageBody,
     /// Everything else of the line, as it came.
     pub fields: Map<String, Json>,
 }
 
 /// What was said.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum MessageBody {
     /// A turn begins (`system/init`).
-    Init(Init),
+    Init(TurnInit),
     /// The model speaks or calls tools.
-    Assistant(Assistant),
+    Assistant(AssistantMessage),
     /// Tool results, or something that the model was told.
-    User(User),
+    User(UserMessage),
     /// A piece of text that is still being said.
     Delta {
         /// The piece.
@@ -50,24 +50,24 @@ pub enum Body {
     /// A turn ended.
     Result(Box<TurnResult>),
     /// A request to the API failed and is tried again.
-    Retry(Retry),
+    Retry(ApiRetry),
     /// What the API says of its limits.
     RateLimit(RateLimit),
     /// A sub-agent or background command (`system/task_*`).
-    Task(Task),
+    Task(SubagentTask),
     /// Which background tasks run now.
-    Background {
+    BackgroundTasks {
         /// Their ids.
         running: Vec<String>,
     },
     /// What became of a message that was sent with an id.
-    Lifecycle {
+    CommandLifecycle {
         /// The id that was sent.
         command: String,
         /// `queued`, `started`, `completed`, `cancelled`.
         state: String,
     },
-    /// Any other event; its fields are in [`Message::fields`].
+    /// Any other event; its fields are in [`AgentMessage::row_fields`].
     System {
         /// What kind.
         subtype: String,
@@ -94,7 +94,7 @@ pub enum Body {
         text: String,
     },
     /// Nothing that anyone needs to see again: a status, a count, the frame of a stream.
-    Quiet {
+    Ignored {
         /// What kind.
         kind: String,
     },
@@ -102,7 +102,7 @@ pub enum Body {
 
 /// How a turn begins.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Init {
+pub struct TurnInit {
     /// The agent's version.
     pub version: Option<String>,
     /// The model.
@@ -111,7 +111,7 @@ pub struct Init {
 
 /// What the model said.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Assistant {
+pub struct AssistantMessage {
     /// The API's message: `id`, `model`, `content`, `usage`, … as it came.
     pub message: Map<String, Json>,
     /// Set when this is not the model but a report that the API failed.
@@ -131,7 +131,7 @@ pub struct ApiError {
 
 /// What the model was told.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct User {
+pub struct UserMessage {
     /// The API's message: `role` and `content`, as it came.
     pub message: Map<String, Json>,
     /// It only repeats what we sent.
@@ -167,7 +167,7 @@ pub struct TurnResult {
 
 /// That a request is tried again.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Retry {
+pub struct ApiRetry {
     /// Counted from one.
     pub attempt: Option<u64>,
     /// After which attempt it ends.
@@ -191,7 +191,7 @@ pub struct RateLimit {
 
 /// A sub-agent or background command.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Task {
+pub struct SubagentTask {
     /// `task_started`, `task_progress`, `task_updated`, `task_notification`.
     pub subtype: String,
     /// Which.
@@ -204,9 +204,9 @@ pub struct Task {
     pub status: Option<String>,
 }
 
-impl Task {
+impl SubagentTask {
     /// Says whether it has ended, well or not.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         let over = matches!(
             self.status.as_deref(),
             Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
@@ -215,25 +215,34 @@ impl Task {
     }
 }
 
-impl Message {
+impl AgentMessage {
     /// Makes a message of an agent that only prints text.
-    pub fn text(text: &str) -> Message {
+    pub fn from_text(text: &str) -> AgentMessage {
         let Json::Object(message) =
             json!({"role": "assistant", "content": [{"type": "text", "text": text}]})
         else {
             unreachable!("an object literal is an object")
         };
-        Message::of(Body::Assistant(Assistant { message, api_error: None }))
+        AgentMessage::from_body(MessageBody::Assistant(AssistantMessage {
+            message,
+            api_error: None,
+        }))
     }
 
     /// Makes a message without anything around its body.
-    pub fn of(body: Body) -> Message {
-        Message { uuid: None, session: None, parent_tool_use_id: None, body, fields: Map::new() }
+    pub fn from_body(body: MessageBody) -> AgentMessage {
+        AgentMessage {
+            uuid: None,
+            session: None,
+            parent_tool_use_id: None,
+            body,
+            fields: Map::new(),
+        }
     }
 }
 
 /// Returns the text of a message's content: a string as it is, text blocks joined by line breaks.
-pub fn text_of(content: &Json) -> String {
+pub fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
         Json::Array(blocks) => {

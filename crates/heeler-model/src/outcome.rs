@@ -2,25 +2,26 @@
 //!
 //! Success is what a result says by `is_error`, never by its subtype; without a result the process
 //! died, whatever its exit code. What was asked of the run (a cancel, a limit) wins over what the
-//! agent says about it. Nothing here acts. Start at [`Tally`], which sees every message.
+//! agent says about it. Nothing here acts. Start at [`RunOutcomeBuilder`], which sees every message.
 
-mod class;
+mod command_output;
 mod cure;
-mod printed;
-mod spent;
+mod failure_report;
+mod run_spending;
 
 use serde_json::Value as Json;
 
 use crate::config::RuntimeType;
 use crate::message::{
-    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
+    AgentMessage, ApiError, AssistantMessage, INTERRUPTED_TEXT, MessageBody, RateLimit, TurnResult,
+    content_text,
 };
-use crate::run::{Cost, ErrorClass, RunError};
-use crate::workflow::cut_output;
+use crate::run::{ErrorClass, RunCost, RunError};
+use crate::workflow::truncate_output;
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
-use class::Symptoms;
-use printed::Printed;
-use spent::Spent;
+use command_output::CommandOutput;
+use failure_report::FailureReport;
+use run_spending::RunSpending;
 
 /// How much of what an agent wrote to standard error is told.
 const STDERR_CHARS_MAX: usize = 500;
@@ -31,7 +32,7 @@ const COMMAND_CURE: &str =
 
 /// How an agent's process ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ending {
+pub enum AgentProcessExit {
     /// By itself, or because of a signal that nobody here sent.
     Exited {
         /// Its exit code.
@@ -73,29 +74,31 @@ pub enum Ending {
     },
 }
 
-impl Ending {
+impl AgentProcessExit {
     /// Returns why a run was ended by us or by somebody else than its agent; none if it was not.
     pub fn cause(&self) -> Option<(ErrorClass, String)> {
         let seconds = |ms: &u64| *ms as f64 / 1000.0;
         Some(match self {
-            Ending::Exited { .. } => return None,
-            Ending::TimedOut { after_ms } => {
+            AgentProcessExit::Exited { .. } => return None,
+            AgentProcessExit::TimedOut { after_ms } => {
                 (ErrorClass::Timeout, format!("not done after {} s", seconds(after_ms)))
             }
-            Ending::Stalled { after_ms } => {
+            AgentProcessExit::Stalled { after_ms } => {
                 (ErrorClass::Stalled, format!("the agent said nothing for {} s", seconds(after_ms)))
             }
-            Ending::Cancelled { by } => (ErrorClass::Cancelled, format!("cancelled by {by}")),
-            Ending::NotStarted { reason } => (ErrorClass::NotStarted, reason.clone()),
-            Ending::Disk { reason } => (ErrorClass::Disk, reason.clone()),
-            Ending::Internal { reason } => (ErrorClass::Internal, reason.clone()),
+            AgentProcessExit::Cancelled { by } => {
+                (ErrorClass::Cancelled, format!("cancelled by {by}"))
+            }
+            AgentProcessExit::NotStarted { reason } => (ErrorClass::NotStarted, reason.clone()),
+            AgentProcessExit::Disk { reason } => (ErrorClass::Disk, reason.clone()),
+            AgentProcessExit::Internal { reason } => (ErrorClass::Internal, reason.clone()),
         })
     }
 }
 
 /// The judgement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Conclusion {
+pub struct RunOutcome {
     /// Why it ended.
     pub exit_reason: ExitReason,
     /// The model's own reason.
@@ -105,31 +108,31 @@ pub struct Conclusion {
     /// What went wrong.
     pub error: Option<RunError>,
     /// What was spent.
-    pub cost: Cost,
+    pub cost: RunCost,
     /// What the agent said at last, or all that a command printed, cut to a bound.
     pub output: Option<String>,
 }
 
 /// What is remembered of a run's messages until it is judged.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct RunOutcomeBuilder {
     by_exit_code: bool,
     received: u64,
-    garbage: u64,
+    malformed_lines: u64,
     last_text: Option<String>,
     /// The last text, not as short.
-    last_words: Option<String>,
+    last_output: Option<String>,
     /// What a command printed.
-    printed: Printed,
+    command_output: CommandOutput,
     result: Option<TurnResult>,
     /// A turn began after the last result, so that one is not how the run ended.
-    is_open: bool,
+    is_turn_open: bool,
     /// Something was said since the last result, so its figures are not the whole story.
-    is_unbilled: bool,
-    said_end: bool,
+    has_unbilled_output: bool,
+    reported_end: bool,
     error: Option<AgentError>,
     rate_limit: Option<RateLimit>,
-    spent: Spent,
+    spending: RunSpending,
 }
 
 /// An error that the agent reported outside of a result.
@@ -139,15 +142,18 @@ struct AgentError {
     api: ApiError,
 }
 
-impl Tally {
+impl RunOutcomeBuilder {
     /// Starts a run that is judged by the result that its agent reports.
-    pub fn new() -> Tally {
-        Tally::default()
+    pub fn new() -> RunOutcomeBuilder {
+        RunOutcomeBuilder::default()
     }
 
     /// Starts a run of this runtime. A command is judged by its exit code: it reports no result.
-    pub fn of(runtime: RuntimeType) -> Tally {
-        Tally { by_exit_code: runtime == RuntimeType::Command, ..Tally::default() }
+    pub fn for_runtime(runtime: RuntimeType) -> RunOutcomeBuilder {
+        RunOutcomeBuilder {
+            by_exit_code: runtime == RuntimeType::Command,
+            ..RunOutcomeBuilder::default()
+        }
     }
 
     /// Tells what the session had cost before this run: the last `result` row of its log.
@@ -155,68 +161,76 @@ impl Tally {
     /// Agents count on where the last run of a session stopped. New ones also say what is new; for
     /// old ones, and for the time that the API took, this is what is taken off.
     #[must_use]
-    pub fn after(mut self, last_result: &Json) -> Tally {
-        self.spent = Spent::after(last_result);
+    pub fn with_previous_result(mut self, last_result: &Json) -> RunOutcomeBuilder {
+        self.spending = RunSpending::after_result(last_result);
         self
     }
 
     /// Starts the next attempt of the same run, in the same session: what that one has told so far is
     /// taken off.
     #[must_use]
-    pub fn again(&self) -> Tally {
-        let spent = self.spent.again();
-        Tally { by_exit_code: self.by_exit_code, spent, ..Tally::default() }
+    pub fn next_attempt(&self) -> RunOutcomeBuilder {
+        let spent = self.spending.next_attempt();
+        RunOutcomeBuilder {
+            by_exit_code: self.by_exit_code,
+            spending: spent,
+            ..RunOutcomeBuilder::default()
+        }
     }
 
     /// Takes a message into account.
-    pub fn message(&mut self, message: &Message) {
+    pub fn add_message(&mut self, message: &AgentMessage) {
         match &message.body {
-            Body::Quiet { .. } | Body::Delta { .. } | Body::Background { .. } => return,
-            Body::Malformed { .. } => {
-                self.garbage += 1;
+            MessageBody::Ignored { .. }
+            | MessageBody::Delta { .. }
+            | MessageBody::BackgroundTasks { .. } => return,
+            MessageBody::Malformed { .. } => {
+                self.malformed_lines += 1;
                 return;
             }
-            Body::Assistant(said) => self.assistant(said, message.parent_tool_use_id.is_none()),
-            Body::Init(_) => self.is_open = true,
-            Body::Result(result) => {
-                self.spent.result(&message.fields);
-                self.is_open = false;
-                self.is_unbilled = false;
+            MessageBody::Assistant(said) => {
+                self.add_assistant(said, message.parent_tool_use_id.is_none())
+            }
+            MessageBody::Init(_) => self.is_turn_open = true,
+            MessageBody::Result(result) => {
+                self.spending.add_result(&message.fields);
+                self.is_turn_open = false;
+                self.has_unbilled_output = false;
                 self.error = self.error.take().filter(|_| result.is_error);
                 self.result = Some(TurnResult::clone(result));
             }
-            Body::Error { message, code } => {
+            MessageBody::Error { message, code } => {
                 let api = ApiError { code: code.clone(), ..ApiError::default() };
                 self.error = Some(AgentError { text: message.clone(), api });
                 self.result = None;
             }
-            Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
-            Body::System { subtype } => {
-                self.said_end |= matches!(subtype.as_str(), "end" | "complete" | "session_end");
+            MessageBody::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
+            MessageBody::System { subtype } => {
+                self.reported_end |= matches!(subtype.as_str(), "end" | "complete" | "session_end");
             }
-            Body::User(_)
-            | Body::Retry(_)
-            | Body::Task(_)
-            | Body::Lifecycle { .. }
-            | Body::Unknown { .. } => {}
+            MessageBody::User(_)
+            | MessageBody::Retry(_)
+            | MessageBody::Task(_)
+            | MessageBody::CommandLifecycle { .. }
+            | MessageBody::Unknown { .. } => {}
         }
         self.received += 1;
     }
 
-    fn assistant(&mut self, said: &Assistant, is_main: bool) {
-        self.is_open |= is_main;
-        self.is_unbilled = true;
-        let text = said.message.get("content").map(text_of).unwrap_or_default();
+    fn add_assistant(&mut self, said: &AssistantMessage, is_main: bool) {
+        self.is_turn_open |= is_main;
+        self.has_unbilled_output = true;
+        let text = said.message.get("content").map(content_text).unwrap_or_default();
         if self.by_exit_code {
-            self.printed.line(&text);
+            self.command_output.push_line(&text);
         }
         match &said.api_error {
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
             None => {
                 self.error = None;
                 if is_main && !text.trim().is_empty() {
-                    self.last_text = Some(summary(&text));
-                    self.last_words = (!self.by_exit_code).then(|| cut_output(&text));
+                    self.last_text = Some(truncate_summary(&text));
+                    self.last_output = (!self.by_exit_code).then(|| truncate_output(&text));
                 }
             }
         }
@@ -224,11 +238,11 @@ impl Tally {
 
     /// Returns what this run has cost so far, if the agent has said.
     pub fn cost_usd(&self) -> Option<f64> {
-        self.spent.usd()
+        self.spending.usd()
     }
 
     /// Judges.
-    pub fn conclude(&self, end: &Ending) -> Conclusion {
+    pub fn conclude(&self, end: &AgentProcessExit) -> RunOutcome {
         let (exit_reason, error) = match self.judge(end) {
             Ok(()) => (ExitReason::Success, None),
             Err((reason, error)) => (reason, Some(error)),
@@ -238,20 +252,20 @@ impl Tally {
         let final_text = final_text.and_then(|result| result.text.as_deref());
         let final_text = final_text.filter(|text| !text.trim().is_empty());
         let output = match self.by_exit_code {
-            true => (!self.printed.is_empty()).then(|| self.printed.text()),
-            false => final_text.map(cut_output).or_else(|| self.last_words.clone()),
+            true => (!self.command_output.is_empty()).then(|| self.command_output.text()),
+            false => final_text.map(truncate_output).or_else(|| self.last_output.clone()),
         };
-        let final_text = final_text.map(summary);
-        let mut cost = self.spent.cost();
-        if self.is_unbilled {
+        let final_text = final_text.map(truncate_summary);
+        let mut cost = self.spending.cost();
+        if self.has_unbilled_output {
             cost.usd = None;
         }
-        if matches!(end, Ending::NotStarted { .. }) {
+        if matches!(end, AgentProcessExit::NotStarted { .. }) {
             cost.usd = Some(0.0);
         }
-        Conclusion {
+        RunOutcome {
             exit_reason,
-            stop_reason: result.and_then(models_reason),
+            stop_reason: result.and_then(model_stop_reason),
             summary: final_text.or_else(|| self.last_text.clone()),
             error,
             cost,
@@ -259,12 +273,12 @@ impl Tally {
         }
     }
 
-    fn judge(&self, end: &Ending) -> Result<(), (ExitReason, RunError)> {
-        if let Ending::Exited { code, signal, stderr } = end {
+    fn judge(&self, end: &AgentProcessExit) -> Result<(), (ExitReason, RunError)> {
+        if let AgentProcessExit::Exited { code, signal, stderr } = end {
             return self.judge_exit(*code, *signal, stderr);
         }
         let (class, reason) = end.cause().expect("only an exit has none");
-        Err(self.failed(class, &reason))
+        Err(self.failure(class, &reason))
     }
 
     fn judge_exit(
@@ -273,27 +287,27 @@ impl Tally {
         signal: Option<i32>,
         stderr: &str,
     ) -> Result<(), (ExitReason, RunError)> {
-        match self.result.as_ref().filter(|_| !self.is_open) {
+        match self.result.as_ref().filter(|_| !self.is_turn_open) {
             Some(result) if !result.is_error => return Ok(()),
             Some(result) if self.by_exit_code => return Err(self.judge_command(result, stderr)),
             Some(result) => return Err(self.judge_result(result)),
             None => {}
         }
         if let Some(error) = &self.error {
-            return Err(self.judge_symptoms(&Symptoms::of_error(&error.text, &error.api)));
+            return Err(self.judge_report(&FailureReport::from_error(&error.text, &error.api)));
         }
-        if code == Some(0) && (self.by_exit_code || self.said_end) {
+        if code == Some(0) && (self.by_exit_code || self.reported_end) {
             return Ok(());
         }
         if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
-            return Err(self.failed(ErrorClass::NotStarted, tail(stderr)));
+            return Err(self.failure(ErrorClass::NotStarted, stderr_tail(stderr)));
         }
-        let told = Symptoms::of_text(stderr);
+        let told = FailureReport::from_text(stderr);
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
-            return Err(self.judge_symptoms(&told));
+            return Err(self.judge_report(&told));
         }
-        let (class, message) = self.death(code, signal);
-        Err(self.failed(class, &with_tail(message, stderr)))
+        let (class, message) = self.describe_exit(code, signal);
+        Err(self.failure(class, &with_stderr_tail(message, stderr)))
     }
 
     /// What a command prints are its own words, not an agent's report of what failed.
@@ -302,7 +316,8 @@ impl Tally {
             true => result.text.clone().unwrap_or_default(),
             false => result.errors.join("\n"),
         };
-        let (reason, mut error) = self.failed(ErrorClass::AgentFailed, &with_tail(said, stderr));
+        let (reason, mut error) =
+            self.failure(ErrorClass::AgentFailed, &with_stderr_tail(said, stderr));
         if !stderr.trim().is_empty() {
             error.cure = COMMAND_CURE.to_owned();
         }
@@ -316,27 +331,27 @@ impl Tally {
         };
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
-                self.failed(ErrorClass::MaxTurns, &said)
+                self.failure(ErrorClass::MaxTurns, &said)
             }
             ("error_max_budget_usd", _) | (_, Some("budget_exhausted")) => {
-                self.failed(ErrorClass::Budget, &said)
+                self.failure(ErrorClass::Budget, &said)
             }
             (_, Some("aborted_streaming" | "aborted_tools")) => {
-                self.failed(ErrorClass::Cancelled, INTERRUPTED)
+                self.failure(ErrorClass::Cancelled, INTERRUPTED_TEXT)
             }
             _ => {
-                let mut symptoms = Symptoms::of_result(result, &said);
+                let mut symptoms = FailureReport::from_result(result, &said);
                 if let Some(error) = &self.error {
                     symptoms.add(&error.text, &error.api);
                 }
-                self.judge_symptoms(&symptoms)
+                self.judge_report(&symptoms)
             }
         }
     }
 
-    fn judge_symptoms(&self, symptoms: &Symptoms<'_>) -> (ExitReason, RunError) {
+    fn judge_report(&self, symptoms: &FailureReport<'_>) -> (ExitReason, RunError) {
         let class = symptoms.class();
-        let (mut reason, mut error) = self.failed(class, symptoms.message());
+        let (mut reason, mut error) = self.failure(class, symptoms.message());
         if error.recoverable {
             error.retry_after_ms = symptoms.retry_after_ms();
         }
@@ -350,7 +365,7 @@ impl Tally {
     }
 
     /// Says how a process ended that left no result.
-    fn death(&self, code: Option<i32>, signal: Option<i32>) -> (ErrorClass, String) {
+    fn describe_exit(&self, code: Option<i32>, signal: Option<i32>) -> (ErrorClass, String) {
         // A shell and most runtimes report a signal as an exit code above 128.
         let signal = signal.or(code.filter(|code| *code > 128).map(|code| code - 128));
         let how = match (code, signal.map(|number| (number, signal_name(number)))) {
@@ -366,19 +381,19 @@ impl Tally {
             };
             return (class, format!("the command {how}"));
         }
-        if self.received == 0 && self.garbage > 0 {
+        if self.received == 0 && self.malformed_lines > 0 {
             let message = format!("the agent {how}, and nothing that it printed was a message");
             return (ErrorClass::Malformed, message);
         }
         (ErrorClass::AgentDied, format!("the agent {how} without a result"))
     }
 
-    fn failed(&self, class: ErrorClass, message: &str) -> (ExitReason, RunError) {
+    fn failure(&self, class: ErrorClass, message: &str) -> (ExitReason, RunError) {
         let message = match message.trim() {
             "" => "the agent reported a failure without saying which",
             message => message,
         };
-        let error = RunError { messages_received: self.received, ..RunError::of(class, message) };
+        let error = RunError { messages_received: self.received, ..RunError::new(class, message) };
         (class.exit_reason(), error)
     }
 }
@@ -393,7 +408,7 @@ fn refuses_options(stderr: &str) -> bool {
 }
 
 /// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.
-fn models_reason(result: &TurnResult) -> Option<String> {
+fn model_stop_reason(result: &TurnResult) -> Option<String> {
     let failed =
         result.api_error_status.is_some() || result.terminal_reason.as_deref() == Some("api_error");
     result.stop_reason.clone().filter(|reason| !(failed && reason == "stop_sequence"))
@@ -417,7 +432,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
 }
 
 /// Returns the text as a summary: at most [`SUMMARY_BYTES_MAX`] bytes, cut at a character.
-fn summary(text: &str) -> String {
+fn truncate_summary(text: &str) -> String {
     let text = text.trim();
     if text.len() <= SUMMARY_BYTES_MAX {
         return text.to_owned();
@@ -427,15 +442,15 @@ fn summary(text: &str) -> String {
 }
 
 /// Adds the end of what was written to standard error, where there is any.
-fn with_tail(message: String, stderr: &str) -> String {
-    match tail(stderr) {
+fn with_stderr_tail(message: String, stderr: &str) -> String {
+    match stderr_tail(stderr) {
         "" => message,
         stderr => format!("{message}: {stderr}"),
     }
 }
 
 /// Returns the end of what was written to standard error.
-fn tail(stderr: &str) -> &str {
+fn stderr_tail(stderr: &str) -> &str {
     let stderr = stderr.trim();
     let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);
     &stderr[start..]

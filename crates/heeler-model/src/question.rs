@@ -15,13 +15,13 @@ pub fn options(question: &Json) -> &[Json] {
 }
 
 /// Says whether more than one can be chosen.
-pub fn takes_several(question: &Json) -> bool {
+pub fn allows_multiple(question: &Json) -> bool {
     question["multiSelect"] == Json::Bool(true)
 }
 
 /// Returns the labels whose numbers were typed; the line itself where it is no list of numbers, is a
 /// label, or stands in quotes.
-pub fn chosen(question: &Json, line: &str) -> Result<String, String> {
+pub fn resolve_choice(question: &Json, line: &str) -> Result<String, String> {
     let options = options(question);
     let label = |option: &Json| text(&option["label"]).to_owned();
     let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
@@ -35,7 +35,7 @@ pub fn chosen(question: &Json, line: &str) -> Result<String, String> {
     if options.iter().any(|option| label(option) == line) {
         return Ok(line.to_owned());
     }
-    if numbers.len() > 1 && !takes_several(question) {
+    if numbers.len() > 1 && !allows_multiple(question) {
         return Err("only one of them can be chosen".to_owned());
     }
     let pick = |number: i64| {
@@ -50,7 +50,7 @@ pub fn chosen(question: &Json, line: &str) -> Result<String, String> {
 
 /// Returns the input with the answers to all of its questions: to one the whole text, to several a
 /// line each.
-pub fn answered(input: &Json, reply: &str) -> Result<Json, String> {
+pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
     let questions = questions(input);
     let reply = reply.trim();
     let lines: Vec<&str> = match questions.len() {
@@ -66,7 +66,8 @@ pub fn answered(input: &Json, reply: &str) -> Result<Json, String> {
     }
     let mut answers = Map::new();
     for (question, line) in questions.iter().zip(lines) {
-        answers.insert(text(&question["question"]).to_owned(), chosen(question, line)?.into());
+        answers
+            .insert(text(&question["question"]).to_owned(), resolve_choice(question, line)?.into());
     }
     let mut input = input.clone();
     input["answers"] = Json::Object(answers);
@@ -74,7 +75,7 @@ pub fn answered(input: &Json, reply: &str) -> Result<Json, String> {
 }
 
 /// Returns the answers in words: they are part of the input that is handed back.
-pub fn answers(input: &Json) -> Option<String> {
+pub fn format_answers(input: &Json) -> Option<String> {
     let answers = input["answers"].as_object()?;
     let said = |answer: &Json| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
     Some(answers.values().map(said).collect::<Vec<_>>().join("\n"))
@@ -95,7 +96,7 @@ mod tests {
         let options = json!([{"label": "red"}, {"label": "blue"}]);
         let one = json!({"questions": [{"question": "Which?", "options": options}]});
         let answer =
-            |input: &Json, reply: &str| answered(input, reply).map(|it| it["answers"].clone());
+            |input: &Json, reply: &str| fill_answers(input, reply).map(|it| it["answers"].clone());
         assert_eq!(answer(&one, " 2 \n"), Ok(json!({"Which?": "blue"})));
         assert_eq!(answer(&one, "green,\nI think"), Ok(json!({"Which?": "green,\nI think"})));
         assert!(answer(&one, "3").unwrap_err().contains("there is no 3"));
@@ -104,6 +105,6 @@ mod tests {
         assert_eq!(answer(&two, "x\n\ny"), Ok(json!({"A?": "x", "B?": "y"})));
         assert!(answer(&two, "x").unwrap_err().contains("2 questions"));
         assert!(answer(&json!({}), "x").is_err());
-        assert_eq!(answered(&one, "1").unwrap()["questions"], one["questions"]);
+        assert_eq!(fill_answers(&one, "1").unwrap()["questions"], one["questions"]);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Every fault names its step by number and the word that was probably meant. Nothing is played
 //! here; how a step sounds on the wire is the runner's. The format is documented in
-//! `docs/scripted.md`. Start at [`Script::check`].
+//! `docs/scripted.md`. Start at [`AgentScript::resolve_inputs`].
 
 mod check;
 mod fault;
@@ -17,62 +17,62 @@ use serde_json::Value as Json;
 use crate::words::words;
 
 pub use check::{FLOOD_BYTES_MAX, FLOOD_MAX, GARBAGE_BYTES_MAX, REPEAT_MAX, STEPS_MAX};
-pub use fault::{Part, ScriptFault};
+pub use fault::{ScriptFault, ScriptPathSegment};
 
 /// What a scripted agent does on each prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Script {
+pub struct AgentScript {
     /// The steps, played from the first to the last.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
-impl Script {
+impl AgentScript {
     /// Checks steps as the config has them; on failure every fault is returned.
-    pub fn check(steps: &[Json]) -> Result<Script, Vec<ScriptFault>> {
+    pub fn check(steps: &[Json]) -> Result<AgentScript, Vec<ScriptFault>> {
         check::check(steps)
     }
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum ScriptStep {
     /// Says a text.
-    Say(Speech),
+    Say(StreamedText),
     /// Thinks a text.
-    Think(Speech),
+    Think(StreamedText),
     /// Uses a tool.
-    Tool(ToolUse),
+    Tool(ScriptToolCall),
     /// Asks a person.
-    Question(Question),
+    Question(ScriptQuestion),
     /// Has a sub-agent do something.
     SubAgent {
         /// What for.
-        about: String,
+        description: String,
         /// What it is asked.
         prompt: String,
         /// What it does.
-        steps: Vec<Step>,
+        steps: Vec<ScriptStep>,
     },
     /// Starts a command that may outlast the turn.
     Background {
         /// The command.
         command: String,
         /// What is done when it has ended, as a turn of its own.
-        then: Vec<Step>,
+        then: Vec<ScriptStep>,
     },
     /// Tells that the API was asked again.
     Retry {
         /// How often.
         times: u32,
         /// Why.
-        failure: Failure,
+        failure: ScriptApiError,
         /// How long each wait is.
         delay: Duration,
     },
     /// Ends the turn with an API error.
     Error {
         /// Which.
-        failure: Failure,
+        failure: ScriptApiError,
         /// What is said of it.
         message: Option<String>,
     },
@@ -95,7 +95,7 @@ pub enum Step {
     /// Writes what no client expects.
     Garbage {
         /// What.
-        kind: Garbage,
+        kind: GarbageKind,
         /// Its length, where the kind has one.
         size_bytes: usize,
     },
@@ -104,9 +104,9 @@ pub enum Step {
     /// Writes a line to the standard error.
     Stderr(String),
     /// Ends the process without a result.
-    Exit(Exit),
+    Exit(ScriptExit),
     /// Leaves a process behind.
-    Spawn(Spawn),
+    Spawn(OrphanProcess),
     /// Costs this many US dollars more.
     Cost(f64),
     /// Uses this many tokens more.
@@ -119,24 +119,24 @@ pub enum Step {
     /// Does one thing or another.
     When {
         /// If all of this holds.
-        condition: Condition,
+        condition: ScriptCondition,
         /// What is done then.
-        steps: Vec<Step>,
+        steps: Vec<ScriptStep>,
         /// What is done otherwise.
-        otherwise: Vec<Step>,
+        otherwise: Vec<ScriptStep>,
     },
     /// Does something again and again.
     Repeat {
         /// How often.
         times: u64,
         /// What.
-        steps: Vec<Step>,
+        steps: Vec<ScriptStep>,
     },
 }
 
 /// A text, perhaps in pieces.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Speech {
+pub struct StreamedText {
     /// The text, a template.
     pub text: String,
     /// In how many pieces it is streamed.
@@ -147,7 +147,7 @@ pub struct Speech {
 
 /// The use of a tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolUse {
+pub struct ScriptToolCall {
     /// The tool.
     pub name: String,
     /// What it is given; texts in it are templates, unless it is a command.
@@ -155,14 +155,14 @@ pub struct ToolUse {
     /// A person is asked first.
     pub ask_permission: bool,
     /// Where the result comes from.
-    pub doing: Doing,
+    pub result_source: ToolResultSource,
 }
 
 /// Where a tool's result comes from.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Doing {
+pub enum ToolResultSource {
     /// It is really done: a command is run, a file read, written or changed.
-    Real,
+    Execution,
     /// It is given.
     Canned {
         /// The result, a template.
@@ -181,7 +181,7 @@ pub enum Doing {
 
 /// A question to a person.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct ScriptQuestion {
     /// The question, a template.
     pub text: String,
     /// A word or two that stand for it.
@@ -194,7 +194,7 @@ pub struct Question {
 
 words! {
     /// An API error.
-    pub enum Failure ("API error") {
+    pub enum ScriptApiError ("API error") {
         /// A wrong key.
         Authentication = "authentication",
         /// A login that has expired.
@@ -214,24 +214,24 @@ words! {
     }
 }
 
-impl Failure {
+impl ScriptApiError {
     /// Returns the HTTP status; none when there was no answer.
     pub fn status(self) -> Option<u16> {
         match self {
-            Failure::Authentication | Failure::TokenExpired => Some(401),
-            Failure::RateLimit => Some(429),
-            Failure::Overloaded => Some(529),
-            Failure::ServerError => Some(500),
-            Failure::InvalidRequest => Some(400),
-            Failure::ModelNotFound => Some(404),
-            Failure::Network => None,
+            ScriptApiError::Authentication | ScriptApiError::TokenExpired => Some(401),
+            ScriptApiError::RateLimit => Some(429),
+            ScriptApiError::Overloaded => Some(529),
+            ScriptApiError::ServerError => Some(500),
+            ScriptApiError::InvalidRequest => Some(400),
+            ScriptApiError::ModelNotFound => Some(404),
+            ScriptApiError::Network => None,
         }
     }
 }
 
 words! {
     /// What no client expects.
-    pub enum Garbage ("kind of garbage") {
+    pub enum GarbageKind ("kind of garbage") {
         /// A line of NULs.
         Nul = "nul",
         /// A line that is not UTF-8.
@@ -257,7 +257,7 @@ words! {
 
 /// How a process ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ScriptExit {
     /// With a code.
     Code(u8),
     /// By a signal to itself.
@@ -266,7 +266,7 @@ pub enum Exit {
 
 /// A process that is left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spawn {
+pub struct OrphanProcess {
     /// The command.
     pub command: String,
     /// It leaves the session and the process group.
@@ -281,7 +281,7 @@ pub struct Spawn {
 
 /// What must hold, all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Condition {
+pub struct ScriptCondition {
     /// The prompt contains this; case does not matter.
     pub prompt: Option<String>,
     /// The last answer contains this; case does not matter.
@@ -289,12 +289,12 @@ pub struct Condition {
     /// The turn's number in the session, from one.
     pub turn: Option<u64>,
     /// How the session started.
-    pub session: Option<SessionKind>,
+    pub session: Option<ScriptSessionKind>,
 }
 
 words! {
     /// How a session started, as a script can ask.
-    pub enum SessionKind ("kind of session") {
+    pub enum ScriptSessionKind ("kind of session") {
         /// Without history.
         New = "new",
         /// With its own history.

@@ -22,7 +22,7 @@ words! {
 
 words! {
     /// Who approves what the agent does.
-    pub enum Approvals ("approvals mode") {
+    pub enum ApprovalMode ("approvals mode") {
         /// Nobody: the agent runs by itself.
         Autonomous = "autonomous",
         /// A person takes part.
@@ -88,7 +88,7 @@ impl SessionStatus {
 
 /// What a fork that has not begun is to take over from its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ForkCut {
+pub struct PendingFork {
     /// The agent's own id of the source.
     pub source: AgentSessionId,
     /// The last entry that is taken over; all of them if left out.
@@ -98,7 +98,7 @@ pub struct ForkCut {
 /// Where the agent's own record of a session ended when we left it. If it ends elsewhere when we come
 /// back, somebody else has gone on with the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnMark {
+pub struct NativeSessionPosition {
     /// The length of its file.
     pub bytes: u64,
     /// The last entry of the conversation in it.
@@ -117,7 +117,7 @@ pub struct Session {
     /// How context is kept.
     pub mode: SessionMode,
     /// Who approves.
-    pub approvals: Approvals,
+    pub approvals: ApprovalMode,
     /// Where it is.
     pub status: SessionStatus,
     /// The chat channel, for [`SessionMode::PerChannel`].
@@ -143,13 +143,13 @@ pub struct Session {
     /// The message it was forked at.
     pub forked_at_message: Option<i64>,
     /// What it takes over when it begins, if it is a fork that has not begun.
-    pub fork: Option<ForkCut>,
+    pub fork: Option<PendingFork>,
     /// The session that it goes on from, because that one's context had grown too large.
     pub continues: Option<SessionId>,
     /// The worktree of ours that it has to itself.
     pub workspace: Option<Utf8PathBuf>,
     /// Where the agent's own record of it ended when we left it.
-    pub own: Option<OwnMark>,
+    pub own: Option<NativeSessionPosition>,
     /// Its event log: relative to the state directory, or absolute when it lives elsewhere.
     pub log_path: Option<Utf8PathBuf>,
     /// Where the record came from, when it was imported.
@@ -166,7 +166,7 @@ impl Session {
             agent_session_id: None,
             agent: agent.to_owned(),
             mode: SessionMode::FreshPerJob,
-            approvals: Approvals::Autonomous,
+            approvals: ApprovalMode::Autonomous,
             status: SessionStatus::Created,
             channel_id: None,
             created_at: at,
@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Lets something happen to it. What cannot happen in its state changes nothing.
-    pub fn meets(&mut self, event: SessionEvent) {
+    pub fn apply_event(&mut self, event: SessionEvent) {
         self.status = self.status.after(event).unwrap_or(self.status);
     }
 }

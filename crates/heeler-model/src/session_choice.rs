@@ -1,7 +1,7 @@
 //! Which conversation a run continues: the checks before a session is resumed.
 //!
 //! A pure decision over what the store knows. Ids are minted by the caller; that a session is free
-//! and that the agent still has it is found out when it starts. Start at [`choose`].
+//! and that the agent still has it is found out when it starts. Start at [`choose_session`].
 
 use std::num::NonZeroU32;
 
@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::{Period, RuntimeType, SessionRules};
+use crate::config::{ConfigDuration, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
-use crate::{AgentSessionId, ForkCut, Session, SessionMode, SessionStatus, iso_millis};
+use crate::{AgentSessionId, PendingFork, Session, SessionMode, SessionStatus, iso_millis};
 
 /// How many of the last messages are kept in full where `context_window` does not say.
 pub const CONTEXT_WINDOW_DEFAULT: u32 = 50;
@@ -20,7 +20,7 @@ pub const CONTEXT_WINDOW_DEFAULT: u32 = 50;
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Wish {
+pub enum SessionChoice {
     /// What the agent's rules say.
     Usual,
     /// A new conversation (`--fresh`).
@@ -41,7 +41,7 @@ pub enum Wish {
 
 /// Where the agent is about to run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Context<'c> {
+pub struct SessionChoiceContext<'c> {
     /// Its working directory, a real path.
     pub working_directory: &'c Utf8Path,
     /// What runs it.
@@ -58,19 +58,21 @@ pub struct Context<'c> {
 ///
 /// `known` is what is on record of the one that is wished for: by the rules, the one that the agent's
 /// or its channel's next job would continue.
-pub fn choose(
-    wish: &Wish,
+pub fn choose_session(
+    wish: &SessionChoice,
     known: Option<&Session>,
-    context: &Context<'_>,
+    context: &SessionChoiceContext<'_>,
     new_id: AgentSessionId,
 ) -> SessionPlan {
     let own = known.and_then(|session| session.own);
     let (start, reason) = match wish {
-        Wish::Fresh => (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned()),
-        Wish::Given { id } => {
-            let name = known_as(id, known);
+        SessionChoice::Fresh => {
+            (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned())
+        }
+        SessionChoice::Given { id } => {
+            let name = display_id(id, known);
             match known.and_then(|session| session.fork.clone()) {
-                Some(ForkCut { source, at }) => {
+                Some(PendingFork { source, at }) => {
                     let reason = format!("session {name} begins as a fork, as asked");
                     (SessionStart::Fork { source, id: id.clone(), at }, reason)
                 }
@@ -80,14 +82,14 @@ pub fn choose(
                 }
             }
         }
-        Wish::Fork { source, at } => {
+        SessionChoice::Fork { source, at } => {
             let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
-            let name = known_as(source, known);
+            let name = display_id(source, known);
             let reason = format!("a new session with the history of {name}{at_entry}, as asked");
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
-        Wish::Usual => match resumable(known, context) {
-            Ok((id, session)) => go_on(id, session, context.rules, new_id),
+        SessionChoice::Usual => match find_resumable(known, context) {
+            Ok((id, session)) => continue_session(id, session, context.rules, new_id),
             Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
         },
     };
@@ -95,14 +97,14 @@ pub fn choose(
 }
 
 /// Goes on with a session, or from it if its context has grown too large.
-fn go_on(
+fn continue_session(
     id: AgentSessionId,
     session: &Session,
     rules: &SessionRules,
     new_id: AgentSessionId,
 ) -> (SessionStart, String) {
     let name = &session.id;
-    if let Some(ForkCut { source, at }) = session.fork.clone() {
+    if let Some(PendingFork { source, at }) = session.fork.clone() {
         let reason = format!("session {name} begins as a fork");
         return (SessionStart::Fork { source, id, at }, reason);
     }
@@ -122,14 +124,14 @@ fn go_on(
 }
 
 /// Returns what people know a session by: our id, or the agent's own where we have none yet.
-fn known_as<'n>(id: &'n AgentSessionId, known: Option<&'n Session>) -> &'n str {
+fn display_id<'n>(id: &'n AgentSessionId, known: Option<&'n Session>) -> &'n str {
     known.map_or(id.as_str(), |session| session.id.as_str())
 }
 
 /// Returns a session that may be resumed, with the agent's own id of it, or why it may not.
-fn resumable<'s>(
+fn find_resumable<'s>(
     session: Option<&'s Session>,
-    context: &Context<'_>,
+    context: &SessionChoiceContext<'_>,
 ) -> Result<(AgentSessionId, &'s Session), String> {
     if context.rules.mode == SessionMode::FreshPerJob {
         return Err("each job of this agent has its own".to_owned());
@@ -143,33 +145,33 @@ fn resumable<'s>(
         SessionStatus::Expired => return Err(format!("{} has expired", session.id)),
         SessionStatus::Created | SessionStatus::Active | SessionStatus::Paused => {}
     }
-    check_place(session, context)?;
+    check_environment(session, context)?;
     Ok((id, session))
 }
 
-fn check_age(session: &Session, context: &Context<'_>) -> Result<(), String> {
+fn check_age(session: &Session, context: &SessionChoiceContext<'_>) -> Result<(), String> {
     let last = || format!("{} was last used at {}", session.id, iso_millis(session.last_active_at));
-    match expired_by(session, context.rules, context.now) {
+    match expiry_rule(session, context.rules, context.now) {
         Some((key, limit)) => Err(format!("{}, longer than its {key} of {limit} ago", last())),
         None => Ok(()),
     }
 }
 
 /// Returns the rule by which a session has not been used for too long, if there is one.
-pub fn expired_by(
+pub fn expiry_rule(
     session: &Session,
     rules: &SessionRules,
     now: Timestamp,
-) -> Option<(&'static str, Period)> {
+) -> Option<(&'static str, ConfigDuration)> {
     let unused = now.duration_since(session.last_active_at);
-    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
+    let is_over = |limit: ConfigDuration| unused > limit.get().try_into().expect("ten years fit");
     let limits = [("timeout", rules.expires_after), ("idle_timeout", rules.idle_timeout)];
     let mut limits = limits.into_iter().filter_map(|(key, limit)| Some((key, limit?)));
     limits.find(|(_, limit)| is_over(*limit))
 }
 
 /// Checks that the session runs where it did. What an imported session does not say is not checked.
-fn check_place(session: &Session, context: &Context<'_>) -> Result<(), String> {
+fn check_environment(session: &Session, context: &SessionChoiceContext<'_>) -> Result<(), String> {
     let (id, here) = (&session.id, context.working_directory);
     if let Some(there) = session.working_directory.as_deref().filter(|there| *there != here) {
         return Err(format!("{id} belongs to {there}, the agent now works in {here}"));

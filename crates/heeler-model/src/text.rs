@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// Returns an error with its causes, as one text. A cause that the text names already is not repeated.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -18,7 +18,7 @@ pub fn chain(error: &dyn Error) -> String {
 
 /// Says whether a character could steer a terminal or turn the order of what is read around it:
 /// control characters (line breaks and tabs are fine) and the bidirectional overrides.
-pub fn steers_terminal(c: char) -> bool {
+pub fn is_terminal_control(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
         '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
@@ -33,15 +33,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Failed(&'static str, Option<Box<Failed>>);
+    struct NestedError(&'static str, Option<Box<NestedError>>);
 
-    impl fmt::Display for Failed {
+    impl fmt::Display for NestedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl Error for Failed {
+    impl Error for NestedError {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|cause| cause as _)
         }
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn every_cause_is_told_once() {
-        let cause = |text, cause| Some(Box::new(Failed(text, cause)));
-        let error = Failed("cannot read x", cause("cannot read", cause("no such file", None)));
-        assert_eq!(chain(&error), "cannot read x: no such file");
+        let cause = |text, cause| Some(Box::new(NestedError(text, cause)));
+        let error = NestedError("cannot read x", cause("cannot read", cause("no such file", None)));
+        assert_eq!(error_chain(&error), "cannot read x: no such file");
     }
 }

@@ -13,20 +13,20 @@ pub fn iso_millis(at: Timestamp) -> String {
 }
 
 /// Reads an ISO 8601 moment as any of the systems we import writes it (`Z` or an offset).
-pub fn from_iso(text: &str) -> Option<Timestamp> {
+pub fn parse_iso(text: &str) -> Option<Timestamp> {
     text.trim().parse().ok()
 }
 
 /// Reads a moment as databases of other systems may have it: also without a zone, as SQLite writes
 /// UTC, and as the milliseconds that JavaScript counts.
-pub fn from_foreign(text: &str) -> Option<Timestamp> {
+pub fn parse_foreign_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
     let millis = || {
         let is_count = text.len() >= MILLIS_DIGITS_MIN && text.bytes().all(|c| c.is_ascii_digit());
         Timestamp::from_millisecond(text.parse().ok().filter(|_| is_count)?).ok()
     };
-    from_iso(text).or_else(millis).or_else(|| Some(in_utc()?.timestamp()))
+    parse_iso(text).or_else(millis).or_else(|| Some(in_utc()?.timestamp()))
 }
 
 #[cfg(test)]
@@ -41,20 +41,23 @@ mod tests {
             "2024-01-19T10:00:00+01:00",
             "2024-01-19T09:00:00.000123Z",
         ] {
-            assert_eq!(iso_millis(from_iso(text).unwrap()), "2024-01-19T09:00:00.000Z");
+            assert_eq!(iso_millis(parse_iso(text).unwrap()), "2024-01-19T09:00:00.000Z");
         }
-        assert_eq!(from_iso("yesterday"), None);
+        assert_eq!(parse_iso("yesterday"), None);
     }
 
     #[test]
     fn a_moment_of_a_foreign_database_may_have_no_zone_or_be_a_count() {
         for text in ["2024-01-19 09:00:00", "2024-01-19T09:00:00.000", "1705654800000"] {
-            assert_eq!(from_iso(text), None, "{text}");
-            assert_eq!(iso_millis(from_foreign(text).unwrap()), "2024-01-19T09:00:00.000Z");
+            assert_eq!(parse_iso(text), None, "{text}");
+            assert_eq!(iso_millis(parse_foreign_time(text).unwrap()), "2024-01-19T09:00:00.000Z");
         }
-        assert_eq!(from_foreign("2024-01-19T10:00:00+01:00"), from_iso("2024-01-19T09:00:00Z"));
+        assert_eq!(
+            parse_foreign_time("2024-01-19T10:00:00+01:00"),
+            parse_iso("2024-01-19T09:00:00Z")
+        );
         for text in ["yesterday", "", "2024", "99999999999999999999"] {
-            assert_eq!(from_foreign(text), None, "{text:?}");
+            assert_eq!(parse_foreign_time(text), None, "{text:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use crate::config::{Globs, VarName};
+use crate::config::{GlobList, VarName};
 
 /// The longest text of one field that an agent is told, in bytes; the rest is cut off and counted.
 pub const FIELD_BYTES_MAX: usize = 16 << 10;
@@ -26,11 +26,11 @@ pub struct WebhookRules {
     /// The environment variable that holds the secret of signatures; the fleet's if there is none.
     pub secret_env: Option<VarName>,
     /// The events that start it; any call does where there are none.
-    pub events: Vec<EventName>,
+    pub events: Vec<WebhookEventName>,
     /// Of events that have a branch, only those of these.
-    pub branches: Option<Globs>,
+    pub branches: Option<GlobList>,
     /// Of pushes, only those that touch one of these files.
-    pub paths: Option<Globs>,
+    pub paths: Option<GlobList>,
     /// Of events about something with labels, only where it has one of these.
     pub labels: Vec<String>,
     /// Only what these people did.
@@ -38,30 +38,30 @@ pub struct WebhookRules {
     /// Whether what programs did counts too.
     pub bots: bool,
     /// What the agent is told, by name.
-    pub fields: IndexMap<String, FieldPath>,
+    pub fields: IndexMap<String, PayloadFieldPath>,
 }
 
 /// An event by name, with its action or with any: `issues.opened`, `push`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventName {
+pub struct WebhookEventName {
     event: String,
     action: Option<String>,
 }
 
 /// Why a text names nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotNamed(&'static str);
+pub struct WebhookNameError(&'static str);
 
-impl fmt::Display for NotNamed {
+impl fmt::Display for WebhookNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl FromStr for EventName {
-    type Err = NotNamed;
+impl FromStr for WebhookEventName {
+    type Err = WebhookNameError;
 
-    fn from_str(text: &str) -> Result<EventName, NotNamed> {
+    fn from_str(text: &str) -> Result<WebhookEventName, WebhookNameError> {
         let is_word = |word: &str| {
             !word.is_empty()
                 && word.len() <= 64
@@ -72,51 +72,53 @@ impl FromStr for EventName {
             Some((event, action)) => (event, Some(action)),
         };
         if !is_word(event) || !action.is_none_or(is_word) {
-            return Err(NotNamed("an event is lower-case words, with its action after a dot"));
+            return Err(WebhookNameError(
+                "an event is lower-case words, with its action after a dot",
+            ));
         }
-        Ok(EventName { event: event.to_owned(), action: action.map(str::to_owned) })
+        Ok(WebhookEventName { event: event.to_owned(), action: action.map(str::to_owned) })
     }
 }
 
-impl fmt::Display for EventName {
+impl fmt::Display for WebhookEventName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.event)?;
         self.action.iter().try_for_each(|action| write!(f, ".{action}"))
     }
 }
 
-impl EventName {
-    fn fits(&self, event: &str, action: Option<&str>) -> bool {
+impl WebhookEventName {
+    fn matches_event(&self, event: &str, action: Option<&str>) -> bool {
         self.event == event && self.action.as_deref().is_none_or(|wanted| Some(wanted) == action)
     }
 }
 
 /// Where a field is: names of keys and numbers of items, with dots between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldPath(String);
+pub struct PayloadFieldPath(String);
 
-impl FromStr for FieldPath {
-    type Err = NotNamed;
+impl FromStr for PayloadFieldPath {
+    type Err = WebhookNameError;
 
-    fn from_str(text: &str) -> Result<FieldPath, NotNamed> {
+    fn from_str(text: &str) -> Result<PayloadFieldPath, WebhookNameError> {
         let steps: Vec<&str> = text.split('.').collect();
         if steps.iter().any(|step| step.is_empty()) {
-            return Err(NotNamed("it has an empty step"));
+            return Err(WebhookNameError("it has an empty step"));
         }
         if steps.len() > FIELD_DEPTH_MAX {
-            return Err(NotNamed("it has more than 16 steps"));
+            return Err(WebhookNameError("it has more than 16 steps"));
         }
-        Ok(FieldPath(text.to_owned()))
+        Ok(PayloadFieldPath(text.to_owned()))
     }
 }
 
-impl fmt::Display for FieldPath {
+impl fmt::Display for PayloadFieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl FieldPath {
+impl PayloadFieldPath {
     fn find<'j>(&self, json: &'j Json) -> Option<&'j Json> {
         self.0.split('.').try_fold(json, |at, step| match at {
             Json::Array(items) => items.get(step.parse::<usize>().ok()?),
@@ -127,7 +129,7 @@ impl FieldPath {
 
 /// What was sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent<'s> {
+pub struct WebhookPayload<'s> {
     /// The event by name, if the caller named one: GitHub does.
     pub event: Option<&'s str>,
     /// The text.
@@ -137,7 +139,7 @@ pub struct Sent<'s> {
 }
 
 /// What GitHub sends to see whether anybody is there.
-pub const PING: &str = "ping";
+pub const PING_EVENT: &str = "ping";
 
 /// What is told of an event of GitHub's if the schedule names no fields: what is there of these.
 const GITHUB_FIELDS: [(&str, &str); 24] = [
@@ -169,8 +171,8 @@ const GITHUB_FIELDS: [(&str, &str); 24] = [
 
 impl WebhookRules {
     /// Says whether what was sent starts a job; if not, why.
-    pub fn wants(&self, sent: &Sent<'_>) -> Result<(), String> {
-        if sent.event == Some(PING) {
+    pub fn check_payload(&self, sent: &WebhookPayload<'_>) -> Result<(), String> {
+        if sent.event == Some(PING_EVENT) {
             return Err("a ping starts nothing".to_owned());
         }
         if self.events.is_empty() && sent.event.is_none() {
@@ -180,14 +182,16 @@ impl WebhookRules {
         let json = sent.json.unwrap_or(&empty);
         let action = json["action"].as_str();
         let event = sent.event.unwrap_or_default();
-        if !self.events.is_empty() && !self.events.iter().any(|wanted| wanted.fits(event, action)) {
+        if !self.events.is_empty()
+            && !self.events.iter().any(|wanted| wanted.matches_event(event, action))
+        {
             return Err("its event is not among `events`".to_owned());
         }
         if !self.bots && json["sender"]["type"] == "Bot" {
             return Err("a program did it, and `bots` is not set".to_owned());
         }
         let author = json["sender"]["login"].as_str().unwrap_or_default();
-        if !self.authors.is_empty() && !has(&self.authors, author) {
+        if !self.authors.is_empty() && !contains_ignore_case(&self.authors, author) {
             return Err("whoever did it is not among `authors`".to_owned());
         }
         let about = [&json["issue"], &json["pull_request"]];
@@ -195,17 +199,17 @@ impl WebhookRules {
         if let Some(about) = about.filter(|_| !self.labels.is_empty()) {
             let labels = about["labels"].as_array().into_iter().flatten();
             let mut names = labels.filter_map(|label| label["name"].as_str());
-            if !names.any(|name| has(&self.labels, name)) {
+            if !names.any(|name| contains_ignore_case(&self.labels, name)) {
                 return Err("none of its labels is among `labels`".to_owned());
             }
         }
-        if let Some((branches, branch)) = self.branches.as_ref().zip(branch(event, json))
-            && !branches.fits(branch.into())
+        if let Some((branches, branch)) = self.branches.as_ref().zip(event_branch(event, json))
+            && !branches.is_match(branch.into())
         {
             return Err("its branch is not among `branches`".to_owned());
         }
         match self.paths.as_ref().filter(|_| event == "push") {
-            Some(paths) if !touched(json).any(|file| paths.fits(file.into())) => {
+            Some(paths) if !pushed_files(json).any(|file| paths.is_match(file.into())) => {
                 Err("it touches none of `paths`".to_owned())
             }
             _ => Ok(()),
@@ -213,7 +217,7 @@ impl WebhookRules {
     }
 
     /// Returns what the agent is told of what was sent: named fields, or all of it.
-    pub fn told(&self, sent: &Sent<'_>) -> String {
+    pub fn render_payload(&self, sent: &WebhookPayload<'_>) -> String {
         let Some(json) = sent.json else { return sent.text.to_owned() };
         let mut told = Map::new();
         if let Some(event) = sent.event {
@@ -221,13 +225,13 @@ impl WebhookRules {
         }
         if !self.fields.is_empty() {
             for (name, path) in &self.fields {
-                told.insert(name.clone(), cut(path.find(json).unwrap_or(&Json::Null)));
+                told.insert(name.clone(), truncate_field(path.find(json).unwrap_or(&Json::Null)));
             }
         } else if sent.event.is_some() {
             for (name, path) in GITHUB_FIELDS {
-                let found = FieldPath(path.to_owned());
+                let found = PayloadFieldPath(path.to_owned());
                 if let Some(value) = found.find(json).filter(|value| !value.is_null()) {
-                    told.insert(name.to_owned(), cut(value));
+                    told.insert(name.to_owned(), truncate_field(value));
                 }
             }
         } else {
@@ -237,12 +241,12 @@ impl WebhookRules {
     }
 }
 
-fn has(names: &[String], name: &str) -> bool {
+fn contains_ignore_case(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Returns the branch that an event is about.
-fn branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
+fn event_branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
     match event {
         "push" => {
             let name = json["ref"].as_str()?;
@@ -253,13 +257,13 @@ fn branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
         _ => {
             let places =
                 ["pull_request.base.ref", "workflow_run.head_branch", "check_suite.head_branch"];
-            places.iter().find_map(|path| FieldPath((*path).to_owned()).find(json)?.as_str())
+            places.iter().find_map(|path| PayloadFieldPath((*path).to_owned()).find(json)?.as_str())
         }
     }
 }
 
 /// Returns the files that a push touches.
-fn touched(json: &Json) -> impl Iterator<Item = &str> {
+fn pushed_files(json: &Json) -> impl Iterator<Item = &str> {
     let commits = json["commits"].as_array().into_iter().flatten();
     commits
         .flat_map(|commit| ["added", "modified", "removed"].map(|how| &commit[how]))
@@ -269,7 +273,7 @@ fn touched(json: &Json) -> impl Iterator<Item = &str> {
 }
 
 /// Returns a value that is not longer than a field may be.
-fn cut(value: &Json) -> Json {
+fn truncate_field(value: &Json) -> Json {
     let text = match value {
         Json::String(text) => text.clone(),
         value => value.to_string(),
@@ -295,8 +299,8 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &WebhookRules, event: &str, json: &Json, expected: Result<(), &str>) {
-        let sent = Sent { event: Some(event), text: "", json: Some(json) };
-        let found = rules.wants(&sent);
+        let sent = WebhookPayload { event: Some(event), text: "", json: Some(json) };
+        let found = rules.check_payload(&sent);
         match expected {
             Ok(()) => assert_eq!(found, Ok(())),
             Err(part) => assert!(found.as_ref().is_err_and(|why| why.contains(part)), "{found:?}"),
@@ -313,9 +317,9 @@ mod tests {
         check(&wanted, "ping", &json!({}), Err("ping"));
         check(&rules(&[]), "ping", &json!({}), Err("ping"));
         check(&rules(&[]), "anything", &json!({}), Ok(()));
-        let unnamed = Sent { event: None, text: "x", json: None };
-        assert_eq!(rules(&[]).wants(&unnamed), Ok(()));
-        assert!(wanted.wants(&unnamed).is_err());
+        let unnamed = WebhookPayload { event: None, text: "x", json: None };
+        assert_eq!(rules(&[]).check_payload(&unnamed), Ok(()));
+        assert!(wanted.check_payload(&unnamed).is_err());
     }
 
     #[test]
@@ -336,7 +340,7 @@ mod tests {
 
     #[test]
     fn branches_and_paths_count_where_there_are_some() {
-        let branches = Some(Globs::of_names(["main"]));
+        let branches = Some(GlobList::from_names(["main"]));
         let on_main = WebhookRules { branches, ..rules(&["push", "pull_request", "issues"]) };
         check(&on_main, "push", &json!({"ref": "refs/heads/main"}), Ok(()));
         check(&on_main, "push", &json!({"ref": "refs/heads/other"}), Err("`branches`"));
@@ -345,7 +349,7 @@ mod tests {
         check(&on_main, "pull_request", &base("main"), Ok(()));
         check(&on_main, "pull_request", &base("dev"), Err("`branches`"));
         check(&on_main, "issues", &json!({}), Ok(()));
-        let paths = Some(Globs::of_endings(&["rs"]));
+        let paths = Some(GlobList::from_extensions(&["rs"]));
         let sources = WebhookRules { paths, ..rules(&["push"]) };
         let push = |file: &str| json!({"commits": [{"added": []}, {"modified": ["a.md", file]}]});
         check(&sources, "push", &push("src/a.rs"), Ok(()));
@@ -356,15 +360,15 @@ mod tests {
     fn an_agent_is_told_the_fields_that_are_named_and_no_more() {
         let payload = json!({"issue": {"title": "{{ secret }}", "labels": [{"name": "bug"}]}});
         let text = payload.to_string();
-        let sent = Sent { event: None, text: &text, json: Some(&payload) };
-        assert_eq!(rules(&[]).told(&sent), text);
+        let sent = WebhookPayload { event: None, text: &text, json: Some(&payload) };
+        assert_eq!(rules(&[]).render_payload(&sent), text);
         let fields = [("what", "issue.title"), ("label", "issue.labels.0.name"), ("none", "a.b")];
         let fields = fields.map(|(name, path)| (name.to_owned(), path.parse().unwrap()));
         let named = WebhookRules { fields: IndexMap::from(fields), ..rules(&[]) };
-        let told: Json = serde_json::from_str(&named.told(&sent)).unwrap();
+        let told: Json = serde_json::from_str(&named.render_payload(&sent)).unwrap();
         assert_eq!(told, json!({"what": "{{ secret }}", "label": "bug", "none": null}));
-        let github = Sent { event: Some("issues"), ..sent };
-        let told: Json = serde_json::from_str(&rules(&[]).told(&github)).unwrap();
+        let github = WebhookPayload { event: Some("issues"), ..sent };
+        let told: Json = serde_json::from_str(&rules(&[]).render_payload(&github)).unwrap();
         assert_eq!(told, json!({"event": "issues", "issue_title": "{{ secret }}"}));
     }
 
@@ -373,7 +377,8 @@ mod tests {
         let payload = json!({"a": "ü".repeat(FIELD_BYTES_MAX)});
         let fields = IndexMap::from([("a".to_owned(), "a".parse().unwrap())]);
         let named = WebhookRules { fields, ..rules(&[]) };
-        let told = named.told(&Sent { event: None, text: "", json: Some(&payload) });
+        let told =
+            named.render_payload(&WebhookPayload { event: None, text: "", json: Some(&payload) });
         let told: Json = serde_json::from_str(&told).unwrap();
         let end = format!("ü…[truncated {} chars]", FIELD_BYTES_MAX / 2);
         assert!(told["a"].as_str().unwrap().ends_with(&end));
@@ -382,11 +387,14 @@ mod tests {
     #[test]
     fn what_names_no_event_or_field_is_refused() {
         for text in ["", "Issues", "issues.", ".opened", "a b", "a.b.c"] {
-            assert!(text.parse::<EventName>().is_err(), "{text}");
+            assert!(text.parse::<WebhookEventName>().is_err(), "{text}");
         }
         for text in ["", "a.", ".a", "a..b"] {
-            assert!(text.parse::<FieldPath>().is_err(), "{text}");
+            assert!(text.parse::<PayloadFieldPath>().is_err(), "{text}");
         }
-        assert_eq!("issues.opened".parse::<EventName>().unwrap().to_string(), "issues.opened");
+        assert_eq!(
+            "issues.opened".parse::<WebhookEventName>().unwrap().to_string(),
+            "issues.opened"
+        );
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A word that is not one of a closed set.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown {what} `{word}`, expected one of: {expected}")]
-pub struct UnknownWord {
+pub struct UnknownWordError {
     /// What the word should have named, such as `job status`.
     pub what: &'static str,
     /// The word as given.
@@ -34,11 +34,11 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::UnknownWord;
-            fn from_str(word: &str) -> Result<$name, $crate::UnknownWord> {
+            type Err = $crate::UnknownWordError;
+            fn from_str(word: &str) -> Result<$name, $crate::UnknownWordError> {
                 match word {
                     $($text => Ok($name::$variant),)+
-                    _ => Err($crate::UnknownWord {
+                    _ => Err($crate::UnknownWordError {
                         what: $what,
                         word: word.to_owned(),
                         expected: [$($text,)+].join(", "),

@@ -1,23 +1,24 @@
 //! Agents: all of them, and one with its schedules, jobs, sessions and money.
 
-use heeler_query::agents::{AgentItem, AgentPage};
-use heeler_query::charts::DayOfMoney;
+use heeler_query::agents::{AgentPage, AgentSummary};
+use heeler_query::charts::DailyCost;
 use heeler_query::jobs::JobPage;
-use heeler_query::schedules::ScheduleItem;
+use heeler_query::schedules::ScheduleSummary;
 use heeler_query::sessions::SessionPage;
 use maud::{Markup, html};
 
-use crate::parts::{
-    agent_link, ago, dollars, empty, grouped, job_link, maybe_ago, meter, one_line, path, query,
-    said, session_link, status,
+use crate::components::{
+    agent_link, empty_notice, encode_path, format_grouped, format_usd, isolated_text, job_link,
+    meter, one_line, optional_relative_time, relative_time, session_link, status_badge,
+    url_with_params,
 };
-use crate::schedules::{run_now, switch};
-use crate::{Frame, Section, charts, jobs};
+use crate::schedules::{run_now_button, toggle_button};
+use crate::{DashboardSection, PageFrame, charts, jobs};
 
 /// Returns the page of all agents.
 ///
 /// `past` are those that had jobs and are not in the config any more.
-pub fn page(frame: &Frame, agents: &AgentPage, past: &[String]) -> Markup {
+pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
     let content = html! {
         div.head {
             h1 { "Agents" }
@@ -25,7 +26,7 @@ pub fn page(frame: &Frame, agents: &AgentPage, past: &[String]) -> Markup {
         }
         section.card #agents data-live aria-label="Agents" {
             @if agents.agents.is_empty() {
-                (empty("No agents yet", html! { code { "heeler init" } " writes a first one; " code { "heeler reload" } " loads the config again." }))
+                (empty_notice("No agents yet", html! { code { "heeler init" } " writes a first one; " code { "heeler reload" } " loads the config again." }))
             } @else { (table(frame, &agents.agents)) }
         }
         @if !past.is_empty() {
@@ -35,29 +36,34 @@ pub fn page(frame: &Frame, agents: &AgentPage, past: &[String]) -> Markup {
             }
         }
     };
-    frame.page(Section::Agents, "Agents", content)
+    frame.page(DashboardSection::Agents, "Agents", content)
 }
 
 /// Returns the page of an agent that is not in the config any more: what it did stays.
-pub fn past_page(frame: &Frame, name: &str, jobs: &JobPage, found: &SessionPage) -> Markup {
+pub fn past_page(frame: &PageFrame, name: &str, jobs: &JobPage, found: &SessionPage) -> Markup {
     let content = html! {
         nav.crumbs aria-label="Where this is" { a href="/agents" { "Agents" } }
-        div.head { h1 { (said(name)) } }
+        div.head { h1 { (isolated_text(name)) } }
         p.banner role="note" {
             span { "This agent is not in the config any more. What it did stays; it gets no new jobs." }
         }
-        (done(frame, name, jobs, found))
+        (agent_history(frame, name, jobs, found))
     };
-    frame.page(Section::Agents, &one_line(name), content)
+    frame.page(DashboardSection::Agents, &one_line(name), content)
 }
 
 /// Shows what an agent did.
-fn done(frame: &Frame, name: &str, found: &JobPage, in_sessions: &SessionPage) -> Markup {
+fn agent_history(
+    frame: &PageFrame,
+    name: &str,
+    found: &JobPage,
+    in_sessions: &SessionPage,
+) -> Markup {
     html! {
         section.card #jobs data-live aria-labelledby="h-jobs" {
             header {
                 h2 #h-jobs { "Jobs" }
-                a.more href=(query("/jobs", &[("agent", name)])) { "all " (grouped(found.total)) }
+                a.more href=(url_with_params("/jobs", &[("agent", name)])) { "all " (format_grouped(found.total)) }
             }
             @if found.jobs.is_empty() { p.empty.small { "It has had no job yet." } }
             @else { (jobs::table(frame, &found.jobs)) }
@@ -65,14 +71,14 @@ fn done(frame: &Frame, name: &str, found: &JobPage, in_sessions: &SessionPage) -
         section.card #sessions data-live aria-labelledby="h-sessions" {
             header {
                 h2 #h-sessions { "Sessions" }
-                a.more href=(query("/sessions", &[("agent", name)])) { "all " (grouped(in_sessions.total)) }
+                a.more href=(url_with_params("/sessions", &[("agent", name)])) { "all " (format_grouped(in_sessions.total)) }
             }
             (sessions(frame, in_sessions))
         }
     }
 }
 
-fn table(frame: &Frame, agents: &[AgentItem]) -> Markup {
+fn table(frame: &PageFrame, agents: &[AgentSummary]) -> Markup {
     html! {
         div.scroll {
             table {
@@ -93,36 +99,36 @@ fn table(frame: &Frame, agents: &[AgentItem]) -> Markup {
     }
 }
 
-fn row(frame: &Frame, agent: &AgentItem) -> Markup {
+fn row(frame: &PageFrame, agent: &AgentSummary) -> Markup {
     let why = agent.error_message.as_deref();
     html! {
         tr data-row {
-            td.fit { (state(agent)) }
+            td.fit { (agent_status(agent)) }
             td { (agent_link(&agent.name)) }
             td.wide.opt2 {
                 div.clamp { (one_line(agent.description.as_deref().unwrap_or_default())) }
                 @if let Some(why) = why { div.clamp.small.failed { (one_line(why)) } }
             }
-            td.opt.muted { (said(agent.model.as_deref().unwrap_or(&agent.runtime))) }
-            td.num { (maybe_ago(frame, agent.next_trigger_at)) }
-            td.num.opt2 { (dollars(agent.spent_today_usd)) }
-            td.fit { @if frame.may_operate() { (run_button(agent)) } }
+            td.opt.muted { (isolated_text(agent.model.as_deref().unwrap_or(&agent.runtime))) }
+            td.num { (optional_relative_time(frame, agent.next_trigger_at)) }
+            td.num.opt2 { (format_usd(agent.spent_today_usd)) }
+            td.fit { @if frame.can_operate() { (run_button(agent)) } }
         }
     }
 }
 
-fn state(agent: &AgentItem) -> Markup {
-    status(if agent.enabled { agent.status.as_str() } else { "disabled" })
+fn agent_status(agent: &AgentSummary) -> Markup {
+    status_badge(if agent.enabled { agent.status.as_str() } else { "disabled" })
 }
 
-fn body(agent: &AgentItem) -> String {
+fn job_body(agent: &AgentSummary) -> String {
     serde_json::json!({ "agent": agent.name }).to_string()
 }
 
-fn run_button(agent: &AgentItem) -> Markup {
+fn run_button(agent: &AgentSummary) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action="POST /api/v1/jobs"
-            data-body=(body(agent)) data-go="/jobs/{id}"
+            data-body=(job_body(agent)) data-go="/jobs/{id}"
             aria-label={ "Run " (one_line(&agent.name)) } { "Run" }
     }
 }
@@ -131,26 +137,26 @@ fn run_button(agent: &AgentItem) -> Markup {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentView {
     /// The agent.
-    pub agent: AgentItem,
+    pub agent: AgentSummary,
     /// Its schedules.
-    pub schedules: Vec<ScheduleItem>,
+    pub schedules: Vec<ScheduleSummary>,
     /// Its newest jobs.
     pub jobs: JobPage,
     /// Its newest sessions.
     pub sessions: SessionPage,
     /// What it cost by the day.
-    pub days: Vec<DayOfMoney>,
+    pub days: Vec<DailyCost>,
 }
 
 /// Returns the page of one agent.
-pub fn agent_page(frame: &Frame, view: &AgentView) -> Markup {
+pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
     let agent = &view.agent;
     let content = html! {
         nav.crumbs aria-label="Where this is" { a href="/agents" { "Agents" } }
         div.head #head data-live {
-            h1 { (said(&agent.name)) }
-            (state(agent))
-            @if frame.may_operate() { (tools(agent)) }
+            h1 { (isolated_text(&agent.name)) }
+            (agent_status(agent))
+            @if frame.can_operate() { (agent_actions(agent)) }
         }
         @if let Some(about) = &agent.description { p { (one_line(about)) } }
         @if let Some(why) = &agent.error_message {
@@ -158,7 +164,7 @@ pub fn agent_page(frame: &Frame, view: &AgentView) -> Markup {
         }
         div.split {
             div.stack {
-                @if frame.may_operate() { (ask(agent)) }
+                @if frame.can_operate() { (prompt_form(agent)) }
                 section.card #schedules data-live aria-labelledby="h-schedules" {
                     header { h2 #h-schedules { "Schedules" } a.more href="/schedules" { "calendar" } }
                     (schedules(frame, &view.schedules))
@@ -167,21 +173,21 @@ pub fn agent_page(frame: &Frame, view: &AgentView) -> Markup {
             div.stack {
                 section.card #facts data-live aria-labelledby="h-facts" {
                     header { h2 #h-facts { "About" } }
-                    div.pad { (facts(frame, agent)) }
+                    div.pad { (facts_card(frame, agent)) }
                 }
                 section.card #money data-live aria-labelledby="h-money" {
                     header { h2 #h-money { "Money" } }
-                    div.pad.stack-s { (budget(agent)) (charts::money(&view.days)) }
+                    div.pad.stack-s { (budget_meter(agent)) (charts::cost_chart(&view.days)) }
                 }
             }
         }
-        (done(frame, &agent.name, &view.jobs, &view.sessions))
+        (agent_history(frame, &agent.name, &view.jobs, &view.sessions))
     };
-    frame.page(Section::Agents, &one_line(&agent.name), content)
+    frame.page(DashboardSection::Agents, &one_line(&agent.name), content)
 }
 
-fn tools(agent: &AgentItem) -> Markup {
-    let api = path("/api/v1/agents", &[&agent.name]);
+fn agent_actions(agent: &AgentSummary) -> Markup {
+    let api = encode_path("/api/v1/agents", &[&agent.name]);
     html! {
         div.tools {
             @if agent.enabled {
@@ -196,11 +202,11 @@ fn tools(agent: &AgentItem) -> Markup {
 }
 
 /// Returns what asks an agent for something.
-fn ask(agent: &AgentItem) -> Markup {
+fn prompt_form(agent: &AgentSummary) -> Markup {
     html! {
         section.card aria-labelledby="h-ask" {
             header { h2 #h-ask { "Ask for something" } }
-            form.pad.stack-s data-action="POST /api/v1/jobs" data-body=(body(agent)) data-go="/jobs/{id}" {
+            form.pad.stack-s data-action="POST /api/v1/jobs" data-body=(job_body(agent)) data-go="/jobs/{id}" {
                 label.visually-hidden for="prompt" { "What to do" }
                 textarea #prompt name="prompt" rows="3" placeholder="What to do. Empty: what it does by default." {}
                 div.row { button.button.primary.icon.i-play { "Run" } }
@@ -209,33 +215,33 @@ fn ask(agent: &AgentItem) -> Markup {
     }
 }
 
-fn schedules(frame: &Frame, schedules: &[ScheduleItem]) -> Markup {
+fn schedules(frame: &PageFrame, schedules: &[ScheduleSummary]) -> Markup {
     html! {
         @if schedules.is_empty() { p.empty.small { "It starts only when somebody asks." } }
         @else {
-            ul.list role="list" { @for one in schedules { (schedule(frame, one)) } }
+            ul.list role="list" { @for one in schedules { (schedule_item(frame, one)) } }
         }
     }
 }
 
-fn schedule(frame: &Frame, one: &ScheduleItem) -> Markup {
-    let api = path("/api/v1/schedules", &[&one.agent, &one.name]);
+fn schedule_item(frame: &PageFrame, one: &ScheduleSummary) -> Markup {
+    let api = encode_path("/api/v1/schedules", &[&one.agent, &one.name]);
     html! {
         li data-row {
             div.line {
-                strong { (said(&one.name)) }
+                strong { (isolated_text(&one.name)) }
                 span.muted { (one_line(&one.when)) }
-                @if let Some(workflow) = &one.workflow { span.badge { "workflow " (said(workflow)) } }
+                @if let Some(workflow) = &one.workflow { span.badge { "workflow " (isolated_text(workflow)) } }
                 span.end.row {
-                    @if frame.may_operate() { (switch(&api, one.enabled, &one.name)) (run_now(&api, &one.name)) }
-                    @else { (status(if one.enabled { "enabled" } else { "disabled" })) }
+                    @if frame.can_operate() { (toggle_button(&api, one.enabled, &one.name)) (run_now_button(&api, &one.name)) }
+                    @else { (status_badge(if one.enabled { "enabled" } else { "disabled" })) }
                 }
             }
             p.small.muted {
-                "next " (maybe_ago(frame, one.next_run_at)) " · last " (maybe_ago(frame, one.last_run_at))
+                "next " (optional_relative_time(frame, one.next_run_at)) " · last " (optional_relative_time(frame, one.last_run_at))
                 @if let Some(changed) = &one.changed {
-                    " · changed by " (said(&changed.by)) " " (ago(frame, changed.at))
-                    @if frame.may_operate() {
+                    " · changed by " (isolated_text(&changed.by)) " " (relative_time(frame, changed.at))
+                    @if frame.can_operate() {
                         " " button.button.quiet.small type="button" data-action={ "POST " (api) "/reset" } { "Back to the config" }
                     }
                 }
@@ -245,7 +251,7 @@ fn schedule(frame: &Frame, one: &ScheduleItem) -> Markup {
     }
 }
 
-fn facts(frame: &Frame, agent: &AgentItem) -> Markup {
+fn facts_card(frame: &PageFrame, agent: &AgentSummary) -> Markup {
     html! {
         dl.facts {
             dt { "Runs on" } dd { (one_line(&agent.runtime)) @if let Some(model) = &agent.model { ", " (one_line(model)) } }
@@ -254,33 +260,33 @@ fn facts(frame: &Frame, agent: &AgentItem) -> Markup {
             @if let Some(job) = &agent.current_job { dt { "Works at" } dd { (job_link(job)) } }
             @if let Some(job) = &agent.last_job { dt { "Last job" } dd { (job_link(job)) } }
             @if let (Some(name), at) = (&agent.next_schedule, agent.next_trigger_at) {
-                dt { "Next" } dd { (said(name)) " " (maybe_ago(frame, at)) }
+                dt { "Next" } dd { (isolated_text(name)) " " (optional_relative_time(frame, at)) }
             }
             dt { "Config" } dd { code { (one_line(&agent.file)) } }
         }
     }
 }
 
-fn budget(agent: &AgentItem) -> Markup {
+fn budget_meter(agent: &AgentSummary) -> Markup {
     let line = |name: &str, spent: f64, limit: Option<f64>| {
         html! {
             div.row.small {
                 span { (name) }
-                span.end.num { (dollars(spent)) @if let Some(limit) = limit { " of " (dollars(limit)) } }
+                span.end.num { (format_usd(spent)) @if let Some(limit) = limit { " of " (format_usd(limit)) } }
             }
             @if let Some(limit) = limit {
-                (meter(spent, limit, &format!("{name}: {} of {}", dollars(spent), dollars(limit))))
+                (meter(spent, limit, &format!("{name}: {} of {}", format_usd(spent), format_usd(limit))))
             }
         }
     };
     html! {
         (line("Today", agent.spent_today_usd, agent.budget.day_usd))
         (line("In all", agent.spent_usd, agent.budget.total_usd))
-        @if let Some(limit) = agent.budget.job_usd { p.small.muted { "A job may cost " (dollars(limit)) "." } }
+        @if let Some(limit) = agent.budget.job_usd { p.small.muted { "A job may cost " (format_usd(limit)) "." } }
     }
 }
 
-fn sessions(frame: &Frame, sessions: &SessionPage) -> Markup {
+fn sessions(frame: &PageFrame, sessions: &SessionPage) -> Markup {
     html! {
         @if sessions.sessions.is_empty() { p.empty.small { "It has no session yet." } }
         @else {
@@ -298,11 +304,11 @@ fn sessions(frame: &Frame, sessions: &SessionPage) -> Markup {
                     tbody {
                         @for one in &sessions.sessions {
                             tr data-row {
-                                td.fit { (status(one.status.as_str())) }
+                                td.fit { (status_badge(one.status.as_str())) }
                                 td { (session_link(&one.id)) }
-                                td.num { (grouped(one.message_count)) }
-                                td.num.opt2 { (grouped(one.job_count)) }
-                                td.num { (ago(frame, one.last_active_at)) }
+                                td.num { (format_grouped(one.message_count)) }
+                                td.num.opt2 { (format_grouped(one.job_count)) }
+                                td.num { (relative_time(frame, one.last_active_at)) }
                             }
                         }
                     }

@@ -6,46 +6,46 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::{Allowed, Frame, Section, assets};
+use crate::{DashboardSection, PageFrame, ViewerScope, assets};
 
 /// One route with one method.
-struct Operation<'d> {
+struct ApiOperation<'d> {
     method: &'d str,
     path: &'d str,
-    said: &'d Value,
+    spec: &'d Value,
 }
 
-impl Operation<'_> {
+impl ApiOperation<'_> {
     fn tag(&self) -> &str {
-        self.said["tags"][0].as_str().unwrap_or("other")
+        self.spec["tags"][0].as_str().unwrap_or("other")
     }
 
     fn scope(&self) -> &str {
-        self.said["x-heeler-scope"].as_str().unwrap_or_default()
+        self.spec["x-heeler-scope"].as_str().unwrap_or_default()
     }
 
-    fn may(&self, allowed: Allowed) -> bool {
+    fn is_allowed(&self, allowed: ViewerScope) -> bool {
         match self.scope() {
             "read" => true,
-            "operate" => allowed >= Allowed::Operate,
-            _ => allowed >= Allowed::Admin,
+            "operate" => allowed >= ViewerScope::Operate,
+            _ => allowed >= ViewerScope::Admin,
         }
     }
 
     /// Lists the parameters of the address; headers are set by the page itself.
     fn parameters(&self) -> impl Iterator<Item = &Value> {
-        let all = self.said["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+        let all = self.spec["parameters"].as_array().map_or(&[][..], Vec::as_slice);
         all.iter().filter(|parameter| parameter["in"] != "header")
     }
 
     /// Says whether it is a stream, which has no end to wait for.
     fn is_stream(&self) -> bool {
-        self.said["responses"]["200"]["content"]["text/event-stream"].is_object()
+        self.spec["responses"]["200"]["content"]["text/event-stream"].is_object()
     }
 }
 
 /// Returns the page of an API by its description.
-pub fn page(frame: &Frame, description: &Value) -> Markup {
+pub fn page(frame: &PageFrame, description: &Value) -> Markup {
     let operations = operations(description);
     let mut tags: Vec<&str> = Vec::new();
     for operation in &operations {
@@ -60,26 +60,30 @@ pub fn page(frame: &Frame, description: &Value) -> Markup {
             section.stack-s aria-labelledby={ "tag-" (tag) } {
                 h2 id={ "tag-" (tag) } { (tag) }
                 @for operation in operations.iter().filter(|it| it.tag() == tag) {
-                    (one(frame, description, operation))
+                    (operation_section(frame, description, operation))
                 }
             }
         }
         script type="module" src=(assets::href("api.js")) {}
     };
-    frame.page(Section::Elsewhere, "API", content)
+    frame.page(DashboardSection::Other, "API", content)
 }
 
-fn operations(description: &Value) -> Vec<Operation<'_>> {
+fn operations(description: &Value) -> Vec<ApiOperation<'_>> {
     let paths = description["paths"].as_object();
     let each = paths.into_iter().flatten().flat_map(|(path, item)| {
         let methods = item.as_object().into_iter().flatten();
-        methods.map(move |(method, said)| Operation { method, path, said })
+        methods.map(move |(method, said)| ApiOperation { method, path, spec: said })
     });
     each.collect()
 }
 
-fn one(frame: &Frame, description: &Value, operation: &Operation<'_>) -> Markup {
-    let Operation { method, path, said } = operation;
+fn operation_section(
+    frame: &PageFrame,
+    description: &Value,
+    operation: &ApiOperation<'_>,
+) -> Markup {
+    let ApiOperation { method, path, spec: said } = operation;
     html! {
         details.card {
             summary.pad {
@@ -88,12 +92,12 @@ fn one(frame: &Frame, description: &Value, operation: &Operation<'_>) -> Markup 
                 span.badge { (operation.scope()) }
             }
             form.pad.stack-s data-try={ (method.to_uppercase()) " " (path) } {
-                @if let Some(more) = said["description"].as_str() { p { (prose(more)) } }
-                @for parameter in operation.parameters() { (field(operation, parameter)) }
-                @if let Some(body) = body(description, said) { (body) }
+                @if let Some(more) = said["description"].as_str() { p { (inline_prose(more)) } }
+                @for parameter in operation.parameters() { (parameter_field(operation, parameter)) }
+                @if let Some(body) = body_field(description, said) { (body) }
                 @if operation.is_stream() {
                     p.note { "A stream of events: read it with curl -N." }
-                } @else if operation.may(frame.allowed) {
+                } @else if operation.is_allowed(frame.viewer_scope) {
                     div { button.button.primary type="submit" { "Send" } }
                 } @else {
                     p.note { "You may not do this." }
@@ -104,7 +108,7 @@ fn one(frame: &Frame, description: &Value, operation: &Operation<'_>) -> Markup 
     }
 }
 
-fn field(operation: &Operation<'_>, parameter: &Value) -> Markup {
+fn parameter_field(operation: &ApiOperation<'_>, parameter: &Value) -> Markup {
     let name = parameter["name"].as_str().unwrap_or_default();
     let is_required = parameter["required"] == true;
     let id = format!("{}-{}-{name}", operation.method, operation.path);
@@ -113,13 +117,13 @@ fn field(operation: &Operation<'_>, parameter: &Value) -> Markup {
             label for=(id) { (name) @if !is_required { " " span.muted { "(optional)" } } }
             input id=(id) name=(name) data-in=(parameter["in"].as_str().unwrap_or("query"))
                 required[is_required] autocomplete="off";
-            @if let Some(about) = parameter["description"].as_str() { p.note { (prose(about)) } }
+            @if let Some(about) = parameter["description"].as_str() { p.note { (inline_prose(about)) } }
         }
     }
 }
 
 /// Shows a text of the description; what stands between backticks is code.
-fn prose(text: &str) -> Markup {
+fn inline_prose(text: &str) -> Markup {
     html! {
         @for (at, piece) in text.split('`').enumerate() {
             @if at % 2 == 1 { code { (piece) } } @else { (piece) }
@@ -128,7 +132,7 @@ fn prose(text: &str) -> Markup {
 }
 
 /// Returns where the body is written, with its keys and what they mean.
-fn body(description: &Value, said: &Value) -> Option<Markup> {
+fn body_field(description: &Value, said: &Value) -> Option<Markup> {
     let schema = &said["requestBody"]["content"]["application/json"]["schema"];
     let name = schema["$ref"].as_str()?.rsplit('/').next()?;
     let schema = &description["components"]["schemas"][name];
@@ -140,7 +144,7 @@ fn body(description: &Value, said: &Value) -> Option<Markup> {
             dl.facts {
                 @for (key, value) in keys {
                     dt { code { (key) } @if required.iter().any(|it| it == key) { " *" } }
-                    dd { (prose(value["description"].as_str().unwrap_or_default())) }
+                    dd { (inline_prose(value["description"].as_str().unwrap_or_default())) }
                 }
             }
         }

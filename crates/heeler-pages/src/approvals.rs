@@ -1,23 +1,24 @@
 //! What people are asked: what waits, answered in place, and what became of the rest.
 
 use heeler_model::{ApprovalKind, ApprovalStatus, question};
-use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalPage};
+use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalSummary};
 use jiff::SignedDuration;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::markdown::markdown;
-use crate::parts::{
-    agent_link, ago, beginning, empty, grouped, job_link, maybe_ago, one_line, path, query,
-    run_link, said, status, work_styles,
+use crate::components::{
+    activity_styles, agent_link, empty_notice, encode_path, format_grouped, isolated_text,
+    job_link, one_line, optional_relative_time, relative_time, run_link, status_badge,
+    truncate_text, url_with_params,
 };
-use crate::{Frame, Section};
+use crate::markdown::markdown;
+use crate::{DashboardSection, PageFrame};
 
 /// How much of what is asked the page shows; it can be changed only if that is all.
 const DETAIL_BYTES_MAX: usize = 64 * 1024;
 
 /// How close the end of a question is when that is shown with weight.
-const SOON: SignedDuration = SignedDuration::from_mins(10);
+const DEADLINE_WARNING: SignedDuration = SignedDuration::from_mins(10);
 
 /// Which answers that were given are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,112 +31,112 @@ pub struct ApprovalsView {
 
 /// Returns the page: what waits, then what became of the rest.
 pub fn page(
-    frame: &Frame,
+    frame: &PageFrame,
     view: &ApprovalsView,
     waiting: &[ApprovalDetails],
     waiting_total: i64,
     past: &ApprovalPage,
 ) -> Markup {
     let content = html! {
-        (work_styles())
+        (activity_styles())
         div.head { h1 { "Approvals" } }
         @if view.before.is_empty() {
             section.card aria-labelledby="h-waiting" data-answers {
                 header { h2 #h-waiting { "Waiting for an answer" } }
                 div #waiting data-live {
                     @if waiting.is_empty() {
-                        (empty("Nobody waits for you", html! { "Agents and workflows that ask something appear here at once." }))
+                        (empty_notice("Nobody waits for you", html! { "Agents and workflows that ask something appear here at once." }))
                     }
-                    @for one in waiting { (ask(frame, one, 3)) }
+                    @for one in waiting { (approval_form(frame, one, 3)) }
                     @if waiting_total > waiting.len() as i64 {
-                        p.empty.small { "and " (grouped(waiting_total - waiting.len() as i64)) " more" }
+                        p.empty.small { "and " (format_grouped(waiting_total - waiting.len() as i64)) " more" }
                     }
                 }
             }
         }
         (history(frame, view, past))
     };
-    frame.page(Section::Approvals, "Approvals", content)
+    frame.page(DashboardSection::Approvals, "Approvals", content)
 }
 
 /// Returns one of them, whole.
-pub fn one(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+pub fn approval_page(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
     let content = html! {
-        (work_styles())
+        (activity_styles())
         p.crumbs { a href="/approvals" { "Approvals" } " › " span.mono { (asked.item.id) } }
-        div.head { h1 { (said(&asked.item.gate)) } (state(&asked.item)) }
-        section.card #asked data-live data-answers aria-label="What is asked" { (ask(frame, asked, 2)) }
+        div.head { h1 { (isolated_text(&asked.item.gate)) } (approval_status(&asked.item)) }
+        section.card #asked data-live data-answers aria-label="What is asked" { (approval_form(frame, asked, 2)) }
     };
-    frame.page(Section::Approvals, &asked.item.gate, content)
+    frame.page(DashboardSection::Approvals, &asked.item.gate, content)
 }
 
 /// Shows what is asked now on the page of what asks it; nothing if nothing is.
-pub(crate) fn inline(frame: &Frame, asks: &[ApprovalDetails]) -> Markup {
+pub(crate) fn pending_approvals_card(frame: &PageFrame, asks: &[ApprovalDetails]) -> Markup {
     html! {
         @if !asks.is_empty() {
             section.card.warn aria-labelledby="h-asks" {
                 header { h2 #h-asks { "Waits for an answer" } }
-                @for one in asks { (ask(frame, one, 3)) }
+                @for one in asks { (approval_form(frame, one, 3)) }
             }
         }
     }
 }
 
 /// Returns the word for a state: what was asked for words is answered rather than approved.
-fn state(item: &ApprovalItem) -> Markup {
+fn approval_status(item: &ApprovalSummary) -> Markup {
     match item.status {
-        ApprovalStatus::Approved if item.kind.wants_words() => {
+        ApprovalStatus::Approved if item.kind.expects_text() => {
             html! { span.status data-s="approved" { "answered" } }
         }
-        other => status(other.as_str()),
+        other => status_badge(other.as_str()),
     }
 }
 
 /// Says in a line what is asked.
-pub(crate) fn title(kind: ApprovalKind, gate: &str) -> Markup {
+pub(crate) fn approval_title(kind: ApprovalKind, gate: &str) -> Markup {
     html! {
         @match kind {
-            ApprovalKind::Permission => { "May it use " (said(gate)) "?" }
+            ApprovalKind::Permission => { "May it use " (isolated_text(gate)) "?" }
             ApprovalKind::Question => { "The agent asks" }
-            ApprovalKind::Approve | ApprovalKind::Reply => { (said(gate)) }
+            ApprovalKind::Approve | ApprovalKind::Reply => { (isolated_text(gate)) }
         }
     }
 }
 
-fn ask(frame: &Frame, asked: &ApprovalDetails, level: u8) -> Markup {
+fn approval_form(frame: &PageFrame, asked: &ApprovalDetails, level: u8) -> Markup {
     let item = &asked.item;
     let is_open = item.status == ApprovalStatus::Pending;
-    let title = title(item.kind, &item.gate);
+    let title = approval_title(item.kind, &item.gate);
     html! {
         article.ask data-row id=(item.id) aria-labelledby={ "t-" (item.id) } {
             @if level == 2 { h2 id={ "t-" (item.id) } { (title) } } @else { h3 id={ "t-" (item.id) } { (title) } }
-            (about(frame, asked))
-            @if is_open && frame.may_operate() {
-                form data-answer=(item.id) { (what(asked, true)) (buttons(asked)) }
+            (approval_facts(frame, asked))
+            @if is_open && frame.can_operate() {
+                form data-answer=(item.id) { (question_body(asked, true)) (answer_buttons(asked)) }
             } @else {
-                (what(asked, false))
-                (answer(frame, asked))
+                (question_body(asked, false))
+                (answer_summary(frame, asked))
                 @if is_open { p.note { "You may look at everything; to answer takes the scope operate." } }
             }
         }
     }
 }
 
-fn about(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+fn approval_facts(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
     let item = &asked.item;
     let is_gate = matches!(item.kind, ApprovalKind::Approve | ApprovalKind::Reply);
     let job = item.job_id.as_ref();
     html! {
         p.about {
             @if let Some(by) = &item.requested_by {
-                @if is_gate { span { (said(by)) } } @else { span { "agent " (agent_link(by)) } }
+                @if is_gate { span { (isolated_text(by)) } } @else { span { "agent " (agent_link(by)) } }
             }
             @if let Some(job) = job { span { "job " (job_link(job)) } }
             @if job != Some(&item.workflow_run_id) { span { "run " (run_link(&item.workflow_run_id)) } }
-            @if let Some(phase) = &item.phase { span { "phase " (said(phase)) } }
-            span { "asked " (ago(frame, item.created_at)) }
+            @if let Some(phase) = &item.phase { span { "phase " (isolated_text(phase)) } }
+            span { "asked " (relative_time(frame, item.created_at)) }
             @if let Some(at) = item.expires_at.filter(|_| item.status == ApprovalStatus::Pending) {
-                span.soon[at.duration_since(frame.now) < SOON] { "expires " (ago(frame, at)) }
+                span.soon[at.duration_since(frame.now) < DEADLINE_WARNING] { "expires " (relative_time(frame, at)) }
                 @if let Some(default) = &asked.default_answer {
                     span { "then: " (one_line(default)) }
                 }
@@ -145,7 +146,7 @@ fn about(frame: &Frame, asked: &ApprovalDetails) -> Markup {
 }
 
 /// Shows what is asked, with fields for the answer if it is still to be given.
-fn what(asked: &ApprovalDetails, is_open: bool) -> Markup {
+fn question_body(asked: &ApprovalDetails, is_open: bool) -> Markup {
     let nothing = Value::Null;
     let detail = asked.detail.as_ref().unwrap_or(&nothing);
     let questions = question::questions(&detail["input"]);
@@ -160,14 +161,14 @@ fn what(asked: &ApprovalDetails, is_open: bool) -> Markup {
         (input @ Value::Object(_), ..) => tool_input(asked, input, is_open),
         (_, Some(text), _) => {
             html! {
-                pre.code.input tabindex="0" { (beginning(text, DETAIL_BYTES_MAX)) }
-                (rest(asked, text.len()))
+                pre.code.input tabindex="0" { (truncate_text(text, DETAIL_BYTES_MAX)) }
+                (full_text_link(asked, text.len()))
             }
         }
         (_, _, Some(text)) => {
             html! {
-                (markdown(&beginning(text, DETAIL_BYTES_MAX)))
-                (rest(asked, text.len()))
+                (markdown(&truncate_text(text, DETAIL_BYTES_MAX)))
+                (full_text_link(asked, text.len()))
                 (artifact(asked))
             }
         }
@@ -176,11 +177,11 @@ fn what(asked: &ApprovalDetails, is_open: bool) -> Markup {
 }
 
 /// Leads to all of what is asked, where the page has only its beginning.
-fn rest(asked: &ApprovalDetails, bytes: usize) -> Markup {
+fn full_text_link(asked: &ApprovalDetails, bytes: usize) -> Markup {
     html! {
         @if bytes > DETAIL_BYTES_MAX {
             p.small {
-                a href=(path("/api/v1/approvals", &[&asked.item.id])) { "Read all of it" }
+                a href=(encode_path("/api/v1/approvals", &[&asked.item.id])) { "Read all of it" }
                 " before you answer: this is its beginning."
             }
         }
@@ -204,11 +205,11 @@ fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
             dl.facts {
                 @for (name, value) in fields {
                     dt.mono { (one_line(name)) }
-                    dd { pre { (beginning(&as_text(value), DETAIL_BYTES_MAX)) } }
+                    dd { pre { (truncate_text(&as_text(value), DETAIL_BYTES_MAX)) } }
                 }
             }
         }
-        (rest(asked, whole.len()))
+        (full_text_link(asked, whole.len()))
         @if is_open && whole.len() <= DETAIL_BYTES_MAX {
             details id={ "edit-" (asked.item.id) } {
                 summary { "Change the input" }
@@ -220,7 +221,7 @@ fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
         }
         @if let Some(changed) = changed {
             p.small { "Changed to:" }
-            pre.code.input tabindex="0" { (beginning(&serde_json::to_string_pretty(changed).unwrap_or_default(), DETAIL_BYTES_MAX)) }
+            pre.code.input tabindex="0" { (truncate_text(&serde_json::to_string_pretty(changed).unwrap_or_default(), DETAIL_BYTES_MAX)) }
         }
     }
 }
@@ -232,7 +233,7 @@ fn as_text(value: &Value) -> String {
 fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> Markup {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let options = question::options(question);
-    let kind = if question::takes_several(question) { "checkbox" } else { "radio" };
+    let kind = if question::allows_multiple(question) { "checkbox" } else { "radio" };
     let name = format!("q{number}");
     let own = format!("own-{id}-{number}");
     html! {
@@ -257,7 +258,7 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
     }
 }
 
-fn buttons(asked: &ApprovalDetails) -> Markup {
+fn answer_buttons(asked: &ApprovalDetails) -> Markup {
     let item = &asked.item;
     let id = format!("text-{}", item.id);
     let has_questions =
@@ -275,7 +276,7 @@ fn buttons(asked: &ApprovalDetails) -> Markup {
             textarea id=(id) name="text" rows="2" {}
         }
         div.actions {
-            @if item.kind.wants_words() {
+            @if item.kind.expects_text() {
                 button.button.primary value="reply" { "Answer" }
                 button.button.danger value="reject" { "Refuse to answer" }
             } @else {
@@ -286,21 +287,21 @@ fn buttons(asked: &ApprovalDetails) -> Markup {
     }
 }
 
-fn answer(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+fn answer_summary(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
     let item = &asked.item;
     html! {
         @if item.status != ApprovalStatus::Pending {
             p.small {
-                (state(item))
-                @if let Some(by) = &item.responded_by { " by " (said(by)) }
-                @if let Some(at) = item.responded_at { " " (ago(frame, at)) }
+                (approval_status(item))
+                @if let Some(by) = &item.responded_by { " by " (isolated_text(by)) }
+                @if let Some(at) = item.responded_at { " " (relative_time(frame, at)) }
             }
-            @if let Some(text) = &asked.response { pre.code { (beginning(text, DETAIL_BYTES_MAX)) } }
+            @if let Some(text) = &asked.response { pre.code { (truncate_text(text, DETAIL_BYTES_MAX)) } }
         }
     }
 }
 
-fn history(frame: &Frame, view: &ApprovalsView, past: &ApprovalPage) -> Markup {
+fn history(frame: &PageFrame, view: &ApprovalsView, past: &ApprovalPage) -> Markup {
     let chosen = view.status.map_or("", ApprovalStatus::as_str);
     let choices = ApprovalStatus::ALL.iter().filter(|it| **it != ApprovalStatus::Pending);
     html! {
@@ -326,16 +327,16 @@ fn history(frame: &Frame, view: &ApprovalsView, past: &ApprovalPage) -> Markup {
         @if !view.before.is_empty() || past.next.is_some() {
             nav.pager aria-label="Pages" {
                 @if view.before.is_empty() { span {} }
-                @else { a.button href=(query("/approvals", &[("status", chosen)])) { "Newest" } }
+                @else { a.button href=(url_with_params("/approvals", &[("status", chosen)])) { "Newest" } }
                 @if let Some(next) = &past.next {
-                    a.button rel="next" href=(query("/approvals", &[("status", chosen), ("before", next)])) { "Older" }
+                    a.button rel="next" href=(url_with_params("/approvals", &[("status", chosen), ("before", next)])) { "Older" }
                 }
             }
         }
     }
 }
 
-fn table(frame: &Frame, approvals: &[ApprovalItem]) -> Markup {
+fn table(frame: &PageFrame, approvals: &[ApprovalSummary]) -> Markup {
     html! {
         div.scroll {
             table {
@@ -347,14 +348,14 @@ fn table(frame: &Frame, approvals: &[ApprovalItem]) -> Markup {
                 tbody {
                     @for one in approvals {
                         tr data-row {
-                            td.fit { (state(one)) }
+                            td.fit { (approval_status(one)) }
                             td.wide {
-                                a href=(path("/approvals", &[&one.id])) { (said(&one.gate)) }
+                                a href=(encode_path("/approvals", &[&one.id])) { (isolated_text(&one.gate)) }
                                 div.clamp.muted { (one_line(&one.summary)) }
                             }
-                            td.opt { (said(one.requested_by.as_deref().unwrap_or(&one.workflow_run_id))) }
-                            td.opt2 { @if let Some(by) = &one.responded_by { (said(by)) } " " span.muted { (maybe_ago(frame, one.responded_at)) } }
-                            td.num { (ago(frame, one.created_at)) }
+                            td.opt { (isolated_text(one.requested_by.as_deref().unwrap_or(&one.workflow_run_id))) }
+                            td.opt2 { @if let Some(by) = &one.responded_by { (isolated_text(by)) } " " span.muted { (optional_relative_time(frame, one.responded_at)) } }
+                            td.num { (relative_time(frame, one.created_at)) }
                         }
                     }
                 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// A file that pages load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asset {
+pub struct StaticAsset {
     /// Its name.
     pub name: &'static str,
     /// Its media type.
@@ -22,7 +22,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 macro_rules! asset {
     ($name:literal, $media_type:expr) => {
-        Asset {
+        StaticAsset {
             name: $name,
             media_type: $media_type,
             bytes: include_bytes!(concat!("../assets/", $name)),
@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// All of them.
-pub const ALL: &[Asset] = &[
+pub const ALL_ASSETS: &[StaticAsset] = &[
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("theme.js", SCRIPT),
     asset!("app.js", SCRIPT),
@@ -48,7 +48,7 @@ pub const ALL: &[Asset] = &[
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hash = Sha256::new();
-    for asset in ALL {
+    for asset in ALL_ASSETS {
         hash.update(asset.name);
         hash.update(asset.bytes);
     }
@@ -67,6 +67,6 @@ pub fn href(name: &str) -> String {
 }
 
 /// Finds a file by its name.
-pub fn find(name: &str) -> Option<&'static Asset> {
-    ALL.iter().find(|asset| asset.name == name)
+pub fn find(name: &str) -> Option<&'static StaticAsset> {
+    ALL_ASSETS.iter().find(|asset| asset.name == name)
 }

@@ -5,9 +5,9 @@ use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
 use heeler_model::JobStatus;
-use heeler_query::charts::{DayOfMoney, HourOfRuns, Took};
+use heeler_query::charts::{DailyCost, HourlyJobCounts, JobDuration};
 
-use crate::parts::{dollars, duration, grouped, one_line};
+use crate::components::{format_duration, format_grouped, format_usd, one_line};
 
 /// How high a chart is, in its own units; it is stretched to its place.
 const HEIGHT: f64 = 100.0;
@@ -22,17 +22,17 @@ const BAR: f64 = 7.4;
 const DURATIONS_MIN: usize = 24;
 
 /// Shows runs by the hour.
-pub fn runs(hours: &[HourOfRuns], zone: &TimeZone) -> Markup {
-    let most = hours.iter().map(HourOfRuns::total).max().unwrap_or(0).max(1) as f64;
-    let total: i64 = hours.iter().map(HourOfRuns::total).sum();
+pub fn runs_chart(hours: &[HourlyJobCounts], zone: &TimeZone) -> Markup {
+    let most = hours.iter().map(HourlyJobCounts::total).max().unwrap_or(0).max(1) as f64;
+    let total: i64 = hours.iter().map(HourlyJobCounts::total).sum();
     let failed: i64 = hours.iter().map(|hour| hour.failed).sum();
     let jobs = if total == 1 { "job" } else { "jobs" };
     let words = format!("{total} {jobs} in {} hours, {failed} failed", hours.len());
     let bars = html! {
         @for (place, hour) in hours.iter().enumerate() {
             g {
-                title { (clock(hour.from, zone)) ": " (told(hour)) }
-                (stacked(place, most, &[
+                title { (format_hour(hour.from, zone)) ": " (describe_hour(hour)) }
+                (draw_bar(place, most, &[
                     ("bar", hour.completed as f64),
                     ("bar bad", hour.failed as f64),
                     ("bar rest", hour.others as f64),
@@ -40,49 +40,52 @@ pub fn runs(hours: &[HourOfRuns], zone: &TimeZone) -> Markup {
             }
         }
     };
-    let rows = hours.iter().map(|hour| [clock(hour.from, zone), told(hour)]);
-    figure(&Figure {
-        words: &words,
+    let rows = hours.iter().map(|hour| [format_hour(hour.from, zone), describe_hour(hour)]);
+    render_figure(&ChartFigure {
+        summary: &words,
         width: STEP * hours.len() as f64,
-        ends: [&hours.first().map(|hour| clock(hour.from, zone)).unwrap_or_default(), "now"],
-        heads: ["Hour", "Jobs"],
+        end_labels: [
+            &hours.first().map(|hour| format_hour(hour.from, zone)).unwrap_or_default(),
+            "now",
+        ],
+        column_titles: ["Hour", "Jobs"],
         bars,
         rows: rows.collect(),
     })
 }
 
 /// Shows money by the day.
-pub fn money(days: &[DayOfMoney]) -> Markup {
+pub fn cost_chart(days: &[DailyCost]) -> Markup {
     let most = days.iter().map(|day| day.cost_usd).fold(0.0, f64::max).max(1e-6);
     let total: f64 = days.iter().map(|day| day.cost_usd).sum();
-    let words = format!("{} in {} days", dollars(total), days.len());
+    let words = format!("{} in {} days", format_usd(total), days.len());
     let bars = html! {
         @for (place, day) in days.iter().enumerate() {
             g {
-                title { (day.day) ": " (dollars(day.cost_usd)) }
-                (stacked(place, most, &[("bar", day.cost_usd)]))
+                title { (day.day) ": " (format_usd(day.cost_usd)) }
+                (draw_bar(place, most, &[("bar", day.cost_usd)]))
             }
         }
     };
-    let rows = days.iter().map(|day| [day.day.to_string(), dollars(day.cost_usd)]);
+    let rows = days.iter().map(|day| [day.day.to_string(), format_usd(day.cost_usd)]);
     let first = days.first().map(|day| day.day.strftime("%b %-d").to_string()).unwrap_or_default();
-    figure(&Figure {
-        words: &words,
+    render_figure(&ChartFigure {
+        summary: &words,
         width: STEP * days.len() as f64,
-        ends: [&first, "today"],
-        heads: ["Day", "Cost"],
+        end_labels: [&first, "today"],
+        column_titles: ["Day", "Cost"],
         bars,
         rows: rows.collect(),
     })
 }
 
 /// Shows how long the last jobs took.
-pub fn durations(jobs: &[Took]) -> Markup {
+pub fn durations_chart(jobs: &[JobDuration]) -> Markup {
     let longest = jobs.iter().map(|job| job.seconds).fold(0.0, f64::max).max(0.1);
     let mut sorted: Vec<f64> = jobs.iter().map(|job| job.seconds).collect();
     sorted.sort_by(f64::total_cmp);
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    let (count, median, most) = (jobs.len(), duration(median), duration(longest));
+    let (count, median, most) = (jobs.len(), format_duration(median), format_duration(longest));
     let words = match count {
         1 => format!("one job: {most}"),
         _ => format!("last {count} jobs: median {median}, longest {most}"),
@@ -92,66 +95,67 @@ pub fn durations(jobs: &[Took]) -> Markup {
     let bars = html! {
         @for (place, job) in (width - jobs.len()..).zip(jobs) {
             g {
-                title { (one_line(&job.agent)) ": " (duration(job.seconds)) ", " (job.status.as_str()) }
-                (stacked(place, longest, &[(class(job.status), job.seconds)]))
+                title { (one_line(&job.agent)) ": " (format_duration(job.seconds)) ", " (job.status.as_str()) }
+                (draw_bar(place, longest, &[(bar_class(job.status), job.seconds)]))
             }
         }
     };
     let rows = jobs.iter().map(|job| {
-        [one_line(&job.agent), format!("{}, {}", duration(job.seconds), job.status.as_str())]
+        [one_line(&job.agent), format!("{}, {}", format_duration(job.seconds), job.status.as_str())]
     });
-    figure(&Figure {
-        words: &words,
+    render_figure(&ChartFigure {
+        summary: &words,
         width: STEP * width as f64,
-        ends: ["older", "newest"],
-        heads: ["Agent", "Took"],
+        end_labels: ["older", "newest"],
+        column_titles: ["Agent", "Took"],
         bars,
         rows: rows.collect(),
     })
 }
 
-fn class(status: JobStatus) -> &'static str {
+fn bar_class(status: JobStatus) -> &'static str {
     if status == JobStatus::Failed { "bar bad" } else { "bar" }
 }
 
 /// Draws one bar of several parts, from below. A part that is there is never too small to be seen.
-fn stacked(place: usize, most: f64, parts: &[(&str, f64)]) -> Markup {
+fn draw_bar(place: usize, most: f64, parts: &[(&str, f64)]) -> Markup {
     let x = place as f64 * STEP + (STEP - BAR) / 2.0;
     let mut y = HEIGHT;
     html! {
         // The whole place can be pointed at.
-        rect x=(number(place as f64 * STEP)) y="0" width=(number(STEP)) height=(number(HEIGHT)) fill="transparent" {}
+        rect x=(format_number(place as f64 * STEP)) y="0" width=(format_number(STEP)) height=(format_number(HEIGHT)) fill="transparent" {}
         @for (class, value) in parts {
             @if *value > 0.0 {
                 @let height = (value / most * HEIGHT).max(1.5);
                 ({ y -= height; maud::PreEscaped("") })
-                rect class=(class) x=(number(x)) y=(number(y.max(0.0))) width=(number(BAR)) height=(number(height)) {}
+                rect class=(class) x=(format_number(x)) y=(format_number(y.max(0.0))) width=(format_number(BAR)) height=(format_number(height)) {}
             }
         }
     }
 }
 
-fn number(value: f64) -> String {
+fn format_number(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-struct Figure<'a> {
-    words: &'a str,
+struct ChartFigure<'a> {
+    summary: &'a str,
     width: f64,
-    ends: [&'a str; 2],
-    heads: [&'a str; 2],
+    end_labels: [&'a str; 2],
+    column_titles: [&'a str; 2],
     bars: Markup,
     rows: Vec<[String; 2]>,
 }
 
-fn figure(figure: &Figure<'_>) -> Markup {
-    let Figure { words, width, ends, heads, bars, rows } = figure;
+fn render_figure(figure: &ChartFigure<'_>) -> Markup {
+    let ChartFigure { summary: words, width, end_labels: ends, column_titles: heads, bars, rows } =
+        figure;
     html! {
         figure.chart {
-            svg role="img" aria-label=(words) viewBox={ "0 0 " (number(*width)) " " (number(HEIGHT)) }
+            svg role="img" aria-label=(words) viewBox={ "0 0 " (format_number(*width)) " " (format_number(HEIGHT)) }
                 preserveAspectRatio="none" {
-                line.axis x1="0" x2=(number(*width)) y1=(number(HEIGHT)) y2=(number(HEIGHT)) {}
+                line.axis x1="0" x2=(format_number(*width)) y1=(format_number(HEIGHT)) y2=(format_number(HEIGHT)) {}
                 (bars)
             }
             figcaption { span { (ends[0]) } span { (words) } span { (ends[1]) } }
@@ -172,17 +176,17 @@ fn figure(figure: &Figure<'_>) -> Markup {
     }
 }
 
-fn clock(at: Timestamp, zone: &TimeZone) -> String {
+fn format_hour(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%H:%M").to_string()
 }
 
-fn told(hour: &HourOfRuns) -> String {
-    let mut parts = vec![format!("{} completed", grouped(hour.completed))];
+fn describe_hour(hour: &HourlyJobCounts) -> String {
+    let mut parts = vec![format!("{} completed", format_grouped(hour.completed))];
     if hour.failed > 0 {
-        parts.push(format!("{} failed", grouped(hour.failed)));
+        parts.push(format!("{} failed", format_grouped(hour.failed)));
     }
     if hour.others > 0 {
-        parts.push(format!("{} others", grouped(hour.others)));
+        parts.push(format!("{} others", format_grouped(hour.others)));
     }
     parts.join(", ")
 }

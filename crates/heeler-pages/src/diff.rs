@@ -5,8 +5,8 @@
 use heeler_query::diff::SessionDiff;
 use maud::{Markup, html};
 
-use crate::parts::{grouped, one_line, path, work_styles};
-use crate::{Frame, Section};
+use crate::components::{activity_styles, encode_path, format_grouped, one_line};
+use crate::{DashboardSection, PageFrame};
 
 /// How many lines of a diff a page shows.
 pub const LINES_MAX: usize = 5_000;
@@ -27,30 +27,30 @@ pub struct DiffView {
 }
 
 /// Returns the page.
-pub fn page(frame: &Frame, view: DiffView, diff: &SessionDiff) -> Markup {
+pub fn page(frame: &PageFrame, view: DiffView, diff: &SessionDiff) -> Markup {
     let id = &diff.session;
-    let home = path("/sessions", &[id]);
-    let files = parse(diff.patch.as_deref().unwrap_or_default());
+    let home = encode_path("/sessions", &[id]);
+    let files = parse_patch(diff.patch.as_deref().unwrap_or_default());
     let content = html! {
-        (work_styles())
+        (activity_styles())
         p.crumbs { a href="/sessions" { "Sessions" } " › " a.mono href=(home) { (id) } " › changes" }
-        div.head { h1 { "Changes of files" } span.muted { (span_of(view)) } }
-        (choice(view, &home))
+        div.head { h1 { "Changes of files" } span.muted { (describe_range(view)) } }
+        (range_form(view, &home))
         @if let Some(note) = &diff.note { p.banner role="note" { (note) } }
         @if diff.cut { p.banner.warn role="note" { "The difference is too large: only its beginning was compared." } }
-        (table_of(&files))
+        (file_list(&files))
     };
-    frame.page(Section::Sessions, "Changes of files", content)
+    frame.page(DashboardSection::Sessions, "Changes of files", content)
 }
 
-fn span_of(view: DiffView) -> String {
+fn describe_range(view: DiffView) -> String {
     let from =
         view.from.map_or("before the first turn".to_owned(), |it| format!("after message {it}"));
     let to = view.to.map_or("now".to_owned(), |it| format!("after message {it}"));
     format!("{from} → {to}")
 }
 
-fn choice(view: DiffView, home: &str) -> Markup {
+fn range_form(view: DiffView, home: &str) -> Markup {
     let text = |number: Option<u64>| number.map(|it| it.to_string());
     html! {
         form.filters action={ (home) "/diff" } role="search" aria-label="Compare other states" {
@@ -69,71 +69,73 @@ fn choice(view: DiffView, home: &str) -> Markup {
 
 /// A file of a diff.
 #[derive(Debug, Default, PartialEq)]
-struct File {
+struct DiffFile {
     name: String,
     notes: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<DiffLine>,
     added: usize,
     removed: usize,
 }
 
 /// A line of a diff.
 #[derive(Debug, PartialEq)]
-enum Line {
+enum DiffLine {
     Hunk(String),
-    Same(u64, u64, String),
+    Unchanged(u64, u64, String),
     Added(u64, String),
     Removed(u64, String),
-    Remark(String),
+    Note(String),
 }
 
 /// How far a hunk has come: the next line of each side, and how many of each are to come.
 #[derive(Debug, Default)]
-struct Hunk {
+struct DiffHunkParser {
     old: u64,
     new: u64,
     old_left: u64,
     new_left: u64,
 }
 
-impl Hunk {
+impl DiffHunkParser {
     /// Reads `@@ -1,2 +3,4 @@ …`.
-    fn read(line: &str) -> Option<Hunk> {
+    fn parse_header(line: &str) -> Option<DiffHunkParser> {
         let mut words = line.strip_prefix("@@ -")?.split(' ');
-        let (old, old_left) = pair(words.next()?)?;
-        let (new, new_left) = pair(words.next()?.strip_prefix('+')?)?;
-        Some(Hunk { old, new, old_left, new_left })
+        let (old, old_left) = parse_range(words.next()?)?;
+        let (new, new_left) = parse_range(words.next()?.strip_prefix('+')?)?;
+        Some(DiffHunkParser { old, new, old_left, new_left })
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.old_left == 0 && self.new_left == 0
     }
 
-    fn take(&mut self, line: &str) -> Option<Line> {
-        let text = |line: &str| shown(line.get(1..).unwrap_or_default());
+    fn parse_line(&mut self, line: &str) -> Option<DiffLine> {
+        let text = |line: &str| clip_line(line.get(1..).unwrap_or_default());
         let taken = match line.as_bytes().first() {
-            Some(b'+') if self.new_left > 0 => Line::Added(self.new, text(line)),
-            Some(b'-') if self.old_left > 0 => Line::Removed(self.old, text(line)),
-            Some(b' ') | None => Line::Same(self.old, self.new, text(line)),
-            Some(b'\\') => return Some(Line::Remark(shown(line.trim_start_matches('\\').trim()))),
+            Some(b'+') if self.new_left > 0 => DiffLine::Added(self.new, text(line)),
+            Some(b'-') if self.old_left > 0 => DiffLine::Removed(self.old, text(line)),
+            Some(b' ') | None => DiffLine::Unchanged(self.old, self.new, text(line)),
+            Some(b'\\') => {
+                return Some(DiffLine::Note(clip_line(line.trim_start_matches('\\').trim())));
+            }
             _ => return None,
         };
-        if !matches!(taken, Line::Added(..)) {
+        if !matches!(taken, DiffLine::Added(..)) {
             (self.old, self.old_left) = (self.old + 1, self.old_left.saturating_sub(1));
         }
-        if !matches!(taken, Line::Removed(..)) {
+        if !matches!(taken, DiffLine::Removed(..)) {
             (self.new, self.new_left) = (self.new + 1, self.new_left.saturating_sub(1));
         }
         Some(taken)
     }
 }
 
-fn pair(text: &str) -> Option<(u64, u64)> {
+fn parse_range(text: &str) -> Option<(u64, u64)> {
     let (first, count) = text.split_once(',').unwrap_or((text, "1"));
     Some((first.parse().ok()?, count.parse().ok()?))
 }
 
-fn shown(line: &str) -> String {
+fn clip_line(line: &str) -> String {
     match line.len() > LINE_BYTES_MAX {
         true => format!("{}…", &line[..line.floor_char_boundary(LINE_BYTES_MAX)]),
         false => line.to_owned(),
@@ -141,40 +143,40 @@ fn shown(line: &str) -> String {
 }
 
 /// Reads a unified diff as git writes it.
-fn parse(patch: &str) -> Vec<File> {
-    let mut files: Vec<File> = Vec::new();
-    let mut hunk = Hunk::default();
+fn parse_patch(patch: &str) -> Vec<DiffFile> {
+    let mut files: Vec<DiffFile> = Vec::new();
+    let mut hunk = DiffHunkParser::default();
     for line in patch.lines() {
-        if hunk.is_over() && line.starts_with("diff --git ") {
-            files.push(File { name: name_of(line), ..File::default() });
+        if hunk.is_finished() && line.starts_with("diff --git ") {
+            files.push(DiffFile { name: file_name(line), ..DiffFile::default() });
             continue;
         }
         if files.is_empty() {
-            files.push(File::default());
+            files.push(DiffFile::default());
         }
         let file = files.last_mut().expect("one was added above");
         let is_remark = line.starts_with('\\');
-        if (!hunk.is_over() || is_remark)
-            && let Some(taken) = hunk.take(line)
+        if (!hunk.is_finished() || is_remark)
+            && let Some(taken) = hunk.parse_line(line)
         {
-            file.added += usize::from(matches!(taken, Line::Added(..)));
-            file.removed += usize::from(matches!(taken, Line::Removed(..)));
+            file.added += usize::from(matches!(taken, DiffLine::Added(..)));
+            file.removed += usize::from(matches!(taken, DiffLine::Removed(..)));
             file.lines.push(taken);
             continue;
         }
-        match Hunk::read(line) {
+        match DiffHunkParser::parse_header(line) {
             Some(begun) => {
                 hunk = begun;
-                file.lines.push(Line::Hunk(shown(line)));
+                file.lines.push(DiffLine::Hunk(clip_line(line)));
             }
-            None => header(file, line),
+            None => parse_file_header(file, line),
         }
     }
     files
 }
 
 /// Takes a line before the first hunk.
-fn header(file: &mut File, line: &str) {
+fn parse_file_header(file: &mut DiffFile, line: &str) {
     let told = [
         "new file",
         "deleted file",
@@ -188,12 +190,12 @@ fn header(file: &mut File, line: &str) {
     if let Some(name) = line.strip_prefix("+++ b/") {
         file.name = name.trim_end_matches('\t').to_owned();
     } else if told.iter().any(|start| line.starts_with(start)) || file.name.is_empty() {
-        file.notes.push(shown(line));
+        file.notes.push(clip_line(line));
     }
 }
 
 /// Returns the name in `diff --git a/NAME b/NAME`; both are the same length unless it was renamed.
-fn name_of(line: &str) -> String {
+fn file_name(line: &str) -> String {
     let both = line.trim_start_matches("diff --git ");
     let half = both.get(..both.len() / 2).unwrap_or(both);
     let name = half.trim_matches('"').strip_prefix("a/").unwrap_or(both);
@@ -201,7 +203,7 @@ fn name_of(line: &str) -> String {
 }
 
 /// Returns the lines of each file that are shown: the first ones of all.
-fn shown_of(files: &[File]) -> Vec<&[Line]> {
+fn visible_lines(files: &[DiffFile]) -> Vec<&[DiffLine]> {
     let mut left = LINES_MAX;
     let each = files.iter().map(|file| {
         let count = file.lines.len().min(left);
@@ -211,34 +213,34 @@ fn shown_of(files: &[File]) -> Vec<&[Line]> {
     each.collect()
 }
 
-fn table_of(files: &[File]) -> Markup {
+fn file_list(files: &[DiffFile]) -> Markup {
     if files.is_empty() {
         return html! { section.card { p.empty { "Nothing has changed." } } };
     }
     let total: usize = files.iter().map(|file| file.lines.len()).sum();
     let (added, removed) =
         files.iter().fold((0, 0), |sum, it| (sum.0 + it.added, sum.1 + it.removed));
-    let shown = shown_of(files);
+    let shown = visible_lines(files);
     html! {
         @if total > LINES_MAX {
             p.banner.warn role="note" {
-                "These are " (grouped(total as i64)) " lines; the first " (grouped(LINES_MAX as i64)) " are shown. "
+                "These are " (format_grouped(total as i64)) " lines; the first " (format_grouped(LINES_MAX as i64)) " are shown. "
                 code { "heeler session diff" } " prints them all."
             }
         }
         section.card aria-labelledby="h-files" {
             header {
                 h2 #h-files { (files.len()) @if files.len() == 1 { " file" } @else { " files" } }
-                span.added { "+" (grouped(added as i64)) } span.removed { "−" (grouped(removed as i64)) }
+                span.added { "+" (format_grouped(added as i64)) } span.removed { "−" (format_grouped(removed as i64)) }
             }
             @for (number, (file, lines)) in files.iter().zip(shown).enumerate() {
-                (file_of(file, lines, number, number < OPEN_FILES_MAX && !lines.is_empty()))
+                (file_section(file, lines, number, number < OPEN_FILES_MAX && !lines.is_empty()))
             }
         }
     }
 }
 
-fn file_of(file: &File, lines: &[Line], number: usize, is_open: bool) -> Markup {
+fn file_section(file: &DiffFile, lines: &[DiffLine], number: usize, is_open: bool) -> Markup {
     html! {
         details.file id={ "file-" (number) } open[is_open] {
             summary data-row {
@@ -254,7 +256,7 @@ fn file_of(file: &File, lines: &[Line], number: usize, is_open: bool) -> Markup 
                             th scope="col" { "Before" } th scope="col" { "After" }
                             th scope="col" { "Change" } th scope="col" { "Line" }
                         } }
-                        tbody { @for line in lines { (line_of(line)) } }
+                        tbody { @for line in lines { (line_row(line)) } }
                     }
                 }
             }
@@ -262,14 +264,14 @@ fn file_of(file: &File, lines: &[Line], number: usize, is_open: bool) -> Markup 
     }
 }
 
-fn line_of(line: &Line) -> Markup {
+fn line_row(line: &DiffLine) -> Markup {
     html! {
         @match line {
-            Line::Hunk(text) => tr.hunk { td.no {} td.no {} td.sign {} td.text { (text) } },
-            Line::Remark(text) => tr.hunk { td.no {} td.no {} td.sign {} td.text { (text) } },
-            Line::Same(old, new, text) => tr { td.no { (old) } td.no { (new) } td.sign {} td.text { (text) } },
-            Line::Added(new, text) => tr.add { td.no {} td.no { (new) } td.sign { "+" } td.text { (text) } },
-            Line::Removed(old, text) => tr.del { td.no { (old) } td.no {} td.sign { "−" } td.text { (text) } },
+            DiffLine::Hunk(text) => tr.hunk { td.no {} td.no {} td.sign {} td.text { (text) } },
+            DiffLine::Note(text) => tr.hunk { td.no {} td.no {} td.sign {} td.text { (text) } },
+            DiffLine::Unchanged(old, new, text) => tr { td.no { (old) } td.no { (new) } td.sign {} td.text { (text) } },
+            DiffLine::Added(new, text) => tr.add { td.no {} td.no { (new) } td.sign { "+" } td.text { (text) } },
+            DiffLine::Removed(old, text) => tr.del { td.no { (old) } td.no {} td.sign { "−" } td.text { (text) } },
         }
     }
 }
@@ -282,22 +284,22 @@ mod tests {
 
     #[test]
     fn each_file_of_a_diff_has_its_lines_with_their_numbers() {
-        let files = parse(PATCH);
+        let files = parse_patch(PATCH);
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(names, ["a b.txt", "n", "p.png"]);
         let text = str::to_owned;
         assert_eq!(
             files[0].lines,
             [
-                Line::Hunk(text("@@ -1,3 +1,3 @@ fn")),
-                Line::Same(1, 1, text("one")),
-                Line::Removed(2, text("two")),
-                Line::Added(2, text("2")),
-                Line::Same(3, 3, text("three")),
-                Line::Remark(text("No newline at end of file")),
+                DiffLine::Hunk(text("@@ -1,3 +1,3 @@ fn")),
+                DiffLine::Unchanged(1, 1, text("one")),
+                DiffLine::Removed(2, text("two")),
+                DiffLine::Added(2, text("2")),
+                DiffLine::Unchanged(3, 3, text("three")),
+                DiffLine::Note(text("No newline at end of file")),
             ]
         );
-        assert_eq!(files[1].lines[1], Line::Added(1, text("--- a/x")));
+        assert_eq!(files[1].lines[1], DiffLine::Added(1, text("--- a/x")));
         assert_eq!((files[1].added, files[1].removed), (1, 0));
         assert_eq!(files[2].notes, ["Binary files a/p.png and b/p.png differ"]);
     }
@@ -307,7 +309,7 @@ mod tests {
         let mut patch =
             format!("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -0,0 +1,{} @@\n", LINES_MAX + 10);
         patch += &"+a\n".repeat(LINES_MAX + 10);
-        let html = table_of(&parse(&patch)).into_string();
+        let html = file_list(&parse_patch(&patch)).into_string();
         assert_eq!(html.matches("<tr class=\"add\"").count(), LINES_MAX - 1);
         assert!(html.contains("11 lines are left out"), "{}", &html[..600]);
     }
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn what_stands_in_files_and_their_names_is_no_markup() {
         let patch = "diff --git a/<img> b/<img>\n+++ b/<img src=x>\n@@ -0,0 +1 @@\n+<script>alert(1)</script>\nnoise <b>\n";
-        let html = table_of(&parse(patch)).into_string();
+        let html = file_list(&parse_patch(patch)).into_string();
         assert!(
             !html.contains("<script") && !html.contains("<img") && !html.contains("<b>"),
             "{html}"
@@ -324,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_is_no_diff_is_shown_as_it_is() {
-        let files = parse("warning: something\n@@ -x\n");
+        let files = parse_patch("warning: something\n@@ -x\n");
         assert_eq!(files[0].notes, ["warning: something", "@@ -x"]);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use maud::{Markup, html};
 
-use crate::parts::one_line;
+use crate::components::one_line;
 
 const WIDTH: usize = 176;
 const HEIGHT: usize = 46;
@@ -19,25 +19,25 @@ const SUB_CHARS_MAX: usize = 24;
 
 /// A phase in the picture.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Node {
+pub(crate) struct GraphNode {
     /// Its name, which others wait for.
     pub(crate) name: String,
     /// What people are shown.
     pub(crate) title: String,
     /// What does it.
-    pub(crate) sub: String,
+    pub(crate) subtitle: String,
     /// How it stands, in a word; empty outside of a run.
     pub(crate) state: String,
     /// The phases that it waits for.
     pub(crate) after: Vec<String>,
     /// It also begins when not all of those went well.
-    pub(crate) is_lenient: bool,
+    pub(crate) allows_failures: bool,
     /// Somebody is asked behind it.
     pub(crate) has_gate: bool,
 }
 
 /// Returns the sign of a state.
-fn sign(state: &str) -> &'static str {
+fn state_symbol(state: &str) -> &'static str {
     match state {
         "waiting" => "·",
         "running" => "▶",
@@ -52,13 +52,13 @@ fn sign(state: &str) -> &'static str {
 
 /// Where a box stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Spot {
+struct NodePosition {
     x: usize,
     y: usize,
 }
 
 /// Returns how many others each waits for in a row. What waits in a circle stands at the top.
-fn depths(nodes: &[Node], places: &HashMap<&str, usize>) -> Vec<usize> {
+fn depths(nodes: &[GraphNode], places: &HashMap<&str, usize>) -> Vec<usize> {
     let mut depths = vec![0; nodes.len()];
     // So many passes settle any order; a circle would never.
     for _ in 0..nodes.len() {
@@ -78,7 +78,7 @@ fn depths(nodes: &[Node], places: &HashMap<&str, usize>) -> Vec<usize> {
 }
 
 /// Finds a place for each: rows by depth, in each row near what it waits for.
-fn spots(nodes: &[Node]) -> (Vec<Spot>, usize, usize) {
+fn place_nodes(nodes: &[GraphNode]) -> (Vec<NodePosition>, usize, usize) {
     let places: HashMap<&str, usize> =
         nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let depths = depths(nodes, &places);
@@ -92,7 +92,7 @@ fn spots(nodes: &[Node]) -> (Vec<Spot>, usize, usize) {
     }
     let widest = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = widest * WIDTH + widest.saturating_sub(1) * GAP_X + 2 * MARGIN;
-    let mut spots = vec![Spot { x: 0, y: 0 }; nodes.len()];
+    let mut spots = vec![NodePosition { x: 0, y: 0 }; nodes.len()];
     for (number, row) in rows.iter_mut().enumerate() {
         let wish = |at: &usize| {
             let above: Vec<usize> = nodes[*at]
@@ -109,7 +109,7 @@ fn spots(nodes: &[Node]) -> (Vec<Spot>, usize, usize) {
         let left = (width - taken) / 2;
         for (place, at) in row.iter().enumerate() {
             let (x, y) = (left + place * (WIDTH + GAP_X), MARGIN + number * (HEIGHT + GAP_Y));
-            spots[*at] = Spot { x, y };
+            spots[*at] = NodePosition { x, y };
         }
     }
     let height = rows.len() * (HEIGHT + GAP_Y) - GAP_Y.min(rows.len() * GAP_Y) + 2 * MARGIN;
@@ -117,25 +117,25 @@ fn spots(nodes: &[Node]) -> (Vec<Spot>, usize, usize) {
 }
 
 /// Returns the picture; `label` says what it is of.
-pub(crate) fn svg(nodes: &[Node], label: &str) -> Markup {
-    let (spots, width, height) = spots(nodes);
-    let at: HashMap<&str, Spot> =
+pub(crate) fn svg(nodes: &[GraphNode], label: &str) -> Markup {
+    let (spots, width, height) = place_nodes(nodes);
+    let at: HashMap<&str, NodePosition> =
         nodes.iter().zip(&spots).map(|(node, spot)| (node.name.as_str(), *spot)).collect();
     html! {
         div.graph {
             svg role="group" aria-label=(label) width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
                 @for (node, spot) in nodes.iter().zip(&spots) {
                     @for from in node.after.iter().filter_map(|name| at.get(name.as_str())) {
-                        (edge(*from, *spot, node.is_lenient))
+                        (draw_edge(*from, *spot, node.allows_failures))
                     }
                 }
-                @for (node, spot) in nodes.iter().zip(&spots) { (draw(node, *spot)) }
+                @for (node, spot) in nodes.iter().zip(&spots) { (draw_node(node, *spot)) }
             }
         }
     }
 }
 
-fn edge(from: Spot, to: Spot, is_lenient: bool) -> Markup {
+fn draw_edge(from: NodePosition, to: NodePosition, is_lenient: bool) -> Markup {
     let (x1, y1) = (from.x + WIDTH / 2, from.y + HEIGHT);
     let (x2, y2) = (to.x + WIDTH / 2, to.y.saturating_sub(6));
     let middle = GAP_Y / 2;
@@ -149,11 +149,11 @@ fn edge(from: Spot, to: Spot, is_lenient: bool) -> Markup {
     }
 }
 
-fn draw(node: &Node, spot: Spot) -> Markup {
-    let Spot { x, y } = spot;
-    let words = [node.state.as_str(), node.sub.as_str()];
+fn draw_node(node: &GraphNode, spot: NodePosition) -> Markup {
+    let NodePosition { x, y } = spot;
+    let words = [node.state.as_str(), node.subtitle.as_str()];
     let sub = words.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" · ");
-    let sign = sign(&node.state);
+    let sign = state_symbol(&node.state);
     let indent = if sign.is_empty() { 12 } else { 28 };
     html! {
         a href={ "#phase-" (anchor(&node.name)) } {
@@ -162,8 +162,8 @@ fn draw(node: &Node, spot: Spot) -> Markup {
                 rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="7" {}
                 @if node.has_gate { circle.gate cx=(x + WIDTH - 2) cy=(y + HEIGHT - 2) r="5" {} }
                 text.sign x=(x + 15) y=(y + 28) aria-hidden="true" { (sign) }
-                text.title x=(x + indent) y=(y + if sub.is_empty() { 28 } else { 20 }) { (cut(&node.title, TITLE_CHARS_MAX)) }
-                text.sub x=(x + indent) y=(y + 36) { (cut(&sub, SUB_CHARS_MAX)) }
+                text.title x=(x + indent) y=(y + if sub.is_empty() { 28 } else { 20 }) { (truncate_line(&node.title, TITLE_CHARS_MAX)) }
+                text.sub x=(x + indent) y=(y + 36) { (truncate_line(&sub, SUB_CHARS_MAX)) }
             }
         }
     }
@@ -174,7 +174,7 @@ pub(crate) fn anchor(name: &str) -> String {
     name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
-fn cut(text: &str, chars_max: usize) -> String {
+fn truncate_line(text: &str, chars_max: usize) -> String {
     let line = one_line(text);
     match line.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -186,15 +186,15 @@ fn cut(text: &str, chars_max: usize) -> String {
 mod tests {
     use super::*;
 
-    fn node(name: &str, after: &[&str]) -> Node {
+    fn node(name: &str, after: &[&str]) -> GraphNode {
         let after = after.iter().map(ToString::to_string).collect();
-        Node { name: name.to_owned(), title: name.to_owned(), after, ..Node::default() }
+        GraphNode { name: name.to_owned(), title: name.to_owned(), after, ..GraphNode::default() }
     }
 
     #[test]
     fn what_waits_stands_below_what_it_waits_for_whatever_the_order() {
         let nodes = [node("d", &["b", "c"]), node("b", &["a"]), node("c", &["a"]), node("a", &[])];
-        let (spots, width, height) = spots(&nodes);
+        let (spots, width, height) = place_nodes(&nodes);
         let [d, b, c, a] = spots[..] else { panic!("four spots") };
         assert!(a.y < b.y && b.y == c.y && c.y < d.y);
         assert_ne!(b.x, c.x);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn names_of_phases_are_no_markup() {
-        let nasty = Node { title: "<script>x".to_owned(), ..node("\"><img>", &[]) };
+        let nasty = GraphNode { title: "<script>x".to_owned(), ..node("\"><img>", &[]) };
         let html = svg(&[nasty], "\"<b>").into_string();
         assert!(
             !html.contains("<script") && !html.contains("<img") && !html.contains("<b>"),

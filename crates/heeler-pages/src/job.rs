@@ -2,15 +2,16 @@
 
 use heeler_model::JobStatus;
 use heeler_query::approvals::ApprovalDetails;
-use heeler_query::jobs::{JobDetails, JobFile, RunItem};
+use heeler_query::jobs::{JobDetails, JobFile, RunSummary};
 use heeler_query::rows::RowPage;
 use maud::{Markup, html};
 
-use crate::parts::{
-    agent_link, ago, beginning, bytes, dollars, duration, grouped, job_link, job_status, maybe_ago,
-    one_line, path, run_link, said, session_link, since, work_styles,
+use crate::components::{
+    activity_styles, agent_link, elapsed_time, encode_path, format_bytes, format_duration,
+    format_grouped, format_usd, isolated_text, job_link, job_status_badge, one_line,
+    optional_relative_time, relative_time, run_link, session_link, truncate_text,
 };
-use crate::{Frame, Section, approvals, transcript};
+use crate::{DashboardSection, PageFrame, approvals, transcript};
 
 /// How much of a prompt the page shows.
 const PROMPT_BYTES_MAX: usize = 64 * 1024;
@@ -23,42 +24,42 @@ pub struct JobView {
     /// The last rows of its transcript.
     pub rows: RowPage,
     /// What its agent asks people now.
-    pub asks: Vec<ApprovalDetails>,
+    pub pending_approvals: Vec<ApprovalDetails>,
 }
 
 /// Returns the page.
-pub fn page(frame: &Frame, view: &JobView) -> Markup {
+pub fn page(frame: &PageFrame, view: &JobView) -> Markup {
     let job = &view.job;
     let title = format!("{} {}", job.item.agent, job.item.id);
     let content = html! {
-        (work_styles())
+        (activity_styles())
         div.stack #head data-live { (head(frame, job)) }
-        div #asks data-live data-answers { (approvals::inline(frame, &view.asks)) }
+        div #asks data-live data-answers { (approvals::pending_approvals_card(frame, &view.pending_approvals)) }
         div.stack #facts data-live { (facts_card(frame, job)) (attempts(frame, &job.runs)) }
-        (log(job, &view.rows))
+        (transcript_card(job, &view.rows))
     };
-    frame.page(Section::Jobs, &title, content)
+    frame.page(DashboardSection::Jobs, &title, content)
 }
 
-fn head(frame: &Frame, job: &JobDetails) -> Markup {
+fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
     let item = &job.item;
     let at_work = (!item.status.is_final()).then_some(item.id.as_str());
     html! {
         p.crumbs { a href="/jobs" { "Jobs" } " › " span.mono { (item.id) } }
         div.head data-at-work=(at_work.unwrap_or_default()) data-job=(item.id) data-attempts=(job.runs.len()) {
             h1 { (agent_link(&item.agent)) }
-            (job_status(item.status.as_str(), item.dead))
+            (job_status_badge(item.status.as_str(), item.dead))
             @if item.status == JobStatus::Running {
-                span.muted.num { (since(frame, item.started_at.unwrap_or(item.asked_at))) }
+                span.muted.num { (elapsed_time(frame, item.started_at.unwrap_or(item.asked_at))) }
             }
-            @if frame.may_operate() { div.tools { (actions(job)) } }
+            @if frame.can_operate() { div.tools { (actions(job)) } }
         }
-        (why(frame, job))
+        (status_reason(frame, job))
     }
 }
 
 fn actions(job: &JobDetails) -> Markup {
-    let api = |verb: &str| format!("POST {}/{verb}", path("/api/v1/jobs", &[&job.item.id]));
+    let api = |verb: &str| format!("POST {}/{verb}", encode_path("/api/v1/jobs", &[&job.item.id]));
     let status = job.item.status;
     let can_resume =
         matches!(status, JobStatus::Failed | JobStatus::Cancelled) && job.item.session_id.is_some();
@@ -85,15 +86,15 @@ fn actions(job: &JobDetails) -> Markup {
 }
 
 /// Says why it waits or failed.
-fn why(frame: &Frame, job: &JobDetails) -> Markup {
+fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
     let fault = job.error_details.as_ref().filter(|_| job.item.status == JobStatus::Failed);
     html! {
         @if let Some(waits) = &job.waits {
             div.banner.warn role="note" {
                 span {
                     strong { "Waits" } @if !waits.is_empty() { ": " (one_line(waits)) }
-                    @if let Some(at) = job.not_before { " · starts at the earliest " (ago(frame, at)) }
-                    @if let Some(at) = job.expires_at { " · given up " (ago(frame, at)) }
+                    @if let Some(at) = job.not_before { " · starts at the earliest " (relative_time(frame, at)) }
+                    @if let Some(at) = job.expires_at { " · given up " (relative_time(frame, at)) }
                 }
                 @if !job.has_daemon { span { "No daemon is there to start it." } }
             }
@@ -102,7 +103,7 @@ fn why(frame: &Frame, job: &JobDetails) -> Markup {
             div.banner.bad role="note" {
                 div.hang {
                     p.why { strong { (if job.interrupted { "Interrupted" } else { "Failed" }) } ": "
-                        (beginning(error, PROMPT_BYTES_MAX)) }
+                        (truncate_text(error, PROMPT_BYTES_MAX)) }
                     @if let Some(cure) = fault.map(|it| &it.cure).filter(|it| !it.is_empty()) {
                         p.note.why { (cure) }
                     }
@@ -112,7 +113,7 @@ fn why(frame: &Frame, job: &JobDetails) -> Markup {
         @for hook in &job.failed_hooks {
             div.banner.warn role="note" {
                 span {
-                    "Hook " strong { (said(&hook.name)) } " failed: " (one_line(&hook.error))
+                    "Hook " strong { (isolated_text(&hook.name)) } " failed: " (one_line(&hook.error))
                     @if hook.given_up { " (given up)" } @else { " (tried again)" }
                 }
             }
@@ -120,7 +121,7 @@ fn why(frame: &Frame, job: &JobDetails) -> Markup {
     }
 }
 
-fn facts_card(frame: &Frame, job: &JobDetails) -> Markup {
+fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
     let item = &job.item;
     let usage = &job.usage;
     let tokens = [
@@ -138,33 +139,33 @@ fn facts_card(frame: &Frame, job: &JobDetails) -> Markup {
         section.card aria-label="About the job" {
             dl.facts.pairs.pad {
                 dt { "Started by" } dd { (trigger(job)) }
-                dt { "Asked for" } dd { (ago(frame, item.asked_at)) }
-                dt { "Started" } dd { (maybe_ago(frame, item.started_at)) }
-                @if let Some(at) = item.finished_at { dt { "Ended" } dd { (ago(frame, at)) } }
-                @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (duration(took)) } }
+                dt { "Asked for" } dd { (relative_time(frame, item.asked_at)) }
+                dt { "Started" } dd { (optional_relative_time(frame, item.started_at)) }
+                @if let Some(at) = item.finished_at { dt { "Ended" } dd { (relative_time(frame, at)) } }
+                @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (format_duration(took)) } }
                 dt { "Cost" }
                 dd.num {
-                    (item.cost_usd.map_or_else(|| "–".to_owned(), dollars))
+                    (item.cost_usd.map_or_else(|| "–".to_owned(), format_usd))
                     @if let Some(turns) = usage.num_turns { span.muted { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } } }
-                    @if let Some(tokens) = tokens { span.muted { " · " (grouped(tokens)) " tokens" } }
+                    @if let Some(tokens) = tokens { span.muted { " · " (format_grouped(tokens)) " tokens" } }
                 }
                 (session(job))
                 @if let Some(reason) = item.exit_reason {
                     dt { "Ended by" }
                     dd {
                         (reason.as_str())
-                        @if let Some(stop) = &job.stop_reason { span.muted { " · " (said(stop)) } }
+                        @if let Some(stop) = &job.stop_reason { span.muted { " · " (isolated_text(stop)) } }
                         @if job.restart_count > 0 {
                             span.muted { " · started again " (job.restart_count) "× after a crash" }
                         }
                     }
                 }
-                (about(job))
+                (source_facts(job))
             }
             @if let Some(prompt) = job.prompt.as_deref().filter(|text| !text.is_empty()) {
                 details.pad #prompt open[prompt.len() < 600] {
                     summary { "Prompt" }
-                    pre.code { (beginning(prompt, PROMPT_BYTES_MAX)) }
+                    pre.code { (truncate_text(prompt, PROMPT_BYTES_MAX)) }
                 }
             }
             @if !job.files.is_empty() { (files(&job.files)) }
@@ -176,8 +177,8 @@ fn trigger(job: &JobDetails) -> Markup {
     let item = &job.item;
     html! {
         @match &item.schedule {
-            Some(schedule) => { "schedule " (said(schedule)) }
-            None => (said(&item.trigger_type)),
+            Some(schedule) => { "schedule " (isolated_text(schedule)) }
+            None => (isolated_text(&item.trigger_type)),
         }
         @if let Some(parent) = &job.parent { " · asked for by " (job_link(parent)) }
         @if let Some(from) = &job.forked_from { " · forked from " (job_link(from)) }
@@ -194,24 +195,24 @@ fn session(job: &JobDetails) -> Markup {
     }
 }
 
-fn about(job: &JobDetails) -> Markup {
+fn source_facts(job: &JobDetails) -> Markup {
     html! {
         @if let Some(run) = &job.workflow_run_id {
             dt { "Workflow" }
             dd {
                 (run_link(run))
-                @if let Some(phase) = &job.phase { " · phase " (said(phase)) }
+                @if let Some(phase) = &job.phase { " · phase " (isolated_text(phase)) }
                 @if let Some(decision) = job.decision { " · " (decision.as_str()) }
             }
         }
         @if let Some(repo) = &job.repo {
             dt { "Repository" }
-            dd { (said(repo)) @if let Some(issue) = job.issue_number { " #" (issue) } }
+            dd { (isolated_text(repo)) @if let Some(issue) = job.issue_number { " #" (issue) } }
         }
         @if let Some(folder) = &job.working_directory {
             dt { "Folder" } dd.mono { (one_line(folder)) }
         }
-        @if let Some(origin) = &job.origin { dt { "Record of" } dd { (said(origin)) } }
+        @if let Some(origin) = &job.origin { dt { "Record of" } dd { (isolated_text(origin)) } }
     }
 }
 
@@ -222,7 +223,7 @@ fn files(files: &[JobFile]) -> Markup {
             ul role="list" {
                 @for file in files {
                     li {
-                        (said(&file.name)) " " span.muted { (bytes(file.bytes)) " · " }
+                        (isolated_text(&file.name)) " " span.muted { (format_bytes(file.bytes)) " · " }
                         span.mono.muted { (one_line(&file.path)) }
                     }
                 }
@@ -232,7 +233,7 @@ fn files(files: &[JobFile]) -> Markup {
 }
 
 /// Shows the attempts at a job, where there was more than one.
-fn attempts(frame: &Frame, runs: &[RunItem]) -> Markup {
+fn attempts(frame: &PageFrame, runs: &[RunSummary]) -> Markup {
     html! {
         @if runs.len() > 1 {
             section.card aria-labelledby="h-attempts" {
@@ -252,7 +253,7 @@ fn attempts(frame: &Frame, runs: &[RunItem]) -> Markup {
     }
 }
 
-fn attempt(frame: &Frame, run: &RunItem) -> Markup {
+fn attempt(frame: &PageFrame, run: &RunSummary) -> Markup {
     let reason = run.exit_reason.map_or(run.status.as_str(), |reason| reason.as_str());
     html! {
         tr {
@@ -261,26 +262,26 @@ fn attempt(frame: &Frame, run: &RunItem) -> Markup {
             td.wide {
                 @if let Some(error) = &run.error { div.clamp { (one_line(&error.message)) } }
             }
-            td.num { (maybe_ago(frame, run.started_at)) }
-            td.num { (run.cost_usd.map_or_else(|| "–".to_owned(), dollars)) }
+            td.num { (optional_relative_time(frame, run.started_at)) }
+            td.num { (run.cost_usd.map_or_else(|| "–".to_owned(), format_usd)) }
         }
     }
 }
 
-fn log(job: &JobDetails, rows: &RowPage) -> Markup {
+fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
     let id = &job.item.id;
-    let home = path("/jobs", &[id]);
+    let home = encode_path("/jobs", &[id]);
     let follows = !job.item.status.is_final();
     html! {
         section.card.talk-log aria-labelledby="h-log" data-transcript={ (home) "/rows.html" }
             data-follow=[follows.then_some(id)] data-from=(rows.lines) {
             header {
                 h2 #h-log { "Transcript" }
-                span.muted data-row-count { (grouped(rows.lines as i64)) @if rows.lines == 1 { " row" } @else { " rows" } }
+                span.muted data-row-count { (format_grouped(rows.lines as i64)) @if rows.lines == 1 { " row" } @else { " rows" } }
             }
             div.rows data-rows tabindex="0" role="group" aria-label="Transcript" {
                 (older_link(&home, rows.previous))
-                (page_of(rows))
+                (rows_fragment(rows))
                 (newest_link(&home, rows.next))
                 @if rows.lines == 0 && !follows {
                     p.empty.small { "Nothing was said." }
@@ -313,7 +314,7 @@ pub(crate) fn end_button() -> Markup {
 }
 
 /// Returns rows as a part of the page.
-pub fn page_of(rows: &RowPage) -> Markup {
+pub fn rows_fragment(rows: &RowPage) -> Markup {
     html! {
         div data-page data-previous=[rows.previous] data-next=[rows.next] data-lines=(rows.lines) {
             @for row in &rows.rows { (transcript::row(row.line, row.row.get())) }

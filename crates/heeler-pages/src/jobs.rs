@@ -1,15 +1,16 @@
 //! Jobs: pages of them, by agent and state.
 
 use heeler_model::JobStatus;
-use heeler_query::jobs::{JobItem, JobPage};
+use heeler_query::jobs::{JobPage, JobSummary};
 use maud::{Markup, html};
 
-use crate::markdown::markdown_line;
-use crate::overview::{cost, short_link, took};
-use crate::parts::{
-    agent_field, agent_link, ago, clamped, empty, grouped, job_status, query, said, state_field,
+use crate::components::{
+    agent_field, agent_link, clamp_line, empty_notice, format_grouped, isolated_text,
+    job_status_badge, relative_time, state_field, url_with_params,
 };
-use crate::{Frame, Section};
+use crate::markdown::markdown_line;
+use crate::overview::{job_cost, job_duration, short_link};
+use crate::{DashboardSection, PageFrame};
 
 /// Which jobs a page shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct JobsView {
 }
 
 /// What can be chosen for how old jobs may be.
-const AGES: [(&str, &str); 5] = [
+const AGE_CHOICES: [(&str, &str); 5] = [
     ("", "Any time"),
     ("1h", "Last hour"),
     ("24h", "Last day"),
@@ -36,19 +37,19 @@ const AGES: [(&str, &str); 5] = [
 ];
 
 /// Returns the page.
-pub fn page(frame: &Frame, view: &JobsView, jobs: &JobPage) -> Markup {
+pub fn page(frame: &PageFrame, view: &JobsView, jobs: &JobPage) -> Markup {
     let content = html! {
         div.head {
             h1 { "Jobs" }
-            span.muted { (grouped(jobs.total)) @if jobs.total == 1 { " job" } @else { " jobs" } }
+            span.muted { (format_grouped(jobs.total)) @if jobs.total == 1 { " job" } @else { " jobs" } }
         }
         (filters(view))
         section.card #list data-live aria-label="Jobs" {
-            @if jobs.jobs.is_empty() { (nothing(view)) } @else { (table(frame, &jobs.jobs)) }
+            @if jobs.jobs.is_empty() { (empty_list(view)) } @else { (table(frame, &jobs.jobs)) }
         }
         (pager(view, jobs))
     };
-    frame.page(Section::Jobs, "Jobs", content)
+    frame.page(DashboardSection::Jobs, "Jobs", content)
 }
 
 fn filters(view: &JobsView) -> Markup {
@@ -60,7 +61,7 @@ fn filters(view: &JobsView) -> Markup {
             div.field {
                 label for="f-since" { "Asked for" }
                 select #f-since name="since" {
-                    @for (value, name) in AGES { option value=(value) selected[value == view.since] { (name) } }
+                    @for (value, name) in AGE_CHOICES { option value=(value) selected[value == view.since] { (name) } }
                 }
             }
             button.button { "Show" }
@@ -71,12 +72,12 @@ fn filters(view: &JobsView) -> Markup {
     }
 }
 
-fn nothing(view: &JobsView) -> Markup {
+fn empty_list(view: &JobsView) -> Markup {
     let is_filtered = !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty();
     if is_filtered {
-        return empty("No such job", html! { a href="/jobs" { "Show all jobs" } });
+        return empty_notice("No such job", html! { a href="/jobs" { "Show all jobs" } });
     }
-    empty(
+    empty_notice(
         "No jobs yet",
         html! { "Run one from an " a href="/agents" { "agent's page" } ", or with " code { "heeler trigger AGENT" } "." },
     )
@@ -91,7 +92,7 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
             ("since", &view.since),
             ("before", before),
         ];
-        query("/jobs", &params)
+        url_with_params("/jobs", &params)
     };
     html! {
         @if !view.before.is_empty() || jobs.next.is_some() {
@@ -104,7 +105,7 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
 }
 
 /// Returns jobs as a table.
-pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
+pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
     html! {
         div.scroll {
             table.lines {
@@ -126,18 +127,18 @@ pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
     }
 }
 
-fn table_row(frame: &Frame, job: &JobItem) -> Markup {
-    let said_last = || clamped(&markdown_line(job.summary.as_deref().unwrap_or_default()));
-    let did = job.error.as_deref().map_or_else(said_last, clamped);
+fn table_row(frame: &PageFrame, job: &JobSummary) -> Markup {
+    let said_last = || clamp_line(&markdown_line(job.summary.as_deref().unwrap_or_default()));
+    let did = job.error.as_deref().map_or_else(said_last, clamp_line);
     html! {
         tr data-row {
-            td.fit { (job_status(job.status.as_str(), job.dead)) }
+            td.fit { (job_status_badge(job.status.as_str(), job.dead)) }
             td { (agent_link(&job.agent)) }
-            td.opt.muted { (said(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
+            td.opt.muted { (isolated_text(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
             td.wide.did { div.clamp { (did) } }
-            td.num { (ago(frame, job.asked_at)) }
-            td.num.took { (took(frame, job)) }
-            td.num.opt { (cost(job)) }
+            td.num { (relative_time(frame, job.asked_at)) }
+            td.num.took { (job_duration(frame, job)) }
+            td.num.opt { (job_cost(job)) }
             td.fit.id { (short_link(job)) }
         }
     }

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::frame::head;
+use crate::page_frame::page_head;
 
 /// What the login page shows. It says nothing of who has a password.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub fn page(view: &LoginView) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head { (head("Log in", &view.fleet)) }
+            head { (page_head("Log in", &view.fleet)) }
             body {
                 main.centre {
                     div.card {
@@ -57,13 +57,13 @@ pub fn page(view: &LoginView) -> Markup {
 
 /// Returns the page of a one-time link that counted. It goes on by itself: a cookie for this site
 /// alone is not sent where another site or program led here.
-pub fn entered(fleet: &str, next: &str) -> Markup {
+pub fn logged_in_page(fleet: &str, next: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta http-equiv="refresh" content={ "0;url=" (next) };
-                (head("Logged in", fleet))
+                (page_head("Logged in", fleet))
             }
             body {
                 main.centre {

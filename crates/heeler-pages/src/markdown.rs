@@ -10,7 +10,7 @@ use ammonia::{Builder, UrlRelative};
 use maud::{Markup, PreEscaped, html};
 use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
 
-use crate::parts::one_line;
+use crate::components::one_line;
 
 /// How long a text may be that is shown as markdown; a longer one is shown as it is.
 pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
@@ -73,7 +73,7 @@ pub fn markdown(text: &str) -> Markup {
     if depth(Parser::new_ext(text, options())) > DEPTH_MAX {
         return html! { pre.code { (text) } };
     }
-    let events = Parser::new_ext(text, options()).map(tamed);
+    let events = Parser::new_ext(text, options()).map(sanitise_event);
     let mut out = String::with_capacity(text.len() * 2);
     pulldown_cmark::html::push_html(&mut out, events);
     html! { div.prose { (PreEscaped(SANITISER.clean(&out).to_string())) } }
@@ -132,7 +132,7 @@ fn depth<'t>(events: impl Iterator<Item = Event<'t>>) -> usize {
 }
 
 /// Turns what may not be shown as it is into what may.
-fn tamed(event: Event<'_>) -> Event<'_> {
+fn sanitise_event(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
@@ -146,9 +146,9 @@ fn tamed(event: Event<'_>) -> Event<'_> {
         }),
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
         Event::Start(Tag::Heading { level, id, classes, attrs }) => {
-            Event::Start(Tag::Heading { level: below(level), id, classes, attrs })
+            Event::Start(Tag::Heading { level: demote_heading(level), id, classes, attrs })
         }
-        Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(below(level))),
+        Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(demote_heading(level))),
         Event::TaskListMarker(true) => Event::Text(CowStr::Borrowed("☑ ")),
         Event::TaskListMarker(false) => Event::Text(CowStr::Borrowed("☐ ")),
         other => other,
@@ -156,7 +156,7 @@ fn tamed(event: Event<'_>) -> Event<'_> {
 }
 
 /// Returns the level of an agent's heading below those of the page.
-fn below(level: HeadingLevel) -> HeadingLevel {
+fn demote_heading(level: HeadingLevel) -> HeadingLevel {
     match level {
         HeadingLevel::H1 => HeadingLevel::H3,
         HeadingLevel::H2 => HeadingLevel::H4,

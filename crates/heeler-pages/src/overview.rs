@@ -1,57 +1,59 @@
 //! The first page: what runs, what is next, what failed, who is asked, what it costs.
 
 use heeler_model::Approval;
-use heeler_query::charts::Charts;
-use heeler_query::jobs::JobItem;
-use heeler_query::overview::{Due, Overview, Running, Waiting};
+use heeler_query::charts::FleetCharts;
+use heeler_query::jobs::JobSummary;
+use heeler_query::overview::{
+    FleetOverview, RunningJobSummary, UpcomingSchedule, WaitingJobSummary,
+};
 use maud::{Markup, html};
 
-use crate::parts::{
-    agent_link, ago, clamped, dollars, duration, grouped, job_link, job_status, path, query, said,
-    since, status,
+use crate::components::{
+    agent_link, clamp_line, elapsed_time, encode_path, format_duration, format_grouped, format_usd,
+    isolated_text, job_link, job_status_badge, relative_time, status_badge, url_with_params,
 };
-use crate::transcript::gist_of_row;
-use crate::{Frame, Section, approvals, charts};
+use crate::transcript::row_summary;
+use crate::{DashboardSection, PageFrame, approvals, charts};
 
 /// How often the lines of running agents are looked at again.
 const POLL_MS: u32 = 2_000;
 
 /// Returns the page.
-pub fn page(frame: &Frame, now: &Overview, figures: &Charts) -> Markup {
+pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Markup {
     let content = html! {
         div.head { h1 { "Overview" } }
         div.stats #stats data-live { (stats(now)) }
         @if now.agents == 0 { (empty_fleet()) }
         div.wide-3 {
             div.split {
-                div.stack #work data-live { (running(frame, now)) (upcoming(frame, now)) }
-                div.stack #attention data-live { (asked(frame, now)) (failed(frame, &now.failed)) }
+                div.stack #work data-live { (running_card(frame, now)) (upcoming(frame, now)) }
+                div.stack #attention data-live { (approvals_card(frame, now)) (failed_card(frame, &now.failed)) }
             }
-            div.grid #charts data-live { (figures_of(frame, figures)) }
-            div #recent data-live { (recent(frame, &now.recent)) }
+            div.grid #charts data-live { (charts_card(frame, figures)) }
+            div #recent data-live { (recent_card(frame, &now.recent)) }
         }
     };
     // Rows of a transcript are no commits: nothing tells of them.
     let poll = (!now.running.is_empty()).then_some(POLL_MS);
-    frame.polled_page(Section::Overview, "Overview", poll, content)
+    frame.polled_page(DashboardSection::Overview, "Overview", poll, content)
 }
 
-fn stats(now: &Overview) -> Markup {
-    let pulse = &now.pulse;
+fn stats(now: &FleetOverview) -> Markup {
+    let pulse = &now.activity;
     html! {
-        (stat("/jobs?status=running", "Running", &grouped(pulse.running), "", pulse.running > 0))
-        (stat("/jobs?status=pending", "Waiting", &grouped(pulse.waiting), "", false))
-        (stat("/approvals", "To answer", &grouped(pulse.approvals), "", pulse.approvals > 0))
+        (stat_tile("/jobs?status=running", "Running", &format_grouped(pulse.running), "", pulse.running > 0))
+        (stat_tile("/jobs?status=pending", "Waiting", &format_grouped(pulse.waiting), "", false))
+        (stat_tile("/approvals", "To answer", &format_grouped(pulse.approvals), "", pulse.approvals > 0))
         a.stat href="/jobs?status=failed" {
             span.name { "Failed within a day" }
-            span.value.bad[pulse.failed24h > 0] { (grouped(pulse.failed24h)) }
+            span.value.bad[pulse.failed24h > 0] { (format_grouped(pulse.failed24h)) }
         }
-        (stat("/settings#costs", "Cost today", &dollars(now.cost_today_usd), "", false))
-        (stat("/jobs", "Jobs in all", &grouped(now.jobs), "", false))
+        (stat_tile("/settings#costs", "Cost today", &format_usd(now.cost_today_usd), "", false))
+        (stat_tile("/jobs", "Jobs in all", &format_grouped(now.jobs), "", false))
     }
 }
 
-fn stat(href: &str, name: &str, value: &str, note: &str, hot: bool) -> Markup {
+fn stat_tile(href: &str, name: &str, value: &str, note: &str, hot: bool) -> Markup {
     html! {
         a.stat href=(href) {
             span.name { (name) }
@@ -74,13 +76,13 @@ fn empty_fleet() -> Markup {
     }
 }
 
-fn running(frame: &Frame, now: &Overview) -> Markup {
+fn running_card(frame: &PageFrame, now: &FleetOverview) -> Markup {
     html! {
         section.card aria-labelledby="h-running" {
             header {
                 h2 #h-running { "Running now" }
-                @if now.pulse.running > now.running.len() as i64 {
-                    a.more href="/jobs?status=running" { "all " (grouped(now.pulse.running)) }
+                @if now.activity.running > now.running.len() as i64 {
+                    a.more href="/jobs?status=running" { "all " (format_grouped(now.activity.running)) }
                 }
             }
             @if now.running.is_empty() {
@@ -92,25 +94,25 @@ fn running(frame: &Frame, now: &Overview) -> Markup {
     }
 }
 
-fn running_item(frame: &Frame, one: &Running) -> Markup {
+fn running_item(frame: &PageFrame, one: &RunningJobSummary) -> Markup {
     let job = &one.job;
     let line =
-        one.last_rows.iter().rev().map(|row| gist_of_row(row.as_bytes())).find(|it| !it.is_empty());
+        one.last_rows.iter().rev().map(|row| row_summary(row.as_bytes())).find(|it| !it.is_empty());
     let began = job.started_at.unwrap_or(job.asked_at);
     html! {
         li data-row {
             div.line {
-                (job_status(job.status.as_str(), job.dead))
-                a href=(path("/jobs", &[&job.id])) { strong { (said(&job.agent)) } }
-                @if let Some(schedule) = &job.schedule { span.muted { (said(schedule)) } }
-                span.end.muted.num { (since(frame, began)) }
+                (job_status_badge(job.status.as_str(), job.dead))
+                a href=(encode_path("/jobs", &[&job.id])) { strong { (isolated_text(&job.agent)) } }
+                @if let Some(schedule) = &job.schedule { span.muted { (isolated_text(schedule)) } }
+                span.end.muted.num { (elapsed_time(frame, began)) }
             }
             p.said { (line.unwrap_or_else(|| "…".to_owned())) }
         }
     }
 }
 
-fn upcoming(frame: &Frame, now: &Overview) -> Markup {
+fn upcoming(frame: &PageFrame, now: &FleetOverview) -> Markup {
     html! {
         section.card aria-labelledby="h-next" {
             header { h2 #h-next { "Next" } a.more href="/schedules" { "calendar" } }
@@ -126,60 +128,60 @@ fn upcoming(frame: &Frame, now: &Overview) -> Markup {
     }
 }
 
-fn waiting_item(frame: &Frame, one: &Waiting) -> Markup {
+fn waiting_item(frame: &PageFrame, one: &WaitingJobSummary) -> Markup {
     html! {
         li data-row {
             div.line {
-                (status("pending"))
-                a href=(path("/jobs", &[&one.id])) { (said(&one.agent)) }
-                span.end.muted.nowrap { (ago(frame, one.since)) }
+                (status_badge("pending"))
+                a href=(encode_path("/jobs", &[&one.id])) { (isolated_text(&one.agent)) }
+                span.end.muted.nowrap { (relative_time(frame, one.since)) }
             }
-            p.small.muted.clamp { (clamped(&one.reason)) }
+            p.small.muted.clamp { (clamp_line(&one.reason)) }
         }
     }
 }
 
-fn due_item(frame: &Frame, one: &Due) -> Markup {
+fn due_item(frame: &PageFrame, one: &UpcomingSchedule) -> Markup {
     html! {
         li data-row {
             div.line {
                 (agent_link(&one.agent))
-                span.muted { (said(&one.schedule)) }
-                span.end.muted.nowrap { (ago(frame, one.at)) }
+                span.muted { (isolated_text(&one.schedule)) }
+                span.end.muted.nowrap { (relative_time(frame, one.at)) }
             }
         }
     }
 }
 
-fn asked(frame: &Frame, now: &Overview) -> Markup {
+fn approvals_card(frame: &PageFrame, now: &FleetOverview) -> Markup {
     html! {
         section.card aria-labelledby="h-asked" {
             header { h2 #h-asked { "Waiting for you" } a.more href="/approvals" { "inbox" } }
             @if now.approvals.is_empty() {
                 p.empty.small { "Nobody asks for anything." }
             } @else {
-                ul.list role="list" { @for one in &now.approvals { (asked_item(frame, one)) } }
+                ul.list role="list" { @for one in &now.approvals { (approval_item(frame, one)) } }
             }
         }
     }
 }
 
-fn asked_item(frame: &Frame, one: &Approval) -> Markup {
+fn approval_item(frame: &PageFrame, one: &Approval) -> Markup {
     let id = one.id.to_string();
     html! {
         li data-row {
             div.line {
-                a href={ "/approvals#" (id) } { (approvals::title(one.kind, &one.gate)) }
-                @if let Some(who) = &one.requested_by { span.muted { (said(who)) } }
-                span.end.muted.nowrap { (ago(frame, one.created_at)) }
+                a href={ "/approvals#" (id) } { (approvals::approval_title(one.kind, &one.gate)) }
+                @if let Some(who) = &one.requested_by { span.muted { (isolated_text(who)) } }
+                span.end.muted.nowrap { (relative_time(frame, one.created_at)) }
             }
-            p.clamp.small { (clamped(&one.summary)) }
+            p.clamp.small { (clamp_line(&one.summary)) }
         }
     }
 }
 
-fn failed(frame: &Frame, jobs: &[JobItem]) -> Markup {
-    let all = query("/jobs", &[("status", "failed")]);
+fn failed_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
+    let all = url_with_params("/jobs", &[("status", "failed")]);
     html! {
         section.card aria-labelledby="h-failed" {
             header { h2 #h-failed { "Failed within a day" } a.more href=(all) { "all" } }
@@ -190,12 +192,12 @@ fn failed(frame: &Frame, jobs: &[JobItem]) -> Markup {
                     @for job in jobs {
                         li data-row {
                             div.line {
-                                (status("failed"))
-                                a href=(path("/jobs", &[&job.id])) { (said(&job.agent)) }
-                                @if let Some(schedule) = &job.schedule { span.muted { (said(schedule)) } }
-                                span.end.muted.nowrap { (ago(frame, job.finished_at.unwrap_or(job.asked_at))) }
+                                (status_badge("failed"))
+                                a href=(encode_path("/jobs", &[&job.id])) { (isolated_text(&job.agent)) }
+                                @if let Some(schedule) = &job.schedule { span.muted { (isolated_text(schedule)) } }
+                                span.end.muted.nowrap { (relative_time(frame, job.finished_at.unwrap_or(job.asked_at))) }
                             }
-                            @if let Some(error) = &job.error { p.clamp.small { (clamped(error)) } }
+                            @if let Some(error) = &job.error { p.clamp.small { (clamp_line(error)) } }
                         }
                     }
                 }
@@ -204,7 +206,7 @@ fn failed(frame: &Frame, jobs: &[JobItem]) -> Markup {
     }
 }
 
-fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
+fn charts_card(frame: &PageFrame, figures: &FleetCharts) -> Markup {
     html! {
         section.card aria-labelledby="h-runs" {
             header {
@@ -213,11 +215,11 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
                     span.key { "completed" } span.key.bad { "failed" } span.key.rest { "others" }
                 }
             }
-            div.pad { (charts::runs(&figures.hours, &frame.zone)) }
+            div.pad { (charts::runs_chart(&figures.hours, &frame.zone)) }
         }
         section.card aria-labelledby="h-money" {
             header { h2 #h-money { "Cost by day" } }
-            div.pad { (charts::money(&figures.days)) }
+            div.pad { (charts::cost_chart(&figures.days)) }
         }
         section.card aria-labelledby="h-durations" {
             header {
@@ -226,13 +228,13 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
             }
             div.pad {
                 @if figures.durations.is_empty() { p.empty.small { "No job has ended yet." } }
-                @else { (charts::durations(&figures.durations)) }
+                @else { (charts::durations_chart(&figures.durations)) }
             }
         }
     }
 }
 
-fn recent(frame: &Frame, jobs: &[JobItem]) -> Markup {
+fn recent_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
     html! {
         section.card aria-labelledby="h-recent" {
             header { h2 #h-recent { "Newest jobs" } a.more href="/jobs" { "all" } }
@@ -243,20 +245,20 @@ fn recent(frame: &Frame, jobs: &[JobItem]) -> Markup {
 }
 
 /// Shows how long a job took, or takes already.
-pub(crate) fn took(frame: &Frame, job: &JobItem) -> Markup {
+pub(crate) fn job_duration(frame: &PageFrame, job: &JobSummary) -> Markup {
     match (job.duration_seconds, job.started_at) {
-        (Some(seconds), _) => html! { (duration(seconds)) },
-        (None, Some(at)) if !job.status.is_final() => since(frame, at),
+        (Some(seconds), _) => html! { (format_duration(seconds)) },
+        (None, Some(at)) if !job.status.is_final() => elapsed_time(frame, at),
         _ => html! { span.muted { "–" } },
     }
 }
 
 /// Shows what a job cost.
-pub(crate) fn cost(job: &JobItem) -> Markup {
-    html! { @match job.cost_usd { Some(usd) => { (dollars(usd)) } None => { span.muted { "–" } } } }
+pub(crate) fn job_cost(job: &JobSummary) -> Markup {
+    html! { @match job.cost_usd { Some(usd) => { (format_usd(usd)) } None => { span.muted { "–" } } } }
 }
 
 /// Links a job by the end of its id, which is what tells it from others.
-pub(crate) fn short_link(job: &JobItem) -> Markup {
+pub(crate) fn short_link(job: &JobSummary) -> Markup {
     job_link(&job.id)
 }

@@ -1,12 +1,15 @@
 //! Schedules: the past and the coming day of each, drawn and told.
 
 use heeler_model::JobStatus;
-use heeler_query::calendar::{Calendar, CalendarMark, Fate, Lane};
+use heeler_query::calendar::{FleetCalendar, ScheduleTimeline, TimelineEntry, TimelineOutcome};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::parts::{agent_link, ago, empty, exact, job_link, one_line, path, said, span, status};
-use crate::{Frame, Section};
+use crate::components::{
+    agent_link, empty_notice, encode_path, format_exact, format_span, isolated_text, job_link,
+    one_line, relative_time, status_badge,
+};
+use crate::{DashboardSection, PageFrame};
 
 /// How many slots the two days are drawn in: a quarter of an hour each.
 const SLOTS: usize = 192;
@@ -18,7 +21,7 @@ const DUE_EACH_MAX: usize = 3;
 const LISTED_MAX: usize = 120;
 
 /// Returns the page.
-pub fn page(frame: &Frame, calendar: &Calendar) -> Markup {
+pub fn page(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
     let content = html! {
         div.head {
             h1 { "Schedules" }
@@ -26,32 +29,32 @@ pub fn page(frame: &Frame, calendar: &Calendar) -> Markup {
         }
         section.card #lanes data-live aria-label="Calendar" {
             @if calendar.lanes.is_empty() {
-                (empty("No schedules", html! { "An agent's " code { "schedules" } " in its config say when it starts by itself." }))
+                (empty_notice("No schedules", html! { "An agent's " code { "schedules" } " in its config say when it starts by itself." }))
             } @else {
                 (legend())
                 div.lanes {
-                    (hours(frame, calendar))
-                    @for lane in &calendar.lanes { (lane_of(frame, calendar, lane)) }
+                    (hour_ticks(frame, calendar))
+                    @for lane in &calendar.lanes { (lane_row(frame, calendar, lane)) }
                 }
             }
         }
-        @if !calendar.lanes.is_empty() { (list(frame, calendar)) }
+        @if !calendar.lanes.is_empty() { (mark_lists(frame, calendar)) }
     };
-    frame.page(Section::Schedules, "Schedules", content)
+    frame.page(DashboardSection::Schedules, "Schedules", content)
 }
 
 fn legend() -> Markup {
     html! {
         header {
             span.row.small.legend {
-                (status("completed")) (status("failed")) (status("running")) (status("skipped"))
+                (status_badge("completed")) (status_badge("failed")) (status_badge("running")) (status_badge("skipped"))
                 span.status { "due" }
             }
         }
     }
 }
 
-fn hours(frame: &Frame, calendar: &Calendar) -> Markup {
+fn hour_ticks(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
     let tick = |part: i64| {
         let length = calendar.until.as_second() - calendar.from.as_second();
         let at = calendar.from.as_second() + length * part / 8;
@@ -66,28 +69,28 @@ fn hours(frame: &Frame, calendar: &Calendar) -> Markup {
     }
 }
 
-fn lane_of(frame: &Frame, calendar: &Calendar, lane: &Lane) -> Markup {
-    let api = path("/api/v1/schedules", &[&lane.agent, &lane.schedule]);
+fn lane_row(frame: &PageFrame, calendar: &FleetCalendar, lane: &ScheduleTimeline) -> Markup {
+    let api = encode_path("/api/v1/schedules", &[&lane.agent, &lane.schedule]);
     html! {
         div.lane {
             div.stack-s {
                 div.line.row {
-                    strong { (said(&lane.schedule)) }
+                    strong { (isolated_text(&lane.schedule)) }
                     (agent_link(&lane.agent))
                 }
                 div.row.small {
                     span.muted.grow.cut { (one_line(&lane.when)) }
-                    @if frame.may_operate() { (switch(&api, lane.enabled, &lane.schedule)) (run_now(&api, &lane.schedule)) }
-                    @else { (status(if lane.enabled { "enabled" } else { "disabled" })) }
+                    @if frame.can_operate() { (toggle_button(&api, lane.enabled, &lane.schedule)) (run_now_button(&api, &lane.schedule)) }
+                    @else { (status_badge(if lane.enabled { "enabled" } else { "disabled" })) }
                 }
             }
-            (drawing(calendar, lane))
+            (draw_lane(calendar, lane))
         }
     }
 }
 
 /// Returns what switches a schedule on and off; `api` is its address.
-pub(crate) fn switch(api: &str, enabled: bool, name: &str) -> Markup {
+pub(crate) fn toggle_button(api: &str, enabled: bool, name: &str) -> Markup {
     let change = if enabled { "disable" } else { "enable" };
     html! {
         button.switch type="button" role="switch" aria-checked=(enabled)
@@ -97,7 +100,7 @@ pub(crate) fn switch(api: &str, enabled: bool, name: &str) -> Markup {
 }
 
 /// Returns what runs a schedule now.
-pub(crate) fn run_now(api: &str, name: &str) -> Markup {
+pub(crate) fn run_now_button(api: &str, name: &str) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action={ "POST " (api) "/trigger" }
             aria-label={ "Run now: " (one_line(name)) } { "Run now" }
@@ -106,7 +109,7 @@ pub(crate) fn run_now(api: &str, name: &str) -> Markup {
 
 /// What is drawn in one slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Slot {
+struct CalendarSlot {
     ran: u32,
     failed: u32,
     running: u32,
@@ -114,36 +117,38 @@ struct Slot {
     due: u32,
 }
 
-fn slots(calendar: &Calendar, lane: &Lane) -> [Slot; SLOTS] {
-    let mut slots = [Slot::default(); SLOTS];
+fn fill_slots(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> [CalendarSlot; SLOTS] {
+    let mut slots = [CalendarSlot::default(); SLOTS];
     let (from, until) = (calendar.from.as_second(), calendar.until.as_second());
     let place = |at: Timestamp| {
         let share = (at.as_second() - from) as f64 / (until - from).max(1) as f64;
         ((share * SLOTS as f64) as usize).min(SLOTS - 1)
     };
-    for CalendarMark { at, what } in &lane.marks {
+    for TimelineEntry { at, what } in &lane.marks {
         let slot = &mut slots[place(*at)];
         match what {
-            Fate::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
-            Fate::Ran { status: Some(JobStatus::Running | JobStatus::Pending), .. } => {
+            TimelineOutcome::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
+            TimelineOutcome::Ran {
+                status: Some(JobStatus::Running | JobStatus::Pending), ..
+            } => {
                 slot.running += 1;
             }
-            Fate::Ran { .. } => slot.ran += 1,
-            Fate::Skipped { count, .. } => slot.skipped += count,
-            Fate::Due => slot.due += 1,
+            TimelineOutcome::Ran { .. } => slot.ran += 1,
+            TimelineOutcome::Skipped { count, .. } => slot.skipped += count,
+            TimelineOutcome::Due => slot.due += 1,
         }
     }
     slots
 }
 
-fn drawing(calendar: &Calendar, lane: &Lane) -> Markup {
-    let slots = slots(calendar, lane);
+fn draw_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> Markup {
+    let slots = fill_slots(calendar, lane);
     let middle = SLOTS * 10 / 2;
     html! {
-        svg role="img" aria-label=(told(calendar, lane)) viewBox={ "0 0 " (SLOTS * 10) " 40" } preserveAspectRatio="none" {
+        svg role="img" aria-label=(describe_lane(calendar, lane)) viewBox={ "0 0 " (SLOTS * 10) " 40" } preserveAspectRatio="none" {
             rect.past width=(middle) height="40" rx="3" {}
             rect.track x=(middle) width=(middle) height="40" rx="3" {}
-            @for (place, slot) in slots.iter().enumerate() { (drawn(place * 10, slot)) }
+            @for (place, slot) in slots.iter().enumerate() { (draw_slot(place * 10, slot)) }
             @if let Some(from) = slots.iter().rposition(|slot| slot.due > 0).filter(|_| lane.more_due) {
                 // It goes on like that.
                 line.due-more x1=(from * 10 + 12) x2=(SLOTS * 10) y1="20" y2="20" {}
@@ -155,7 +160,7 @@ fn drawing(calendar: &Calendar, lane: &Lane) -> Markup {
 
 /// Draws a slot: what ran is a bar, what failed a bar from above, what was skipped a frame half as
 /// high, what is due an open bar. They differ in shape, not only in colour.
-fn drawn(x: usize, slot: &Slot) -> Markup {
+fn draw_slot(x: usize, slot: &CalendarSlot) -> Markup {
     let words = |parts: &[(u64, &str)]| {
         let parts: Vec<String> = parts
             .iter()
@@ -164,10 +169,10 @@ fn drawn(x: usize, slot: &Slot) -> Markup {
             .collect();
         parts.join(", ")
     };
-    if *slot == Slot::default() {
+    if *slot == CalendarSlot::default() {
         return Markup::default();
     }
-    let Slot { ran, failed, running, skipped, due } = *slot;
+    let CalendarSlot { ran, failed, running, skipped, due } = *slot;
     let title = words(&[
         (ran.into(), "ran"),
         (failed.into(), "failed"),
@@ -187,9 +192,9 @@ fn drawn(x: usize, slot: &Slot) -> Markup {
     }
 }
 
-fn told(calendar: &Calendar, lane: &Lane) -> String {
-    let mut all = Slot::default();
-    for slot in slots(calendar, lane) {
+fn describe_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> String {
+    let mut all = CalendarSlot::default();
+    for slot in fill_slots(calendar, lane) {
         all.ran += slot.ran;
         all.failed += slot.failed;
         all.running += slot.running;
@@ -209,20 +214,21 @@ fn told(calendar: &Calendar, lane: &Lane) -> String {
     )
 }
 
-fn past_of(calendar: &Calendar) -> Vec<(&Lane, &CalendarMark)> {
+fn past_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry)> {
     let marks =
         calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
-    let mut past: Vec<_> = marks.filter(|(_, mark)| mark.what != Fate::Due).collect();
+    let mut past: Vec<_> = marks.filter(|(_, mark)| mark.what != TimelineOutcome::Due).collect();
     past.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.at));
     past
 }
 
 /// Returns the next due times, a few of each schedule, and how many more there are behind each
 /// schedule's last: one that is due each minute must not hide the others.
-fn due_of(calendar: &Calendar) -> Vec<(&Lane, &CalendarMark, usize)> {
+fn due_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry, usize)> {
     let mut due = Vec::new();
     for lane in &calendar.lanes {
-        let all: Vec<_> = lane.marks.iter().filter(|mark| mark.what == Fate::Due).collect();
+        let all: Vec<_> =
+            lane.marks.iter().filter(|mark| mark.what == TimelineOutcome::Due).collect();
         for (place, mark) in all.iter().take(DUE_EACH_MAX).enumerate() {
             let rest = if place + 1 == DUE_EACH_MAX { all.len() - DUE_EACH_MAX } else { 0 };
             due.push((lane, *mark, rest));
@@ -232,50 +238,55 @@ fn due_of(calendar: &Calendar) -> Vec<(&Lane, &CalendarMark, usize)> {
     due
 }
 
-fn list(frame: &Frame, calendar: &Calendar) -> Markup {
-    let (past, due) = (past_of(calendar), due_of(calendar));
+fn mark_lists(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
+    let (past, due) = (past_marks(calendar), due_marks(calendar));
     html! {
         div.grid {
             section.card #coming data-live aria-labelledby="h-coming" {
                 header { h2 #h-coming { "Coming" } }
                 @if due.is_empty() { p.empty.small { "Nothing is due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark, rest) in due.iter().take(LISTED_MAX) { (listed(frame, lane, mark, *rest)) }
+                    @for (lane, mark, rest) in due.iter().take(LISTED_MAX) { (mark_item(frame, lane, mark, *rest)) }
                 }
             }
             section.card #past data-live aria-labelledby="h-past" {
                 header { h2 #h-past { "Past" } }
                 @if past.is_empty() { p.empty.small { "Nothing was due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (listed(frame, lane, mark, 0)) }
+                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (mark_item(frame, lane, mark, 0)) }
                 }
             }
         }
     }
 }
 
-fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark, rest: usize) -> Markup {
+fn mark_item(
+    frame: &PageFrame,
+    lane: &ScheduleTimeline,
+    mark: &TimelineEntry,
+    rest: usize,
+) -> Markup {
     html! {
         li data-row {
             div.line {
                 @match &mark.what {
-                    Fate::Ran { status: Some(found), .. } => { (status(found.as_str())) }
-                    Fate::Ran { status: None, .. } => { (status("started")) }
-                    Fate::Skipped { .. } => { (status("skipped")) }
-                    Fate::Due => { span.status { "due" } }
+                    TimelineOutcome::Ran { status: Some(found), .. } => { (status_badge(found.as_str())) }
+                    TimelineOutcome::Ran { status: None, .. } => { (status_badge("started")) }
+                    TimelineOutcome::Skipped { .. } => { (status_badge("skipped")) }
+                    TimelineOutcome::Due => { span.status { "due" } }
                 }
                 (agent_link(&lane.agent))
-                span.muted { (said(&lane.schedule)) }
-                span.end.muted.nowrap { (ago(frame, mark.at)) }
+                span.muted { (isolated_text(&lane.schedule)) }
+                span.end.muted.nowrap { (relative_time(frame, mark.at)) }
             }
             @match &mark.what {
-                Fate::Ran { job, .. } => { p.small { (job_link(job)) } }
-                Fate::Skipped { count, last, reason } => {
-                    p.small.muted { (why(*count, mark.at, *last, reason)) }
+                TimelineOutcome::Ran { job, .. } => { p.small { (job_link(job)) } }
+                TimelineOutcome::Skipped { count, last, reason } => {
+                    p.small.muted { (skip_reason(*count, mark.at, *last, reason)) }
                 }
-                Fate::Due => {
+                TimelineOutcome::Due => {
                     p.small.muted {
-                        (exact(frame, mark.at))
+                        (format_exact(frame, mark.at))
                         @if rest > 0 { ", then " @if lane.more_due { "more than " } (rest) " more within a day" }
                     }
                 }
@@ -285,7 +296,7 @@ fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark, rest: usize) -> Marku
 }
 
 /// Says why due times got no job.
-fn why(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
+fn skip_reason(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
     let because = match reason {
         "missed" => "nothing was there to start it",
         "made_up" => "a later one makes up for it",
@@ -299,7 +310,10 @@ fn why(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
     match count {
         1 => because.to_owned(),
         count => {
-            format!("{count} within {}: {because}", span(last.as_second() - first.as_second()))
+            format!(
+                "{count} within {}: {because}",
+                format_span(last.as_second() - first.as_second())
+            )
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Search in what agents were asked and said.
 
-use heeler_query::search::{HitItem, SearchPage};
+use heeler_query::search::{SearchHitSummary, SearchPage};
 use maud::{Markup, html};
 
-use crate::parts::{empty, grouped, marked, path};
-use crate::transcript::speech;
-use crate::{Frame, Section};
+use crate::components::{empty_notice, encode_path, format_grouped, highlight_matches};
+use crate::transcript::row_speech;
+use crate::{DashboardSection, PageFrame};
 
 /// How many characters of a row stand before what was found.
 const BEFORE_CHARS: usize = 80;
@@ -27,7 +27,7 @@ pub struct SearchView {
 }
 
 /// Returns the page; `found` is none if nobody asked yet.
-pub fn page(frame: &Frame, view: &SearchView, found: Option<&SearchPage>) -> Markup {
+pub fn page(frame: &PageFrame, view: &SearchView, found: Option<&SearchPage>) -> Markup {
     let content = html! {
         div.head { h1 { "Search" } }
         form.filters role="search" aria-label="Search transcripts" {
@@ -48,11 +48,11 @@ pub fn page(frame: &Frame, view: &SearchView, found: Option<&SearchPage>) -> Mar
         }
         @if let Some(problem) = &view.problem { p.banner.bad role="alert" { (problem) } }
         @match found {
-            None => { section.card { (empty("What was said?", html! { "Finds what agents were asked, said and did, in all transcripts." })) } }
+            None => { section.card { (empty_notice("What was said?", html! { "Finds what agents were asked, said and did, in all transcripts." })) } }
             Some(found) => { (results(view, found)) }
         }
     };
-    frame.page(Section::Search, "Search", content)
+    frame.page(DashboardSection::Search, "Search", content)
 }
 
 fn results(view: &SearchView, found: &SearchPage) -> Markup {
@@ -62,14 +62,14 @@ fn results(view: &SearchView, found: &SearchPage) -> Markup {
             @match count {
                 0 => { "Nothing found" }
                 1 => { "1 row" }
-                _ => { (grouped(count as i64)) " rows" }
+                _ => { (format_grouped(count as i64)) " rows" }
             }
             @if found.more { ", and there are more" }
-            " in " (grouped(found.transcripts as i64)) " transcripts"
+            " in " (format_grouped(found.transcripts as i64)) " transcripts"
         }
         section.card aria-label="Found" {
             @if found.hits.is_empty() {
-                (empty("Nothing found", html! { "Lower-case letters also find upper-case ones." }))
+                (empty_notice("Nothing found", html! { "Lower-case letters also find upper-case ones." }))
             } @else {
                 ol.list role="list" { @for hit in &found.hits { (hit_item(view, hit)) } }
             }
@@ -77,27 +77,27 @@ fn results(view: &SearchView, found: &SearchPage) -> Markup {
     }
 }
 
-fn hit_item(view: &SearchView, hit: &HitItem) -> Markup {
+fn hit_item(view: &SearchView, hit: &SearchHitSummary) -> Markup {
     // Rows of a job are numbered from zero. A message of a session may be many lines of its file.
     let row = hit.id.starts_with("job-").then(|| hit.line.saturating_sub(1));
     let href = match row {
-        Some(row) => format!("{}#row-{row}", path("/jobs", &[&hit.id])),
-        None => path("/sessions", &[&hit.id]),
+        Some(row) => format!("{}#row-{row}", encode_path("/jobs", &[&hit.id])),
+        None => encode_path("/sessions", &[&hit.id]),
     };
-    let (who, text) = speech(&hit.row);
+    let (who, text) = row_speech(&hit.row);
     html! {
         li data-row {
             div.line {
                 a.mono href=(href) { (hit.id) }
                 span.muted.small { (who) @if let Some(row) = row { ", row " (row) } @else { ", line " (hit.line) } }
             }
-            p.small.clamp { (marked(&around(&text, &view.text), &view.text)) }
+            p.small.clamp { (highlight_matches(&excerpt_around(&text, &view.text), &view.text)) }
         }
     }
 }
 
 /// Returns the part of a text in which something was found.
-fn around(text: &str, wanted: &str) -> String {
+fn excerpt_around(text: &str, wanted: &str) -> String {
     let low = text.to_lowercase();
     let at = low.find(&wanted.to_lowercase()).unwrap_or(0);
     // Lower case may have another length; then it is only about there.

@@ -1,19 +1,20 @@
 //! Sessions: pages of them with what they were forked from, and one with what was said in it.
 
-use heeler_model::{SessionStatus, from_iso};
-use heeler_query::holder::Holder;
-use heeler_query::messages::{MessageItem, MessagePage};
-use heeler_query::sessions::{SessionDetails, SessionItem, SessionPage};
+use heeler_model::{SessionStatus, parse_iso};
+use heeler_query::messages::{MessageDetails, MessagePage};
+use heeler_query::session_holder::SessionHolderDetails;
+use heeler_query::sessions::{SessionDetails, SessionPage, SessionSummary};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::job::{end_button, newest_link, older_link};
-use crate::parts::{
-    agent_field, agent_link, ago, empty, grouped, job_link, one_line, path, query, said,
-    session_link, state_field, status, work_styles,
+use crate::components::{
+    activity_styles, agent_field, agent_link, empty_notice, encode_path, format_grouped,
+    isolated_text, job_link, one_line, relative_time, session_link, state_field, status_badge,
+    url_with_params,
 };
-use crate::transcript::blocks_of;
-use crate::{Frame, Section};
+use crate::job::{end_button, newest_link, older_link};
+use crate::transcript::message_blocks;
+use crate::{DashboardSection, PageFrame};
 
 /// How many jobs of a session the page links.
 const JOBS_SHOWN: usize = 5;
@@ -43,7 +44,7 @@ impl SessionsView {
     fn address(&self, before: &str) -> String {
         let status = self.status.map_or("", SessionStatus::as_str);
         let view = if self.is_tree { "" } else { "list" };
-        query(
+        url_with_params(
             "/sessions",
             &[("agent", &self.agent), ("status", status), ("view", view), ("before", before)],
         )
@@ -51,16 +52,16 @@ impl SessionsView {
 }
 
 /// Returns the page of sessions.
-pub fn page(frame: &Frame, view: &SessionsView, found: &SessionPage) -> Markup {
+pub fn page(frame: &PageFrame, view: &SessionsView, found: &SessionPage) -> Markup {
     let content = html! {
-        (work_styles())
+        (activity_styles())
         div.head {
             h1 { "Sessions" }
-            span.muted { (grouped(found.total)) @if found.total == 1 { " session" } @else { " sessions" } }
+            span.muted { (format_grouped(found.total)) @if found.total == 1 { " session" } @else { " sessions" } }
         }
         (filters(view))
         section.card #list data-live aria-label="Sessions" {
-            @if found.sessions.is_empty() { (nothing(view)) } @else { (table(frame, &found.sessions)) }
+            @if found.sessions.is_empty() { (empty_list(view)) } @else { (table(frame, &found.sessions)) }
         }
         @if !view.before.is_empty() || found.next.is_some() {
             nav.pager aria-label="Pages" {
@@ -69,13 +70,15 @@ pub fn page(frame: &Frame, view: &SessionsView, found: &SessionPage) -> Markup {
             }
         }
     };
-    frame.page(Section::Sessions, "Sessions", content)
+    frame.page(DashboardSection::Sessions, "Sessions", content)
 }
 
-fn nothing(view: &SessionsView) -> Markup {
+fn empty_list(view: &SessionsView) -> Markup {
     match view.is_filtered() {
-        true => empty("No such session", html! { a href="/sessions" { "Show all sessions" } }),
-        false => empty(
+        true => {
+            empty_notice("No such session", html! { a href="/sessions" { "Show all sessions" } })
+        }
+        false => empty_notice(
             "No sessions",
             html! { "A session is a conversation with an agent; its first job begins one." },
         ),
@@ -102,7 +105,7 @@ fn filters(view: &SessionsView) -> Markup {
 }
 
 /// Returns sessions as a table.
-pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
+pub fn table(frame: &PageFrame, sessions: &[SessionSummary]) -> Markup {
     html! {
         div.scroll {
             table.lines {
@@ -116,12 +119,12 @@ pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
                     @for one in sessions {
                         tr data-row {
                             td.id { (name(one)) }
-                            td.fit { (status(one.status.as_str())) }
+                            td.fit { (status_badge(one.status.as_str())) }
                             td { (agent_link(&one.agent_id)) }
-                            td.num.opt2 { (grouped(one.message_count)) }
-                            td.num.opt { (grouped(one.token_estimate)) }
-                            td.num.opt { (grouped(one.job_count)) }
-                            td.num { (ago(frame, one.last_active_at)) }
+                            td.num.opt2 { (format_grouped(one.message_count)) }
+                            td.num.opt { (format_grouped(one.token_estimate)) }
+                            td.num.opt { (format_grouped(one.job_count)) }
+                            td.num { (relative_time(frame, one.last_active_at)) }
                         }
                     }
                 }
@@ -130,7 +133,7 @@ pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
     }
 }
 
-fn name(session: &SessionItem) -> Markup {
+fn name(session: &SessionSummary) -> Markup {
     let depth = session.depth.unwrap_or(0).min(DEPTH_MAX);
     let how = match (&session.parent, session.forked_at_message, &session.continues) {
         (Some(_), Some(at), _) => Some(format!("fork at {at}")),
@@ -155,21 +158,21 @@ pub struct SessionView {
     /// The last messages; none if nothing was said yet.
     pub messages: Option<MessagePage>,
     /// Who is at work in it.
-    pub holder: Option<Holder>,
+    pub holder: Option<SessionHolderDetails>,
 }
 
 /// Returns the page of a session.
-pub fn one(frame: &Frame, view: &SessionView) -> Markup {
+pub fn session_page(frame: &PageFrame, view: &SessionView) -> Markup {
     let id = &view.session.item.id;
     let content = html! {
-        (work_styles())
+        (activity_styles())
         div.stack #head data-live { (head(frame, view)) }
-        (log(frame, view))
+        (messages_card(frame, view))
     };
-    frame.page(Section::Sessions, id, content)
+    frame.page(DashboardSection::Sessions, id, content)
 }
 
-fn head(frame: &Frame, view: &SessionView) -> Markup {
+fn head(frame: &PageFrame, view: &SessionView) -> Markup {
     let SessionView { session, holder, messages } = view;
     let item = &session.item;
     let job = holder.as_ref().and_then(|it| it.job.as_deref()).unwrap_or_default();
@@ -178,22 +181,22 @@ fn head(frame: &Frame, view: &SessionView) -> Markup {
         p.crumbs { a href="/sessions" { "Sessions" } " › " span.mono { (item.id) } }
         div.head data-at-work=(job) data-messages=(total) {
             h1 { (agent_link(&item.agent_id)) " · " span.mono { (item.id) } }
-            (status(item.status.as_str()))
-            @if frame.may_operate() && total > 0 {
+            (status_badge(item.status.as_str()))
+            @if frame.can_operate() && total > 0 {
                 div.tools {
-                    button.button type="button" data-action={ "POST " (path("/api/v1/sessions", &[&item.id])) "/fork" }
+                    button.button type="button" data-action={ "POST " (encode_path("/api/v1/sessions", &[&item.id])) "/fork" }
                         data-body="{}" data-go="/sessions/{id}" { "Fork" }
-                    a.button href={ (path("/sessions", &[&item.id])) "/diff" } { "Changes of files" }
-                    a.button href={ (path("/api/v1/sessions", &[&item.id])) "/export" } download { "Export" }
+                    a.button href={ (encode_path("/sessions", &[&item.id])) "/diff" } { "Changes of files" }
+                    a.button href={ (encode_path("/api/v1/sessions", &[&item.id])) "/export" } download { "Export" }
                 }
             }
         }
-        @if let Some(holder) = holder { (busy(holder)) }
+        @if let Some(holder) = holder { (holder_notice(holder)) }
         section.card aria-label="About the session" { (facts(frame, session, total)) }
     }
 }
 
-fn busy(holder: &Holder) -> Markup {
+fn holder_notice(holder: &SessionHolderDetails) -> Markup {
     html! {
         p.banner role="note" {
             span {
@@ -205,15 +208,15 @@ fn busy(holder: &Holder) -> Markup {
     }
 }
 
-fn facts(frame: &Frame, session: &SessionDetails, total: u64) -> Markup {
+fn facts(frame: &PageFrame, session: &SessionDetails, total: u64) -> Markup {
     let item = &session.item;
     // While a job runs, its record counts what was there before it.
     let count = item.message_count.max(total as i64);
     html! {
         dl.facts.pairs.pad {
-            dt { "Last used" } dd { (ago(frame, item.last_active_at)) }
-            dt { "Made" } dd { (ago(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
-            dt { "Size" } dd.num { (grouped(count)) " messages" @if item.token_estimate > 0 { " · about " (grouped(item.token_estimate)) " tokens" } }
+            dt { "Last used" } dd { (relative_time(frame, item.last_active_at)) }
+            dt { "Made" } dd { (relative_time(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
+            dt { "Size" } dd.num { (format_grouped(count)) " messages" @if item.token_estimate > 0 { " · about " (format_grouped(item.token_estimate)) " tokens" } }
             @if let Some(parent) = &item.parent {
                 dt { "Forked from" }
                 dd { (session_link(parent)) @if let Some(at) = item.forked_at_message { " behind message " (at) } }
@@ -224,7 +227,7 @@ fn facts(frame: &Frame, session: &SessionDetails, total: u64) -> Markup {
             @if !item.jobs.is_empty() { dt { "Jobs" } dd { (jobs(item)) } }
             @if let Some(folder) = &item.working_directory { dt { "Folder" } dd.mono { (one_line(folder)) } }
             @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (one_line(folder)) } }
-            @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (said(channel)) } }
+            @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (isolated_text(channel)) } }
             @if let Some(command) = &session.resume_command {
                 dt { "In a terminal" }
                 dd { code #resume { (one_line(command)) } " " button.button.quiet.small type="button" data-copy="resume" { "Copy" } }
@@ -237,7 +240,7 @@ fn links(sessions: &[String]) -> Markup {
     html! { @for (at, id) in sessions.iter().enumerate() { @if at > 0 { " " } (session_link(id)) } }
 }
 
-fn jobs(item: &SessionItem) -> Markup {
+fn jobs(item: &SessionSummary) -> Markup {
     let newest = item.jobs.iter().rev().take(JOBS_SHOWN);
     html! {
         @for (at, id) in newest.enumerate() { @if at > 0 { " " } (job_link(id)) }
@@ -245,9 +248,9 @@ fn jobs(item: &SessionItem) -> Markup {
     }
 }
 
-fn log(frame: &Frame, view: &SessionView) -> Markup {
+fn messages_card(frame: &PageFrame, view: &SessionView) -> Markup {
     let id = &view.session.item.id;
-    let home = path("/sessions", &[id]);
+    let home = encode_path("/sessions", &[id]);
     let holder = view.holder.as_ref().filter(|it| it.job.is_some());
     let job = holder.and_then(|it| it.job.as_deref());
     html! {
@@ -257,21 +260,21 @@ fn log(frame: &Frame, view: &SessionView) -> Markup {
             div.rows data-rows tabindex="0" role="group" aria-label="Messages" {
                 (older_link(&home, view.messages.as_ref().and_then(|page| page.next)))
                 @match &view.messages {
-                    Some(page) => { (page_of(frame, page)) (newest_link(&home, next_of(page))) }
+                    Some(page) => { (messages_fragment(frame, page)) (newest_link(&home, newer_message(page))) }
                     None => { div data-page data-total="0" {} }
                 }
                 @if view.session.is_unbegun { p.empty.small { "It has not begun: its first job takes the history over." } }
             }
             (end_button())
-            @if frame.may_operate() { (talk(&view.session.item)) }
+            @if frame.can_operate() { (message_form(&view.session.item)) }
         }
     }
 }
 
-fn talk(item: &SessionItem) -> Markup {
+fn message_form(item: &SessionSummary) -> Markup {
     let agent = one_line(&item.agent_id);
     html! {
-        form.box data-talk={ (path("/api/v1/sessions", &[&item.id])) "/messages" } {
+        form.box data-talk={ (encode_path("/api/v1/sessions", &[&item.id])) "/messages" } {
             div.field {
                 label for="say" { "Talk to " (agent) }
                 textarea #say name="prompt" rows="2" required aria-keyshortcuts="Control+Enter" {}
@@ -285,24 +288,24 @@ fn talk(item: &SessionItem) -> Markup {
 }
 
 /// Returns the last message of a page if there are newer ones.
-fn next_of(page: &MessagePage) -> Option<u64> {
+fn newer_message(page: &MessagePage) -> Option<u64> {
     let last = page.messages.iter().rev().find_map(|message| message.number);
     last.filter(|last| *last < page.total)
 }
 
 /// Returns messages as a part of the page.
-pub fn page_of(frame: &Frame, page: &MessagePage) -> Markup {
+pub fn messages_fragment(frame: &PageFrame, page: &MessagePage) -> Markup {
     html! {
-        div data-page data-previous=[page.next] data-next=[next_of(page)] data-total=(page.total) {
+        div data-page data-previous=[page.next] data-next=[newer_message(page)] data-total=(page.total) {
             @for one in &page.messages { (message(frame, &page.session, one)) }
         }
     }
 }
 
-fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
-    let is_agent = message.is_of_agent();
+fn message(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup {
+    let is_agent = message.is_from_agent();
     let (who, class) = if is_agent { ("agent", "of-agent") } else { ("you", "of-you") };
-    let at = message.timestamp.as_deref().and_then(from_iso);
+    let at = message.timestamp.as_deref().and_then(parse_iso);
     let number = message.number;
     html! {
         article.entry.(class).forgotten[!message.in_context] id=[number.map(|it| format!("message-{it}"))]
@@ -312,32 +315,32 @@ fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
                 @if message.from_outside { span.badge { "said outside" } }
                 @if !message.in_context { span.badge { "not in the agent's memory" } }
-                @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut && frame.may_operate()) {
+                @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut && frame.can_operate()) {
                     span.no-fork { "No fork here: " (why) }
                 }
                 @if let Some(number) = number { a.end.muted href={ "#message-" (number) } aria-label={ "Message " (number) } { (number) } }
             }
             @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows of it are left out here." } }
-            (blocks_of(&message.content, |id| result_of(message, id)))
-            (after(frame, session, message))
+            (message_blocks(&message.content, |id| tool_result(message, id)))
+            (message_actions(frame, session, message))
         }
     }
 }
 
 /// Returns whether a call of a tool failed, and what it gave.
-fn result_of<'a>(message: &'a MessageItem, call: &str) -> Option<(bool, &'a Value)> {
+fn tool_result<'a>(message: &'a MessageDetails, call: &str) -> Option<(bool, &'a Value)> {
     let tool = message.tools.iter().find(|tool| tool.id.as_deref() == Some(call))?;
     tool.result.as_ref().map(|result| (result.is_error, &result.content))
 }
 
 /// What can be done behind a message.
-fn after(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
+fn message_actions(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup {
     let Some(number) = message.number else { return Markup::default() };
-    let home = path("/sessions", &[session]);
-    let fork = format!("POST {}/fork", path("/api/v1/sessions", &[session]));
+    let home = encode_path("/sessions", &[session]);
+    let fork = format!("POST {}/fork", encode_path("/api/v1/sessions", &[session]));
     html! {
         div.after {
-            @if message.safe_cut && frame.may_operate() {
+            @if message.safe_cut && frame.can_operate() {
                 button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                     data-body=(format!("{{\"atMessage\":{number}}}"))
                     aria-label={ "Fork from here, behind message " (number) } { "Fork from here" }

@@ -1,31 +1,34 @@
 //! Settings: who you are, who may come in, the state's health, money, and the config as it counts.
 
-use heeler_query::access::{PeopleList, TokenItem, TokenList, TokenStatus};
-use heeler_query::config::ConfigShown;
-use heeler_query::costs::Costs;
-use heeler_query::health::Examined;
+use heeler_query::access::{TokenList, TokenStatus, TokenSummary, UserList};
+use heeler_query::config::EffectiveConfig;
+use heeler_query::costs::CostReport;
+use heeler_query::health::HealthReport;
 use maud::{Markup, html};
 
-use crate::parts::{ago, coded, dollars, maybe_ago, one_line, path, said, status};
-use crate::{Allowed, Frame, Section};
+use crate::components::{
+    encode_path, format_usd, inline_code, isolated_text, one_line, optional_relative_time,
+    relative_time, status_badge,
+};
+use crate::{DashboardSection, PageFrame, ViewerScope};
 
 /// All that the page shows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingsView {
     /// The config as it counts; why it cannot be shown otherwise.
-    pub config: Result<ConfigShown, String>,
+    pub config: Result<EffectiveConfig, String>,
     /// What is wrong with the state.
-    pub health: Examined,
+    pub health: HealthReport,
     /// What was spent in the last month, by agent.
-    pub costs: Costs,
+    pub costs: CostReport,
     /// Who may come in; only for those who decide about it.
-    pub access: Option<(TokenList, PeopleList)>,
+    pub access: Option<(TokenList, UserList)>,
     /// The state directory.
     pub state_dir: String,
 }
 
 /// Returns the page.
-pub fn page(frame: &Frame, view: &SettingsView) -> Markup {
+pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
     let content = html! {
         div.head { h1 { "Settings" } }
         div.split {
@@ -34,25 +37,25 @@ pub fn page(frame: &Frame, view: &SettingsView) -> Markup {
                 @if let Some((tokens, people)) = &view.access { (tokens_card(frame, tokens)) (people_card(frame, people)) }
                 (config(view))
             }
-            div.stack { (you(frame)) (costs(&view.costs)) (about(frame, view)) }
+            div.stack { (account_card(frame)) (costs(&view.costs)) (about_card(frame, view)) }
         }
     };
-    frame.page(Section::Settings, "Settings", content)
+    frame.page(DashboardSection::Settings, "Settings", content)
 }
 
-fn you(frame: &Frame) -> Markup {
-    let may = match frame.allowed {
-        Allowed::Read => "look at everything",
-        Allowed::Operate => "look, start, steer and answer",
-        Allowed::Admin => "do everything",
+fn account_card(frame: &PageFrame) -> Markup {
+    let may = match frame.viewer_scope {
+        ViewerScope::Read => "look at everything",
+        ViewerScope::Operate => "look, start, steer and answer",
+        ViewerScope::Admin => "do everything",
     };
     html! {
         section.card #you aria-labelledby="h-you" {
             header { h2 #h-you { "You" } }
             div.pad.stack-s {
-                p { "Logged in as " strong { (said(&frame.who)) } ". You may " (may) "." }
+                p { "Logged in as " strong { (isolated_text(&frame.user_name)) } ". You may " (may) "." }
                 form method="post" action="/logout" {
-                    @if let Some(csrf) = &frame.csrf { input type="hidden" name="csrf" value=(csrf); }
+                    @if let Some(csrf) = &frame.csrf_token { input type="hidden" name="csrf" value=(csrf); }
                     button.button { "Log out" }
                 }
             }
@@ -60,12 +63,12 @@ fn you(frame: &Frame) -> Markup {
     }
 }
 
-fn health(found: &Examined) -> Markup {
+fn health(found: &HealthReport) -> Markup {
     html! {
         section.card #health data-live aria-labelledby="h-health" {
             header {
                 h2 #h-health { "Health" }
-                span.end { (status(if found.sound { "ok" } else { "error" })) }
+                span.end { (status_badge(if found.sound { "ok" } else { "error" })) }
             }
             @if found.findings.is_empty() {
                 p.empty.small { "Everything in the state directory is as it should be." }
@@ -77,7 +80,7 @@ fn health(found: &Examined) -> Markup {
                                 span.badge { (one.severity) }
                                 code.cut.grow title=(one.subject) { (one_line(&one.subject)) }
                             }
-                            p.small { (coded(&one.problem)) span.muted { " · " (coded(&one.cure)) } }
+                            p.small { (inline_code(&one.problem)) span.muted { " · " (inline_code(&one.cure)) } }
                         }
                     }
                 }
@@ -86,7 +89,7 @@ fn health(found: &Examined) -> Markup {
     }
 }
 
-fn tokens_card(frame: &Frame, tokens: &TokenList) -> Markup {
+fn tokens_card(frame: &PageFrame, tokens: &TokenList) -> Markup {
     html! {
         section.card #tokens aria-labelledby="h-tokens" {
             header { h2 #h-tokens { "Tokens" } span.note.end { "for programs that use the API" } }
@@ -111,7 +114,7 @@ fn tokens_card(frame: &Frame, tokens: &TokenList) -> Markup {
     }
 }
 
-fn token_table(frame: &Frame, tokens: &TokenList) -> Markup {
+fn token_table(frame: &PageFrame, tokens: &TokenList) -> Markup {
     html! {
         @if tokens.tokens.is_empty() { p.empty.small { "There is no token." } }
         @else {
@@ -131,7 +134,7 @@ fn token_table(frame: &Frame, tokens: &TokenList) -> Markup {
     }
 }
 
-fn token_row(frame: &Frame, token: &TokenItem) -> Markup {
+fn token_row(frame: &PageFrame, token: &TokenSummary) -> Markup {
     let word = match token.status {
         TokenStatus::Active => "active",
         TokenStatus::Expired => "expired",
@@ -139,15 +142,15 @@ fn token_row(frame: &Frame, token: &TokenItem) -> Markup {
     };
     html! {
         tr data-row {
-            td { (said(&token.name)) }
+            td { (isolated_text(&token.name)) }
             td { (token.scope.as_str()) }
-            td.opt2 { (status(word)) }
-            td.num.opt { (ago(frame, token.created_at)) }
-            td.num.opt2 { (maybe_ago(frame, token.used_at)) }
+            td.opt2 { (status_badge(word)) }
+            td.num.opt { (relative_time(frame, token.created_at)) }
+            td.num.opt2 { (optional_relative_time(frame, token.used_at)) }
             td.fit {
                 @if token.status == TokenStatus::Active {
                     button.button.small.danger type="button" data-danger
-                        data-action={ "DELETE " (path("/api/v1/tokens", &[&token.id])) }
+                        data-action={ "DELETE " (encode_path("/api/v1/tokens", &[&token.id])) }
                         data-confirm={ "Revoke the token " (one_line(&token.name)) "? Whoever uses it is locked out at once." }
                         data-answer="Revoke it" data-done="The token is revoked."
                         aria-label={ "Revoke " (one_line(&token.name)) } { "Revoke" }
@@ -157,7 +160,7 @@ fn token_row(frame: &Frame, token: &TokenItem) -> Markup {
     }
 }
 
-fn people_card(frame: &Frame, people: &PeopleList) -> Markup {
+fn people_card(frame: &PageFrame, people: &UserList) -> Markup {
     html! {
         section.card #people aria-labelledby="h-people" {
             header { h2 #h-people { "People with a password" } }
@@ -166,7 +169,7 @@ fn people_card(frame: &Frame, people: &PeopleList) -> Markup {
             } @else {
                 ul.list role="list" {
                     @for one in &people.people {
-                        li { div.line { strong { (said(&one.name)) } span.badge { (one.scope.as_str()) } span.end.muted { "set " (ago(frame, one.changed_at)) } } }
+                        li { div.line { strong { (isolated_text(&one.name)) } span.badge { (one.scope.as_str()) } span.end.muted { "set " (relative_time(frame, one.changed_at)) } } }
                     }
                 }
             }
@@ -174,15 +177,15 @@ fn people_card(frame: &Frame, people: &PeopleList) -> Markup {
     }
 }
 
-fn costs(costs: &Costs) -> Markup {
+fn costs(costs: &CostReport) -> Markup {
     html! {
         section.card #costs data-live aria-labelledby="h-costs" {
-            header { h2 #h-costs { "Cost of the last 30 days" } strong.end.num { (dollars(costs.total_usd)) } }
+            header { h2 #h-costs { "Cost of the last 30 days" } strong.end.num { (format_usd(costs.total_usd)) } }
             @if costs.costs.is_empty() { p.empty.small { "Nothing was spent." } }
             @else {
                 ul.list role="list" {
                     @for one in &costs.costs {
-                        li { div.line { (said(one.name())) span.end.num { (dollars(one.cost_usd)) } } }
+                        li { div.line { (isolated_text(one.name())) span.end.num { (format_usd(one.cost_usd)) } } }
                     }
                 }
             }
@@ -190,7 +193,7 @@ fn costs(costs: &Costs) -> Markup {
     }
 }
 
-fn about(frame: &Frame, view: &SettingsView) -> Markup {
+fn about_card(frame: &PageFrame, view: &SettingsView) -> Markup {
     html! {
         section.card aria-labelledby="h-about" {
             header { h2 #h-about { "About" } }
@@ -215,9 +218,9 @@ fn config(view: &SettingsView) -> Markup {
                     Err(problem) => { p.banner.bad { (problem) } }
                     Ok(shown) => {
                         @if let Some(file) = &shown.config_path { p.small { code { (one_line(file)) } } }
-                        (tree("fleet", &shown.fleet))
+                        (config_tree("fleet", &shown.fleet))
                         @if let Some(agents) = shown.agents.as_array() {
-                            @for agent in agents { (tree(agent["qualified_name"].as_str().unwrap_or("agent"), agent)) }
+                            @for agent in agents { (config_tree(agent["qualified_name"].as_str().unwrap_or("agent"), agent)) }
                         }
                     }
                 }
@@ -226,7 +229,7 @@ fn config(view: &SettingsView) -> Markup {
     }
 }
 
-fn tree(name: &str, value: &serde_json::Value) -> Markup {
+fn config_tree(name: &str, value: &serde_json::Value) -> Markup {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     html! {
         details.tool { summary { strong { (one_line(name)) } } pre.code tabindex="0" { (text) } }

@@ -1,23 +1,25 @@
 //! What pages are made of: that nothing untrusted can act, that times and figures read well.
 
-mod work;
+mod activity;
 
 use expect_test::expect;
 use heeler_model::JobStatus;
-use heeler_query::charts::{Charts, DayOfMoney, HourOfRuns, Took};
-use heeler_query::jobs::{JobItem, JobPage};
-use heeler_query::overview::{Due, Overview, Pulse, Running};
-use heeler_query::search::{HitItem, SearchPage};
+use heeler_query::charts::{DailyCost, FleetCharts, HourlyJobCounts, JobDuration};
+use heeler_query::jobs::{JobPage, JobSummary};
+use heeler_query::overview::{FleetActivity, FleetOverview, RunningJobSummary, UpcomingSchedule};
+use heeler_query::search::{SearchHitSummary, SearchPage};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::parts::{
-    CLAMPED_CHARS_MAX, clamped, clock, coded, dollars, duration, encode, grouped, marked, one_line,
-    relative, span,
+use crate::components::{
+    CLAMPED_CHARS_MAX, clamp_line, encode_segment, format_clock, format_duration, format_grouped,
+    format_relative, format_span, format_usd, highlight_matches, inline_code, one_line,
 };
 use crate::search::{self, SearchView};
-use crate::transcript::{gist_of_row, row_html};
-use crate::{Allowed, Counts, Frame, assets, jobs, markdown, markdown_line, overview};
+use crate::transcript::{row_html, row_summary};
+use crate::{
+    NavigationCounts, PageFrame, ViewerScope, assets, jobs, markdown, markdown_line, overview,
+};
 
 /// What somebody may write who wants a page to act.
 const EVIL: [&str; 14] = [
@@ -41,21 +43,21 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn frame() -> Frame {
-    Frame {
+fn frame() -> PageFrame {
+    PageFrame {
         fleet: "test".to_owned(),
-        who: "ann".to_owned(),
-        allowed: Allowed::Operate,
-        csrf: Some("c".to_owned()),
-        counts: Counts { running: 1, waiting: 0, failed: 2, approvals: 0 },
+        user_name: "ann".to_owned(),
+        viewer_scope: ViewerScope::Operate,
+        csrf_token: Some("c".to_owned()),
+        counts: NavigationCounts { running: 1, waiting: 0, failed: 2, approvals: 0 },
         now: at(0),
         zone: TimeZone::UTC,
         version: "1.2.3".to_owned(),
     }
 }
 
-fn job(text: &str) -> JobItem {
-    JobItem {
+fn job(text: &str) -> JobSummary {
+    JobSummary {
         id: "job-2026-11-15-abc123".to_owned(),
         agent: text.to_owned(),
         schedule: Some(text.to_owned()),
@@ -138,7 +140,7 @@ fn in_a_line_markdown_is_what_it_says_without_its_signs() {
 
 #[test]
 fn what_is_typed_stands_out_where_backticks_are_in_pairs() {
-    let html = |text| coded(text).into_string();
+    let html = |text| inline_code(text).into_string();
     assert_eq!(html("run `ls <x>` now"), "run <code>ls &lt;x&gt;</code> now");
     assert_eq!(html("a ` b"), "a ` b");
 }
@@ -191,12 +193,12 @@ fn rows_say_who_did_what() {
         shown(row),
         r#"tool 10:00:01 UTC 3 Bash ls -l { &quot;command&quot;: &quot;ls\n-l&quot; }"#
     );
-    assert_eq!(gist_of_row(row.as_bytes()), "Bash ls -l");
+    assert_eq!(row_summary(row.as_bytes()), "Bash ls -l");
     let row = r#"{"type":"tool_result","tool_use_id":"t1","result":"one\ntwo","success":true}"#;
     assert_eq!(shown(row), "tool 3 result one two 2 lines one two");
     let row = r#"{"type":"tool_result","subtype":"success","num_turns":1,"duration_ms":1500,"total_cost_usd":0.25}"#;
     assert_eq!(shown(row), "end of turn 3 success · 1 turn · 1.5 s · $0.25");
-    assert_eq!(gist_of_row(row.as_bytes()), "");
+    assert_eq!(row_summary(row.as_bytes()), "");
     assert_eq!(shown("{"), "unreadable 3 {");
     assert!(row_html(3, r#"{"type":"tool_use","id":"t1"}"#).contains(r#"data-call="t1""#));
 }
@@ -209,15 +211,19 @@ fn a_long_result_is_cut_and_says_so() {
     assert!(html.contains(&format!("[{} more bytes are in the transcript]", text.len() / 2)));
 }
 
-fn evil_overview(text: &str) -> Overview {
+fn evil_overview(text: &str) -> FleetOverview {
     let rows = vec![format!(r#"{{"type":"assistant","content":{}}}"#, serde_json::json!(text))];
-    Overview {
-        pulse: Pulse { running: 1, waiting: 0, failed24h: 1, approvals: 0 },
+    FleetOverview {
+        activity: FleetActivity { running: 1, waiting: 0, failed24h: 1, approvals: 0 },
         agents: 1,
         jobs: 12_345,
-        running: vec![Running { job: job(text), last_rows: rows }],
+        running: vec![RunningJobSummary { job: job(text), last_rows: rows }],
         waiting: Vec::new(),
-        next: vec![Due { agent: text.to_owned(), schedule: text.to_owned(), at: at(90) }],
+        next: vec![UpcomingSchedule {
+            agent: text.to_owned(),
+            schedule: text.to_owned(),
+            at: at(90),
+        }],
         failed: vec![job(text)],
         recent: vec![job(text)],
         approvals: Vec::new(),
@@ -225,14 +231,18 @@ fn evil_overview(text: &str) -> Overview {
     }
 }
 
-fn figures(agent: &str) -> Charts {
-    let hour =
-        |back: i64| HourOfRuns { from: at(-3_600 * back), completed: back, failed: 1, others: 0 };
-    let day = |day: &str, cost_usd| DayOfMoney { day: day.parse().unwrap(), cost_usd };
-    Charts {
+fn figures(agent: &str) -> FleetCharts {
+    let hour = |back: i64| HourlyJobCounts {
+        from: at(-3_600 * back),
+        completed: back,
+        failed: 1,
+        others: 0,
+    };
+    let day = |day: &str, cost_usd| DailyCost { day: day.parse().unwrap(), cost_usd };
+    FleetCharts {
         hours: vec![hour(2), hour(1), hour(0)],
         days: vec![day("2026-11-14", 0.0), day("2026-11-15", 1.25)],
-        durations: vec![Took {
+        durations: vec![JobDuration {
             id: "job-1".to_owned(),
             agent: agent.to_owned(),
             status: JobStatus::Failed,
@@ -279,7 +289,7 @@ fn the_next_page_keeps_the_filters() {
 #[test]
 fn who_may_only_look_is_offered_nothing_else() {
     let agents = heeler_query::agents::AgentPage { agents: Vec::new(), total: 0 };
-    let reader = Frame { allowed: Allowed::Read, csrf: None, ..frame() };
+    let reader = PageFrame { viewer_scope: ViewerScope::Read, csrf_token: None, ..frame() };
     let html = crate::agents::page(&reader, &agents, &["gone".to_owned()]).into_string();
     assert!(!html.contains("data-action") && !html.contains("name=\"csrf\""), "{html}");
 }
@@ -287,14 +297,14 @@ fn who_may_only_look_is_offered_nothing_else() {
 #[test]
 fn what_would_not_be_seen_is_shown() {
     assert_eq!(one_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
-    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX)).chars().count(), CLAMPED_CHARS_MAX);
-    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX + 1)), "ü".repeat(CLAMPED_CHARS_MAX) + "…");
-    assert_eq!(encode("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
+    assert_eq!(clamp_line(&"ü".repeat(CLAMPED_CHARS_MAX)).chars().count(), CLAMPED_CHARS_MAX);
+    assert_eq!(clamp_line(&"ü".repeat(CLAMPED_CHARS_MAX + 1)), "ü".repeat(CLAMPED_CHARS_MAX) + "…");
+    assert_eq!(encode_segment("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
 }
 
 #[test]
 fn what_was_searched_for_is_marked() {
-    let shown = |text, wanted| marked(text, wanted).into_string();
+    let shown = |text, wanted| highlight_matches(text, wanted).into_string();
     assert_eq!(shown("Tulips & tulips", "tulip"), "<mark>Tulip</mark>s &amp; <mark>tulip</mark>s");
     assert_eq!(shown("<b>", "b"), "&lt;<mark>b</mark>&gt;");
     assert_eq!(shown("İstanbul", "i"), "İstanbul");
@@ -303,7 +313,7 @@ fn what_was_searched_for_is_marked() {
 
 #[test]
 fn what_was_found_leads_to_its_row() {
-    let hit = |id: &str| HitItem {
+    let hit = |id: &str| SearchHitSummary {
         id: id.to_owned(),
         file: "f".to_owned(),
         line: 8,
@@ -319,15 +329,21 @@ fn what_was_found_leads_to_its_row() {
 
 #[test]
 fn times_and_figures_read_as_people_say_them() {
-    let ago = |seconds: i64| relative(at(-seconds), at(0));
+    let ago = |seconds: i64| format_relative(at(-seconds), at(0));
     assert_eq!([ago(0), ago(59), ago(60)], ["now", "59 s ago", "1 min ago"]);
     assert_eq!([ago(7_300), ago(-90), ago(200_000)], ["2 h ago", "in 1 min", "2 d ago"]);
-    assert_eq!([clock(65), clock(7_269), clock(-1)], ["1:05", "2:01:09", "0:00"]);
-    assert_eq!([duration(0.084), duration(1.84)], ["84 ms", "1.8 s"]);
-    assert_eq!([duration(12.4), duration(65.0)], ["12 s", "1:05"]);
-    assert_eq!([dollars(0.0), dollars(0.0042), dollars(1.2)], ["$0", "$0.0042", "$1.20"]);
-    assert_eq!([grouped(999), grouped(1_234_567)], ["999", "1\u{202f}234\u{202f}567"]);
-    assert_eq!([span(3_599), span(86_400)], ["59 min", "1 d"]);
+    assert_eq!(
+        [format_clock(65), format_clock(7_269), format_clock(-1)],
+        ["1:05", "2:01:09", "0:00"]
+    );
+    assert_eq!([format_duration(0.084), format_duration(1.84)], ["84 ms", "1.8 s"]);
+    assert_eq!([format_duration(12.4), format_duration(65.0)], ["12 s", "1:05"]);
+    assert_eq!([format_usd(0.0), format_usd(0.0042), format_usd(1.2)], ["$0", "$0.0042", "$1.20"]);
+    assert_eq!(
+        [format_grouped(999), format_grouped(1_234_567)],
+        ["999", "1\u{202f}234\u{202f}567"]
+    );
+    assert_eq!([format_span(3_599), format_span(86_400)], ["59 min", "1 d"]);
 }
 
 #[test]
@@ -335,13 +351,13 @@ fn files_of_pages_are_found_by_their_address_and_are_small() {
     // Only some pages load these.
     let is_rare = |name: &str| matches!(name, "work.css" | "transcript.js" | "answer.js");
     let of = |is_wanted: &dyn Fn(&str) -> bool| -> usize {
-        let wanted = assets::ALL.iter().filter(|asset| is_wanted(asset.name));
+        let wanted = assets::ALL_ASSETS.iter().filter(|asset| is_wanted(asset.name));
         wanted.map(|asset| asset.bytes.len()).sum()
     };
     let (common, rare) = (of(&|name| !is_rare(name)), of(&is_rare));
     assert!(common < 64 * 1024, "{common}");
     assert!(rare < 32 * 1024, "{rare}");
-    for asset in assets::ALL {
+    for asset in assets::ALL_ASSETS {
         let href = assets::href(asset.name);
         assert_eq!(href, format!("/assets/{}/{}", assets::version(), asset.name));
         assert_eq!(assets::find(asset.name), Some(asset));

@@ -3,19 +3,19 @@
 //! Reads loosely: a row of an unknown kind is shown by its kind, never dropped. All of it is
 //! untrusted. Start at [`row_html`].
 
-use heeler_model::from_iso;
+use heeler_model::parse_iso;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::components::{format_duration, format_usd, one_line};
 use crate::markdown::{markdown, markdown_line};
-use crate::parts::{dollars, duration, one_line};
 
 /// How much of a tool's input or result a page shows; the whole is in the transcript.
 pub const TOOL_BYTES_MAX: usize = 64 * 1024;
 
 /// How much of a tool's input stands in its line.
-const GIST_CHARS_MAX: usize = 140;
+const SUMMARY_CHARS_MAX: usize = 140;
 
 /// Returns a row as HTML: `<article class="entry" id="row-<number>">`. Calls of tools and their
 /// results carry `data-call`, by which they can be brought together.
@@ -32,34 +32,40 @@ pub fn row(number: u64, row_json: &str) -> Markup {
             "error",
             None,
             None,
-            html! { pre.code { (cut(row_json)) } },
+            html! { pre.code { (clip_text(row_json)) } },
         );
     };
-    let kind = kind_of(&value);
-    let (who, class) = speaker(kind, &value);
+    let kind = row_kind(&value);
+    let (who, class) = row_speaker(kind, &value);
     let body = match kind {
         "tool_use" => tool_call(&value["tool_name"], &value["input"]),
         "tool_result" => tool_result(&value),
-        "result" => result(&value),
-        "error" => html! { p { (plain(&value["message"])) } },
-        "system" if class == "you" => markdown(&plain(content(&value).unwrap_or(&Value::Null))),
-        "system" => system(&value),
-        _ => content(&value).map_or_else(|| html! { p { (plain(&value["subtype"])) } }, blocks),
+        "result" => turn_result(&value),
+        "error" => html! { p { (value_text(&value["message"])) } },
+        "system" if class == "you" => {
+            markdown(&value_text(content(&value).unwrap_or(&Value::Null)))
+        }
+        "system" => system_row(&value),
+        _ => {
+            content(&value).map_or_else(|| html! { p { (value_text(&value["subtype"])) } }, blocks)
+        }
     };
     let call = value["tool_use_id"].as_str().or_else(|| value["id"].as_str());
     let call = call.filter(|_| matches!(kind, "tool_use" | "tool_result"));
-    let at = value["timestamp"].as_str().and_then(from_iso);
+    let at = value["timestamp"].as_str().and_then(parse_iso);
     entry(number, &who, class, at, call, body)
 }
 
 /// Returns what a row says in one line, for lists; empty if it says nothing.
-pub fn gist_of_row(row_json: &[u8]) -> String {
+pub fn row_summary(row_json: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(row_json) else { return String::new() };
-    match kind_of(&value) {
-        "tool_use" => format!("{} {}", plain(&value["tool_name"]), gist(&value["input"])),
+    match row_kind(&value) {
+        "tool_use" => {
+            format!("{} {}", value_text(&value["tool_name"]), input_summary(&value["input"]))
+        }
         "tool_result" => one_line(&first_chars(&result_text(&value))),
         "result" => String::new(),
-        "error" => one_line(&first_chars(&plain(&value["message"]))),
+        "error" => one_line(&first_chars(&value_text(&value["message"]))),
         "system" if value["subtype"] != "user_input" => String::new(),
         _ => content(&value)
             .map(|content| first_chars(&markdown_line(&text_of(content))))
@@ -68,18 +74,18 @@ pub fn gist_of_row(row_json: &[u8]) -> String {
 }
 
 /// Returns who says what in a row, as plain text, for lists of what was found.
-pub fn speech(row: &Value) -> (String, String) {
-    let kind = kind_of(row);
+pub fn row_speech(row: &Value) -> (String, String) {
+    let kind = row_kind(row);
     let text = match kind {
-        "tool_use" => format!("{} {}", plain(&row["tool_name"]), plain(&row["input"])),
+        "tool_use" => format!("{} {}", value_text(&row["tool_name"]), value_text(&row["input"])),
         "tool_result" => result_text(row),
-        "error" => plain(&row["message"]),
-        _ => content(row).map_or_else(|| plain(&row["subtype"]), text_of),
+        "error" => value_text(&row["message"]),
+        _ => content(row).map_or_else(|| value_text(&row["subtype"]), text_of),
     };
-    (speaker(kind, row).0, text)
+    (row_speaker(kind, row).0, text)
 }
 
-fn kind_of(value: &Value) -> &str {
+fn row_kind(value: &Value) -> &str {
     let kind = value["type"].as_str().or_else(|| value["role"].as_str()).unwrap_or("row");
     let is_turn_result =
         kind == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null();
@@ -87,7 +93,7 @@ fn kind_of(value: &Value) -> &str {
 }
 
 /// Returns who speaks, and the class of that.
-fn speaker(kind: &str, value: &Value) -> (String, &'static str) {
+fn row_speaker(kind: &str, value: &Value) -> (String, &'static str) {
     let is_of_tool = || {
         let blocks = content(value).and_then(Value::as_array);
         blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
@@ -135,31 +141,31 @@ fn content(value: &Value) -> Option<&Value> {
 }
 
 fn blocks(content: &Value) -> Markup {
-    let Value::Array(blocks) = content else { return markdown(&plain(content)) };
+    let Value::Array(blocks) = content else { return markdown(&value_text(content)) };
     html! { @for one in blocks { (block(one)) } }
 }
 
 fn block(block: &Value) -> Markup {
     match block["type"].as_str() {
-        Some("text") => markdown(&plain(&block["text"])),
+        Some("text") => markdown(&value_text(&block["text"])),
         Some("thinking") => html! {
             details.tool {
                 summary { span.muted { "thinking" } }
-                pre.code { (cut(&plain(&block["thinking"]))) }
+                pre.code { (clip_text(&value_text(&block["thinking"]))) }
             }
         },
         Some("tool_use") => tool_call(&block["name"], &block["input"]),
         Some("tool_result") => {
             let is_error = block["is_error"] == Value::Bool(true);
-            folded(is_error, &text_of(&block["content"]))
+            collapsible_result(is_error, &text_of(&block["content"]))
         }
         Some(other) => html! { p.muted { "[" (one_line(other)) "]" } },
-        None => html! { p { (plain(block)) } },
+        None => html! { p { (value_text(block)) } },
     }
 }
 
 /// Returns the blocks of a message, each call of a tool with what that gave.
-pub(crate) fn blocks_of<'a>(
+pub(crate) fn message_blocks<'a>(
     content: &[Value],
     result_of: impl Fn(&str) -> Option<(bool, &'a Value)>,
 ) -> Markup {
@@ -167,7 +173,7 @@ pub(crate) fn blocks_of<'a>(
         @for one in content {
             (block(one))
             @if let Some((is_error, given)) = one["id"].as_str().and_then(&result_of) {
-                (folded(is_error, &text_of(given)))
+                (collapsible_result(is_error, &text_of(given)))
             }
         }
     }
@@ -181,27 +187,27 @@ fn tool_call(name: &Value, input: &Value) -> Markup {
     html! {
         details.tool {
             summary {
-                strong { (one_line(&plain(name))) } " "
-                code.cut { (gist(input)) }
+                strong { (one_line(&value_text(name))) } " "
+                code.cut { (input_summary(input)) }
             }
-            pre.code { (cut(&whole)) }
+            pre.code { (clip_text(&whole)) }
         }
     }
 }
 
 fn tool_result(value: &Value) -> Markup {
-    folded(value["success"] == Value::Bool(false), &result_text(value))
+    collapsible_result(value["success"] == Value::Bool(false), &result_text(value))
 }
 
 fn result_text(value: &Value) -> String {
     match &value["error"] {
         Value::Null => text_of(&value["result"]),
-        error => plain(error),
+        error => value_text(error),
     }
 }
 
 /// Shows what a tool gave back, folded; one short line stands as it is.
-fn folded(failed: bool, text: &str) -> Markup {
+fn collapsible_result(failed: bool, text: &str) -> Markup {
     let text = text.trim_end();
     let word = if failed {
         html! { span.failed { "failed" } }
@@ -219,54 +225,56 @@ fn folded(failed: bool, text: &str) -> Markup {
                 code.cut { (one_line(&first_chars(text))) }
                 @if lines > 1 { span.muted.nowrap.end { (lines) " lines" } }
             }
-            pre.code { (cut(text)) }
+            pre.code { (clip_text(text)) }
         }
     }
 }
 
 /// Says how a turn ended. What the agent said last is a row of its own; an error is not.
-fn result(value: &Value) -> Markup {
+fn turn_result(value: &Value) -> Markup {
     let turns = value["num_turns"].as_i64();
     let took = value["duration_ms"].as_f64();
     let cost = value["total_cost_usd"].as_f64();
     let error = value["error"].as_str().filter(|error| !error.is_empty());
     html! {
         p {
-            @if error.is_some() { span.failed { "failed" } } @else { (one_line(&plain(&value["subtype"]))) }
+            @if error.is_some() { span.failed { "failed" } } @else { (one_line(&value_text(&value["subtype"]))) }
             @if let Some(turns) = turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
-            @if let Some(took) = took { " · " (duration(took / 1_000.0)) }
-            @if let Some(cost) = cost { " · " (dollars(cost)) }
+            @if let Some(took) = took { " · " (format_duration(took / 1_000.0)) }
+            @if let Some(cost) = cost { " · " (format_usd(cost)) }
         }
-        @if let Some(error) = error { p.failed { (cut(error)) } }
+        @if let Some(error) = error { p.failed { (clip_text(error)) } }
     }
 }
 
 /// Shows what a system row tells. Questions have ids that only programs need.
-fn system(value: &Value) -> Markup {
-    let text = content(value).map_or_else(|| plain(&value["subtype"]), text_of);
+fn system_row(value: &Value) -> Markup {
+    let text = content(value).map_or_else(|| value_text(&value["subtype"]), text_of);
     let text = match value["subtype"].as_str() {
         Some("asked" | "answered" | "denied" | "withdrawn") => {
             text.rsplit_once(" (question ").map_or(text.as_str(), |(told, _)| told)
         }
         _ => &text,
     };
-    html! { p { (cut(text)) } }
+    html! { p { (clip_text(text)) } }
 }
 
 fn text_of(content: &Value) -> String {
-    let Value::Array(blocks) = content else { return plain(content) };
+    let Value::Array(blocks) = content else { return value_text(content) };
     let text = |block: &Value| match block["type"].as_str() {
-        Some("text") => plain(&block["text"]),
-        Some("tool_use") => format!("{} {}", plain(&block["name"]), gist(&block["input"])),
+        Some("text") => value_text(&block["text"]),
+        Some("tool_use") => {
+            format!("{} {}", value_text(&block["name"]), input_summary(&block["input"]))
+        }
         Some("tool_result") => text_of(&block["content"]),
         Some(other) => format!("[{other}]"),
-        None => plain(block),
+        None => value_text(block),
     };
     blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns what matters of a tool's input, in a line: its only text, or its JSON.
-fn gist(input: &Value) -> String {
+fn input_summary(input: &Value) -> String {
     let keys = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
     let text = match input {
         Value::Object(map) => {
@@ -274,19 +282,19 @@ fn gist(input: &Value) -> String {
             let known = known.or_else(|| map.get("questions")?[0]["question"].as_str());
             known.map_or_else(|| input.to_string(), str::to_owned)
         }
-        other => plain(other),
+        other => value_text(other),
     };
     one_line(&first_chars(&text))
 }
 
 fn first_chars(text: &str) -> String {
-    match text.char_indices().nth(GIST_CHARS_MAX) {
+    match text.char_indices().nth(SUMMARY_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-fn cut(text: &str) -> String {
+fn clip_text(text: &str) -> String {
     if text.len() <= TOOL_BYTES_MAX {
         return text.to_owned();
     }
@@ -294,7 +302,7 @@ fn cut(text: &str) -> String {
     format!("{}\n… [{} more bytes are in the transcript]", &text[..end], text.len() - end)
 }
 
-fn plain(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

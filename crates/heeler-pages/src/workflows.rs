@@ -1,52 +1,53 @@
 //! Workflows: all of them, and one with its graph, what it asks for and its last runs.
 
-use heeler_model::workflow::{InputType, TriggerRule};
+use heeler_model::workflow::{TriggerRule, WorkflowInputType};
 use heeler_query::workflows::{
-    CronItem, FaultItem, FaultyWorkflow, InputItem, PhaseDescription, WorkflowDetails,
-    WorkflowItem, WorkflowPage,
+    ConfigFaultSummary, CronSummary, FaultyWorkflow, PhaseDescription, WorkflowDetails,
+    WorkflowInputSummary, WorkflowPage, WorkflowSummary,
 };
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::graph::{self, Node, anchor};
-use crate::markdown::{markdown, markdown_line};
-use crate::parts::{
-    agent_link, ago, coded, dollars, empty, one_line, path, query, said, status, work_styles,
+use crate::components::{
+    activity_styles, agent_link, empty_notice, encode_path, format_usd, inline_code, isolated_text,
+    one_line, relative_time, status_badge, url_with_params,
 };
-use crate::{Frame, Section, runs};
+use crate::graph::{self, GraphNode, anchor};
+use crate::markdown::{markdown, markdown_line};
+use crate::{DashboardSection, PageFrame, workflow_runs};
 
 /// How many faults of a file are shown.
 const FAULTS_SHOWN: usize = 5;
 
 /// Returns the page of all.
-pub fn page(frame: &Frame, found: &WorkflowPage) -> Markup {
+pub fn page(frame: &PageFrame, found: &WorkflowPage) -> Markup {
     let content = html! {
         div.head {
             h1 { "Workflows" }
             div.tools { a.button href="/runs" { "All runs" } }
         }
-        div.stack #faulty data-live { @for one in &found.faulty { (faulty(one)) } }
+        div.stack #faulty data-live { @for one in &found.faulty { (faulty_file(one)) } }
         section.card #list data-live aria-label="Workflows" {
             @if found.workflows.is_empty() {
-                (empty("No workflows", html! { "A workflow is a YAML file of phases in " code { "workflows/" } " beside the config." }))
+                (empty_notice("No workflows", html! { "A workflow is a YAML file of phases in " code { "workflows/" } " beside the config." }))
             } @else { (table(frame, &found.workflows)) }
         }
     };
-    frame.page(Section::Workflows, "Workflows", content)
+    frame.page(DashboardSection::Workflows, "Workflows", content)
 }
 
 /// Shows a file that cannot be used, and why.
-fn faulty(one: &FaultyWorkflow) -> Markup {
+fn faulty_file(one: &FaultyWorkflow) -> Markup {
     let what = if one.kind == "cron" { "This cron" } else { "This workflow" };
     html! {
         div.banner.bad role="note" {
             div.hang {
-                p { strong { (said(&one.name)) } " · " (what) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
+                p { strong { (isolated_text(&one.name)) } " · " (what) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
                 ul role="list" {
                     @for error in one.errors.iter().take(FAULTS_SHOWN) {
                         li.small {
-                            span.mono.muted { "line " (error.line) ": " } (coded(&error.message))
-                            @if let Some(help) = &error.help { span.muted { " · " (coded(help)) } }
+                            span.mono.muted { "line " (error.line) ": " } (inline_code(&error.message))
+                            @if let Some(help) = &error.help { span.muted { " · " (inline_code(help)) } }
                         }
                     }
                     @if one.errors.len() > FAULTS_SHOWN {
@@ -58,7 +59,7 @@ fn faulty(one: &FaultyWorkflow) -> Markup {
     }
 }
 
-fn table(frame: &Frame, workflows: &[WorkflowItem]) -> Markup {
+fn table(frame: &PageFrame, workflows: &[WorkflowSummary]) -> Markup {
     html! {
         div.scroll {
             table {
@@ -73,11 +74,11 @@ fn table(frame: &Frame, workflows: &[WorkflowItem]) -> Markup {
     }
 }
 
-fn row(frame: &Frame, one: &WorkflowItem) -> Markup {
+fn row(frame: &PageFrame, one: &WorkflowSummary) -> Markup {
     html! {
         tr data-row {
             td {
-                a href=(path("/workflows", &[&one.name])) { strong { (said(&one.name)) } }
+                a href=(encode_path("/workflows", &[&one.name])) { strong { (isolated_text(&one.name)) } }
                 @if let Some(text) = &one.description { div.clamp.muted { (markdown_line(text)) } }
                 @if one.warnings > 0 {
                     div.small { (one.warnings) @if one.warnings == 1 { " warning" } @else { " warnings" } " about its file" }
@@ -85,12 +86,12 @@ fn row(frame: &Frame, one: &WorkflowItem) -> Markup {
             }
             td.fit { (switch_state(one.enabled)) }
             td.opt2.num { (one.phases.len()) }
-            td.opt { @for cron in &one.crons { div.small { (said(&cron.name)) " " code { (one_line(&cron.schedule)) } @if !cron.enabled { " " span.badge { "off" } } } } }
+            td.opt { @for cron in &one.crons { div.small { (isolated_text(&cron.name)) " " code { (one_line(&cron.schedule)) } @if !cron.enabled { " " span.badge { "off" } } } } }
             td {
                 @match &one.last_run {
                     Some(run) => {
-                        a href=(path("/runs", &[&run.id])) { span.visually-hidden { "Last run of " (one_line(&one.name)) ": " } (status(run.status.as_str())) }
-                        " " span.muted { (ago(frame, run.started_at)) }
+                        a href=(encode_path("/runs", &[&run.id])) { span.visually-hidden { "Last run of " (one_line(&one.name)) ": " } (status_badge(run.status.as_str())) }
+                        " " span.muted { (relative_time(frame, run.started_at)) }
                     }
                     None => span.muted { "never" },
                 }
@@ -100,42 +101,42 @@ fn row(frame: &Frame, one: &WorkflowItem) -> Markup {
 }
 
 fn switch_state(enabled: bool) -> Markup {
-    status(if enabled { "enabled" } else { "disabled" })
+    status_badge(if enabled { "enabled" } else { "disabled" })
 }
 
 /// Returns the page of one.
-pub fn one(frame: &Frame, it: &WorkflowDetails) -> Markup {
+pub fn workflow_page(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
     let content = html! {
-        (work_styles())
+        (activity_styles())
         div.stack #head data-live { (head(frame, it)) }
         div.run {
             section.card aria-labelledby="h-graph" {
                 header { h2 #h-graph { "Graph" } }
-                (graph::svg(&it.phases.iter().map(|phase| node(phase, "")).collect::<Vec<_>>(), "Phases and what they wait for"))
+                (graph::svg(&it.phases.iter().map(|phase| graph_node(phase, "")).collect::<Vec<_>>(), "Phases and what they wait for"))
             }
             div.stack {
-                @if frame.may_operate() { (form(it)) }
+                @if frame.can_operate() { (form(it)) }
                 section.card #runs data-live aria-labelledby="h-runs" {
-                    header { h2 #h-runs { "Last runs" } a.more href=(query("/runs", &[("workflow", &it.name)])) { "all" } }
+                    header { h2 #h-runs { "Last runs" } a.more href=(url_with_params("/runs", &[("workflow", &it.name)])) { "all" } }
                     @if it.runs.is_empty() { p.empty.small { "It has never run." } }
-                    @else { (runs::table(frame, &it.runs, runs::Column::NoWorkflow)) }
+                    @else { (workflow_runs::table(frame, &it.runs, workflow_runs::WorkflowColumn::NoWorkflow)) }
                 }
             }
         }
         (phases(&it.phases))
     };
-    frame.page(Section::Workflows, &it.name, content)
+    frame.page(DashboardSection::Workflows, &it.name, content)
 }
 
-fn head(frame: &Frame, it: &WorkflowDetails) -> Markup {
-    let api = path("/api/v1/workflows", &[&it.name]);
+fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
+    let api = encode_path("/api/v1/workflows", &[&it.name]);
     let (verb, word) = if it.enabled { ("disable", "Disable") } else { ("enable", "Enable") };
     html! {
-        p.crumbs { a href="/workflows" { "Workflows" } " › " (said(&it.name)) }
+        p.crumbs { a href="/workflows" { "Workflows" } " › " (isolated_text(&it.name)) }
         div.head {
-            h1 { (said(&it.name)) }
+            h1 { (isolated_text(&it.name)) }
             (switch_state(it.enabled))
-            @if frame.may_operate() {
+            @if frame.can_operate() {
                 div.tools { button.button type="button" data-action={ "POST " (api) "/" (verb) } { (word) } }
             }
         }
@@ -146,30 +147,30 @@ fn head(frame: &Frame, it: &WorkflowDetails) -> Markup {
                 dt { "File" } dd.mono { (one_line(&it.file)) }
                 @if let Some(agent) = &it.agent { dt { "Agent" } dd { (agent_link(agent)) } }
                 dt { "At once" } dd { "at most " (it.max_parallel) @if it.max_parallel == 1 { " part" } @else { " parts" } }
-                @if let Some(budget) = it.budget_usd { dt { "Budget" } dd { (dollars(budget)) " a run" } }
+                @if let Some(budget) = it.budget_usd { dt { "Budget" } dd { (format_usd(budget)) " a run" } }
                 @if let Some(changed) = &it.changed {
-                    dt { "Switched" } dd { (if changed.enabled { "on" } else { "off" }) " by " (said(&changed.by)) " " (ago(frame, changed.at)) }
+                    dt { "Switched" } dd { (if changed.enabled { "on" } else { "off" }) " by " (isolated_text(&changed.by)) " " (relative_time(frame, changed.at)) }
                 }
-                @for cron in &it.crons { dt { "By the clock" } dd { (cron_of(cron)) } }
+                @for cron in &it.crons { dt { "By the clock" } dd { (cron_item(cron)) } }
             }
         }
     }
 }
 
-fn cron_of(cron: &CronItem) -> Markup {
+fn cron_item(cron: &CronSummary) -> Markup {
     html! {
-        (said(&cron.name)) " " code { (one_line(&cron.schedule)) }
+        (isolated_text(&cron.name)) " " code { (one_line(&cron.schedule)) }
         @if let Some(zone) = &cron.timezone { " " (one_line(zone)) }
         @if !cron.enabled { " " span.badge { "off" } }
     }
 }
 
-fn fault(fault: &FaultItem) -> Markup {
+fn fault(fault: &ConfigFaultSummary) -> Markup {
     html! {
         p.banner.warn role="note" {
             span {
-                (coded(&fault.message))
-                @if let Some(help) = &fault.help { span.muted { " · " (coded(help)) } }
+                (inline_code(&fault.message))
+                @if let Some(help) = &fault.help { span.muted { " · " (inline_code(help)) } }
                 span.mono.muted.small { " " (one_line(&fault.file)) ":" (fault.line) }
             }
         }
@@ -177,26 +178,26 @@ fn fault(fault: &FaultItem) -> Markup {
 }
 
 /// Returns a phase as a part of the graph.
-pub(crate) fn node(phase: &PhaseDescription, state: &str) -> Node {
+pub(crate) fn graph_node(phase: &PhaseDescription, state: &str) -> GraphNode {
     let who = match phase.kind.as_str() {
         "agent" => phase.agent.clone().unwrap_or_default(),
         "context" => String::new(),
         other => other.to_owned(),
     };
     let sub = [Some(who).filter(|it| !it.is_empty()), phase.repeat.clone()];
-    Node {
+    GraphNode {
         name: phase.name.clone(),
         title: phase.label.clone().unwrap_or_else(|| phase.name.clone()),
-        sub: sub.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        subtitle: sub.into_iter().flatten().collect::<Vec<_>>().join(", "),
         state: state.to_owned(),
         after: phase.depends_on.clone(),
-        is_lenient: phase.trigger_rule != TriggerRule::AllSuccess,
+        allows_failures: phase.trigger_rule != TriggerRule::AllSuccess,
         has_gate: phase.gate.is_some(),
     }
 }
 
 fn form(it: &WorkflowDetails) -> Markup {
-    let api = path("/api/v1/workflows", &[&it.name]);
+    let api = encode_path("/api/v1/workflows", &[&it.name]);
     html! {
         section.card aria-labelledby="h-run" {
             header { h2 #h-run { "Run it" } }
@@ -212,7 +213,7 @@ fn form(it: &WorkflowDetails) -> Markup {
     }
 }
 
-fn field(number: usize, input: &InputItem) -> Markup {
+fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
     let id = format!("input-{number}");
     let about = format!("about-{number}");
     let described = input.description.as_ref().map(|_| about.as_str());
@@ -220,36 +221,36 @@ fn field(number: usize, input: &InputItem) -> Markup {
         div.field {
             label for=(id) { (one_line(&input.name)) @if input.required { span.muted { "(needed)" } } }
             @if let Some(text) = &input.description { span.note id=(about) { (one_line(text)) } }
-            @if !input.options.is_empty() || input.kind == InputType::Boolean {
+            @if !input.options.is_empty() || input.kind == WorkflowInputType::Boolean {
                 (choices(&id, input, described))
-            } @else if input.kind == InputType::Number {
+            } @else if input.kind == WorkflowInputType::Number {
                 input id=(id) name=(input.name) type="number" step="any" required[input.required]
-                    aria-describedby=[described] placeholder=[default(input)];
+                    aria-describedby=[described] placeholder=[default_value(input)];
             } @else {
                 textarea id=(id) name=(input.name) rows="1" required[input.required]
-                    aria-describedby=[described] placeholder=[default(input)] {}
-                @if input.kind == InputType::List { span.note { "A list, as JSON or with commas" } }
+                    aria-describedby=[described] placeholder=[default_value(input)] {}
+                @if input.kind == WorkflowInputType::List { span.note { "A list, as JSON or with commas" } }
             }
         }
     }
 }
 
-fn choices(id: &str, input: &InputItem, described: Option<&str>) -> Markup {
+fn choices(id: &str, input: &WorkflowInputSummary, described: Option<&str>) -> Markup {
     let given: Vec<String> = match input.kind {
-        InputType::Boolean if input.options.is_empty() => {
+        WorkflowInputType::Boolean if input.options.is_empty() => {
             vec!["true".to_owned(), "false".to_owned()]
         }
         _ => input.options.iter().map(text_of).collect(),
     };
     html! {
         select id=(id) name=(input.name) required[input.required] aria-describedby=[described] {
-            option value="" { @match default(input) { Some(it) => { "As usual: " (it) } None => "Choose", } }
+            option value="" { @match default_value(input) { Some(it) => { "As usual: " (it) } None => "Choose", } }
             @for one in &given { option value=(one) { (one_line(one)) } }
         }
     }
 }
 
-fn default(input: &InputItem) -> Option<String> {
+fn default_value(input: &WorkflowInputSummary) -> Option<String> {
     input.default.as_ref().map(|value| one_line(&text_of(value)))
 }
 
@@ -262,22 +263,22 @@ fn phases(phases: &[PhaseDescription]) -> Markup {
         section.card aria-labelledby="h-phases" {
             header { h2 #h-phases { "Phases" } }
             ol.list role="list" {
-                @for phase in phases { li data-row id={ "phase-" (anchor(&phase.name)) } { (phase_of(phase)) } }
+                @for phase in phases { li data-row id={ "phase-" (anchor(&phase.name)) } { (phase_section(phase)) } }
             }
         }
     }
 }
 
-fn phase_of(phase: &PhaseDescription) -> Markup {
+fn phase_section(phase: &PhaseDescription) -> Markup {
     html! {
         div.line {
-            strong { (said(phase.label.as_deref().unwrap_or(&phase.name))) }
+            strong { (isolated_text(phase.label.as_deref().unwrap_or(&phase.name))) }
             span.badge { (one_line(&phase.kind)) }
             @if let Some(agent) = &phase.agent { @if phase.kind == "agent" { (agent_link(agent)) } }
             @if let Some(gate) = &phase.gate { span.badge { "asks: " (one_line(&gate.name)) } }
         }
         p.small.muted {
-            (waits(&phase.depends_on, phase.trigger_rule.as_str(), phase.trigger_rule != TriggerRule::AllSuccess))
+            (describe_dependencies(&phase.depends_on, phase.trigger_rule.as_str(), phase.trigger_rule != TriggerRule::AllSuccess))
             @if let Some(repeat) = &phase.repeat { " · " (one_line(repeat)) }
             @if phase.retries > 0 { " · tried again at most " (phase.retries) "×" }
             @if !phase.skip_if.is_empty() { " · left out if " (one_line(&phase.skip_if.join(", "))) }
@@ -286,7 +287,7 @@ fn phase_of(phase: &PhaseDescription) -> Markup {
 }
 
 /// Says in words what a phase waits for.
-pub(crate) fn waits(before: &[String], rule: &str, is_lenient: bool) -> Markup {
+pub(crate) fn describe_dependencies(before: &[String], rule: &str, is_lenient: bool) -> Markup {
     html! {
         @if before.is_empty() { "waits for nothing" } @else { "after " (one_line(&before.join(", "))) }
         @if is_lenient { " (" (rule) ")" }

@@ -1,31 +1,31 @@
 //! Who may do what: tokens, people with passwords, and who a secret belongs to.
 
-use heeler_model::{AccessName, Login, Person, Scope, Token};
-use heeler_store::Reader;
+use heeler_model::{AccessName, AccessScope, AccessToken, BrowserLogin, UserAccount};
+use heeler_store::StoreReader;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records};
+use crate::{FleetReader, QueryError};
 
 /// All tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 pub struct TokenList {
     /// Newest first, also those that no longer count.
-    pub tokens: Vec<TokenItem>,
+    pub tokens: Vec<TokenSummary>,
 }
 
 /// A token in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenItem {
+pub struct TokenSummary {
     /// Its id.
     pub id: String,
     /// What it is called.
     pub name: String,
     /// What its bearer may.
     #[schema(value_type = String)]
-    pub scope: Scope,
+    pub scope: AccessScope,
     /// Whether it counts.
     pub status: TokenStatus,
     /// When it was made.
@@ -67,14 +67,14 @@ impl TokenStatus {
     }
 }
 
-impl TokenItem {
-    fn of(token: Token, now: Timestamp) -> TokenItem {
+impl TokenSummary {
+    fn of(token: AccessToken, now: Timestamp) -> TokenSummary {
         let status = match token.revoked_at {
             Some(_) => TokenStatus::Revoked,
-            None if token.counts(now) => TokenStatus::Active,
+            None if token.is_valid(now) => TokenStatus::Active,
             None => TokenStatus::Expired,
         };
-        TokenItem {
+        TokenSummary {
             id: token.id.to_string(),
             name: token.name.to_string(),
             scope: token.scope,
@@ -90,20 +90,20 @@ impl TokenItem {
 
 /// The people who have a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
-pub struct PeopleList {
+pub struct UserList {
     /// By name.
-    pub people: Vec<PersonItem>,
+    pub people: Vec<UserSummary>,
 }
 
 /// A person with a password.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PersonItem {
+pub struct UserSummary {
     /// What they log in by.
     pub name: String,
     /// What they may.
     #[schema(value_type = String)]
-    pub scope: Scope,
+    pub scope: AccessScope,
     /// When they got their first password.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
@@ -114,46 +114,46 @@ pub struct PersonItem {
 
 impl TokenList {
     /// Lists all tokens, newest first.
-    pub fn read(reader: &Reader, now: Timestamp) -> Result<TokenList, QueryError> {
-        let tokens = reader.tokens()?.into_iter().map(|token| TokenItem::of(token, now));
+    pub fn read(reader: &StoreReader, now: Timestamp) -> Result<TokenList, QueryError> {
+        let tokens = reader.tokens()?.into_iter().map(|token| TokenSummary::of(token, now));
         Ok(TokenList { tokens: tokens.collect() })
     }
 }
 
-impl PeopleList {
+impl UserList {
     /// Lists the people who have a password.
-    pub fn read(reader: &Reader) -> Result<PeopleList, QueryError> {
-        let item = |Person { name, scope, created_at, changed_at }| {
+    pub fn read(reader: &StoreReader) -> Result<UserList, QueryError> {
+        let item = |UserAccount { name, scope, created_at, changed_at }| {
             let name = AccessName::to_string(&name);
-            PersonItem { name, scope, created_at, changed_at }
+            UserSummary { name, scope, created_at, changed_at }
         };
-        Ok(PeopleList { people: reader.people()?.into_iter().map(item).collect() })
+        Ok(UserList { people: reader.users()?.into_iter().map(item).collect() })
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Lists all tokens, newest first.
     pub fn tokens(&self, now: Timestamp) -> Result<TokenList, QueryError> {
         TokenList::read(&*self.reader()?, now)
     }
 
     /// Lists the people who have a password.
-    pub fn people(&self) -> Result<PeopleList, QueryError> {
-        PeopleList::read(&*self.reader()?)
+    pub fn users(&self) -> Result<UserList, QueryError> {
+        UserList::read(&*self.reader()?)
     }
 
     /// Returns the token whose secret has a hash, whether or not it still counts.
-    pub fn token_of_hash(&self, hash: &str) -> Result<Option<Token>, QueryError> {
+    pub fn token_by_hash(&self, hash: &str) -> Result<Option<AccessToken>, QueryError> {
         Ok(self.reader()?.token_of_hash(hash)?)
     }
 
     /// Returns the login whose cookie has a hash, whether or not it has expired.
-    pub fn login_of_hash(&self, hash: &str) -> Result<Option<Login>, QueryError> {
+    pub fn login_by_hash(&self, hash: &str) -> Result<Option<BrowserLogin>, QueryError> {
         Ok(self.reader()?.login(hash)?)
     }
 
     /// Returns the hash of a person's password.
-    pub fn password_of(&self, name: &AccessName) -> Result<Option<String>, QueryError> {
-        Ok(self.reader()?.person(name)?.map(|(_, hash)| hash))
+    pub fn password_hash(&self, name: &AccessName) -> Result<Option<String>, QueryError> {
+        Ok(self.reader()?.user(name)?.map(|(_, hash)| hash))
     }
 }

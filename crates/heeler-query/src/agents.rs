@@ -1,20 +1,20 @@
 //! Agents: as the config has them and as they stand.
 
 use heeler_model::AgentStatus;
-use heeler_model::config::{self, Runtime, Usd};
+use heeler_model::config::{self, RuntimeConfig, UsdAmount};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::records::unknown_agent;
-use crate::{QueryError, Records, words};
+use crate::fleet_reader::unknown_agent;
+use crate::{FleetReader, QueryError, enum_schemas};
 
 /// All agents of the config, in its order.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentPage {
     /// The agents.
-    pub agents: Vec<AgentItem>,
+    pub agents: Vec<AgentSummary>,
     /// How many there are.
     pub total: usize,
 }
@@ -22,13 +22,13 @@ pub struct AgentPage {
 /// An agent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentItem {
+pub struct AgentSummary {
     /// Its qualified name.
     pub name: String,
     /// What it is for.
     pub description: Option<String>,
     /// What it is doing.
-    #[schema(value_type = words::AgentStatus)]
+    #[schema(value_type = enum_schemas::AgentStatus)]
     pub status: AgentStatus,
     /// Whether its jobs start.
     pub enabled: bool,
@@ -53,7 +53,7 @@ pub struct AgentItem {
     /// The names of its schedules.
     pub schedules: Vec<String>,
     /// What it may spend.
-    pub budget: BudgetItem,
+    pub budget: AgentBudgetLimits,
     /// What it spent today.
     pub spent_today_usd: f64,
     /// What it spent in all.
@@ -66,7 +66,7 @@ pub struct AgentItem {
 /// What an agent may spend.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BudgetItem {
+pub struct AgentBudgetLimits {
     /// On a job.
     pub job_usd: Option<f64>,
     /// In a day.
@@ -75,12 +75,12 @@ pub struct BudgetItem {
     pub total_usd: Option<f64>,
 }
 
-impl BudgetItem {
-    fn of(budget: Option<&config::Budget>) -> BudgetItem {
-        let limit = |of: fn(&config::Budget) -> Option<Usd>| {
+impl AgentBudgetLimits {
+    fn of(budget: Option<&config::Budget>) -> AgentBudgetLimits {
+        let limit = |of: fn(&config::Budget) -> Option<UsdAmount>| {
             budget.and_then(of).map(|limit| limit.micros() as f64 / 1e6)
         };
-        BudgetItem {
+        AgentBudgetLimits {
             job_usd: limit(|budget| budget.job),
             day_usd: limit(|budget| budget.day),
             total_usd: limit(|budget| budget.total),
@@ -89,32 +89,33 @@ impl BudgetItem {
 }
 
 /// Returns millionths of a dollar as dollars.
-pub(crate) fn usd(micros: i64) -> f64 {
+pub(crate) fn micros_to_usd(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
 /// Returns the word for what runs an agent.
-pub fn runtime(runtime: &Runtime) -> &'static str {
+pub fn runtime_name(runtime: &RuntimeConfig) -> &'static str {
     match runtime {
-        Runtime::Sdk => "sdk",
-        Runtime::Cli => "cli",
-        Runtime::Scripted(_) => "scripted",
-        Runtime::Command(_) => "command",
+        RuntimeConfig::Sdk => "sdk",
+        RuntimeConfig::Cli => "cli",
+        RuntimeConfig::Scripted(_) => "scripted",
+        RuntimeConfig::Command(_) => "command",
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Lists the agents of the config.
     pub fn agents(&self, now: Timestamp) -> Result<AgentPage, QueryError> {
-        let known = self.known();
+        let known = self.context();
         let loaded = known.config()?;
         let reader = self.reader()?;
         let states = reader.agents()?;
         let disabled = reader.disabled_agents()?;
-        let (day, all) = (reader.spent_by_agent(known.today(now))?, reader.spent_in_all()?);
+        let (day, all) =
+            (reader.daily_spend_by_agent(known.today(now))?, reader.total_spend_by_agent()?);
         drop(reader);
-        let is_kept = self.keeper()?.is_permanent();
-        let agents: Vec<AgentItem> = loaded
+        let is_kept = self.lock_owner()?.has_permanent_daemon();
+        let agents: Vec<AgentSummary> = loaded
             .agents
             .iter()
             .map(|agent| {
@@ -124,9 +125,9 @@ impl Records {
                 let is_due = is_kept && !is_disabled;
                 let sum = |sums: &[(String, i64)]| {
                     let own = sums.iter().find(|(known, _)| known == name);
-                    usd(own.map_or(0, |(_, micros)| *micros))
+                    micros_to_usd(own.map_or(0, |(_, micros)| *micros))
                 };
-                AgentItem {
+                AgentSummary {
                     name: name.to_owned(),
                     description: agent.description.clone(),
                     status: state.status,
@@ -136,12 +137,12 @@ impl Records {
                     last_job: state.last_job.map(|id| id.to_string()),
                     next_schedule: state.next_schedule.filter(|_| is_due),
                     next_trigger_at: state.next_trigger_at.filter(|_| is_due),
-                    runtime: runtime(&agent.runtime).to_owned(),
+                    runtime: runtime_name(&agent.runtime).to_owned(),
                     model: agent.model.clone(),
                     working_directory: agent.working_directory.to_string(),
                     max_concurrent: agent.max_concurrent.get(),
                     schedules: agent.schedules.iter().map(|it| it.name.clone()).collect(),
-                    budget: BudgetItem::of(agent.budget.as_ref()),
+                    budget: AgentBudgetLimits::of(agent.budget.as_ref()),
                     spent_today_usd: sum(&day),
                     spent_usd: sum(&all),
                     file: agent.file.to_string(),
@@ -154,14 +155,14 @@ impl Records {
     /// Returns the names of agents that had jobs and are not in the config any more.
     pub fn past_agents(&self) -> Result<Vec<String>, QueryError> {
         let mut names = self.reader()?.agent_names()?;
-        let loaded = self.known().config()?;
+        let loaded = self.context().config()?;
         names.retain(|name| loaded.agents.iter().all(|agent| agent.name.as_str() != name));
         Ok(names)
     }
 
     /// Returns an agent, by its last name too while that is unique.
-    pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentItem, QueryError> {
-        let loaded = self.known().config()?;
+    pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentSummary, QueryError> {
+        let loaded = self.context().config()?;
         let name = loaded.find_agent(name).map_err(|error| unknown_agent(&error))?.name.as_str();
         let found = self.agents(now)?.agents.into_iter().find(|agent| agent.name == name);
         found.ok_or_else(|| QueryError::not_found("the agent is gone", "heeler agent list"))

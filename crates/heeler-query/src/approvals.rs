@@ -1,17 +1,17 @@
 //! Approvals: what people are asked, and their answers.
 
 use heeler_model::{Approval, ApprovalKind, ApprovalStatus};
-use heeler_store::{ApprovalCursor, ApprovalFilter, LookupError, Reader};
+use heeler_store::{ApprovalCursor, ApprovalFilter, IdLookupError, StoreReader};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records, words};
+use crate::{FleetReader, QueryError, enum_schemas};
 
 /// Which approvals to list.
 #[derive(Debug, Clone, Default)]
-pub struct ApprovalsWanted {
+pub struct ApprovalListQuery {
     /// Only those in this state.
     pub status: Option<ApprovalStatus>,
     /// Only those of this run of a workflow, or of this job; a beginning of its id will do while it
@@ -28,7 +28,7 @@ pub struct ApprovalsWanted {
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalPage {
     /// The approvals.
-    pub approvals: Vec<ApprovalItem>,
+    pub approvals: Vec<ApprovalSummary>,
     /// How many there are on all pages.
     pub total: i64,
     /// How many a page has at most.
@@ -41,7 +41,7 @@ pub struct ApprovalPage {
 /// Something that a person is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ApprovalItem {
+pub struct ApprovalSummary {
     /// Its id.
     pub id: String,
     /// The run of a workflow that asks, or the job.
@@ -49,10 +49,10 @@ pub struct ApprovalItem {
     /// The gate, or the tool.
     pub gate: String,
     /// What is asked for.
-    #[schema(value_type = words::ApprovalKind)]
+    #[schema(value_type = enum_schemas::ApprovalKind)]
     pub kind: ApprovalKind,
     /// Where it is.
-    #[schema(value_type = words::ApprovalStatus)]
+    #[schema(value_type = enum_schemas::ApprovalStatus)]
     pub status: ApprovalStatus,
     /// What is asked, in short.
     pub summary: String,
@@ -72,10 +72,10 @@ pub struct ApprovalItem {
     pub phase: Option<String>,
 }
 
-impl ApprovalItem {
+impl ApprovalSummary {
     /// Returns what a list shows of it.
-    pub fn of(approval: &Approval) -> ApprovalItem {
-        ApprovalItem {
+    pub fn of(approval: &Approval) -> ApprovalSummary {
+        ApprovalSummary {
             id: approval.id.to_string(),
             workflow_run_id: approval.workflow_run_id.clone(),
             gate: approval.gate.clone(),
@@ -99,7 +99,7 @@ impl ApprovalItem {
 pub struct ApprovalDetails {
     /// What a list shows of it.
     #[serde(flatten)]
-    pub item: ApprovalItem,
+    pub item: ApprovalSummary,
     /// The answer.
     pub response: Option<String>,
     /// What is asked, in full.
@@ -116,7 +116,7 @@ impl ApprovalDetails {
     /// Returns all that is known of it.
     pub fn of(approval: &Approval) -> ApprovalDetails {
         ApprovalDetails {
-            item: ApprovalItem::of(approval),
+            item: ApprovalSummary::of(approval),
             response: approval.response.clone(),
             detail: approval.detail.clone(),
             artifact: approval.artifact.clone(),
@@ -126,11 +126,11 @@ impl ApprovalDetails {
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Lists approvals, newest first.
-    pub fn approvals(&self, wanted: &ApprovalsWanted) -> Result<ApprovalPage, QueryError> {
+    pub fn approvals(&self, wanted: &ApprovalListQuery) -> Result<ApprovalPage, QueryError> {
         let reader = self.reader()?;
-        let run = wanted.run.as_deref().map(|text| asker(&reader, text)).transpose()?;
+        let run = wanted.run.as_deref().map(|text| resolve_requester(&reader, text)).transpose()?;
         let filter = ApprovalFilter { run, status: wanted.status };
         let before = match &wanted.before {
             None => None,
@@ -143,7 +143,7 @@ impl Records {
         let has_more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| has_more).map(|last| last.id.to_string());
-        let approvals = found.iter().map(ApprovalItem::of).collect();
+        let approvals = found.iter().map(ApprovalSummary::of).collect();
         Ok(ApprovalPage { approvals, total, limit, next })
     }
 
@@ -154,15 +154,15 @@ impl Records {
 }
 
 /// Finds the workflow run or the job whose questions are meant.
-fn asker(reader: &Reader, text: &str) -> Result<String, QueryError> {
+fn resolve_requester(reader: &StoreReader, text: &str) -> Result<String, QueryError> {
     match reader.find_workflow_run(text) {
         Ok(row) => return Ok(row.head.id.to_string()),
-        Err(LookupError::Unknown { .. }) => {}
+        Err(IdLookupError::Unknown { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     match reader.find_job(text) {
         Ok(job) => return Ok(job.head.id.to_string()),
-        Err(LookupError::Unknown { .. }) => {}
+        Err(IdLookupError::Unknown { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     // What a job asked is kept longer than the job.

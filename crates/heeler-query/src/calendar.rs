@@ -3,22 +3,22 @@
 
 use std::collections::HashMap;
 
-use heeler_engine::{read_rule, rule_text};
+use heeler_engine::{parse_rule, rule_text};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{Loaded, Schedule};
-use heeler_model::timetable::{Mark, Timetable};
+use heeler_model::config::{LoadedConfig, ScheduleConfig};
+use heeler_model::timetable::{DueTimeCursor, ScheduleTimetable};
 use heeler_model::{JobStatus, ScheduleStatus};
-use heeler_store::{Override, Reader};
+use heeler_store::{ScheduleOverrideRecord, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::schedules::{overrides, when};
-use crate::{QueryError, Records};
+use crate::schedules::{describe_trigger, load_overrides};
+use crate::{FleetReader, QueryError};
 
 /// How far it looks back and ahead.
-const SPAN: SignedDuration = SignedDuration::from_hours(24);
+const WINDOW_SPAN: SignedDuration = SignedDuration::from_hours(24);
 
 /// How many starts of a schedule, and how many of its skips, are looked at: the newest.
 pub const PAST_MAX: usize = 200;
@@ -29,7 +29,7 @@ pub const DUE_MAX: usize = 100;
 /// The past and the coming day.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Calendar {
+pub struct FleetCalendar {
     /// Where it begins.
     #[schema(value_type = String, format = DateTime)]
     pub from: Timestamp,
@@ -40,13 +40,13 @@ pub struct Calendar {
     #[schema(value_type = String, format = DateTime)]
     pub until: Timestamp,
     /// The schedules, by agent and name as in the config.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<ScheduleTimeline>,
 }
 
 /// A schedule's two days.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Lane {
+pub struct ScheduleTimeline {
     /// The agent.
     pub agent: String,
     /// The schedule.
@@ -56,7 +56,7 @@ pub struct Lane {
     /// Whether it starts by itself.
     pub enabled: bool,
     /// What happened and will, oldest first.
-    pub marks: Vec<CalendarMark>,
+    pub marks: Vec<TimelineEntry>,
     /// There was more in the past day than is looked at.
     pub more_past: bool,
     /// There is more in the coming day than is looked at.
@@ -66,19 +66,19 @@ pub struct Lane {
 /// Something on a schedule's day.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CalendarMark {
+pub struct TimelineEntry {
     /// When it was or is due.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// What became of it.
     #[serde(flatten)]
-    pub what: Fate,
+    pub what: TimelineOutcome,
 }
 
 /// What became of a due time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "fate")]
-pub enum Fate {
+pub enum TimelineOutcome {
     /// It got a job.
     Ran {
         /// The job.
@@ -101,51 +101,55 @@ pub enum Fate {
     Due,
 }
 
-impl Records {
+impl FleetReader {
     /// Returns the past and the coming day of every schedule.
-    pub fn calendar(&self, now: Timestamp, zone: &TimeZone) -> Result<Calendar, QueryError> {
+    pub fn calendar(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetCalendar, QueryError> {
         let reader = self.reader()?;
-        let span = Span {
-            from: now.checked_sub(SPAN).unwrap_or(Timestamp::MIN),
+        let span = CalendarWindow {
+            from: now.checked_sub(WINDOW_SPAN).unwrap_or(Timestamp::MIN),
             now,
-            until: now.checked_add(SPAN).unwrap_or(Timestamp::MAX),
+            until: now.checked_add(WINDOW_SPAN).unwrap_or(Timestamp::MAX),
         };
-        let Some(loaded) = self.known().loaded else {
-            return Ok(Calendar { from: span.from, now, until: span.until, lanes: Vec::new() });
+        let Some(loaded) = self.context().loaded else {
+            return Ok(FleetCalendar {
+                from: span.from,
+                now,
+                until: span.until,
+                lanes: Vec::new(),
+            });
         };
-        let state = State::read(&reader, &loaded)?;
+        let state = CalendarContext::read(&reader, &loaded)?;
         let mut lanes = Vec::new();
         for agent in &loaded.agents {
             for schedule in &agent.schedules {
                 let key =
                     ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
-                lanes.push(lane(&reader, &state, &span, zone, key, schedule)?);
+                lanes.push(build_timeline(&reader, &state, &span, zone, key, schedule)?);
             }
         }
-        Ok(Calendar { from: span.from, now, until: span.until, lanes })
+        Ok(FleetCalendar { from: span.from, now, until: span.until, lanes })
     }
 }
 
-struct Span {
+struct CalendarWindow {
     from: Timestamp,
     now: Timestamp,
     until: Timestamp,
 }
 
 /// What the state knows of all schedules.
-struct State {
-    overrides: HashMap<ScheduleKey, Override>,
-    marks: HashMap<ScheduleKey, (Mark, String)>,
-    off: Vec<ScheduleKey>,
+struct CalendarContext {
+    overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
+    marks: HashMap<ScheduleKey, (DueTimeCursor, String)>,
+    disabled_schedules: Vec<ScheduleKey>,
     disabled_agents: Vec<String>,
 }
 
-impl State {
-    fn read(reader: &Reader, loaded: &Loaded) -> Result<State, QueryError> {
-        let marks = reader
-            .schedule_marks()?
-            .into_iter()
-            .map(|it| (ScheduleKey { agent: it.agent, schedule: it.schedule }, (it.mark, it.rule)));
+impl CalendarContext {
+    fn read(reader: &StoreReader, loaded: &LoadedConfig) -> Result<CalendarContext, QueryError> {
+        let marks = reader.schedule_progress()?.into_iter().map(|it| {
+            (ScheduleKey { agent: it.agent, schedule: it.schedule }, (it.progress, it.trigger_text))
+        });
         let mut off = Vec::new();
         for (agent, state) in reader.agents()? {
             for (schedule, state) in state.schedules {
@@ -154,53 +158,55 @@ impl State {
                 }
             }
         }
-        Ok(State {
-            overrides: overrides(reader, loaded)?,
+        Ok(CalendarContext {
+            overrides: load_overrides(reader, loaded)?,
             marks: marks.collect(),
-            off,
+            disabled_schedules: off,
             disabled_agents: reader.disabled_agents()?,
         })
     }
 }
 
-fn lane(
-    reader: &Reader,
-    state: &State,
-    span: &Span,
+fn build_timeline(
+    reader: &StoreReader,
+    state: &CalendarContext,
+    span: &CalendarWindow,
     zone: &TimeZone,
     key: ScheduleKey,
-    schedule: &Schedule,
-) -> Result<Lane, QueryError> {
+    schedule: &ScheduleConfig,
+) -> Result<ScheduleTimeline, QueryError> {
     let changed = state.overrides.get(&key);
     let mut schedule = schedule.clone();
     let text = changed.and_then(|changed| changed.text.as_deref());
-    if let Some(trigger) = text.and_then(|text| read_rule(text, &schedule.trigger)) {
+    if let Some(trigger) = text.and_then(|text| parse_rule(text, &schedule.trigger)) {
         schedule.trigger = trigger;
     }
     let enabled = changed.map_or(schedule.enabled, |changed| changed.enabled)
-        && !state.off.contains(&key)
+        && !state.disabled_schedules.contains(&key)
         && !state.disabled_agents.contains(&key.agent);
-    let (mut marks, more_past) = past(reader, &key, span)?;
+    let (mut marks, more_past) = past_entries(reader, &key, span)?;
     let mut more_due = false;
-    if enabled && let Some(table) = Timetable::of(&schedule, &key.to_string(), zone) {
+    if enabled
+        && let Some(table) = ScheduleTimetable::for_schedule(&schedule, &key.to_string(), zone)
+    {
         let rule = rule_text(&schedule.trigger);
         let known = state.marks.get(&key).filter(|(_, known)| *known == rule);
-        let mark = known.map_or_else(|| table.begin(span.now), |(mark, _)| *mark);
+        let mark = known.map_or_else(|| table.initial_cursor(span.now), |(mark, _)| *mark);
         let due;
-        (due, more_due) = coming(&table, mark, span);
-        marks.extend(due.into_iter().map(|at| CalendarMark { at, what: Fate::Due }));
+        (due, more_due) = upcoming_due_times(&table, mark, span);
+        marks.extend(due.into_iter().map(|at| TimelineEntry { at, what: TimelineOutcome::Due }));
     }
-    let when = when(&schedule.trigger);
+    let when = describe_trigger(&schedule.trigger);
     let ScheduleKey { agent, schedule } = key;
-    Ok(Lane { agent, schedule, when, enabled, marks, more_past, more_due })
+    Ok(ScheduleTimeline { agent, schedule, when, enabled, marks, more_past, more_due })
 }
 
 /// Returns what became of the past day's due times, oldest first, and whether there was more.
-fn past(
-    reader: &Reader,
+fn past_entries(
+    reader: &StoreReader,
     key: &ScheduleKey,
-    span: &Span,
-) -> Result<(Vec<CalendarMark>, bool), QueryError> {
+    span: &CalendarWindow,
+) -> Result<(Vec<TimelineEntry>, bool), QueryError> {
     let mut marks = Vec::new();
     let started = reader.occurrences(&key.agent, &key.schedule, None, PAST_MAX)?;
     let skipped = reader.skips(&key.agent, &key.schedule, None, PAST_MAX)?;
@@ -211,27 +217,33 @@ fn past(
         || is_more(skipped.len(), skipped.last().map(|one| one.skip.first));
     for one in started.into_iter().filter(|one| one.due >= span.from) {
         let status = reader.job(&one.job)?.map(|job| job.head.status);
-        marks.push(CalendarMark {
+        marks.push(TimelineEntry {
             at: one.due,
-            what: Fate::Ran { job: one.job.to_string(), status },
+            what: TimelineOutcome::Ran { job: one.job.to_string(), status },
         });
     }
     for row in skipped.into_iter().filter(|row| row.skip.last >= span.from) {
         let (count, last) = (row.skip.count, row.skip.last);
         let reason = row.skip.reason.as_str().to_owned();
-        marks
-            .push(CalendarMark { at: row.skip.first, what: Fate::Skipped { count, last, reason } });
+        marks.push(TimelineEntry {
+            at: row.skip.first,
+            what: TimelineOutcome::Skipped { count, last, reason },
+        });
     }
     marks.sort_by_key(|mark| mark.at);
     Ok((marks, more))
 }
 
 /// Returns the due times of the coming day, and whether there are more than are looked at.
-fn coming(table: &Timetable, mut mark: Mark, span: &Span) -> (Vec<Timestamp>, bool) {
+fn upcoming_due_times(
+    table: &ScheduleTimetable,
+    mut mark: DueTimeCursor,
+    span: &CalendarWindow,
+) -> (Vec<Timestamp>, bool) {
     let mut due = Vec::new();
     // What was missed while nothing kept the schedules is not to come.
     mark.through = mark.through.max(span.now);
-    while let Some((at, _)) = table.next(mark) {
+    while let Some((at, _)) = table.next_due(mark) {
         if at > span.until {
             return (due, false);
         }

@@ -5,61 +5,61 @@
 use std::sync::PoisonError;
 
 use heeler_model::JobStatus;
-use heeler_store::{JobFilter, Reader};
+use heeler_store::{JobFilter, StoreReader};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records};
+use crate::{FleetReader, QueryError};
 
 /// How many hours of runs are shown.
-pub const HOURS: usize = 24;
+pub const CHART_HOURS: usize = 24;
 
 /// How many days of money are shown.
-pub const DAYS: usize = 14;
+pub const CHART_DAYS: usize = 14;
 
 /// Of how many jobs it is shown how long they took.
-pub const DURATIONS: usize = 60;
+pub const CHART_DURATIONS_MAX: usize = 60;
 
 /// How long figures are told again before they are counted anew: a busy day has many jobs.
-pub const KEPT_FOR: SignedDuration = SignedDuration::from_secs(5);
+pub const CHARTS_CACHE_TTL: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long the count of an hour that is over counts, once all of its jobs are: only jobs that are
 /// imported or put away change it.
-pub const SETTLED_FOR: SignedDuration = SignedDuration::from_mins(10);
+pub const HOUR_CACHE_TTL: SignedDuration = SignedDuration::from_mins(10);
 
 /// Figures that were told.
-pub(crate) struct Kept {
+pub(crate) struct CachedCharts {
     at: Timestamp,
     zone: TimeZone,
-    charts: Charts,
-    settled: Vec<Settled>,
+    charts: FleetCharts,
+    finished_hours: Vec<CachedHour>,
 }
 
 /// An hour all of whose jobs are over, and when they were counted.
-struct Settled {
-    hour: HourOfRuns,
+struct CachedHour {
+    hour: HourlyJobCounts,
     at: Timestamp,
 }
 
 /// Figures over time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Charts {
+pub struct FleetCharts {
     /// Jobs by the hour in which they were asked for, oldest first; the last hour is not over.
-    pub hours: Vec<HourOfRuns>,
+    pub hours: Vec<HourlyJobCounts>,
     /// Money by the day, oldest first; the last day is not over.
-    pub days: Vec<DayOfMoney>,
+    pub days: Vec<DailyCost>,
     /// The jobs that ended last, oldest first.
-    pub durations: Vec<Took>,
+    pub durations: Vec<JobDuration>,
 }
 
 /// The jobs of an hour.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HourOfRuns {
+pub struct HourlyJobCounts {
     /// When the hour begins.
     #[schema(value_type = String, format = DateTime)]
     pub from: Timestamp,
@@ -71,7 +71,7 @@ pub struct HourOfRuns {
     pub others: i64,
 }
 
-impl HourOfRuns {
+impl HourlyJobCounts {
     /// Returns how many there are.
     pub fn total(&self) -> i64 {
         self.completed + self.failed + self.others
@@ -81,7 +81,7 @@ impl HourOfRuns {
 /// What a day cost.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DayOfMoney {
+pub struct DailyCost {
     /// The day, in the fleet's zone.
     #[schema(value_type = String, format = Date)]
     pub day: Date,
@@ -92,7 +92,7 @@ pub struct DayOfMoney {
 /// How long a job took.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Took {
+pub struct JobDuration {
     /// The job.
     pub id: String,
     /// Its agent.
@@ -104,57 +104,63 @@ pub struct Took {
     pub seconds: f64,
 }
 
-impl Records {
-    /// Returns figures over time, at most [`KEPT_FOR`] old; days are those of `zone`.
-    pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<Charts, QueryError> {
+impl FleetReader {
+    /// Returns figures over time, at most [`CHARTS_CACHE_TTL`] old; days are those of `zone`.
+    pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetCharts, QueryError> {
         let mut kept = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = &*kept
             && kept.zone == *zone
-            && (SignedDuration::ZERO..KEPT_FOR).contains(&now.duration_since(kept.at))
+            && (SignedDuration::ZERO..CHARTS_CACHE_TTL).contains(&now.duration_since(kept.at))
         {
             return Ok(kept.charts.clone());
         }
         let reader = self.reader()?;
-        let mut settled = kept.take().map_or_else(Vec::new, |kept| kept.settled);
-        settled
-            .retain(|it| (SignedDuration::ZERO..SETTLED_FOR).contains(&now.duration_since(it.at)));
-        let charts = Charts {
-            hours: hours(&reader, now, &mut settled)?,
-            days: days(&reader, None, now, zone)?,
-            durations: durations(&reader)?,
+        let mut settled = kept.take().map_or_else(Vec::new, |kept| kept.finished_hours);
+        settled.retain(|it| {
+            (SignedDuration::ZERO..HOUR_CACHE_TTL).contains(&now.duration_since(it.at))
+        });
+        let charts = FleetCharts {
+            hours: hourly_job_counts(&reader, now, &mut settled)?,
+            days: load_daily_costs(&reader, None, now, zone)?,
+            durations: recent_durations(&reader)?,
         };
-        *kept = Some(Kept { at: now, zone: zone.clone(), charts: charts.clone(), settled });
+        *kept = Some(CachedCharts {
+            at: now,
+            zone: zone.clone(),
+            charts: charts.clone(),
+            finished_hours: settled,
+        });
         Ok(charts)
     }
 
     /// Returns what an agent cost by the day.
-    pub fn money_of(
+    pub fn daily_costs(
         &self,
         agent: &str,
         now: Timestamp,
         zone: &TimeZone,
-    ) -> Result<Vec<DayOfMoney>, QueryError> {
-        days(&*self.reader()?, Some(agent), now, zone)
+    ) -> Result<Vec<DailyCost>, QueryError> {
+        load_daily_costs(&*self.reader()?, Some(agent), now, zone)
     }
 }
 
-fn hours(
-    reader: &Reader,
+fn hourly_job_counts(
+    reader: &StoreReader,
     now: Timestamp,
-    settled: &mut Vec<Settled>,
-) -> Result<Vec<HourOfRuns>, QueryError> {
+    settled: &mut Vec<CachedHour>,
+) -> Result<Vec<HourlyJobCounts>, QueryError> {
     let this = now.as_second().div_euclid(3_600) * 3_600;
     let at = |back: usize| Timestamp::from_second(this - 3_600 * back as i64).unwrap_or(now);
-    let mut hours = Vec::with_capacity(HOURS);
-    for back in (0..HOURS).rev() {
+    let mut hours = Vec::with_capacity(CHART_HOURS);
+    for back in (0..CHART_HOURS).rev() {
         let from = at(back);
         if let Some(known) = settled.iter().find(|it| it.hour.from == from) {
             hours.push(known.hour.clone());
             continue;
         }
-        let (hour, is_open) = hour(reader, from, (back > 0).then(|| at(back - 1)))?;
+        let (hour, is_open) = count_hour(reader, from, (back > 0).then(|| at(back - 1)))?;
         if back > 0 && !is_open {
-            settled.push(Settled { hour: hour.clone(), at: now });
+            settled.push(CachedHour { hour: hour.clone(), at: now });
         }
         hours.push(hour);
     }
@@ -162,14 +168,14 @@ fn hours(
 }
 
 /// Counts the jobs of an hour; says too whether some are not over.
-fn hour(
-    reader: &Reader,
+fn count_hour(
+    reader: &StoreReader,
     from: Timestamp,
     until: Option<Timestamp>,
-) -> Result<(HourOfRuns, bool), QueryError> {
+) -> Result<(HourlyJobCounts, bool), QueryError> {
     // Nothing is asked for in the future, but for a clock that was set back.
     let until = until.unwrap_or(Timestamp::MAX);
-    let mut hour = HourOfRuns { from, completed: 0, failed: 0, others: 0 };
+    let mut hour = HourlyJobCounts { from, completed: 0, failed: 0, others: 0 };
     let mut is_open = false;
     for status in JobStatus::ALL {
         let count = reader.count_jobs_between(*status, from, until)?;
@@ -183,35 +189,40 @@ fn hour(
     Ok((hour, is_open))
 }
 
-fn days(
-    reader: &Reader,
+fn load_daily_costs(
+    reader: &StoreReader,
     agent: Option<&str>,
     now: Timestamp,
     zone: &TimeZone,
-) -> Result<Vec<DayOfMoney>, QueryError> {
+) -> Result<Vec<DailyCost>, QueryError> {
     let today = now.to_zoned(zone.clone()).date();
-    let first = today.saturating_sub((DAYS as i64 - 1).days());
-    let mut spent = reader.spending(Some(first))?;
+    let first = today.saturating_sub((CHART_DAYS as i64 - 1).days());
+    let mut spent = reader.daily_spend_since(Some(first))?;
     spent.retain(|row| agent.is_none_or(|agent| row.agent == agent));
     let day = |back: usize| {
         let day = today.saturating_sub((back as i64).days());
         let micros: i64 = spent.iter().filter(|row| row.day == day).map(|row| row.micros).sum();
-        DayOfMoney { day, cost_usd: micros as f64 / 1e6 }
+        DailyCost { day, cost_usd: micros as f64 / 1e6 }
     };
-    Ok((0..DAYS).rev().map(day).collect())
+    Ok((0..CHART_DAYS).rev().map(day).collect())
 }
 
-fn durations(reader: &Reader) -> Result<Vec<Took>, QueryError> {
+fn recent_durations(reader: &StoreReader) -> Result<Vec<JobDuration>, QueryError> {
     let mut heads = Vec::new();
     for status in [JobStatus::Completed, JobStatus::Failed] {
         let filter = JobFilter { status: Some(status), ..JobFilter::default() };
-        heads.extend(reader.jobs(&filter, None, DURATIONS)?);
+        heads.extend(reader.jobs(&filter, None, CHART_DURATIONS_MAX)?);
     }
     heads.sort_by(|one, other| (one.started_at, &one.id).cmp(&(other.started_at, &other.id)));
-    let surplus = heads.len().saturating_sub(DURATIONS);
+    let surplus = heads.len().saturating_sub(CHART_DURATIONS_MAX);
     let took = heads.into_iter().skip(surplus).filter_map(|head| {
         let seconds = head.duration_ms? as f64 / 1_000.0;
-        Some(Took { id: head.id.to_string(), agent: head.agent, status: head.status, seconds })
+        Some(JobDuration {
+            id: head.id.to_string(),
+            agent: head.agent,
+            status: head.status,
+            seconds,
+        })
     });
     Ok(took.collect())
 }

@@ -1,18 +1,18 @@
 //! What the fleet has spent, by the agents' own price figures.
 
-use heeler_store::Spent;
+use heeler_store::DailySpendRecord;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::agents::usd;
-use crate::{QueryError, Records};
+use crate::agents::micros_to_usd;
+use crate::{FleetReader, QueryError};
 
 /// What costs are summed up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum CostsBy {
+pub enum CostGrouping {
     /// By agent.
     Agent,
     /// By the fleet's day.
@@ -21,21 +21,21 @@ pub enum CostsBy {
     Model,
 }
 
-impl CostsBy {
+impl CostGrouping {
     /// Returns its word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            CostsBy::Agent => "agent",
-            CostsBy::Day => "day",
-            CostsBy::Model => "model",
+            CostGrouping::Agent => "agent",
+            CostGrouping::Day => "day",
+            CostGrouping::Model => "model",
         }
     }
 
-    fn key(self, spent: &Spent) -> String {
+    fn key(self, spent: &DailySpendRecord) -> String {
         match self {
-            CostsBy::Agent => spent.agent.clone(),
-            CostsBy::Day => spent.day.to_string(),
-            CostsBy::Model => spent.model.clone(),
+            CostGrouping::Agent => spent.agent.clone(),
+            CostGrouping::Day => spent.day.to_string(),
+            CostGrouping::Model => spent.model.clone(),
         }
     }
 }
@@ -43,11 +43,11 @@ impl CostsBy {
 /// What was spent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Costs {
+pub struct CostReport {
     /// What it is summed up by.
-    pub by: CostsBy,
+    pub by: CostGrouping,
     /// The sums: days in their order, everything else by what it cost.
-    pub costs: Vec<CostItem>,
+    pub costs: Vec<CostSummary>,
     /// All together.
     pub total_usd: f64,
 }
@@ -55,7 +55,7 @@ pub struct Costs {
 /// What was spent by one agent, in one day or on one model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CostItem {
+pub struct CostSummary {
     /// The agent, where it is summed up by agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -72,13 +72,13 @@ pub struct CostItem {
     pub micros: i64,
 }
 
-impl CostItem {
-    fn of(by: CostsBy, name: String, micros: i64) -> CostItem {
-        let sum = CostItem { cost_usd: usd(micros), micros, ..CostItem::default() };
+impl CostSummary {
+    fn of(by: CostGrouping, name: String, micros: i64) -> CostSummary {
+        let sum = CostSummary { cost_usd: micros_to_usd(micros), micros, ..CostSummary::default() };
         match by {
-            CostsBy::Agent => CostItem { agent: Some(name), ..sum },
-            CostsBy::Day => CostItem { day: Some(name), ..sum },
-            CostsBy::Model => CostItem { model: Some(name), ..sum },
+            CostGrouping::Agent => CostSummary { agent: Some(name), ..sum },
+            CostGrouping::Day => CostSummary { day: Some(name), ..sum },
+            CostGrouping::Model => CostSummary { model: Some(name), ..sum },
         }
     }
 
@@ -90,28 +90,32 @@ impl CostItem {
 }
 
 /// Adds up what has the same key.
-fn sum_up(rows: &[Spent], by: CostsBy) -> Vec<CostItem> {
+fn sum_costs(rows: &[DailySpendRecord], by: CostGrouping) -> Vec<CostSummary> {
     let mut sums: IndexMap<String, i64> = IndexMap::new();
     for spent in rows {
         *sums.entry(by.key(spent)).or_default() += spent.micros;
     }
     let mut sums: Vec<(String, i64)> = sums.into_iter().collect();
     match by {
-        CostsBy::Day => sums.sort(),
-        CostsBy::Agent | CostsBy::Model => {
+        CostGrouping::Day => sums.sort(),
+        CostGrouping::Agent | CostGrouping::Model => {
             sums.sort_by(|(name, spent), (other, more)| more.cmp(spent).then(name.cmp(other)));
         }
     }
-    sums.into_iter().map(|(name, micros)| CostItem::of(by, name, micros)).collect()
+    sums.into_iter().map(|(name, micros)| CostSummary::of(by, name, micros)).collect()
 }
 
-impl Records {
+impl FleetReader {
     /// Sums up what was spent, since the day of a moment if one is given.
-    pub fn costs(&self, by: CostsBy, since: Option<Timestamp>) -> Result<Costs, QueryError> {
-        let known = self.known();
-        let rows = self.reader()?.spending(since.map(|at| known.today(at)))?;
+    pub fn costs(
+        &self,
+        by: CostGrouping,
+        since: Option<Timestamp>,
+    ) -> Result<CostReport, QueryError> {
+        let known = self.context();
+        let rows = self.reader()?.daily_spend_since(since.map(|at| known.today(at)))?;
         let total: i64 = rows.iter().map(|spent| spent.micros).sum();
-        Ok(Costs { by, costs: sum_up(&rows, by), total_usd: usd(total) })
+        Ok(CostReport { by, costs: sum_costs(&rows, by), total_usd: micros_to_usd(total) })
     }
 }
 
@@ -119,9 +123,9 @@ impl Records {
 mod tests {
     use super::*;
 
-    fn spent(day: &str, agent: &str, model: &str, micros: i64) -> Spent {
+    fn spent(day: &str, agent: &str, model: &str, micros: i64) -> DailySpendRecord {
         let (agent, model) = (agent.to_owned(), model.to_owned());
-        Spent { day: day.parse().unwrap(), agent, model, micros }
+        DailySpendRecord { day: day.parse().unwrap(), agent, model, micros }
     }
 
     #[test]
@@ -132,13 +136,16 @@ mod tests {
             spent("2026-11-14", "b", "haiku", 4),
         ];
         let by = |by| {
-            let sums = sum_up(&rows, by).into_iter();
+            let sums = sum_costs(&rows, by).into_iter();
             sums.map(|item| (item.name().to_owned(), item.micros)).collect::<Vec<_>>()
         };
-        assert_eq!(by(CostsBy::Agent), [("b".to_owned(), 7), ("a".to_owned(), 1)]);
-        assert_eq!(by(CostsBy::Day), [("2026-11-14".to_owned(), 5), ("2026-11-15".to_owned(), 3)]);
-        assert_eq!(by(CostsBy::Model), [("haiku".to_owned(), 4), ("opus".to_owned(), 4)]);
-        let item = serde_json::to_value(&sum_up(&rows, CostsBy::Agent)[1]).unwrap();
+        assert_eq!(by(CostGrouping::Agent), [("b".to_owned(), 7), ("a".to_owned(), 1)]);
+        assert_eq!(
+            by(CostGrouping::Day),
+            [("2026-11-14".to_owned(), 5), ("2026-11-15".to_owned(), 3)]
+        );
+        assert_eq!(by(CostGrouping::Model), [("haiku".to_owned(), 4), ("opus".to_owned(), 4)]);
+        let item = serde_json::to_value(&sum_costs(&rows, CostGrouping::Agent)[1]).unwrap();
         assert_eq!(item, serde_json::json!({ "agent": "a", "costUsd": 0.000001 }));
     }
 }

@@ -2,13 +2,15 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
-use heeler_store::history::{CutError, NotedSnapshot, SnapshotNote, find_cut, snapshots};
-use heeler_workspace::{Commit, Diff, DiffTo, Snapshots, WorkTree};
+use heeler_store::history::{
+    ForkPointError, TranscriptSnapshot, TranscriptSnapshotEntry, find_fork_point, snapshots,
+};
+use heeler_workspace::{CommitId, DiffTarget, SnapshotDiff, SnapshotStore, WorkTree};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records, sessions};
+use crate::{FleetReader, QueryError, sessions};
 
 /// What changed in the files of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -18,7 +20,7 @@ pub struct SessionDiff {
     pub session: String,
     /// The snapshot that it begins with.
     #[schema(value_type = Object)]
-    pub from: SnapshotNote,
+    pub from: TranscriptSnapshot,
     /// The commit that it begins with: the snapshot, or what that is based on.
     pub from_commit: String,
     /// What is to be said of where it begins.
@@ -46,54 +48,54 @@ pub(crate) fn no_snapshot(session: &Session) -> QueryError {
 }
 
 /// What a comparison begins with.
-struct Start {
-    note: SnapshotNote,
+struct DiffBase {
+    note: TranscriptSnapshot,
     /// The snapshot, or the commit that it is based on.
     commit: String,
     /// What is to be said of it.
-    words: Option<String>,
+    message: Option<String>,
 }
 
-impl Start {
+impl DiffBase {
     /// Finds the snapshot at a message; without one, that from before the session's first turn.
     fn find(
         session: &Session,
         log: &Utf8Path,
-        noted: &[NotedSnapshot],
+        noted: &[TranscriptSnapshotEntry],
         at: Option<u64>,
-    ) -> Result<Start, QueryError> {
+    ) -> Result<DiffBase, QueryError> {
         let id = session.agent_session_id.as_ref();
-        let begin = noted.iter().find(|it| id.is_some() && it.begins.as_ref() == id);
+        let begin = noted.iter().find(|it| id.is_some() && it.initial_session.as_ref() == id);
         let forked = session.forked_at_message.and_then(|number| u64::try_from(number).ok());
         if let Some(number) = at.or(forked.filter(|_| begin.is_none())) {
-            let found = Start::at_message(log, number)?;
-            let begin = begin.map(|begin| Start {
-                words: Some(moved(number, "before the first turn")),
-                ..Start::snapshot(&begin.note)
+            let found = DiffBase::at_message(log, number)?;
+            let begin = begin.map(|begin| DiffBase {
+                message: Some(describe_moved_base(number, "before the first turn")),
+                ..DiffBase::snapshot(&begin.snapshot)
             });
             return found.or(begin).ok_or_else(|| no_snapshot(session));
         }
         if let Some(begin) = begin {
-            return Ok(Start::snapshot(&begin.note));
+            return Ok(DiffBase::snapshot(&begin.snapshot));
         }
-        let first = &noted.first().ok_or_else(|| no_snapshot(session))?.note;
-        let Some(base) = &first.base else { return Ok(Start::snapshot(first)) };
+        let first = &noted.first().ok_or_else(|| no_snapshot(session))?.snapshot;
+        let Some(base) = &first.base else { return Ok(DiffBase::snapshot(first)) };
         let words = "nothing was recorded before the first turn: it begins at the commit that was \
                      checked out, so that what was not committed by then is in it too";
-        Ok(Start { note: first.clone(), commit: base.clone(), words: Some(words.to_owned()) })
+        Ok(DiffBase { note: first.clone(), commit: base.clone(), message: Some(words.to_owned()) })
     }
 
-    fn snapshot(note: &SnapshotNote) -> Start {
-        Start { note: note.clone(), commit: note.commit.clone(), words: None }
+    fn snapshot(note: &TranscriptSnapshot) -> DiffBase {
+        DiffBase { note: note.clone(), commit: note.commit.clone(), message: None }
     }
 
     /// Finds the last snapshot that was taken up to a message.
-    fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<Start>, QueryError> {
+    fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<DiffBase>, QueryError> {
         let mut number = asked;
         while number > 0 {
-            let cut = match find_cut(log, None, Some(number)) {
+            let cut = match find_fork_point(log, None, Some(number)) {
                 Ok(cut) => cut,
-                Err(CutError::NoneSafe { .. }) => break,
+                Err(ForkPointError::NoSafePoint { .. }) => break,
                 Err(error) => {
                     return Err(QueryError::Refused { message: error.to_string(), hint: None });
                 }
@@ -103,25 +105,25 @@ impl Start {
                 number = cut.number - 1;
                 continue;
             };
-            let words = moved(asked, &format!("at message {}", cut.number));
+            let words = describe_moved_base(asked, &format!("at message {}", cut.number));
             let words = Some(words).filter(|_| cut.number != asked);
-            return Ok(Some(Start { words, ..Start::snapshot(&note) }));
+            return Ok(Some(DiffBase { message: words, ..DiffBase::snapshot(&note) }));
         }
         Ok(None)
     }
 }
 
-fn moved(asked: u64, to: &str) -> String {
+fn describe_moved_base(asked: u64, to: &str) -> String {
     format!("no files were recorded at message {asked}: it begins {to}, the last time before it")
 }
 
-fn commit(text: &str) -> Result<Commit, QueryError> {
+fn parse_commit(text: &str) -> Result<CommitId, QueryError> {
     let message = "the log names no commit for a snapshot".to_owned();
-    Commit::parse(text).ok_or(QueryError::Refused { message, hint: None })
+    CommitId::parse(text).ok_or(QueryError::Refused { message, hint: None })
 }
 
 /// Finds the folder in which a session's files are; none if it is gone, or was on another machine.
-fn files_now(session: &Session, last: &SnapshotNote) -> Option<WorkTree> {
+fn find_work_tree(session: &Session, last: &TranscriptSnapshot) -> Option<WorkTree> {
     let top = session.workspace.as_deref().unwrap_or(&last.top);
     let works_in = |directory: &Utf8PathBuf| {
         directory.canonicalize_utf8().is_ok_and(|directory| directory.starts_with(top))
@@ -131,7 +133,7 @@ fn files_now(session: &Session, last: &SnapshotNote) -> Option<WorkTree> {
     tree.filter(|_| session.working_directory.as_ref().is_none_or(works_in))
 }
 
-impl Records {
+impl FleetReader {
     /// Compares the files of a session with what they were at a message; without one, before its
     /// first turn.
     pub fn diff(
@@ -152,20 +154,21 @@ impl Records {
         to_message: Option<u64>,
         now: Timestamp,
     ) -> Result<SessionDiff, QueryError> {
-        let known = self.known();
-        let session = sessions::find(&*self.reader()?, id)?;
-        let log = self.log_of_session(&known, &session).ok_or_else(|| no_snapshot(&session))?;
+        let known = self.context();
+        let session = sessions::find_session(&*self.reader()?, id)?;
+        let log =
+            self.session_transcript_path(&known, &session).ok_or_else(|| no_snapshot(&session))?;
         let noted = snapshots(&log)?;
         let last = match to_message {
-            Some(number) => Start::at_message(&log, number)?.map(|found| found.note),
-            None => noted.last().map(|last| last.note.clone()),
+            Some(number) => DiffBase::at_message(&log, number)?.map(|found| found.note),
+            None => noted.last().map(|last| last.snapshot.clone()),
         };
         let last = last.ok_or_else(|| no_snapshot(&session))?;
-        let from = Start::find(&session, &log, &noted, at_message)?;
+        let from = DiffBase::find(&session, &log, &noted, at_message)?;
         let repository = &from.note.repository;
-        let snapshots = Snapshots::open_key(&self.dir().workspaces(), repository)?;
-        let snapshots = snapshots.leaving_out(&[self.dir().root().to_owned()]);
-        let tree = files_now(&session, &last).filter(|_| to_message.is_none());
+        let snapshots = SnapshotStore::open_key(&self.dir().workspaces(), repository)?;
+        let snapshots = snapshots.excluding(&[self.dir().root().to_owned()]);
+        let tree = find_work_tree(&session, &last).filter(|_| to_message.is_none());
         if tree.is_none() && last.repository != *repository {
             return Err(QueryError::Refused {
                 message: format!(
@@ -176,14 +179,15 @@ impl Records {
                 hint: Some("-m names a message since then".to_owned()),
             });
         }
-        let end = commit(&last.commit)?;
-        let to = tree.as_ref().map_or(DiffTo::Commit(&end), DiffTo::Now);
-        let Diff { summary, patch, cut } = snapshots.diff(&commit(&from.commit)?, to, now)?;
+        let end = parse_commit(&last.commit)?;
+        let to = tree.as_ref().map_or(DiffTarget::Commit(&end), DiffTarget::Now);
+        let SnapshotDiff { summary, patch, cut } =
+            snapshots.diff(&parse_commit(&from.commit)?, to, now)?;
         Ok(SessionDiff {
             session: session.id.to_string(),
             from: from.note,
             from_commit: from.commit,
-            note: from.words,
+            note: from.message,
             summary,
             patch: Some(String::from_utf8_lossy(&patch).into_owned()),
             cut,

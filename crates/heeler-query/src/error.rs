@@ -1,9 +1,9 @@
 //! Why something cannot be read.
 
-use heeler_engine::{Refused, RefusedKind};
+use heeler_engine::{DaemonCommandError, DaemonCommandErrorKind};
 use heeler_store::history::HistoryError;
-use heeler_store::native::NativeError;
-use heeler_store::{DbError, LayoutError, LookupError, OpenError};
+use heeler_store::native::NativeSessionError;
+use heeler_store::{DatabaseError, DatabaseOpenError, IdLookupError, StateDirError};
 use heeler_transcript::{DiskError, LockError};
 use heeler_workspace::SnapshotError;
 use thiserror::Error;
@@ -35,16 +35,16 @@ pub enum QueryError {
     },
     /// No record, or more than one, has such an id.
     #[error(transparent)]
-    Lookup(#[from] LookupError),
+    Lookup(#[from] IdLookupError),
     /// The state directory cannot be used.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Layout(#[from] StateDirError),
     /// The database cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// The database did not answer.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
     /// A transcript cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -56,10 +56,10 @@ pub enum QueryError {
     Snapshot(#[from] SnapshotError),
     /// Sessions of claude's own cannot be read.
     #[error(transparent)]
-    Native(#[from] NativeError),
+    Native(#[from] NativeSessionError),
     /// The daemon refused it, or would.
     #[error(transparent)]
-    Daemon(#[from] Refused),
+    Daemon(#[from] DaemonCommandError),
     /// Who writes the state cannot be told.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -75,7 +75,7 @@ pub enum QueryErrorKind {
     /// Nobody's: there is nothing to answer with, for now.
     Refused,
     /// Ours, or the machine's.
-    Trouble,
+    Internal,
 }
 
 impl QueryError {
@@ -93,19 +93,19 @@ impl QueryError {
     pub fn kind(&self) -> QueryErrorKind {
         match self {
             QueryError::NotFound { .. }
-            | QueryError::Lookup(LookupError::Unknown { .. })
-            | QueryError::Native(NativeError::Unknown { .. }) => QueryErrorKind::NotFound,
+            | QueryError::Lookup(IdLookupError::Unknown { .. })
+            | QueryError::Native(NativeSessionError::Unknown { .. }) => QueryErrorKind::NotFound,
             QueryError::Usage { .. }
-            | QueryError::Lookup(LookupError::Ambiguous { .. })
-            | QueryError::Native(NativeError::Ambiguous { .. }) => QueryErrorKind::Usage,
+            | QueryError::Lookup(IdLookupError::Ambiguous { .. })
+            | QueryError::Native(NativeSessionError::Ambiguous { .. }) => QueryErrorKind::Usage,
             QueryError::Refused { .. } => QueryErrorKind::Refused,
             QueryError::Daemon(refused) => match refused.kind {
-                RefusedKind::NotFound => QueryErrorKind::NotFound,
-                RefusedKind::Usage => QueryErrorKind::Usage,
-                RefusedKind::Trouble => QueryErrorKind::Trouble,
+                DaemonCommandErrorKind::NotFound => QueryErrorKind::NotFound,
+                DaemonCommandErrorKind::Usage => QueryErrorKind::Usage,
+                DaemonCommandErrorKind::Trouble => QueryErrorKind::Internal,
                 _ => QueryErrorKind::Refused,
             },
-            _ => QueryErrorKind::Trouble,
+            _ => QueryErrorKind::Internal,
         }
     }
 

@@ -6,25 +6,27 @@ use std::fmt;
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::redact::Redactor;
+use heeler_model::redact::SecretRedactor;
 use heeler_model::{Session, iso_millis};
-use heeler_store::bundle::{self, Export, ExportError, OwnFile, Repository, Sums};
-use heeler_store::history::{NotedSnapshot, snapshots};
-use heeler_store::{JobCursor, Reader};
-use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots};
+use heeler_store::bundle::{
+    self, BundleChecksums, BundleContents, BundleExportError, BundleRepository, NativeSessionFile,
+};
+use heeler_store::history::{TranscriptSnapshotEntry, snapshots};
+use heeler_store::{JobCursor, StoreReader};
+use heeler_workspace::{CommitId, SnapshotError, SnapshotName, SnapshotStore};
 use serde_json::{Value, json};
 
 use crate::diff::no_snapshot;
-use crate::{QueryError, Records, sessions};
+use crate::{FleetReader, QueryError, sessions};
 
 /// How many jobs are asked for at a time.
 const JOBS_PER_PAGE: usize = 1_000;
 
 /// Whether the files of a session go with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Files {
+pub enum SnapshotInclusion {
     /// Only what was said.
-    LeftOut,
+    Excluded,
     /// The snapshots of its files too, out of which no secret is taken.
     Included,
 }
@@ -36,17 +38,17 @@ pub struct SessionExport {
     /// How many snapshots of its files go with it.
     pub snapshots: u64,
     /// How many its log names that are not kept any more.
-    pub snapshots_gone: u64,
+    pub snapshots_missing: u64,
     jobs: Vec<Value>,
     log: Option<Utf8PathBuf>,
     /// The agent's own file.
-    own: Option<Utf8PathBuf>,
-    repositories: Vec<Kept>,
-    redactor: Redactor,
+    native_file: Option<Utf8PathBuf>,
+    repositories: Vec<RepositorySnapshots>,
+    redactor: SecretRedactor,
 }
 
 /// The snapshots of a session that are in one repository, each named by the session and its commit.
-type Kept = (Snapshots, Vec<(SnapshotName, Commit)>);
+type RepositorySnapshots = (SnapshotStore, Vec<(SnapshotName, CommitId)>);
 
 impl fmt::Debug for SessionExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,13 +58,13 @@ impl fmt::Debug for SessionExport {
 
 impl SessionExport {
     /// Writes it. Of files that grow meanwhile, what they had at first is in it.
-    pub fn write(&self, out: &mut dyn io::Write) -> Result<Sums, ExportError> {
+    pub fn write(&self, out: &mut dyn io::Write) -> Result<BundleChecksums, BundleExportError> {
         let fork = self.session.fork.as_ref();
-        let export = Export {
+        let export = BundleContents {
             session: &self.session,
             jobs: &self.jobs,
             log: self.log.as_deref(),
-            own: self.own.as_deref().map(|path| OwnFile { path, fork }),
+            native_file: self.native_file.as_deref().map(|path| NativeSessionFile { path, fork }),
             workspace: self.repositories.iter().map(repository).collect(),
             redactor: &self.redactor,
         };
@@ -73,24 +75,24 @@ impl SessionExport {
     fn add_files(&mut self, workspaces: &Utf8Path) -> Result<(), QueryError> {
         let notes = self.log.as_deref().map(snapshots).transpose()?.unwrap_or_default();
         let id = self.session.agent_session_id.as_ref().map_or("", |id| id.as_str());
-        let mut wanted: BTreeMap<String, BTreeSet<Commit>> = BTreeMap::new();
-        for NotedSnapshot { note, .. } in notes {
-            let commit = Commit::parse(&note.commit);
+        let mut wanted: BTreeMap<String, BTreeSet<CommitId>> = BTreeMap::new();
+        for TranscriptSnapshotEntry { snapshot: note, .. } in notes {
+            let commit = CommitId::parse(&note.commit);
             wanted.entry(note.repository).or_default().extend(commit);
         }
         for (key, commits) in wanted {
-            let found = match Snapshots::open_key(workspaces, &key) {
+            let found = match SnapshotStore::open_key(workspaces, &key) {
                 Ok(found) => found,
                 Err(SnapshotError::NoRepository { .. }) => {
-                    self.snapshots_gone += commits.len() as u64;
+                    self.snapshots_missing += commits.len() as u64;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            let kept: BTreeSet<Commit> =
+            let kept: BTreeSet<CommitId> =
                 found.list(None)?.into_iter().map(|(_, commit)| commit).collect();
-            self.snapshots_gone += commits.difference(&kept).count() as u64;
-            let name = |commit: &Commit| SnapshotName::parse(&format!("{id}/{commit}")).ok();
+            self.snapshots_missing += commits.difference(&kept).count() as u64;
+            let name = |commit: &CommitId| SnapshotName::parse(&format!("{id}/{commit}")).ok();
             let named = commits.intersection(&kept);
             let named: Vec<_> = named.filter_map(|it| Some((name(it)?, it.clone()))).collect();
             if !named.is_empty() {
@@ -105,41 +107,41 @@ impl SessionExport {
     }
 }
 
-fn repository((from, named): &Kept) -> Repository<'_> {
+fn repository((from, named): &RepositorySnapshots) -> BundleRepository<'_> {
     let write = move |to: &mut dyn io::Write| from.export(named, to).map_err(io::Error::other);
-    Repository { key: from.key().to_owned(), write: Box::new(write) }
+    BundleRepository { key: from.key().to_owned(), write: Box::new(write) }
 }
 
-impl Records {
+impl FleetReader {
     /// Finds what belongs to a session: its record, its jobs, our log of it and the agent's own file.
-    pub fn export(&self, id: &str, files: Files) -> Result<SessionExport, QueryError> {
-        let known = self.known();
+    pub fn export(&self, id: &str, files: SnapshotInclusion) -> Result<SessionExport, QueryError> {
+        let known = self.context();
         let reader = self.reader()?;
-        let session = sessions::find(&reader, id)?;
-        let jobs = jobs_of(&reader, &session)?;
+        let session = sessions::find_session(&reader, id)?;
+        let jobs = session_jobs(&reader, &session)?;
         drop(reader);
         // A fork that has not begun is known to the agent only as its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
         let own = source.or(session.agent_session_id.as_ref());
-        let own = own.and_then(|id| known.around()?.own_file(&session, id));
+        let own = own.and_then(|id| known.read_context()?.native_session_file(&session, id));
         let mut export = SessionExport {
             jobs,
-            log: self.log_of_session(&known, &session),
-            own: own.filter(|own| own.is_file()),
-            redactor: Redactor::new(&known.secrets()),
+            log: self.session_transcript_path(&known, &session),
+            native_file: own.filter(|own| own.is_file()),
+            redactor: SecretRedactor::new(&known.secrets()),
             repositories: Vec::new(),
             snapshots: 0,
-            snapshots_gone: 0,
+            snapshots_missing: 0,
             session,
         };
-        if files == Files::Included {
+        if files == SnapshotInclusion::Included {
             export.add_files(&self.dir().workspaces())?;
         }
         Ok(export)
     }
 }
 
-fn jobs_of(reader: &Reader, session: &Session) -> Result<Vec<Value>, QueryError> {
+fn session_jobs(reader: &StoreReader, session: &Session) -> Result<Vec<Value>, QueryError> {
     let Some(id) = &session.agent_session_id else { return Ok(Vec::new()) };
     let mut jobs = Vec::new();
     let mut before = None;

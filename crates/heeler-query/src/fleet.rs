@@ -1,19 +1,22 @@
 //! The fleet at a glance: who is in it, what runs, waits and failed.
 
 use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
-use heeler_model::workflow::CourseStatus;
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{AgentState, AgentStatus, ApprovalStatus, JobHead, JobStatus, ScheduleStatus};
-use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader, WorkflowRunFilter};
+use heeler_store::{
+    ApprovalFilter, JobFilter, ParkedCredentialRecord, QueuedJobRecord, StoreReader,
+    WorkflowRunFilter,
+};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::agents::usd;
-use crate::jobs::JobItem;
-use crate::runs::WorkflowRunItem;
+use crate::agents::micros_to_usd;
+use crate::jobs::JobSummary;
+use crate::workflow_runs::WorkflowRunSummary;
 use crate::workflows::FaultyWorkflow;
-use crate::{Keeper, QueryError, Records, words};
+use crate::{FleetReader, QueryError, StateLockOwner, enum_schemas};
 
 /// How far back failures are told.
 const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
@@ -24,39 +27,39 @@ const FAILURES_READ_MAX: usize = 1_000;
 /// How many runs of workflows in each state are told.
 const WORKFLOW_RUNS_MAX: usize = 100;
 /// How many questions are looked at for the runs that they belong to.
-const ASKED_MAX: usize = 1_000;
+const PENDING_APPROVALS_MAX: usize = 1_000;
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetStatus {
     /// What it is.
-    pub fleet: FleetHead,
+    pub fleet: FleetSummary,
     /// How many jobs are on record.
     pub jobs_total: i64,
     /// How much waits for an answer of a person.
     pub approvals_waiting: i64,
     /// The daemon, if one runs.
-    pub daemon: Option<DaemonItem>,
+    pub daemon: Option<DaemonSummary>,
     /// Its agents.
-    pub agents: Vec<FleetAgent>,
+    pub agents: Vec<FleetAgentSummary>,
     /// The jobs that run.
-    pub running: Vec<JobItem>,
+    pub running: Vec<JobSummary>,
     /// The jobs that wait, in their order.
-    pub waiting: Vec<WaitingItem>,
+    pub waiting: Vec<QueuedJobSummary>,
     /// The credentials that no job may use for now.
-    pub parked: Vec<ParkedItem>,
+    pub parked: Vec<ParkedCredentialSummary>,
     /// The newest jobs that failed in the last day.
-    pub failed: Vec<JobItem>,
+    pub failed: Vec<JobSummary>,
     /// What may be spent and what was; only a daemon knows.
-    pub budgets: Vec<BudgetStand>,
+    pub budgets: Vec<BudgetSummary>,
     /// The runs of workflows that have not ended.
-    pub workflow_runs: Vec<OpenRun>,
+    pub workflow_runs: Vec<OpenWorkflowRun>,
     /// The files of workflows that have faults.
     pub faulty_workflows: Vec<FaultyWorkflow>,
     /// The newest that failed of each agent, and how many of its jobs did.
     #[serde(skip)]
-    pub failing: Vec<(JobItem, usize)>,
+    pub failing: Vec<(JobSummary, usize)>,
     /// How many jobs failed in the last day.
     #[serde(skip)]
     pub failed_total: i64,
@@ -65,7 +68,7 @@ pub struct FleetStatus {
 /// What a fleet is.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FleetHead {
+pub struct FleetSummary {
     /// Its name.
     pub name: Option<String>,
     /// The config file.
@@ -81,7 +84,7 @@ pub struct FleetHead {
 /// A daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DaemonItem {
+pub struct DaemonSummary {
     /// Its process.
     pub pid: u32,
     /// When it started.
@@ -103,11 +106,11 @@ pub struct DaemonItem {
 /// An agent of the config or of the record.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FleetAgent {
+pub struct FleetAgentSummary {
     /// Its name.
     pub name: String,
     /// What it is doing.
-    #[schema(value_type = words::AgentStatus)]
+    #[schema(value_type = enum_schemas::AgentStatus)]
     pub status: AgentStatus,
     /// Whether its jobs start.
     pub enabled: bool,
@@ -124,17 +127,17 @@ pub struct FleetAgent {
     /// Why its last job failed.
     pub error_message: Option<String>,
     /// Its schedules.
-    pub schedules: Vec<FleetSchedule>,
+    pub schedules: Vec<FleetScheduleSummary>,
 }
 
 /// A schedule of such an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FleetSchedule {
+pub struct FleetScheduleSummary {
     /// Its name.
     pub name: String,
     /// What it is doing.
-    #[schema(value_type = words::ScheduleStatus)]
+    #[schema(value_type = enum_schemas::ScheduleStatus)]
     pub status: ScheduleStatus,
     /// When its last run ended.
     pub last_run_at: Option<Timestamp>,
@@ -147,10 +150,10 @@ pub struct FleetSchedule {
 /// A job that waits.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingItem {
+pub struct QueuedJobSummary {
     /// The job.
     #[serde(flatten)]
-    pub job: JobItem,
+    pub job: JobSummary,
     /// What is higher starts first.
     pub priority: i64,
     /// When it may start at the earliest.
@@ -164,7 +167,7 @@ pub struct WaitingItem {
 /// A credential that ran into a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ParkedItem {
+pub struct ParkedCredentialSummary {
     /// When it may be used again.
     pub until: Timestamp,
     /// When it ran into the limit.
@@ -175,17 +178,17 @@ pub struct ParkedItem {
     pub job: String,
 }
 
-impl From<Parked> for ParkedItem {
-    fn from(row: Parked) -> ParkedItem {
-        let Parked { until, since, reason, job, .. } = row;
-        ParkedItem { until, since, reason, job: job.to_string() }
+impl From<ParkedCredentialRecord> for ParkedCredentialSummary {
+    fn from(row: ParkedCredentialRecord) -> ParkedCredentialSummary {
+        let ParkedCredentialRecord { until, since, reason, job, .. } = row;
+        ParkedCredentialSummary { until, since, reason, job: job.to_string() }
     }
 }
 
 /// What may be spent and what was.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BudgetStand {
+pub struct BudgetSummary {
     /// The agent, or `fleet`.
     pub whose: String,
     /// What may be spent in a day.
@@ -200,15 +203,15 @@ pub struct BudgetStand {
     pub reserved_usd: f64,
 }
 
-impl From<&BudgetStatus> for BudgetStand {
-    fn from(budget: &BudgetStatus) -> BudgetStand {
-        BudgetStand {
+impl From<&BudgetStatus> for BudgetSummary {
+    fn from(budget: &BudgetStatus) -> BudgetSummary {
+        BudgetSummary {
             whose: budget.whose.clone(),
-            day_limit_usd: budget.day_limit.map(usd),
-            day_spent_usd: usd(budget.day_spent),
-            total_limit_usd: budget.total_limit.map(usd),
-            total_spent_usd: usd(budget.total_spent),
-            reserved_usd: usd(budget.reserved),
+            day_limit_usd: budget.day_limit.map(micros_to_usd),
+            day_spent_usd: micros_to_usd(budget.day_spent),
+            total_limit_usd: budget.total_limit.map(micros_to_usd),
+            total_spent_usd: micros_to_usd(budget.total_spent),
+            reserved_usd: micros_to_usd(budget.reserved),
         }
     }
 }
@@ -216,48 +219,52 @@ impl From<&BudgetStatus> for BudgetStand {
 /// A run of a workflow that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenRun {
+pub struct OpenWorkflowRun {
     /// The run.
     #[serde(flatten)]
-    pub run: WorkflowRunItem,
+    pub run: WorkflowRunSummary,
     /// Whether it waits for a person.
     pub asks: bool,
 }
 
 /// What is asked of the fleet.
 #[derive(Debug, Clone, Default)]
-pub struct FleetWanted {
+pub struct FleetStatusQuery {
     /// Only this agent.
     pub agent: Option<String>,
     /// What the daemon says of itself; `Err` is why it says nothing.
     pub daemon: Option<Result<DaemonStatus, String>>,
 }
 
-impl Records {
+impl FleetReader {
     /// Tells what goes on in the fleet.
-    pub fn fleet(&self, wanted: &FleetWanted, now: Timestamp) -> Result<FleetStatus, QueryError> {
-        let (known, keeper, reader) = (self.known(), self.keeper()?, self.reader()?);
+    pub fn fleet(
+        &self,
+        wanted: &FleetStatusQuery,
+        now: Timestamp,
+    ) -> Result<FleetStatus, QueryError> {
+        let (known, keeper, reader) = (self.context(), self.lock_owner()?, self.reader()?);
         let loaded = known.loaded.as_deref();
         let mut agents: IndexMap<String, AgentState> = IndexMap::new();
         for agent in loaded.iter().flat_map(|loaded| &loaded.agents) {
-            agents.insert(agent.name.to_string(), configured(agent));
+            agents.insert(agent.name.to_string(), configured_state(agent));
         }
-        add_state(&reader, &mut agents)?;
+        merge_recorded_state(&reader, &mut agents)?;
         if let Some(name) = &wanted.agent {
-            only(&mut agents, name)?;
+            retain_agent(&mut agents, name)?;
         }
         let told = wanted.daemon.as_ref().and_then(|told| told.as_ref().ok());
         let is_stopping = told.is_some_and(|told| told.stopping);
         let disabled = reader.disabled_agents()?;
-        let is_due = keeper.is_permanent() && !is_stopping;
+        let is_due = keeper.has_permanent_daemon() && !is_stopping;
         let shown = agents.iter().map(|(name, state)| {
             let enabled = !disabled.contains(name);
-            FleetAgent::of(name, state, enabled, is_due && enabled)
+            FleetAgentSummary::of(name, state, enabled, is_due && enabled)
         });
         let name = loaded.and_then(|loaded| loaded.fleets.first()).and_then(|it| it.name.as_ref());
         let status = Some(ApprovalStatus::Pending);
         let mut fleet = FleetStatus {
-            fleet: FleetHead {
+            fleet: FleetSummary {
                 name: name.map(ToString::to_string),
                 config_path: known.config.as_ref().map(ToString::to_string),
                 state_dir: self.dir().root().to_string(),
@@ -266,18 +273,22 @@ impl Records {
             },
             jobs_total: reader.count_jobs(&JobFilter::default())?,
             approvals_waiting: reader.count_approvals(&ApprovalFilter { status, run: None })?,
-            daemon: DaemonItem::of(&keeper, wanted),
+            daemon: DaemonSummary::of(&keeper, wanted),
             agents: shown.collect(),
             running: Vec::new(),
             waiting: Vec::new(),
-            parked: reader.parked()?.into_iter().map(ParkedItem::from).collect(),
+            parked: reader
+                .parked_credentials()?
+                .into_iter()
+                .map(ParkedCredentialSummary::from)
+                .collect(),
             failed: Vec::new(),
-            budgets: told.iter().flat_map(|it| &it.budgets).map(BudgetStand::from).collect(),
+            budgets: told.iter().flat_map(|it| &it.budgets).map(BudgetSummary::from).collect(),
             workflow_runs: match wanted.agent {
                 None => open_runs(&reader)?,
                 Some(_) => Vec::new(),
             },
-            faulty_workflows: loaded.map(FaultyWorkflow::all).unwrap_or_default(),
+            faulty_workflows: loaded.map(FaultyWorkflow::list_all).unwrap_or_default(),
             failing: Vec::new(),
             failed_total: 0,
         };
@@ -289,19 +300,19 @@ impl Records {
     /// Adds the jobs that run and wait and the newest that failed, of some agents or of all.
     fn add_jobs(
         &self,
-        reader: &Reader,
+        reader: &StoreReader,
         only: Option<&[String]>,
         now: Timestamp,
         fleet: &mut FleetStatus,
     ) -> Result<(), QueryError> {
         let is_shown = |head: &JobHead| only.is_none_or(|names| names.contains(&head.agent));
         for head in reader.running_jobs()?.into_iter().filter(is_shown) {
-            fleet.running.push(JobItem::of(head, reader, self.dir())?);
+            fleet.running.push(JobSummary::of(head, reader, self.dir())?);
         }
         for row in reader.queue()? {
             let Some(job) = reader.job(&row.job)? else { continue };
             if job.head.status == JobStatus::Pending && is_shown(&job.head) {
-                fleet.waiting.push(self.waiting(reader, job.head, row)?);
+                fleet.waiting.push(self.queued_job_summary(reader, job.head, row)?);
             }
         }
         let agents = match only {
@@ -318,14 +329,14 @@ impl Records {
         self.add_failed(reader, failed, fleet)
     }
 
-    fn waiting(
+    fn queued_job_summary(
         &self,
-        reader: &Reader,
+        reader: &StoreReader,
         head: JobHead,
-        row: Queued,
-    ) -> Result<WaitingItem, QueryError> {
-        Ok(WaitingItem {
-            job: JobItem::of(head, reader, self.dir())?,
+        row: QueuedJobRecord,
+    ) -> Result<QueuedJobSummary, QueryError> {
+        Ok(QueuedJobSummary {
+            job: JobSummary::of(head, reader, self.dir())?,
             priority: row.priority,
             not_before: row.not_before,
             expires_at: row.expires_at,
@@ -336,7 +347,7 @@ impl Records {
     /// Adds the newest that failed, and whose they are.
     fn add_failed(
         &self,
-        reader: &Reader,
+        reader: &StoreReader,
         failed: Vec<JobHead>,
         fleet: &mut FleetStatus,
     ) -> Result<(), QueryError> {
@@ -345,28 +356,29 @@ impl Records {
             let (_, count) = counts.entry(head.agent.clone()).or_insert_with(|| (head.clone(), 0));
             *count += 1;
             if number < FAILURES_MAX {
-                fleet.failed.push(JobItem::of(head, reader, self.dir())?);
+                fleet.failed.push(JobSummary::of(head, reader, self.dir())?);
             }
         }
         for (newest, count) in counts.into_values().take(FAILURES_MAX) {
-            fleet.failing.push((JobItem::of(newest, reader, self.dir())?, count));
+            fleet.failing.push((JobSummary::of(newest, reader, self.dir())?, count));
         }
         Ok(())
     }
 }
 
 /// Lists the runs of workflows that go on or wait, the oldest of what waits for people first.
-fn open_runs(reader: &Reader) -> Result<Vec<OpenRun>, QueryError> {
+fn open_runs(reader: &StoreReader) -> Result<Vec<OpenWorkflowRun>, QueryError> {
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
-    let pending = reader.approvals(&pending, None, ASKED_MAX)?;
+    let pending = reader.approvals(&pending, None, PENDING_APPROVALS_MAX)?;
     let mut open = Vec::new();
-    for status in [CourseStatus::Paused, CourseStatus::Running, CourseStatus::Queued] {
+    for status in [WorkflowRunStatus::Paused, WorkflowRunStatus::Running, WorkflowRunStatus::Queued]
+    {
         let filter = WorkflowRunFilter { status: Some(status), ..WorkflowRunFilter::default() };
         let mut heads = reader.workflow_runs(&filter, None, WORKFLOW_RUNS_MAX)?;
         heads.retain(|head| head.origin.is_none());
         heads.reverse();
-        open.extend(heads.iter().map(|head| OpenRun {
-            run: WorkflowRunItem::from(head),
+        open.extend(heads.iter().map(|head| OpenWorkflowRun {
+            run: WorkflowRunSummary::from(head),
             asks: pending.iter().any(|it| it.workflow_run_id == head.id.as_str()),
         }));
     }
@@ -374,7 +386,7 @@ fn open_runs(reader: &Reader) -> Result<Vec<OpenRun>, QueryError> {
 }
 
 /// Keeps only what is called so.
-fn only(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
+fn retain_agent(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
     agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
     match agents.is_empty() {
         false => Ok(()),
@@ -386,14 +398,17 @@ fn only(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), Que
 }
 
 /// What an agent is before anything ran: idle, with the schedules that its config names.
-fn configured(agent: &heeler_model::config::Agent) -> AgentState {
+fn configured_state(agent: &heeler_model::config::AgentConfig) -> AgentState {
     let schedules = agent.schedules.iter();
     let named = schedules.map(|schedule| (schedule.name.clone(), Default::default()));
     AgentState { schedules: named.collect(), ..AgentState::default() }
 }
 
 /// Adds what the state knows of the agents; schedules that only the config knows stay.
-fn add_state(reader: &Reader, agents: &mut IndexMap<String, AgentState>) -> Result<(), QueryError> {
+fn merge_recorded_state(
+    reader: &StoreReader,
+    agents: &mut IndexMap<String, AgentState>,
+) -> Result<(), QueryError> {
     for (name, mut state) in reader.agents()? {
         if let Some(configured) = agents.get(&name) {
             for (schedule, idle) in &configured.schedules {
@@ -412,17 +427,17 @@ fn add_state(reader: &Reader, agents: &mut IndexMap<String, AgentState>) -> Resu
     Ok(())
 }
 
-impl FleetAgent {
+impl FleetAgentSummary {
     /// `is_due` says whether somebody starts its schedules.
-    fn of(name: &str, state: &AgentState, enabled: bool, is_due: bool) -> FleetAgent {
-        let schedules = state.schedules.iter().map(|(name, state)| FleetSchedule {
+    fn of(name: &str, state: &AgentState, enabled: bool, is_due: bool) -> FleetAgentSummary {
+        let schedules = state.schedules.iter().map(|(name, state)| FleetScheduleSummary {
             name: name.clone(),
             status: state.status,
             last_run_at: state.last_run_at,
             next_run_at: state.next_run_at.filter(|_| is_due),
             last_error: state.last_error.clone(),
         });
-        FleetAgent {
+        FleetAgentSummary {
             name: name.to_owned(),
             status: state.status,
             enabled,
@@ -437,11 +452,11 @@ impl FleetAgent {
     }
 }
 
-impl DaemonItem {
-    fn of(keeper: &Keeper, wanted: &FleetWanted) -> Option<DaemonItem> {
+impl DaemonSummary {
+    fn of(keeper: &StateLockOwner, wanted: &FleetStatusQuery) -> Option<DaemonSummary> {
         let file = keeper.daemon.as_ref()?;
         let told = wanted.daemon.as_ref();
-        Some(DaemonItem {
+        Some(DaemonSummary {
             pid: file.pid,
             since: heeler_model::iso_millis(file.since),
             version: file.version.clone(),

@@ -1,18 +1,18 @@
 //! What is wrong with a fleet's state.
 
-use heeler_store::doctor::{self, Finding, Severity};
+use heeler_store::doctor::{self, Finding, FindingSeverity};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records};
+use crate::{FleetReader, QueryError};
 
 /// What was found in the state directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Examined {
+pub struct HealthReport {
     /// What was found.
-    pub findings: Vec<FindingItem>,
+    pub findings: Vec<FindingSummary>,
     /// Whether nothing is wrong: there are notes at most.
     pub sound: bool,
 }
@@ -20,7 +20,7 @@ pub struct Examined {
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FindingItem {
+pub struct FindingSummary {
     /// How bad it is: `note`, `warning` or `error`.
     pub severity: String,
     /// Which part it concerns.
@@ -35,35 +35,35 @@ pub struct FindingItem {
     pub fixable: bool,
 }
 
-impl From<&Finding> for FindingItem {
-    fn from(finding: &Finding) -> FindingItem {
+impl From<&Finding> for FindingSummary {
+    fn from(finding: &Finding) -> FindingSummary {
         let severity = match finding.severity {
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
+            FindingSeverity::Note => "note",
+            FindingSeverity::Warning => "warning",
+            FindingSeverity::Error => "error",
         };
-        FindingItem {
+        FindingSummary {
             severity: severity.to_owned(),
             area: finding.area.to_string(),
             subject: finding.subject.clone(),
             problem: finding.problem.clone(),
-            cure: finding.cure.clone(),
-            fixable: finding.fix.is_some(),
+            cure: finding.remedy.clone(),
+            fixable: finding.repair.is_some(),
         }
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Looks at everything and changes nothing.
-    pub fn examine(&self, now: Timestamp) -> Examined {
-        let home = self.known().home;
+    pub fn check_health(&self, now: Timestamp) -> HealthReport {
+        let home = self.context().home;
         let findings = doctor::examine(self.dir().root(), home.as_deref(), now);
-        let sound = findings.iter().all(|finding| finding.severity == Severity::Note);
-        Examined { findings: findings.iter().map(FindingItem::from).collect(), sound }
+        let sound = findings.iter().all(|finding| finding.severity == FindingSeverity::Note);
+        HealthReport { findings: findings.iter().map(FindingSummary::from).collect(), sound }
     }
 
     /// Says whether the state can be read.
-    pub fn is_readable(&self) -> Result<(), QueryError> {
+    pub fn check_readable(&self) -> Result<(), QueryError> {
         self.reader()?.schema_version()?;
         Ok(())
     }

@@ -3,20 +3,22 @@
 use camino::Utf8PathBuf;
 use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
-use heeler_model::workflow::Decision;
+use heeler_model::workflow::PartDecision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
-use heeler_store::{JobCursor, JobFilter, JobLine, Queued, Reader, Run, SentFile, StateDir};
+use heeler_store::{
+    JobCursor, JobFilter, JobListRow, QueuedJobRecord, RunRecord, SentFile, StateDir, StoreReader,
+};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records, words};
+use crate::{FleetReader, QueryError, enum_schemas};
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
-pub struct JobsWanted {
+pub struct JobListQuery {
     /// Only those of this agent; its last name will do while it is unique.
     pub agent: Option<String>,
     /// Only those in this state.
@@ -34,7 +36,7 @@ pub struct JobsWanted {
 #[serde(rename_all = "camelCase")]
 pub struct JobPage {
     /// The jobs.
-    pub jobs: Vec<JobItem>,
+    pub jobs: Vec<JobSummary>,
     /// How many there are on all pages.
     pub total: i64,
     /// How many a page has at most.
@@ -47,7 +49,7 @@ pub struct JobPage {
 /// A job in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct JobItem {
+pub struct JobSummary {
     /// Its id.
     pub id: String,
     /// Its agent.
@@ -55,7 +57,7 @@ pub struct JobItem {
     /// The schedule that it is a run of.
     pub schedule: Option<String>,
     /// Where it is.
-    #[schema(value_type = words::JobStatus)]
+    #[schema(value_type = enum_schemas::JobStatus)]
     pub status: JobStatus,
     /// It is `running` by the record, and no process runs it.
     pub dead: bool,
@@ -70,7 +72,7 @@ pub struct JobItem {
     /// How long it ran.
     pub duration_seconds: Option<f64>,
     /// How it ended.
-    #[schema(value_type = Option<words::ExitReason>)]
+    #[schema(value_type = Option<enum_schemas::ExitReason>)]
     pub exit_reason: Option<ExitReason>,
     /// What it cost.
     pub cost_usd: Option<f64>,
@@ -83,24 +85,32 @@ pub struct JobItem {
     pub error: Option<String>,
 }
 
-impl JobItem {
+impl JobSummary {
     /// Reads what a list shows of a job.
-    pub fn of(head: JobHead, reader: &Reader, dir: &StateDir) -> Result<JobItem, QueryError> {
-        let line = reader.job_line(&head.id)?;
+    pub fn of(
+        head: JobHead,
+        reader: &StoreReader,
+        dir: &StateDir,
+    ) -> Result<JobSummary, QueryError> {
+        let line = reader.job_list_row(&head.id)?;
         let (began_at, error) = line.map_or((None, None), |line| (line.began_at, line.error));
         let error = error.filter(|_| head.status == JobStatus::Failed);
-        JobItem::of_line(JobLine { head, began_at, error }, reader, dir)
+        JobSummary::from_line(JobListRow { head, began_at, error }, reader, dir)
     }
 
     /// Makes the same of a line of a list; only of a job that runs more is read.
-    pub fn of_line(line: JobLine, reader: &Reader, dir: &StateDir) -> Result<JobItem, QueryError> {
-        let JobLine { head, began_at, error } = line;
+    pub fn from_line(
+        line: JobListRow,
+        reader: &StoreReader,
+        dir: &StateDir,
+    ) -> Result<JobSummary, QueryError> {
+        let JobListRow { head, began_at, error } = line;
         let dead = is_dead(&head, reader, dir)?;
-        Ok(JobItem { error, ..JobItem::made(head, began_at, dead) })
+        Ok(JobSummary { error, ..JobSummary::from_head(head, began_at, dead) })
     }
 
-    fn made(head: JobHead, started_at: Option<Timestamp>, dead: bool) -> JobItem {
-        JobItem {
+    fn from_head(head: JobHead, started_at: Option<Timestamp>, dead: bool) -> JobSummary {
+        JobSummary {
             id: head.id.to_string(),
             agent: head.agent,
             schedule: head.schedule,
@@ -121,8 +131,8 @@ impl JobItem {
 }
 
 /// Returns where the page ends whose last job is named, without reading what that was asked.
-fn cursor(reader: &Reader, id: &str) -> Result<JobCursor, QueryError> {
-    let line = id.parse().ok().map(|id| reader.job_line(&id)).transpose()?.flatten();
+fn job_cursor(reader: &StoreReader, id: &str) -> Result<JobCursor, QueryError> {
+    let line = id.parse().ok().map(|id| reader.job_list_row(&id)).transpose()?.flatten();
     let head = match line {
         Some(line) => line.head,
         None => reader.find_job(id)?.head,
@@ -130,12 +140,12 @@ fn cursor(reader: &Reader, id: &str) -> Result<JobCursor, QueryError> {
     Ok(JobCursor::after(&head))
 }
 
-fn is_dead(head: &JobHead, reader: &Reader, dir: &StateDir) -> Result<bool, QueryError> {
-    Ok(head.status == JobStatus::Running && reader.is_dead(dir, &head.id)?)
+fn is_dead(head: &JobHead, reader: &StoreReader, dir: &StateDir) -> Result<bool, QueryError> {
+    Ok(head.status == JobStatus::Running && reader.is_job_orphaned(dir, &head.id)?)
 }
 
 /// Returns when a job began to run; the records of other programs know one time only.
-pub fn started(job: &Job) -> Option<Timestamp> {
+pub fn run_started_at(job: &Job) -> Option<Timestamp> {
     job.run_started_at.or_else(|| job.origin.as_ref().map(|_| job.head.started_at))
 }
 
@@ -145,13 +155,13 @@ pub fn started(job: &Job) -> Option<Timestamp> {
 pub struct JobDetails {
     /// What a list shows of it.
     #[serde(flatten)]
-    pub item: JobItem,
+    pub item: JobSummary,
     /// What was asked.
     pub prompt: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
     /// What went wrong in its last run.
-    pub error_details: Option<RunFault>,
+    pub error_details: Option<RunErrorDetails>,
     /// Why the agent stopped, in its own words.
     pub stop_reason: Option<String>,
     /// It was cut off by a crash.
@@ -183,8 +193,8 @@ pub struct JobDetails {
     /// The part of that phase.
     pub part: Option<String>,
     /// What was decided by what it said.
-    #[schema(value_type = Option<words::Decision>)]
-    pub decision: Option<Decision>,
+    #[schema(value_type = Option<enum_schemas::Decision>)]
+    pub decision: Option<PartDecision>,
     /// Where it worked.
     pub working_directory: Option<String>,
     /// Its transcript.
@@ -194,15 +204,15 @@ pub struct JobDetails {
     /// What its agent handed over.
     pub files: Vec<JobFile>,
     /// Its hooks that failed.
-    pub failed_hooks: Vec<FailedHookItem>,
+    pub failed_hooks: Vec<FailedHookSummary>,
     /// Our id of its session.
     pub session: Option<String>,
     /// Whose record it is, if not ours.
     pub origin: Option<String>,
     /// Every attempt at it.
-    pub runs: Vec<RunItem>,
+    pub runs: Vec<RunSummary>,
     /// What it used.
-    pub usage: UsageItem,
+    pub usage: UsageSummary,
     /// Whether a daemon is there that will start it.
     #[serde(skip)]
     pub has_daemon: bool,
@@ -211,9 +221,9 @@ pub struct JobDetails {
 /// What went wrong in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RunFault {
+pub struct RunErrorDetails {
     /// What kind of failure it was.
-    #[schema(value_type = words::ErrorClass)]
+    #[schema(value_type = enum_schemas::ErrorClass)]
     pub class: ErrorClass,
     /// In words.
     pub message: String,
@@ -229,9 +239,9 @@ pub struct RunFault {
     pub cure: String,
 }
 
-impl From<&RunError> for RunFault {
-    fn from(error: &RunError) -> RunFault {
-        RunFault {
+impl From<&RunError> for RunErrorDetails {
+    fn from(error: &RunError) -> RunErrorDetails {
+        RunErrorDetails {
             class: error.class,
             message: error.message.clone(),
             recoverable: error.recoverable,
@@ -264,7 +274,7 @@ impl From<SentFile> for JobFile {
 /// A hook of a job that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FailedHookItem {
+pub struct FailedHookSummary {
     /// Its name, or else its list and place there.
     pub name: String,
     /// The event's id.
@@ -277,17 +287,17 @@ pub struct FailedHookItem {
     pub given_up: bool,
 }
 
-impl From<FailedHook> for FailedHookItem {
-    fn from(hook: FailedHook) -> FailedHookItem {
+impl From<FailedHook> for FailedHookSummary {
+    fn from(hook: FailedHook) -> FailedHookSummary {
         let FailedHook { name, event, error, attempts, is_over } = hook;
-        FailedHookItem { name, event_id: event, error, attempts, given_up: is_over }
+        FailedHookSummary { name, event_id: event, error, attempts, given_up: is_over }
     }
 }
 
 /// An attempt at a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RunItem {
+pub struct RunSummary {
     /// Its id.
     pub id: String,
     /// Which attempt it is, from one.
@@ -303,7 +313,7 @@ pub struct RunItem {
     /// Whether what it did is on record.
     pub committed: bool,
     /// How it ended.
-    #[schema(value_type = Option<words::ExitReason>)]
+    #[schema(value_type = Option<enum_schemas::ExitReason>)]
     pub exit_reason: Option<ExitReason>,
     /// The exit code of the agent's process.
     pub exit_code: Option<i32>,
@@ -312,17 +322,17 @@ pub struct RunItem {
     /// The agent's own id of its session.
     pub session_id: Option<String>,
     /// What went wrong.
-    pub error: Option<RunFault>,
+    pub error: Option<RunErrorDetails>,
     /// What went wrong, with a cure that names the run's folder.
     #[serde(skip)]
     pub fault: Option<RunError>,
 }
 
-impl RunItem {
-    fn of(run: Run, result: Option<&RunResult>, dir: &StateDir) -> RunItem {
+impl RunSummary {
+    fn of(run: RunRecord, result: Option<&RunResult>, dir: &StateDir) -> RunSummary {
         let error = result.and_then(|result| result.error.as_ref());
         let session = result.and_then(|result| result.session.as_ref());
-        RunItem {
+        RunSummary {
             id: run.id.to_string(),
             attempt: run.attempt,
             status: run.status,
@@ -334,7 +344,7 @@ impl RunItem {
             exit_code: result.and_then(|result| result.exit_code),
             cost_usd: result.and_then(|result| result.cost.usd),
             session_id: session.map(|session| session.id.to_string()),
-            error: error.map(RunFault::from),
+            error: error.map(RunErrorDetails::from),
             fault: error.map(|error| {
                 let cure = error.cure.replace("the run's folder", dir.run(run.id).as_str());
                 RunError { cure, ..error.clone() }
@@ -346,7 +356,7 @@ impl RunItem {
 /// What a job used.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct UsageItem {
+pub struct UsageSummary {
     /// How many turns it took.
     pub num_turns: Option<i64>,
     /// How long the API took.
@@ -365,94 +375,99 @@ pub struct UsageItem {
 }
 
 /// Lists the attempts at a job, oldest first.
-pub fn attempts(reader: &Reader, dir: &StateDir, job: &JobId) -> Result<Vec<RunItem>, QueryError> {
+pub fn load_runs(
+    reader: &StoreReader,
+    dir: &StateDir,
+    job: &JobId,
+) -> Result<Vec<RunSummary>, QueryError> {
     let runs = reader.runs_of_job(job)?.into_iter();
     runs.map(|run| {
         let result = reader.run_result(run.id)?;
-        Ok(RunItem::of(run, result.as_ref(), dir))
+        Ok(RunSummary::of(run, result.as_ref(), dir))
     })
     .collect()
 }
 
 /// Returns the job whose agent asked for this one.
-fn parent(job: &Job) -> Option<String> {
+fn parent_job(job: &Job) -> Option<String> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;
     Some(job.trigger_id.clone()).filter(|id| is_spawned && !id.is_empty())
 }
 
-impl Records {
+impl FleetReader {
     /// Lists jobs, newest first.
-    pub fn jobs(&self, wanted: &JobsWanted) -> Result<JobPage, QueryError> {
+    pub fn jobs(&self, wanted: &JobListQuery) -> Result<JobPage, QueryError> {
         let reader = self.reader()?;
-        let JobsWanted { agent, status, since, before, limit } = wanted;
-        let agent = agent.as_deref().map(|name| self.known_agent(&reader, name)).transpose()?;
+        let JobListQuery { agent, status, since, before, limit } = wanted;
+        let agent =
+            agent.as_deref().map(|name| self.resolve_agent_name(&reader, name)).transpose()?;
         let filter = JobFilter { agent, status: *status, since: *since };
-        let before = before.as_deref().map(|id| cursor(&reader, id)).transpose()?;
+        let before = before.as_deref().map(|id| job_cursor(&reader, id)).transpose()?;
         // One more tells whether there is a next page.
-        let mut lines = reader.job_lines(&filter, before.as_ref(), limit.saturating_add(1))?;
+        let mut lines = reader.job_list_rows(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_jobs(&filter)?;
         let has_more = lines.len() > *limit;
         lines.truncate(*limit);
         let next = lines.last().filter(|_| has_more).map(|last| last.head.id.to_string());
-        let jobs = self.job_items(&reader, lines)?;
+        let jobs = self.job_summaries(&reader, lines)?;
         Ok(JobPage { jobs, total, limit: *limit, next })
     }
 
     /// Makes items of the lines of a list.
-    pub(crate) fn job_items(
+    pub(crate) fn job_summaries(
         &self,
-        reader: &Reader,
-        lines: Vec<JobLine>,
-    ) -> Result<Vec<JobItem>, QueryError> {
-        lines.into_iter().map(|line| JobItem::of_line(line, reader, self.dir())).collect()
+        reader: &StoreReader,
+        lines: Vec<JobListRow>,
+    ) -> Result<Vec<JobSummary>, QueryError> {
+        lines.into_iter().map(|line| JobSummary::from_line(line, reader, self.dir())).collect()
     }
 
     /// Returns all that is known of a job; a beginning of its id will do while it is unique.
     pub fn job(&self, id: &str) -> Result<JobDetails, QueryError> {
         let reader = self.reader()?;
         let job = reader.find_job(id)?;
-        self.details(&reader, job)
+        self.job_details(&reader, job)
     }
 
     /// Returns all that is known of a job that was read.
-    pub fn details(&self, reader: &Reader, job: Job) -> Result<JobDetails, QueryError> {
+    pub fn job_details(&self, reader: &StoreReader, job: Job) -> Result<JobDetails, QueryError> {
         let (dir, id) = (self.dir(), job.head.id.clone());
         let session = match &job.head.session_id {
             Some(id) => reader.session_by_agent_id(id)?.map(|session| session.id.to_string()),
             None => None,
         };
         let queued = match job.head.status {
-            JobStatus::Pending => reader.queued(&id)?,
+            JobStatus::Pending => reader.queued_job(&id)?,
             _ => None,
         };
-        let runs = attempts(reader, dir, &id)?;
+        let runs = load_runs(reader, dir, &id)?;
         let hooks = failed_hooks(reader, &id)?;
-        let output_file = self.log_of(reader, &job.head)?;
+        let output_file = self.job_transcript_path(reader, &job.head)?;
         let dead = is_dead(&job.head, reader, dir)?;
-        let about = About { session, queued, runs, hooks, output_file, dead };
-        let has_daemon = self.keeper()?.writer.is_some();
+        let about = JobDetailsContext { session, queued, runs, hooks, output_file, dead };
+        let has_daemon = self.lock_owner()?.writer.is_some();
         Ok(JobDetails { has_daemon, ..about.details(dir, job) })
     }
 }
 
 /// What was read beside a job.
-struct About {
+struct JobDetailsContext {
     session: Option<String>,
-    queued: Option<Queued>,
-    runs: Vec<RunItem>,
+    queued: Option<QueuedJobRecord>,
+    runs: Vec<RunSummary>,
     hooks: Vec<FailedHook>,
     output_file: Option<Utf8PathBuf>,
     dead: bool,
 }
 
-impl About {
+impl JobDetailsContext {
     fn details(self, dir: &StateDir, job: Job) -> JobDetails {
-        let About { session, queued, runs, hooks, output_file, dead } = self;
+        let JobDetailsContext { session, queued, runs, hooks, output_file, dead } = self;
         let id = job.head.id.clone();
-        let text_file = Some(dir.text_of(&id)).filter(|path| path.is_file());
+        let text_file = Some(dir.job_output(&id)).filter(|path| path.is_file());
         JobDetails {
-            parent: parent(&job),
-            item: JobItem::made(job.head.clone(), started(&job), dead),
+            parent: parent_job(&job),
+            item: JobSummary::from_head(job.head.clone(), run_started_at(&job), dead),
             prompt: job.prompt,
             error: job.error,
             error_details: runs.last().and_then(|run| run.error.clone()),
@@ -475,11 +490,11 @@ impl About {
             output_file: output_file.map(Into::into),
             text_file: text_file.map(Into::into),
             files: dir.sent_files(&id).into_iter().map(JobFile::from).collect(),
-            failed_hooks: hooks.into_iter().map(FailedHookItem::from).collect(),
+            failed_hooks: hooks.into_iter().map(FailedHookSummary::from).collect(),
             session,
             origin: job.origin,
             runs,
-            usage: UsageItem {
+            usage: UsageSummary {
                 num_turns: job.usage.num_turns,
                 api_duration_ms: job.usage.api_duration_ms,
                 input_tokens: job.usage.input_tokens,

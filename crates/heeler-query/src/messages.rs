@@ -4,22 +4,25 @@ use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
-use heeler_model::record::OUTSIDE_KEY;
+use heeler_model::recorder::EXTERNAL_KEY;
 use heeler_model::{Session, SessionStatus, iso_millis};
-use heeler_store::history::{Cut, History, HistoryMessage, Role, SnapshotNote, ToolCall, history};
-use heeler_store::native::Cleaner;
+use heeler_store::history::{
+    ForkSafety, HistoryMessage, HistoryPage, HistoryRole, ToolCall, TranscriptSnapshot,
+    load_history,
+};
+use heeler_store::native::DisplayRedactor;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records, sessions};
+use crate::{FleetReader, QueryError, sessions};
 
 /// What a row says of itself that no job has taken in yet.
-const NOT_TAKEN_IN: &str = "not taken in";
+const NOT_IMPORTED: &str = "not taken in";
 
 /// Which messages of a session to read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MessagesWanted {
+pub struct MessageListQuery {
     /// Those before this one.
     pub before: Option<u64>,
     /// How many, of the last ones.
@@ -33,7 +36,7 @@ pub struct MessagePage {
     /// Our id of the session.
     pub session: String,
     /// The messages.
-    pub messages: Vec<MessageItem>,
+    pub messages: Vec<MessageDetails>,
     /// How many the session has.
     pub total: u64,
     /// What `before` is for the messages before these; none at the beginning.
@@ -44,12 +47,12 @@ pub struct MessagePage {
 /// A message.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MessageItem {
+pub struct MessageDetails {
     /// Its number, from one; none if it was said outside and no job has taken it in yet.
     pub number: Option<u64>,
     /// Who said it: `user` or `assistant`.
     #[schema(value_type = String)]
-    pub role: Role,
+    pub role: HistoryRole,
     /// The id of its entry.
     pub uuid: Option<String>,
     /// When it was said.
@@ -72,29 +75,29 @@ pub struct MessageItem {
     pub taken_in: bool,
     /// The files as they were then, where they were kept.
     #[schema(value_type = Option<Object>)]
-    pub snapshot: Option<SnapshotNote>,
+    pub snapshot: Option<TranscriptSnapshot>,
     /// How many rows of it are left out here.
     pub rows_left_out: u64,
 }
 
-impl MessageItem {
+impl MessageDetails {
     /// Says whether the agent said it.
-    pub fn is_of_agent(&self) -> bool {
-        self.role == Role::Assistant
+    pub fn is_from_agent(&self) -> bool {
+        self.role == HistoryRole::Assistant
     }
 
     /// Returns what is told of a message.
-    pub fn of(message: &HistoryMessage) -> MessageItem {
+    pub fn of(message: &HistoryMessage) -> MessageDetails {
         let content = message.rows.iter().flat_map(|row| match &row["message"]["content"] {
             Value::Array(blocks) => blocks.clone(),
             text => vec![json!({ "type": "text", "text": text })],
         });
-        let why = match message.cut {
-            Cut::Safe => None,
-            Cut::Unsafe(why) => Some(why),
+        let why = match message.fork_safety {
+            ForkSafety::Safe => None,
+            ForkSafety::Unsafe(why) => Some(why),
         };
         let is_pending = is_pending(message);
-        MessageItem {
+        MessageDetails {
             number: (!is_pending).then_some(message.number),
             role: message.role,
             uuid: message.uuid.map(|uuid| uuid.to_string()),
@@ -104,7 +107,7 @@ impl MessageItem {
             safe_cut: why.is_none(),
             why_unsafe: why.map(str::to_owned),
             in_context: message.in_context,
-            from_outside: is_from_outside(message) || is_pending,
+            from_outside: is_external(message) || is_pending,
             taken_in: !is_pending,
             snapshot: message.snapshot.clone(),
             rows_left_out: message.left_out,
@@ -113,52 +116,53 @@ impl MessageItem {
 }
 
 /// Says whether somebody said it who went on with the session by themselves.
-pub fn is_from_outside(message: &HistoryMessage) -> bool {
-    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == Value::Bool(true))
+pub fn is_external(message: &HistoryMessage) -> bool {
+    message.rows.first().is_some_and(|row| row[EXTERNAL_KEY] == Value::Bool(true))
 }
 
 /// Says whether it was said outside and is in the agent's own file only.
 pub fn is_pending(message: &HistoryMessage) -> bool {
-    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == NOT_TAKEN_IN)
+    message.rows.first().is_some_and(|row| row[EXTERNAL_KEY] == NOT_IMPORTED)
 }
 
 /// Returns a page of what was said.
-pub fn page(session: &str, past: &History) -> MessagePage {
-    let messages: Vec<MessageItem> = past.messages.iter().map(MessageItem::of).collect();
+pub fn message_page(session: &str, past: &HistoryPage) -> MessagePage {
+    let messages: Vec<MessageDetails> = past.messages.iter().map(MessageDetails::of).collect();
     let first = messages.iter().find_map(|message| message.number);
     let next = first.filter(|first| *first > 1);
     MessagePage { session: session.to_owned(), messages, total: past.total, next }
 }
 
-impl Records {
+impl FleetReader {
     /// Reads messages of a session of ours.
-    pub fn messages(&self, id: &str, wanted: MessagesWanted) -> Result<MessagePage, QueryError> {
+    pub fn messages(&self, id: &str, wanted: MessageListQuery) -> Result<MessagePage, QueryError> {
         let (session, past) = self.history(id, wanted)?;
-        Ok(page(session.id.as_str(), &past))
+        Ok(message_page(session.id.as_str(), &past))
     }
 
     /// Reads messages of a session of ours, with their rows.
     pub fn history(
         &self,
         id: &str,
-        wanted: MessagesWanted,
-    ) -> Result<(Session, History), QueryError> {
-        let known = self.known();
-        let session = sessions::find(&*self.reader()?, id)?;
-        let log = self.log_of_session(&known, &session).ok_or_else(|| QueryError::NotFound {
-            message: format!("session {} has no log: nothing was said in it", session.id),
-            hint: None,
-        })?;
+        wanted: MessageListQuery,
+    ) -> Result<(Session, HistoryPage), QueryError> {
+        let known = self.context();
+        let session = sessions::find_session(&*self.reader()?, id)?;
+        let log =
+            self.session_transcript_path(&known, &session).ok_or_else(|| QueryError::NotFound {
+                message: format!("session {} has no log: nothing was said in it", session.id),
+                hint: None,
+            })?;
         // A fork that has not begun will remember what its source does.
         let source = session.fork.as_ref().map(|fork| &fork.source);
         let own_id = source.or(session.agent_session_id.as_ref());
-        let around = known.around();
-        let own = own_id.and_then(|id| around.as_ref()?.own_file(&session, id));
-        let mut past = history(&log, own.as_deref(), wanted.before, wanted.limit)?;
-        add_outside(&session, own.as_deref(), wanted, &known.secrets(), &mut past)?;
+        let around = known.read_context();
+        let own = own_id.and_then(|id| around.as_ref()?.native_session_file(&session, id));
+        let mut past = load_history(&log, own.as_deref(), wanted.before, wanted.limit)?;
+        append_external_messages(&session, own.as_deref(), wanted, &known.secrets(), &mut past)?;
         if session.runtime == RuntimeType::Command.as_str() {
-            let remembers_nothing = Cut::Unsafe("a command has no sessions");
-            past.messages.iter_mut().for_each(|message| message.cut = remembers_nothing);
+            let remembers_nothing = ForkSafety::Unsafe("a command has no sessions");
+            past.messages.iter_mut().for_each(|message| message.fork_safety = remembers_nothing);
         }
         Ok((session, past))
     }
@@ -166,12 +170,12 @@ impl Records {
 
 /// Adds to the last page of a session what is in the agent's own file behind the place where we left
 /// it, without secrets. While a run is at work, what is there is its own.
-fn add_outside(
+fn append_external_messages(
     session: &Session,
     own: Option<&Utf8Path>,
-    wanted: MessagesWanted,
+    wanted: MessageListQuery,
     secrets: &[String],
-    past: &mut History,
+    past: &mut HistoryPage,
 ) -> Result<(), QueryError> {
     let (Some(left), Some(own)) = (&session.own, own.filter(|own| own.is_file())) else {
         return Ok(());
@@ -179,19 +183,19 @@ fn add_outside(
     if wanted.before.is_some() || session.status == SessionStatus::Active {
         return Ok(());
     }
-    let added = heeler_runner::said_outside(own, left)?;
+    let added = heeler_runner::read_external_messages(own, left)?;
     let known: HashSet<&str> = past.messages.iter().flat_map(uuids).collect();
     let added: HashSet<&str> = added.iter().filter_map(uuid).collect();
     let added: HashSet<&str> = added.difference(&known).copied().collect();
     if added.is_empty() {
         return Ok(());
     }
-    let mut all = history(own, Some(own), None, wanted.limit)?;
+    let mut all = load_history(own, Some(own), None, wanted.limit)?;
     all.messages.retain(|message| uuids(message).any(|uuid| added.contains(uuid)));
-    Cleaner::new(secrets).history(&mut all);
+    DisplayRedactor::new(secrets).history(&mut all);
     for message in &mut all.messages {
-        message.cut = Cut::Unsafe("it is not taken in yet");
-        message.rows.iter_mut().for_each(|row| row[OUTSIDE_KEY] = NOT_TAKEN_IN.into());
+        message.fork_safety = ForkSafety::Unsafe("it is not taken in yet");
+        message.rows.iter_mut().for_each(|row| row[EXTERNAL_KEY] = NOT_IMPORTED.into());
     }
     past.messages.append(&mut all.messages);
     Ok(())

@@ -1,19 +1,19 @@
 //! Rows of a job's transcript, by the numbers of their lines.
 
 use camino::Utf8Path;
-use heeler_transcript::{Before, LinesBack, count, range};
+use heeler_transcript::{PageBoundary, ReverseTranscriptReader, count_lines, read_range};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records};
+use crate::{FleetReader, QueryError};
 
 /// A page of rows ends early when it has so much text.
 pub const ROWS_BYTES_MAX: usize = 4 << 20;
 
 /// Which rows of a job to read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct RowsWanted {
+pub struct RowListQuery {
     /// Those of lines before this one.
     pub before: Option<u64>,
     /// Those of lines behind this one; the first of them, not the last.
@@ -49,34 +49,38 @@ pub struct NumberedRow {
 }
 
 /// The lines that a page is made of: from the first one to before the last one.
-struct Span {
+struct RowPageRange {
     from: u64,
     to: u64,
 }
 
-impl RowsWanted {
-    fn span(&self, lines: u64) -> Span {
+impl RowListQuery {
+    fn line_range(&self, lines: u64) -> RowPageRange {
         let most = self.before.unwrap_or(lines).min(lines);
         match self.after {
             Some(after) => {
                 let from = after.saturating_add(1).min(most);
-                Span { from, to: from.saturating_add(self.limit).min(most) }
+                RowPageRange { from, to: from.saturating_add(self.limit).min(most) }
             }
-            None => Span { from: most.saturating_sub(self.limit), to: most },
+            None => RowPageRange { from: most.saturating_sub(self.limit), to: most },
         }
     }
 }
 
 /// Reads rows of a transcript.
-pub(crate) fn read(log: &Utf8Path, job: &str, wanted: RowsWanted) -> Result<RowPage, QueryError> {
-    let lines = if log.is_file() { count(log)? } else { 0 };
-    let mut span = wanted.span(lines);
+pub(crate) fn read_rows(
+    log: &Utf8Path,
+    job: &str,
+    wanted: RowListQuery,
+) -> Result<RowPage, QueryError> {
+    let lines = if log.is_file() { count_lines(log)? } else { 0 };
+    let mut span = wanted.line_range(lines);
     let mut rows = Vec::new();
     if span.from < span.to {
-        let first = read_back(log, &mut rows, &span)?;
+        let first = read_backwards(log, &mut rows, &span)?;
         if first > span.from && wanted.after.is_some() {
             // Whoever reads on wants the first rows; there are too many bytes behind them.
-            while first_of(log, &mut rows, &mut span)? {}
+            while halve_and_read(log, &mut rows, &mut span)? {}
         } else {
             span.from = first;
         }
@@ -90,21 +94,25 @@ pub(crate) fn read(log: &Utf8Path, job: &str, wanted: RowsWanted) -> Result<RowP
 }
 
 /// Halves a page that is too long, and reads it; says whether it is still too long.
-fn first_of(
+fn halve_and_read(
     log: &Utf8Path,
     rows: &mut Vec<NumberedRow>,
-    span: &mut Span,
+    span: &mut RowPageRange,
 ) -> Result<bool, QueryError> {
     span.to = span.from + (span.to - span.from).div_ceil(2);
     rows.clear();
-    Ok(read_back(log, rows, span)? > span.from)
+    Ok(read_backwards(log, rows, span)? > span.from)
 }
 
 /// Reads the rows of lines from the last one back, as far as they may be read at once; returns the
 /// first line that was. The last line is read, however long it is.
-fn read_back(log: &Utf8Path, rows: &mut Vec<NumberedRow>, span: &Span) -> Result<u64, QueryError> {
-    let end = range(log, Before::Line(span.to), 0)?.end;
-    let mut back = LinesBack::open_before(log, end)?;
+fn read_backwards(
+    log: &Utf8Path,
+    rows: &mut Vec<NumberedRow>,
+    span: &RowPageRange,
+) -> Result<u64, QueryError> {
+    let end = read_range(log, PageBoundary::Line(span.to), 0)?.end;
+    let mut back = ReverseTranscriptReader::open_before(log, end)?;
     let (mut line, mut bytes) = (span.to, 0);
     while line > span.from
         && let Some(raw) = back.next_line()?
@@ -122,17 +130,17 @@ fn read_back(log: &Utf8Path, rows: &mut Vec<NumberedRow>, span: &Span) -> Result
     Ok(line)
 }
 
-impl Records {
+impl FleetReader {
     /// Reads rows of a job; a beginning of its id will do while it is unique.
-    pub fn rows(&self, job: &str, wanted: RowsWanted) -> Result<RowPage, QueryError> {
+    pub fn rows(&self, job: &str, wanted: RowListQuery) -> Result<RowPage, QueryError> {
         let reader = self.reader()?;
         let job = reader.find_job(job)?;
-        let log = self.log_of(&reader, &job.head)?;
+        let log = self.job_transcript_path(&reader, &job.head)?;
         drop(reader);
         let id = job.head.id.as_str();
         match log {
-            Some(log) => read(&log, id, wanted),
-            None => read(Utf8Path::new(""), id, wanted),
+            Some(log) => read_rows(&log, id, wanted),
+            None => read_rows(Utf8Path::new(""), id, wanted),
         }
     }
 }
@@ -141,16 +149,16 @@ impl Records {
 mod tests {
     use super::*;
 
-    fn check(text: &str, wanted: RowsWanted) -> (Vec<u64>, Option<u64>, Option<u64>) {
+    fn check(text: &str, wanted: RowListQuery) -> (Vec<u64>, Option<u64>, Option<u64>) {
         let temp = tempfile::tempdir().unwrap();
         let log = Utf8Path::from_path(temp.path()).unwrap().join("a.jsonl");
         std::fs::write(&log, text).unwrap();
-        let page = read(&log, "job", wanted).unwrap();
+        let page = read_rows(&log, "job", wanted).unwrap();
         (page.rows.iter().map(|row| row.line).collect(), page.previous, page.next)
     }
 
-    fn wanted(before: Option<u64>, after: Option<u64>, limit: u64) -> RowsWanted {
-        RowsWanted { before, after, limit }
+    fn wanted(before: Option<u64>, after: Option<u64>, limit: u64) -> RowListQuery {
+        RowListQuery { before, after, limit }
     }
 
     const TEN: &str = "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n";

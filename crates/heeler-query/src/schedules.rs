@@ -4,26 +4,28 @@ use std::collections::HashMap;
 
 use heeler_engine::cron_override;
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{self, Loaded, Missed, Overlap, Period, Trigger};
+use heeler_model::config::{
+    self, ConfigDuration, LoadedConfig, MissedRunPolicy, OverlapPolicy, ScheduleTrigger,
+};
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
-use heeler_store::{Occurrence, Override, Reader, SkipRow};
+use heeler_store::{OccurrenceRecord, ScheduleOverrideRecord, SkipRecord, StoreReader};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::records::unknown_agent;
-use crate::{QueryError, Records, words};
+use crate::fleet_reader::unknown_agent;
+use crate::{FleetReader, QueryError, enum_schemas};
 
 /// How many starts and skips of a schedule are told.
-pub const HAPPENINGS: usize = 10;
+pub const RECENT_EVENTS_MAX: usize = 10;
 
 /// Schedules of the config, in its order.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePage {
     /// The schedules.
-    pub schedules: Vec<ScheduleItem>,
+    pub schedules: Vec<ScheduleSummary>,
     /// How many there are.
     pub total: usize,
 }
@@ -31,7 +33,7 @@ pub struct SchedulePage {
 /// A schedule, as the config has it and as it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ScheduleItem {
+pub struct ScheduleSummary {
     /// The agent that has it.
     pub agent: String,
     /// Its name.
@@ -45,7 +47,7 @@ pub struct ScheduleItem {
     /// Whether it starts by itself.
     pub enabled: bool,
     /// What it is doing.
-    #[schema(value_type = words::ScheduleStatus)]
+    #[schema(value_type = enum_schemas::ScheduleStatus)]
     pub status: ScheduleStatus,
     /// When its last run ended.
     pub last_run_at: Option<Timestamp>,
@@ -55,7 +57,7 @@ pub struct ScheduleItem {
     pub last_error: Option<String>,
     /// What a person changed.
     #[serde(rename = "override")]
-    pub changed: Option<ScheduleChanged>,
+    pub changed: Option<ScheduleOverrideSummary>,
     /// Whether its agent is disabled.
     #[serde(skip)]
     pub agent_disabled: bool,
@@ -64,7 +66,7 @@ pub struct ScheduleItem {
 /// What a person changed about a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ScheduleChanged {
+pub struct ScheduleOverrideSummary {
     /// Whether it starts by itself.
     pub enabled: bool,
     /// When it starts instead, if not as the config says.
@@ -75,10 +77,10 @@ pub struct ScheduleChanged {
     pub at: Timestamp,
 }
 
-impl From<&Override> for ScheduleChanged {
-    fn from(row: &Override) -> ScheduleChanged {
-        let Override { enabled, text, by, at, .. } = row.clone();
-        ScheduleChanged { enabled, when: text, by, at }
+impl From<&ScheduleOverrideRecord> for ScheduleOverrideSummary {
+    fn from(row: &ScheduleOverrideRecord) -> ScheduleOverrideSummary {
+        let ScheduleOverrideRecord { enabled, text, by, at, .. } = row.clone();
+        ScheduleOverrideSummary { enabled, when: text, by, at }
     }
 }
 
@@ -88,15 +90,15 @@ impl From<&Override> for ScheduleChanged {
 pub struct ScheduleDetails {
     /// What a list shows of it.
     #[serde(flatten)]
-    pub item: ScheduleItem,
+    pub item: ScheduleSummary,
     /// What is asked.
     pub prompt: Option<String>,
     /// What happens to due times at which no daemon was there.
-    #[schema(value_type = words::Missed)]
-    pub missed: Missed,
+    #[schema(value_type = enum_schemas::Missed)]
+    pub missed: MissedRunPolicy,
     /// What happens while the run before goes on.
-    #[schema(value_type = words::Overlap)]
-    pub overlap: Overlap,
+    #[schema(value_type = enum_schemas::Overlap)]
+    pub overlap: OverlapPolicy,
     /// Its last starts, newest first.
     pub starts: Vec<ScheduleStart>,
     /// What was skipped last, newest first.
@@ -124,18 +126,18 @@ pub struct ScheduleSkip {
     /// How many.
     pub count: u64,
     /// Why.
-    #[schema(value_type = words::SkipReason)]
+    #[schema(value_type = enum_schemas::SkipReason)]
     pub reason: SkipReason,
 }
 
-impl From<Occurrence> for ScheduleStart {
-    fn from(row: Occurrence) -> ScheduleStart {
+impl From<OccurrenceRecord> for ScheduleStart {
+    fn from(row: OccurrenceRecord) -> ScheduleStart {
         ScheduleStart { due_at: row.due, job: row.job.to_string() }
     }
 }
 
-impl From<SkipRow> for ScheduleSkip {
-    fn from(row: SkipRow) -> ScheduleSkip {
+impl From<SkipRecord> for ScheduleSkip {
+    fn from(row: SkipRecord) -> ScheduleSkip {
         let skip = row.skip;
         ScheduleSkip {
             first_due_at: skip.first,
@@ -147,42 +149,48 @@ impl From<SkipRow> for ScheduleSkip {
 }
 
 /// Returns when a schedule starts, in words.
-pub fn when(trigger: &Trigger) -> String {
+pub fn describe_trigger(trigger: &ScheduleTrigger) -> String {
     match trigger {
-        Trigger::Every(period) => format!("every {period}"),
-        Trigger::Cron { expr, zone: Some(zone) } => format!("{} {}", expr.as_str(), zone.name()),
-        Trigger::Cron { expr, zone: None } => expr.as_str().to_owned(),
-        Trigger::Watch { paths, .. } => format!("when {} change", paths.patterns().join(", ")),
-        Trigger::Webhook(_) => "webhook".to_owned(),
-        Trigger::Chat => "chat".to_owned(),
+        ScheduleTrigger::Interval(period) => format!("every {period}"),
+        ScheduleTrigger::Cron { expr, zone: Some(zone) } => {
+            format!("{} {}", expr.as_str(), zone.name())
+        }
+        ScheduleTrigger::Cron { expr, zone: None } => expr.as_str().to_owned(),
+        ScheduleTrigger::Watch { paths, .. } => {
+            format!("when {} change", paths.patterns().join(", "))
+        }
+        ScheduleTrigger::Webhook(_) => "webhook".to_owned(),
+        ScheduleTrigger::Chat => "chat".to_owned(),
     }
 }
 
 /// Returns when a schedule starts by what a person set.
-fn when_set(text: &str, trigger: &Trigger) -> String {
-    match (text.parse::<Period>(), trigger) {
-        (Ok(period), _) => when(&Trigger::Every(period)),
+fn describe_override(text: &str, trigger: &ScheduleTrigger) -> String {
+    match (text.parse::<ConfigDuration>(), trigger) {
+        (Ok(period), _) => describe_trigger(&ScheduleTrigger::Interval(period)),
         // The zone stays as it is.
-        (Err(_), Trigger::Cron { zone: Some(zone), .. }) => format!("{text} {}", zone.name()),
+        (Err(_), ScheduleTrigger::Cron { zone: Some(zone), .. }) => {
+            format!("{text} {}", zone.name())
+        }
         (Err(_), _) => text.to_owned(),
     }
 }
 
 /// What the state knows of schedules.
-struct Standing {
+struct ScheduleListContext {
     states: indexmap::IndexMap<String, heeler_model::AgentState>,
-    overrides: HashMap<ScheduleKey, Override>,
+    overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
     disabled: Vec<String>,
     /// Whether somebody starts them.
-    is_kept: bool,
+    has_permanent_daemon: bool,
 }
 
 /// Returns what people changed about schedules, those that are crons of workflows too.
-pub(crate) fn overrides(
-    reader: &Reader,
-    loaded: &Loaded,
-) -> Result<HashMap<ScheduleKey, Override>, QueryError> {
-    let own = reader.overrides()?.into_iter().map(|row| {
+pub(crate) fn load_overrides(
+    reader: &StoreReader,
+    loaded: &LoadedConfig,
+) -> Result<HashMap<ScheduleKey, ScheduleOverrideRecord>, QueryError> {
+    let own = reader.schedule_overrides()?.into_iter().map(|row| {
         let key = ScheduleKey { agent: row.agent.clone(), schedule: row.schedule.clone() };
         (key, row)
     });
@@ -190,17 +198,25 @@ pub(crate) fn overrides(
     Ok(own.chain(crons.filter_map(|row| cron_override(loaded, row))).collect())
 }
 
-impl Standing {
-    fn read(reader: &Reader, loaded: &Loaded, is_kept: bool) -> Result<Standing, QueryError> {
-        Ok(Standing {
+impl ScheduleListContext {
+    fn read(
+        reader: &StoreReader,
+        loaded: &LoadedConfig,
+        is_kept: bool,
+    ) -> Result<ScheduleListContext, QueryError> {
+        Ok(ScheduleListContext {
             states: reader.agents()?,
-            overrides: overrides(reader, loaded)?,
+            overrides: load_overrides(reader, loaded)?,
             disabled: reader.disabled_agents()?,
-            is_kept,
+            has_permanent_daemon: is_kept,
         })
     }
 
-    fn item(&self, agent: &config::Agent, schedule: &config::Schedule) -> ScheduleItem {
+    fn schedule_summary(
+        &self,
+        agent: &config::AgentConfig,
+        schedule: &config::ScheduleConfig,
+    ) -> ScheduleSummary {
         let name = agent.name.as_str();
         let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
         let changed = self.overrides.get(&key);
@@ -209,51 +225,59 @@ impl Standing {
         let agent_disabled = self.disabled.iter().any(|known| known == name);
         let by_hand = changed.map_or(schedule.enabled, |changed| changed.enabled);
         let enabled = by_hand && !agent_disabled && state.status != ScheduleStatus::Disabled;
-        let configured = when(&schedule.trigger);
+        let configured = describe_trigger(&schedule.trigger);
         let set = changed.and_then(|changed| changed.text.as_deref());
-        ScheduleItem {
+        ScheduleSummary {
             agent: name.to_owned(),
             name: schedule.name.clone(),
             workflow: schedule.workflow.as_ref().map(|start| start.workflow.to_string()),
-            when: set.map_or_else(|| configured.clone(), |set| when_set(set, &schedule.trigger)),
+            when: set.map_or_else(
+                || configured.clone(),
+                |set| describe_override(set, &schedule.trigger),
+            ),
             configured,
             enabled,
             status: state.status,
             last_run_at: state.last_run_at,
-            next_run_at: state.next_run_at.filter(|_| enabled && self.is_kept),
+            next_run_at: state.next_run_at.filter(|_| enabled && self.has_permanent_daemon),
             last_error: state.last_error,
-            changed: changed.map(ScheduleChanged::from),
+            changed: changed.map(ScheduleOverrideSummary::from),
             agent_disabled,
         }
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Lists schedules, of one agent or of all.
     pub fn schedules(&self, agent: Option<&str>) -> Result<SchedulePage, QueryError> {
-        let loaded = self.known().config()?;
+        let loaded = self.context().config()?;
         let only = agent.map(|name| loaded.find_agent(name)).transpose();
         let only = only.map_err(|error| unknown_agent(&error))?;
-        let standing = Standing::read(&*self.reader()?, &loaded, self.keeper()?.is_permanent())?;
+        let standing = ScheduleListContext::read(
+            &*self.reader()?,
+            &loaded,
+            self.lock_owner()?.has_permanent_daemon(),
+        )?;
         let agents = loaded.agents.iter().filter(|it| only.is_none_or(|one| one.name == it.name));
-        let schedules: Vec<ScheduleItem> = agents
+        let schedules: Vec<ScheduleSummary> = agents
             .flat_map(|agent| agent.schedules.iter().map(move |it| (agent, it)))
-            .map(|(agent, schedule)| standing.item(agent, schedule))
+            .map(|(agent, schedule)| standing.schedule_summary(agent, schedule))
             .collect();
         Ok(SchedulePage { total: schedules.len(), schedules })
     }
 
     /// Returns a schedule of an agent.
     pub fn schedule(&self, agent: &str, name: &str) -> Result<ScheduleDetails, QueryError> {
-        let loaded = self.known().config()?;
+        let loaded = self.context().config()?;
         let agent = loaded.find_agent(agent).map_err(|error| unknown_agent(&error))?;
         let schedule = agent.schedules.iter().find(|it| it.name == name);
         let schedule = schedule.ok_or_else(|| unknown_schedule(agent, name))?;
-        let is_kept = self.keeper()?.is_permanent();
+        let is_kept = self.lock_owner()?.has_permanent_daemon();
         let reader = self.reader()?;
-        let item = Standing::read(&reader, &loaded, is_kept)?.item(agent, schedule);
-        let starts = reader.occurrences(&item.agent, name, None, HAPPENINGS)?;
-        let skips = reader.skips(&item.agent, name, None, HAPPENINGS)?;
+        let item =
+            ScheduleListContext::read(&reader, &loaded, is_kept)?.schedule_summary(agent, schedule);
+        let starts = reader.occurrences(&item.agent, name, None, RECENT_EVENTS_MAX)?;
+        let skips = reader.skips(&item.agent, name, None, RECENT_EVENTS_MAX)?;
         Ok(ScheduleDetails {
             item,
             prompt: schedule.prompt.clone(),
@@ -266,7 +290,7 @@ impl Records {
 }
 
 /// Says that an agent has no such schedule, and which it has.
-fn unknown_schedule(agent: &config::Agent, name: &str) -> QueryError {
+fn unknown_schedule(agent: &config::AgentConfig, name: &str) -> QueryError {
     let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
     let has = match names[..] {
         [] => "it has none".to_owned(),

@@ -1,30 +1,32 @@
 //! Text in all transcripts, those of jobs first, newest files first.
 //!
 //! What a job did is in its own transcript and in its session's, and in those of its forks; it is
-//! told once. Start at [`Records::search`].
+//! told once. Start at [`FleetReader::search`].
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::record::nth_uuid;
-use heeler_store::native::{self, Cleaner};
-use heeler_store::{JobCursor, JobFilter, Reader, is_sent_file};
-use heeler_transcript::{Case, DiskError, Finder, Hit, Pattern, Query, search};
+use heeler_model::recorder::nth_uuid;
+use heeler_store::native::{self, DisplayRedactor};
+use heeler_store::{JobCursor, JobFilter, StoreReader, is_sent_file};
+use heeler_transcript::{
+    CaseSensitivity, DiskError, LineMatcher, SearchPattern, TranscriptHit, TranscriptQuery, search,
+};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{QueryError, Records};
+use crate::{FleetReader, QueryError};
 
 /// How many jobs are asked for at a time.
 const JOBS_PER_PAGE: usize = 1_000;
 
 /// What to search for.
 #[derive(Debug, Clone)]
-pub struct SearchWanted {
+pub struct FleetSearchQuery {
     /// The text.
     pub text: String,
     /// The text is a regular expression.
@@ -42,7 +44,7 @@ pub struct SearchWanted {
 /// A row that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HitItem {
+pub struct SearchHitSummary {
     /// The job, or our id of the session.
     pub id: String,
     /// The transcript.
@@ -61,7 +63,7 @@ pub struct HitItem {
 #[serde(rename_all = "camelCase")]
 pub struct SearchPage {
     /// The hits.
-    pub hits: Vec<HitItem>,
+    pub hits: Vec<SearchHitSummary>,
     /// Whether there are more.
     pub more: bool,
     /// How many transcripts there are.
@@ -70,7 +72,7 @@ pub struct SearchPage {
 
 /// How a search went.
 #[derive(Debug)]
-pub struct SearchDone {
+pub struct FleetSearchOutcome {
     /// Whether there is more than was asked for.
     pub more: bool,
     /// How many transcripts there are.
@@ -79,11 +81,11 @@ pub struct SearchDone {
     pub unreadable: Vec<DiskError>,
 }
 
-impl Records {
+impl FleetReader {
     /// Searches transcripts.
-    pub fn search(&self, wanted: &SearchWanted) -> Result<SearchPage, QueryError> {
+    pub fn search(&self, wanted: &FleetSearchQuery) -> Result<SearchPage, QueryError> {
         let mut hits = Vec::new();
-        let done = self.search_each::<QueryError>(wanted, &mut |hit| {
+        let done = self.search_with::<QueryError>(wanted, &mut |hit| {
             hits.push(hit);
             Ok(())
         })?;
@@ -91,39 +93,49 @@ impl Records {
     }
 
     /// Searches transcripts and hands over each hit as it is found.
-    pub fn search_each<E: From<QueryError>>(
+    pub fn search_with<E: From<QueryError>>(
         &self,
-        wanted: &SearchWanted,
-        each: &mut dyn FnMut(HitItem) -> Result<(), E>,
-    ) -> Result<SearchDone, E> {
+        wanted: &FleetSearchQuery,
+        each: &mut dyn FnMut(SearchHitSummary) -> Result<(), E>,
+    ) -> Result<FleetSearchOutcome, E> {
         if wanted.text.is_empty() {
             return Err(QueryError::usage("there is nothing to search for").into());
         }
-        let query = Query {
-            pattern: pattern(wanted),
-            case: if wanted.ignore_case { Case::Insensitive } else { Case::Smart },
+        let query = TranscriptQuery {
+            pattern: build_pattern(wanted),
+            case: if wanted.ignore_case {
+                CaseSensitivity::Insensitive
+            } else {
+                CaseSensitivity::Smart
+            },
             // What was told already does not count.
             hits_max: usize::MAX,
         };
-        let usage = |error: heeler_transcript::QueryError| QueryError::usage(chain(&error));
-        let finder = Finder::of(&query).map_err(usage)?;
+        let usage =
+            |error: heeler_transcript::SearchPatternError| QueryError::usage(error_chain(&error));
+        let finder = LineMatcher::new(&query).map_err(usage)?;
         let reader = self.reader()?;
-        let known = self.known();
+        let known = self.context();
         let (paths, cleaner) = match &wanted.native {
             Some(projects) => {
                 let paths = native::paths(projects).map_err(QueryError::from)?;
-                (paths, Some((Cleaner::new(&known.secrets()), finder)))
+                (paths, Some((DisplayRedactor::new(&known.secrets()), finder)))
             }
-            None => (self.transcripts(&reader, wanted.agent.as_deref())?, None),
+            None => (self.list_transcripts(&reader, wanted.agent.as_deref())?, None),
         };
-        let mut sieve =
-            Sieve { cleaner, reader: &reader, seen: HashSet::new(), said: None, told: 0 };
+        let mut sieve = SearchHitFilter {
+            cleaner,
+            reader: &reader,
+            seen_rows: HashSet::new(),
+            last_reply: None,
+            hits_reported: 0,
+        };
         let mut failed = None;
         let found = search(&query, &paths, &mut |hit| {
-            let told = match sieve.take(&hit, wanted.limit) {
-                Ok(Sifted::Passed) => return ControlFlow::Continue(()),
-                Ok(Sifted::Enough) => return ControlFlow::Break(()),
-                Ok(Sifted::New(hit)) => each(hit),
+            let told = match sieve.check_hit(&hit, wanted.limit) {
+                Ok(SearchHitDecision::Skip) => return ControlFlow::Continue(()),
+                Ok(SearchHitDecision::LimitReached) => return ControlFlow::Break(()),
+                Ok(SearchHitDecision::Report(hit)) => each(hit),
                 Err(error) => Err(error.into()),
             };
             match told {
@@ -137,7 +149,7 @@ impl Records {
         let found = found.map_err(usage)?;
         match failed {
             Some(error) => Err(error),
-            None => Ok(SearchDone {
+            None => Ok(FleetSearchOutcome {
                 more: found.ended_early,
                 transcripts: paths.len(),
                 unreadable: found.unreadable,
@@ -146,25 +158,25 @@ impl Records {
     }
 
     /// Lists the transcripts: of an agent's jobs, or every one there is.
-    fn transcripts(
+    fn list_transcripts(
         &self,
-        reader: &Reader,
+        reader: &StoreReader,
         agent: Option<&str>,
     ) -> Result<Vec<Utf8PathBuf>, QueryError> {
         let mut found: Vec<Vec<(SystemTime, Utf8PathBuf)>> = vec![Vec::new(), Vec::new()];
         match agent {
             Some(agent) => {
-                let agent = self.known_agent(reader, agent)?;
-                for path in self.logs_of_agent(reader, &agent)? {
-                    found[0].extend(modified(&path).map(|at| (at, path)));
+                let agent = self.resolve_agent_name(reader, agent)?;
+                for path in self.agent_transcripts(reader, &agent)? {
+                    found[0].extend(modified_at(&path).map(|at| (at, path)));
                 }
             }
             None => {
                 let root = self.dir().root();
-                collect(&root.join("jobs"), &mut found[0]);
-                collect(&root.join("agent-sessions"), &mut found[1]);
-                if let Some(home) = self.known().home {
-                    collect(&home.join("sessions"), &mut found[1]);
+                collect_transcripts(&root.join("jobs"), &mut found[0]);
+                collect_transcripts(&root.join("agent-sessions"), &mut found[1]);
+                if let Some(home) = self.context().home {
+                    collect_transcripts(&home.join("sessions"), &mut found[1]);
                 }
             }
         }
@@ -172,7 +184,11 @@ impl Records {
         Ok(found.into_iter().flatten().map(|(_, path)| path).collect())
     }
 
-    fn logs_of_agent(&self, reader: &Reader, agent: &str) -> Result<Vec<Utf8PathBuf>, QueryError> {
+    fn agent_transcripts(
+        &self,
+        reader: &StoreReader,
+        agent: &str,
+    ) -> Result<Vec<Utf8PathBuf>, QueryError> {
         let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
         let mut found = Vec::new();
         let mut before = None;
@@ -181,7 +197,7 @@ impl Records {
             let Some(last) = page.last() else { break };
             before = Some(JobCursor::after(last));
             for head in &page {
-                found.extend(self.log_of(reader, head)?);
+                found.extend(self.job_transcript_path(reader, head)?);
             }
         }
         found.sort();
@@ -190,43 +206,47 @@ impl Records {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    heeler_model::chain(error)
+fn error_chain(error: &dyn std::error::Error) -> String {
+    heeler_model::error_chain(error)
 }
 
 /// Text stands in transcripts as JSON spells it, so a quote or a newline is looked for escaped.
-fn pattern(wanted: &SearchWanted) -> Pattern {
+fn build_pattern(wanted: &FleetSearchQuery) -> SearchPattern {
     if wanted.regex {
-        return Pattern::Regex(wanted.text.clone());
+        return SearchPattern::Regex(wanted.text.clone());
     }
     let quoted = Value::from(wanted.text.as_str()).to_string();
-    Pattern::Literal(quoted[1..quoted.len() - 1].to_owned())
+    SearchPattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
 /// Lets each message through once.
-struct Sieve<'s> {
+struct SearchHitFilter<'s> {
     /// Takes secrets out of what was never redacted.
-    cleaner: Option<(Cleaner, Finder)>,
-    reader: &'s Reader,
+    cleaner: Option<(DisplayRedactor, LineMatcher)>,
+    reader: &'s StoreReader,
     /// The rows that were found.
-    seen: HashSet<Uuid>,
+    seen_rows: HashSet<Uuid>,
     /// What the agent said last, of what was found.
-    said: Option<String>,
-    told: usize,
+    last_reply: Option<String>,
+    hits_reported: usize,
 }
 
 /// What becomes of a hit.
-enum Sifted {
+enum SearchHitDecision {
     /// It was told already.
-    Passed,
+    Skip,
     /// It is told.
-    New(HitItem),
+    Report(SearchHitSummary),
     /// It is one more than was asked for.
-    Enough,
+    LimitReached,
 }
 
-impl Sieve<'_> {
-    fn take(&mut self, hit: &Hit<'_>, limit: usize) -> Result<Sifted, QueryError> {
+impl SearchHitFilter<'_> {
+    fn check_hit(
+        &mut self,
+        hit: &TranscriptHit<'_>,
+        limit: usize,
+    ) -> Result<SearchHitDecision, QueryError> {
         // A row nested too deep to be parsed is given as text.
         let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
@@ -234,22 +254,22 @@ impl Sieve<'_> {
             let before = row.clone();
             cleaner.json(&mut row);
             // Whoever guesses at a secret is not told that it was right.
-            if row != before && !finder.is_in(&row.to_string()) {
-                return Ok(Sifted::Passed);
+            if row != before && !finder.matches(&row.to_string()) {
+                return Ok(SearchHitDecision::Skip);
             }
         }
         // Both are kept up to date, whatever the other says.
-        let (is_new, is_echo) = (self.is_new(&row), self.is_echo(&row));
+        let (is_new, is_echo) = (self.is_new(&row), self.repeats_last_reply(&row));
         if !is_new || is_echo {
-            return Ok(Sifted::Passed);
+            return Ok(SearchHitDecision::Skip);
         }
         // Told apart from a search that found just as many as it may show.
-        if self.told == limit {
-            return Ok(Sifted::Enough);
+        if self.hits_reported == limit {
+            return Ok(SearchHitDecision::LimitReached);
         }
-        self.told += 1;
-        Ok(Sifted::New(HitItem {
-            id: self.name_of(hit.path)?,
+        self.hits_reported += 1;
+        Ok(SearchHitDecision::Report(SearchHitSummary {
+            id: self.transcript_id(hit.path)?,
             file: hit.path.to_string(),
             line: hit.line + 1,
             text: match &self.cleaner {
@@ -266,27 +286,27 @@ impl Sieve<'_> {
         let uuid = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok());
         let Some(uuid) = uuid else { return true };
         let parts = row["message"]["content"].as_array().map_or(0, Vec::len);
-        let is_known = (0..=parts).any(|part| self.seen.contains(&nth_uuid(uuid, part)));
-        self.seen.insert(uuid);
+        let is_known = (0..=parts).any(|part| self.seen_rows.contains(&nth_uuid(uuid, part)));
+        self.seen_rows.insert(uuid);
         !is_known
     }
 
     /// Says whether a row is the result of a turn that repeats what was said in it.
-    fn is_echo(&mut self, row: &Value) -> bool {
+    fn repeats_last_reply(&mut self, row: &Value) -> bool {
         match row["type"].as_str() {
             Some("assistant") => {
-                self.said = row["content"].as_str().map(str::to_owned);
+                self.last_reply = row["content"].as_str().map(str::to_owned);
                 false
             }
             Some("tool_result") if row["tool_use_id"].is_null() => {
-                row["result"].is_string() && row["result"].as_str() == self.said.as_deref()
+                row["result"].is_string() && row["result"].as_str() == self.last_reply.as_deref()
             }
             _ => false,
         }
     }
 
     /// Returns what people know a transcript by: its job's id, or our id of its session.
-    fn name_of(&self, path: &Utf8Path) -> Result<String, QueryError> {
+    fn transcript_id(&self, path: &Utf8Path) -> Result<String, QueryError> {
         let name = path.file_stem().unwrap_or_default();
         let session = match name.parse() {
             Ok(id) => self.reader.session_by_agent_id(&id)?,
@@ -296,23 +316,23 @@ impl Sieve<'_> {
     }
 }
 
-fn modified(path: &Utf8Path) -> Option<SystemTime> {
+fn modified_at(path: &Utf8Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|file| file.modified()).ok()
 }
 
 /// Collects transcript files below a folder; links are not followed.
-fn collect(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathBuf)>) {
+fn collect_transcripts(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathBuf)>) {
     let Ok(entries) = folder.read_dir_utf8() else { return };
     for entry in entries.flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         let path = entry.path();
         if kind.is_dir() {
-            collect(path, found);
+            collect_transcripts(path, found);
         } else if kind.is_file()
             && matches!(path.extension(), Some("jsonl" | "ndjson"))
             && !is_sent_file(path)
         {
-            found.extend(modified(path).map(|at| (at, path.to_owned())));
+            found.extend(modified_at(path).map(|at| (at, path.to_owned())));
         }
     }
 }

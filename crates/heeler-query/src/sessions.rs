@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{expired, has_expired};
+use heeler_engine::{expired_sessions, has_expired};
 use heeler_model::config::RuntimeType;
-use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, SessionStatus};
-use heeler_store::history::{HistoryMessage, history};
-use heeler_store::{LookupError, Reader, SessionCursor, SessionFilter};
-use heeler_transcript::tail;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{AgentSessionId, ApprovalMode, Session, SessionId, SessionMode, SessionStatus};
+use heeler_store::history::{HistoryMessage, load_history};
+use heeler_store::{IdLookupError, SessionCursor, SessionFilter, StoreReader};
+use heeler_transcript::read_tail;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{Known, QueryError, Records, words};
+use crate::{FleetReader, QueryContext, QueryError, enum_schemas};
 
 /// How many sessions that are not in the page a tree shows for those that are: what they came from.
 const ANCESTORS_MAX: usize = 200;
@@ -27,7 +27,7 @@ const JOB_ROWS: usize = 200;
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default)]
-pub struct SessionsWanted {
+pub struct SessionListQuery {
     /// Only those of this agent; its last name will do while it is unique.
     pub agent: Option<String>,
     /// Only those in this state.
@@ -49,7 +49,7 @@ pub struct SessionsWanted {
 #[serde(rename_all = "camelCase")]
 pub struct SessionPage {
     /// The sessions.
-    pub sessions: Vec<SessionItem>,
+    pub sessions: Vec<SessionSummary>,
     /// How many there are on all pages.
     pub total: i64,
     /// How many a page has at most.
@@ -62,7 +62,7 @@ pub struct SessionPage {
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SessionItem {
+pub struct SessionSummary {
     /// Our id of it.
     pub id: String,
     /// The agent's own id of it.
@@ -70,13 +70,13 @@ pub struct SessionItem {
     /// Whose it is.
     pub agent_id: String,
     /// How long it lasts.
-    #[schema(value_type = words::SessionMode)]
+    #[schema(value_type = enum_schemas::SessionMode)]
     pub mode: SessionMode,
     /// Whether the agent asks people.
-    #[schema(value_type = words::ApprovalsMode)]
-    pub approvals: Approvals,
+    #[schema(value_type = enum_schemas::ApprovalsMode)]
+    pub approvals: ApprovalMode,
     /// Where it is.
-    #[schema(value_type = words::SessionStatus)]
+    #[schema(value_type = enum_schemas::SessionStatus)]
     pub status: SessionStatus,
     /// The chat channel that it belongs to.
     pub channel_id: Option<String>,
@@ -111,9 +111,9 @@ pub struct SessionItem {
     pub depth: Option<usize>,
 }
 
-impl SessionItem {
-    fn of(session: &Session, jobs: Vec<String>, depth: Option<usize>) -> SessionItem {
-        SessionItem {
+impl SessionSummary {
+    fn of(session: &Session, jobs: Vec<String>, depth: Option<usize>) -> SessionSummary {
+        SessionSummary {
             id: session.id.to_string(),
             agent_session_id: session.agent_session_id.as_ref().map(ToString::to_string),
             agent_id: session.agent.clone(),
@@ -145,7 +145,7 @@ impl SessionItem {
 pub struct SessionDetails {
     /// What a list shows of it.
     #[serde(flatten)]
-    pub item: SessionItem,
+    pub item: SessionSummary,
     /// Our log of it.
     pub log: Option<String>,
     /// The sessions that were forked from it.
@@ -161,12 +161,12 @@ pub struct SessionDetails {
 
 /// What state sessions are in now. The record of one that was not used for too long says so only
 /// when a daemon has looked through them, and there may be none.
-struct Truth<'k> {
-    known: &'k Known,
+struct SessionStatusResolver<'k> {
+    known: &'k QueryContext,
     now: Timestamp,
 }
 
-impl Truth<'_> {
+impl SessionStatusResolver<'_> {
     /// Returns the state that a session is in.
     fn status(&self, session: &Session) -> SessionStatus {
         let has_expired = |loaded| has_expired(session, loaded, self.now);
@@ -177,9 +177,9 @@ impl Truth<'_> {
     }
 
     /// Lists sessions that have expired and whose records do not say so yet.
-    fn unrecorded(&self, reader: &Reader) -> Result<Vec<Session>, QueryError> {
+    fn unrecorded_expired(&self, reader: &StoreReader) -> Result<Vec<Session>, QueryError> {
         match &self.known.loaded {
-            Some(loaded) => Ok(expired(reader, loaded, self.now, usize::MAX)?),
+            Some(loaded) => Ok(expired_sessions(reader, loaded, self.now, usize::MAX)?),
             None => Ok(Vec::new()),
         }
     }
@@ -187,7 +187,7 @@ impl Truth<'_> {
     /// Returns a page of sessions, and how many the filter shows. Their states are as recorded.
     fn page(
         &self,
-        reader: &Reader,
+        reader: &StoreReader,
         filter: &SessionFilter,
         before: Option<&SessionCursor>,
         limit: usize,
@@ -196,12 +196,13 @@ impl Truth<'_> {
         let Some(status) = filter.status else {
             return Ok((reader.sessions(filter, before, limit)?, recorded));
         };
-        let mut unrecorded = self.unrecorded(reader)?;
-        unrecorded.retain(|session| is_shown(filter, session));
+        let mut unrecorded = self.unrecorded_expired(reader)?;
+        unrecorded.retain(|session| matches_filter(filter, session));
         if status == SessionStatus::Expired {
             let mut page = reader.sessions(filter, before, limit)?;
             let total = recorded + unrecorded.len() as i64;
-            unrecorded.retain(|session| before.is_none_or(|before| comes_after(session, before)));
+            unrecorded
+                .retain(|session| before.is_none_or(|before| is_after_cursor(session, before)));
             page.extend(unrecorded);
             page.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
             page.truncate(limit);
@@ -217,7 +218,7 @@ impl Truth<'_> {
 }
 
 /// Says whether a filter shows a session, whatever state it wants.
-fn is_shown(filter: &SessionFilter, session: &Session) -> bool {
+fn matches_filter(filter: &SessionFilter, session: &Session) -> bool {
     let of_channel = |wanted: &String| {
         let rest = session.channel_id.as_deref().and_then(|id| id.strip_prefix(wanted.as_str()));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -227,21 +228,24 @@ fn is_shown(filter: &SessionFilter, session: &Session) -> bool {
         && filter.since.is_none_or(|since| session.last_active_at >= since)
 }
 
-fn comes_after(session: &Session, before: &SessionCursor) -> bool {
+fn is_after_cursor(session: &Session, before: &SessionCursor) -> bool {
     (session.last_active_at, &session.id) < (before.last_active_at, &before.id)
 }
 
 /// Returns what a session came from: the one it was forked from, or goes on from.
-fn origin(session: &Session) -> Option<&SessionId> {
+fn source_session(session: &Session) -> Option<&SessionId> {
     session.parent.as_ref().or(session.continues.as_ref())
 }
 
 /// Adds the sessions that those of a page came from.
-fn with_ancestors(reader: &Reader, mut sessions: Vec<Session>) -> Result<Vec<Session>, QueryError> {
+fn with_ancestors(
+    reader: &StoreReader,
+    mut sessions: Vec<Session>,
+) -> Result<Vec<Session>, QueryError> {
     let most = sessions.len() + ANCESTORS_MAX;
     let mut at = 0;
     while at < sessions.len() && sessions.len() < most {
-        if let Some(from) = origin(&sessions[at]).cloned()
+        if let Some(from) = source_session(&sessions[at]).cloned()
             && !sessions.iter().any(|known| known.id == from)
         {
             sessions.extend(reader.session(&from)?);
@@ -252,10 +256,10 @@ fn with_ancestors(reader: &Reader, mut sessions: Vec<Session>) -> Result<Vec<Ses
 }
 
 /// Puts each session below what it came from. Who was used last comes first.
-fn as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
+fn arrange_as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
     let known: HashMap<SessionId, usize> =
         sessions.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
-    let above = |session: &Session| origin(session).and_then(|id| known.get(id)).copied();
+    let above = |session: &Session| source_session(session).and_then(|id| known.get(id)).copied();
     let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     for (at, session) in sessions.iter().enumerate() {
         below.entry(above(session).filter(|&from| from != at)).or_default().push(at);
@@ -277,7 +281,7 @@ fn as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
     order.into_iter().map(|(depth, at)| (depth, sessions[at].clone())).collect()
 }
 
-fn jobs_of(reader: &Reader, session: &Session) -> Result<Vec<String>, QueryError> {
+fn session_job_ids(reader: &StoreReader, session: &Session) -> Result<Vec<String>, QueryError> {
     let jobs = match &session.agent_session_id {
         Some(id) => reader.job_ids_of_session(id)?,
         None => Vec::new(),
@@ -286,12 +290,12 @@ fn jobs_of(reader: &Reader, session: &Session) -> Result<Vec<String>, QueryError
 }
 
 /// Finds a session of ours; of one that was deleted it says how it comes back.
-pub fn find(reader: &Reader, text: &str) -> Result<Session, QueryError> {
+pub fn find_session(reader: &StoreReader, text: &str) -> Result<Session, QueryError> {
     let unknown = match reader.find_session(text) {
-        Err(unknown @ LookupError::Unknown { .. }) => unknown,
+        Err(unknown @ IdLookupError::Unknown { .. }) => unknown,
         found => return Ok(found?),
     };
-    match deleted(reader, text)?.as_slice() {
+    match find_deleted_sessions(reader, text)?.as_slice() {
         [one] => Err(QueryError::not_found(
             format!("session {} is deleted", one.id),
             &format!("heeler session restore {}", one.id),
@@ -301,7 +305,7 @@ pub fn find(reader: &Reader, text: &str) -> Result<Session, QueryError> {
 }
 
 /// Lists the deleted sessions that are called so.
-pub fn deleted(reader: &Reader, text: &str) -> Result<Vec<Session>, QueryError> {
+pub fn find_deleted_sessions(reader: &StoreReader, text: &str) -> Result<Vec<Session>, QueryError> {
     let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
     let is_meant = |session: &Session| {
         let own = session.agent_session_id.as_ref().map(|id| id.as_str());
@@ -310,23 +314,24 @@ pub fn deleted(reader: &Reader, text: &str) -> Result<Vec<Session>, QueryError> 
     Ok(all.filter(is_meant).collect())
 }
 
-impl Records {
+impl FleetReader {
     /// Lists sessions, last used first.
     pub fn sessions(
         &self,
-        wanted: &SessionsWanted,
+        wanted: &SessionListQuery,
         now: Timestamp,
     ) -> Result<SessionPage, QueryError> {
-        let (known, reader) = (self.known(), self.reader()?);
-        let SessionsWanted { agent, status, channel, since, before, limit, tree } = wanted;
-        let agent = agent.as_deref().map(|name| self.known_agent(&reader, name)).transpose()?;
+        let (known, reader) = (self.context(), self.reader()?);
+        let SessionListQuery { agent, status, channel, since, before, limit, tree } = wanted;
+        let agent =
+            agent.as_deref().map(|name| self.resolve_agent_name(&reader, name)).transpose()?;
         let (status, since, channel) = (*status, *since, channel.clone());
         let filter = SessionFilter { agent, status, channel, since };
         let before = match before {
             None => None,
             Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
         };
-        let truth = Truth { known: &known, now };
+        let truth = SessionStatusResolver { known: &known, now };
         // One more tells whether there is a next page.
         let more = limit.saturating_add(1);
         let (mut page, total) = truth.page(&reader, &filter, before.as_ref(), more)?;
@@ -335,7 +340,7 @@ impl Records {
         let next = page.last().filter(|_| has_more).map(|last| last.id.to_string());
         let arranged: Vec<(Option<usize>, Session)> = match tree {
             true => {
-                let tree = as_tree(with_ancestors(&reader, page)?).into_iter();
+                let tree = arrange_as_tree(with_ancestors(&reader, page)?).into_iter();
                 tree.map(|(depth, session)| (Some(depth), session)).collect()
             }
             false => page.into_iter().map(|session| (None, session)).collect(),
@@ -343,8 +348,8 @@ impl Records {
         let mut sessions = Vec::with_capacity(arranged.len());
         for (depth, mut session) in arranged {
             session.status = truth.status(&session);
-            let jobs = jobs_of(&reader, &session)?;
-            sessions.push(SessionItem::of(&session, jobs, depth));
+            let jobs = session_job_ids(&reader, &session)?;
+            sessions.push(SessionSummary::of(&session, jobs, depth));
         }
         Ok(SessionPage { sessions, total, limit: *limit, next })
     }
@@ -352,39 +357,45 @@ impl Records {
     /// Returns a session of ours, by its id or the agent's own; a beginning will do while it is
     /// unique.
     pub fn session(&self, id: &str, now: Timestamp) -> Result<SessionDetails, QueryError> {
-        let (known, reader) = (self.known(), self.reader()?);
-        let mut session = find(&reader, id)?;
-        session.status = Truth { known: &known, now }.status(&session);
-        let jobs = jobs_of(&reader, &session)?;
+        let (known, reader) = (self.context(), self.reader()?);
+        let mut session = find_session(&reader, id)?;
+        session.status = SessionStatusResolver { known: &known, now }.status(&session);
+        let jobs = session_job_ids(&reader, &session)?;
         let forks = reader.forks_of(&session.id)?;
         let continued_by = reader.continuations_of(&session.id, CONTINUATIONS_MAX)?;
         drop(reader);
         Ok(SessionDetails {
-            item: SessionItem::of(&session, jobs, None),
-            log: self.log_of_session(&known, &session).map(Into::into),
+            item: SessionSummary::of(&session, jobs, None),
+            log: self.session_transcript_path(&known, &session).map(Into::into),
             forks: forks.iter().map(|fork| fork.id.to_string()).collect(),
             continued_by: continued_by.iter().map(ToString::to_string).collect(),
-            resume_command: resume_line(&known, &session),
+            resume_command: resume_command(&known, &session),
             is_unbegun: session.fork.is_some(),
         })
     }
 
     /// Says which conversation is asked for. One that we do not know is trusted if its id is whole.
-    pub fn wish(&self, text: &str, fork: bool) -> Result<Wish, QueryError> {
+    pub fn session_choice(&self, text: &str, fork: bool) -> Result<SessionChoice, QueryError> {
         let id = match self.reader()?.find_session(text) {
             Ok(session) => session.agent_session_id.ok_or_else(|| QueryError::Refused {
                 message: format!("{} was never used, so there is nothing to continue", session.id),
                 hint: None,
             })?,
-            Err(unknown @ LookupError::Unknown { .. }) => trusted(text).ok_or(unknown)?,
+            Err(unknown @ IdLookupError::Unknown { .. }) => {
+                parse_complete_id(text).ok_or(unknown)?
+            }
             Err(error) => return Err(error.into()),
         };
-        Ok(if fork { Wish::Fork { source: id, at: None } } else { Wish::Given { id } })
+        Ok(if fork {
+            SessionChoice::Fork { source: id, at: None }
+        } else {
+            SessionChoice::Given { id }
+        })
     }
 
     /// Returns the session of a job, and the number of the last message that the job's rows have in
     /// common with it.
-    pub fn end_of_job(&self, id: &str) -> Result<(Session, u64), QueryError> {
+    pub fn fork_point_of_job(&self, id: &str) -> Result<(Session, u64), QueryError> {
         let refused =
             |message: String, hint: String| QueryError::Refused { message, hint: Some(hint) };
         let reader = self.reader()?;
@@ -403,20 +414,25 @@ impl Records {
                 format!("nothing of job {} is in the log of session {}", job.id, session.id);
             refused(message, format!("heeler session fork {}", session.id))
         };
-        let log = self.log_of_session(&self.known(), &session).ok_or_else(nowhere)?;
-        let number = last_message(&self.dir().log_of(&job.id), &log)?.ok_or_else(nowhere)?;
+        let log = self.session_transcript_path(&self.context(), &session).ok_or_else(nowhere)?;
+        let number =
+            last_common_message(&self.dir().job_transcript(&job.id), &log)?.ok_or_else(nowhere)?;
         Ok((session, number))
     }
 
     /// Returns where the log of a session is, if there is one.
-    pub(crate) fn log_of_session(&self, known: &Known, session: &Session) -> Option<Utf8PathBuf> {
+    pub(crate) fn session_transcript_path(
+        &self,
+        known: &QueryContext,
+        session: &Session,
+    ) -> Option<Utf8PathBuf> {
         let log = self.dir().session_log_path(known.home.as_deref(), session);
         log.filter(|log| log.is_file())
     }
 }
 
 /// Returns the agent's own id of a session, if it is whole.
-fn trusted(text: &str) -> Option<AgentSessionId> {
+fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
     const UUID_LEN: usize = 36;
     let id: AgentSessionId = text.parse().ok()?;
     let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
@@ -424,17 +440,17 @@ fn trusted(text: &str) -> Option<AgentSessionId> {
 }
 
 /// Returns the number of the last message that a job's rows have in common with its session.
-fn last_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
+fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
     let uuid = |text: &str| {
         let row: serde_json::Value = serde_json::from_str(text).ok()?;
         row["uuid"].as_str()?.parse().ok()
     };
-    let rows = tail(job, JOB_ROWS)?.records;
+    let rows = read_tail(job, JOB_ROWS)?.records;
     let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
     let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
     let mut before = None;
     loop {
-        let page = history(session, None, before, MESSAGES_AT_ONCE)?;
+        let page = load_history(session, None, before, MESSAGES_AT_ONCE)?;
         if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
             return Ok(Some(found.number));
         }
@@ -446,17 +462,17 @@ fn last_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, Query
 }
 
 /// Returns what continues a session in a terminal, without us.
-fn resume_line(known: &Known, session: &Session) -> Option<String> {
+fn resume_command(known: &QueryContext, session: &Session) -> Option<String> {
     let is_claudes = matches!(session.runtime.parse(), Ok(RuntimeType::Sdk | RuntimeType::Cli));
     let id = session.agent_session_id.as_ref().filter(|_| is_claudes)?;
     let directory = session.working_directory.as_deref()?;
-    let own = known.around()?.own_file(session, id).filter(|own| own.is_file())?;
-    Some(command_line(&known.env, directory, id, &own))
+    let own = known.read_context()?.native_session_file(session, id).filter(|own| own.is_file())?;
+    Some(build_resume_command(&known.env, directory, id, &own))
 }
 
 /// Spells the command that continues a session of claude's. It finds a session by the folder it is
 /// begun in, and its own folder by a variable.
-pub fn command_line(
+pub fn build_resume_command(
     env: &std::collections::BTreeMap<String, String>,
     directory: &Utf8Path,
     id: &AgentSessionId,
@@ -469,13 +485,13 @@ pub fn command_line(
         _ => None,
     };
     let config = config.filter(|config| usual.as_deref() != Some(config));
-    let config = config.map(|path| format!("CLAUDE_CONFIG_DIR={} ", quoted(path.as_str())));
-    let (directory, config) = (quoted(directory.as_str()), config.unwrap_or_default());
-    format!("cd {directory} && {config}claude --resume {}", quoted(id.as_str()))
+    let config = config.map(|path| format!("CLAUDE_CONFIG_DIR={} ", shell_quote(path.as_str())));
+    let (directory, config) = (shell_quote(directory.as_str()), config.unwrap_or_default());
+    format!("cd {directory} && {config}claude --resume {}", shell_quote(id.as_str()))
 }
 
 /// Quotes a word for a shell where it needs that.
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -489,10 +505,10 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_a_shell_where_they_need_it() {
-        assert_eq!(quoted("/home/me/a-b_c"), "/home/me/a-b_c");
-        assert_eq!(quoted("/my files/it's"), r"'/my files/it'\''s'");
-        assert_eq!(quoted("$(reboot)"), "'$(reboot)'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(shell_quote("/home/me/a-b_c"), "/home/me/a-b_c");
+        assert_eq!(shell_quote("/my files/it's"), r"'/my files/it'\''s'");
+        assert_eq!(shell_quote("$(reboot)"), "'$(reboot)'");
+        assert_eq!(shell_quote(""), "''");
     }
 
     fn tree(sessions: &[(&str, Option<&str>, Option<&str>)]) -> String {
@@ -506,7 +522,7 @@ mod tests {
             let id = session.id.as_str().trim_start_matches("sess-").trim_start_matches('0');
             format!("{}{id}", " ".repeat(*depth))
         };
-        as_tree(sessions.collect()).iter().map(line).collect::<Vec<_>>().join("\n")
+        arrange_as_tree(sessions.collect()).iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     #[test]

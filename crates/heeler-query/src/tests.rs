@@ -4,43 +4,54 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::Loaded;
-use heeler_model::workflow::{CourseStatus, freeze, load_all};
+use heeler_model::config::LoadedConfig;
+use heeler_model::workflow::{WorkflowRunStatus, freeze_workflow, load_workflow_folder};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, Session, TriggerType, WorkflowRunId};
-use heeler_store::{DbError, StateDir, Store, Tx, WorkflowRunHead, WorkflowRunRow};
-use heeler_transcript::{Holder as LockHolder, LockFile};
+use heeler_store::{
+    DatabaseError, StateDir, Store, StoreTransaction, WorkflowRunHead, WorkflowRunRow,
+};
+use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use crate::holder::Holder;
-use crate::records::READERS_KEPT;
-use crate::{Known, QueryErrorKind, Records};
+use crate::fleet_reader::IDLE_READERS_MAX;
+use crate::session_holder::SessionHolderDetails;
+use crate::{FleetReader, QueryContext, QueryErrorKind};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const SESSION: &str = "sess-00000001";
 
-fn nothing_known() -> Known {
-    Known { config: None, loaded: None, env: Default::default(), home: None, zone: TimeZone::UTC }
+fn nothing_known() -> QueryContext {
+    QueryContext {
+        config: None,
+        loaded: None,
+        env: Default::default(),
+        home: None,
+        zone: TimeZone::UTC,
+    }
 }
 
 /// A state directory in which a test writes, and the user's folder.
-struct Place {
+struct QueryFixture {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     store: Store,
 }
 
-impl Place {
-    fn new() -> Place {
+impl QueryFixture {
+    fn new() -> QueryFixture {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(temp.path()).unwrap().to_owned();
         let dir = StateDir::create(&root.join(".heeler")).unwrap();
         let store = Store::open(&dir, "test", NOW).unwrap().store;
-        Place { _temp: temp, root, store }
+        QueryFixture { _temp: temp, root, store }
     }
 
-    fn write(&self, change: impl FnOnce(&mut Tx<'_>) -> Result<(), DbError> + Send + 'static) {
+    fn write(
+        &self,
+        change: impl FnOnce(&mut StoreTransaction<'_>) -> Result<(), DatabaseError> + Send + 'static,
+    ) {
         self.store.write(change).unwrap();
     }
 
@@ -48,9 +59,9 @@ impl Place {
         StateDir::open(&self.root.join(".heeler")).unwrap()
     }
 
-    fn records(&self, loaded: Option<Arc<Loaded>>) -> Records {
+    fn records(&self, loaded: Option<Arc<LoadedConfig>>) -> FleetReader {
         let home = self.root.join("home");
-        Records::new(self.dir(), move || Known {
+        FleetReader::new(self.dir(), move || QueryContext {
             home: Some(home.clone()),
             loaded: loaded.clone(),
             ..nothing_known()
@@ -62,22 +73,22 @@ impl Place {
 fn a_fleet_without_a_database_is_trouble_and_no_panic() {
     let temp = tempfile::tempdir().unwrap();
     let dir = StateDir::create(Utf8Path::from_path(temp.path()).unwrap()).unwrap();
-    let records = Records::new(dir, nothing_known);
+    let records = FleetReader::new(dir, nothing_known);
     let error = records.jobs(&Default::default()).unwrap_err();
-    assert_eq!(error.kind(), QueryErrorKind::Trouble);
-    const { assert!(READERS_KEPT > 0) };
+    assert_eq!(error.kind(), QueryErrorKind::Internal);
+    const { assert!(IDLE_READERS_MAX > 0) };
 }
 
 #[test]
 fn whoever_is_at_work_in_a_session_is_known_by_its_lock_and_else_by_the_record() {
-    let place = Place::new();
+    let place = QueryFixture::new();
     let own: AgentSessionId = "5e550000-0000-4000-8000-000000000001".parse().unwrap();
-    let mut job = Job::asked(JobId::mint(NOW, 1), "coder", TriggerType::Manual, NOW);
+    let mut job = Job::new_pending(JobId::mint(NOW, 1), "coder", TriggerType::Manual, NOW);
     let id = job.head.id.clone();
     let session = Session::new(SESSION.parse().unwrap(), "coder", NOW);
     place.write(move |tx| tx.put_session(&session).map(drop));
     let records = place.records(None);
-    let holder = || records.holder(SESSION).unwrap();
+    let holder = || records.session_holder(SESSION).unwrap();
     assert_eq!(holder(), None, "it was never used");
     let mut session = Session::new(SESSION.parse().unwrap(), "coder", NOW);
     session.agent_session_id = Some(own.clone());
@@ -98,19 +109,19 @@ fn whoever_is_at_work_in_a_session_is_known_by_its_lock_and_else_by_the_record()
 
     (job.head.session_id, job.head.status) = (Some(own.clone()), JobStatus::Running);
     place.write(move |tx| tx.insert_job(&job));
-    let recorded = Holder { process: None, job: Some(id.to_string()), lines: 0 };
+    let recorded = SessionHolderDetails { process: None, job: Some(id.to_string()), lines: 0 };
     assert_eq!(holder(), Some(recorded), "only the record says so");
-    std::fs::write(place.dir().log_of(&id), "{\"n\":1}\n{\"n\":2}\n").unwrap();
+    std::fs::write(place.dir().job_transcript(&id), "{\"n\":1}\n{\"n\":2}\n").unwrap();
     let _held = lock(&format!("runner {id}"));
     let ours = holder().unwrap();
     assert_eq!((ours.job, ours.lines), (Some(id.to_string()), 2));
     assert!(ours.process.is_some());
-    assert_eq!(records.holder("sess-none").unwrap_err().kind(), QueryErrorKind::NotFound);
+    assert_eq!(records.session_holder("sess-none").unwrap_err().kind(), QueryErrorKind::NotFound);
 }
 
 #[test]
 fn the_plan_of_a_run_is_the_file_that_it_began_with() {
-    let place = Place::new();
+    let place = QueryFixture::new();
     let config = "agents: [{name: coder, runtime: scripted, script: [{say: Done.}]}]";
     let workflow = "name: build\nagent: coder\nphases:\n  - {name: plan, prompt: Plan.}\n  \
                     - {name: work, prompt: Work., depends_on: [plan]}\n";
@@ -120,8 +131,13 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
     let file = place.root.join("heeler.yaml");
     let loaded = heeler_model::config::load(&file, &read, &Default::default()).unwrap();
     let settings = &loaded.fleets[0].workflows;
-    let found = load_all(&[settings.folder.join("build.yaml")], &read, &loaded.agents, settings);
-    let (hash, frozen) = freeze(&found.workflows[0]);
+    let found = load_workflow_folder(
+        &[settings.folder.join("build.yaml")],
+        &read,
+        &loaded.agents,
+        settings,
+    );
+    let (hash, frozen) = freeze_workflow(&found.workflows[0]);
     let run = |number: u64, definition: Option<String>| WorkflowRunRow {
         head: WorkflowRunHead {
             id: WorkflowRunId::mint(NOW, number),
@@ -129,7 +145,7 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
             trigger_id: number.to_string(),
             trigger_type: None,
             current_phase: String::new(),
-            status: CourseStatus::Running,
+            status: WorkflowRunStatus::Running,
             restart_count: 0,
             started_at: NOW,
             updated_at: NOW,
@@ -154,12 +170,15 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
     });
     // The folder of today has no such workflow.
     let records = place.records(Some(Arc::new(loaded)));
-    let plan = records.run_plan(&ids[0]).unwrap();
+    let plan = records.workflow_run_phases(&ids[0]).unwrap();
     let phases: Vec<_> = plan.iter().map(|it| (it.name.as_str(), it.depends_on.len())).collect();
     assert_eq!(phases, [("plan", 0), ("work", 1)]);
     assert_eq!(plan[0].agent.as_deref(), Some("coder"));
     for unknown in &ids[1..] {
-        assert_eq!(records.run_plan(unknown).unwrap(), [], "{unknown}");
+        assert_eq!(records.workflow_run_phases(unknown).unwrap(), [], "{unknown}");
     }
-    assert_eq!(records.run_plan("run-none").unwrap_err().kind(), QueryErrorKind::NotFound);
+    assert_eq!(
+        records.workflow_run_phases("run-none").unwrap_err().kind(),
+        QueryErrorKind::NotFound
+    );
 }

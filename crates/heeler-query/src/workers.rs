@@ -3,36 +3,36 @@
 //! A worker is a name under which jobs are done in one session. It belongs to the conversation whose
 //! jobs started it.
 
-use heeler_engine::sessions_of;
+use heeler_engine::lineage_sessions;
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, SessionMode, TriggerType};
-use heeler_store::Reader;
+use heeler_store::StoreReader;
 
 use crate::QueryError;
 
 /// A worker of a conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Worker {
+pub struct WorkerDetails {
     /// Its name, by which nobody else of the conversation goes.
     pub name: String,
     /// Its jobs, oldest first; at least one. People may have talked to it too.
     pub jobs: Vec<Job>,
 }
 
-impl Worker {
+impl WorkerDetails {
     /// Returns what it is at, or was at last.
-    pub fn last(&self) -> &Job {
+    pub fn last_job(&self) -> &Job {
         self.jobs.last().expect("a worker has been given a job")
     }
 
     /// Returns the job that is at work or waits to be, if one is.
-    pub fn current(&self) -> Option<&Job> {
+    pub fn current_job(&self) -> Option<&Job> {
         let running = |job: &&Job| job.head.status == JobStatus::Running;
         let open = |job: &&Job| !job.head.status.is_final();
         self.jobs.iter().find(running).or_else(|| self.jobs.iter().find(open))
     }
 
     /// Returns what it was asked first.
-    pub fn task(&self) -> &str {
+    pub fn first_prompt(&self) -> &str {
         self.jobs.first().and_then(|job| job.prompt.as_deref()).unwrap_or_default()
     }
 
@@ -43,46 +43,54 @@ impl Worker {
 }
 
 /// Lists the workers that these jobs have started, in the order in which they were.
-pub fn workers(reader: &Reader, jobs: &[JobId]) -> Result<Vec<Worker>, QueryError> {
+pub fn list_workers(
+    reader: &StoreReader,
+    jobs: &[JobId],
+) -> Result<Vec<WorkerDetails>, QueryError> {
     let mut spawned: Vec<(Job, Vec<AgentSessionId>)> = Vec::new();
     for parent in jobs {
         let ids = reader.jobs_spawned_by(parent)?;
-        let sessions = if ids.is_empty() { Vec::new() } else { sessions_of(reader, parent)? };
+        let sessions = if ids.is_empty() { Vec::new() } else { lineage_sessions(reader, parent)? };
         for id in ids {
             spawned.extend(reader.job(&id)?.map(|job| (job, sessions.clone())));
         }
     }
-    spawned.sort_by(|(a, _), (b, _)| in_order(a).cmp(&in_order(b)));
-    let mut found: Vec<Found> = Vec::new();
+    spawned.sort_by(|(a, _), (b, _)| order_key(a).cmp(&order_key(b)));
+    let mut found: Vec<WorkerWithParents> = Vec::new();
     for (job, sessions) in spawned {
         let Some(name) = job.worker() else { continue };
-        match found.iter_mut().find(|found| found.is_named(name) && found.is_known(&job, &sessions))
+        match found
+            .iter_mut()
+            .find(|found| found.is_named(name) && found.is_known_to(&job, &sessions))
         {
             Some(found) => {
-                found.from.extend(sessions.into_iter().next());
+                found.parent_sessions.extend(sessions.into_iter().next());
                 found.worker.jobs.push(job);
             }
             None => {
-                let name = free_name(name, &found);
+                let name = unused_name(name, &found);
                 let from = sessions.into_iter().take(1).collect();
-                found.push(Found { worker: Worker { name, jobs: vec![job] }, from });
+                found.push(WorkerWithParents {
+                    worker: WorkerDetails { name, jobs: vec![job] },
+                    parent_sessions: from,
+                });
             }
         }
     }
-    let mut workers: Vec<Worker> = found.into_iter().map(|found| found.worker).collect();
+    let mut workers: Vec<WorkerDetails> = found.into_iter().map(|found| found.worker).collect();
     for worker in &mut workers {
-        add_peoples(reader, worker)?;
+        add_user_jobs(reader, worker)?;
     }
     Ok(workers)
 }
 
 /// A worker, and the sessions whose jobs set it to work.
-struct Found {
-    worker: Worker,
-    from: Vec<AgentSessionId>,
+struct WorkerWithParents {
+    worker: WorkerDetails,
+    parent_sessions: Vec<AgentSessionId>,
 }
 
-impl Found {
+impl WorkerWithParents {
     /// Says whether it goes by a name, here or where it was set to work.
     fn is_named(&self, name: &str) -> bool {
         self.worker.name == name || self.worker.jobs.iter().any(|job| job.worker() == Some(name))
@@ -90,14 +98,14 @@ impl Found {
 
     /// Says whether those who started a job knew it. A conversation that begins anew, since its first
     /// turn was taken back, does not know whom it had before, and gives the same names again.
-    fn is_known(&self, job: &Job, sessions: &[AgentSessionId]) -> bool {
+    fn is_known_to(&self, job: &Job, sessions: &[AgentSessionId]) -> bool {
         self.worker.jobs.iter().any(|own| own.trigger_id == job.trigger_id)
-            || self.from.iter().any(|session| sessions.contains(session))
+            || self.parent_sessions.iter().any(|session| sessions.contains(session))
     }
 }
 
 /// Returns a name that no worker has: this one, or with a number.
-fn free_name(name: &str, found: &[Found]) -> String {
+fn unused_name(name: &str, found: &[WorkerWithParents]) -> String {
     let is_free = |name: &String| found.iter().all(|found| found.worker.name != *name);
     let mut names =
         std::iter::once(name.to_owned()).chain((2..).map(|n: u64| format!("{name}.{n}")));
@@ -105,7 +113,7 @@ fn free_name(name: &str, found: &[Found]) -> String {
 }
 
 /// Adds what people asked a worker themselves. In a session that its agent keeps, they asked the agent.
-fn add_peoples(reader: &Reader, worker: &mut Worker) -> Result<(), QueryError> {
+fn add_user_jobs(reader: &StoreReader, worker: &mut WorkerDetails) -> Result<(), QueryError> {
     let session = worker.jobs.iter().find_map(|job| job.head.session_id.clone());
     let Some(session) = session else { return Ok(()) };
     let known = reader.session_by_agent_id(&session)?;
@@ -121,11 +129,11 @@ fn add_peoples(reader: &Reader, worker: &mut Worker) -> Result<(), QueryError> {
             worker.jobs.extend(reader.job(&id)?.filter(is_peoples));
         }
     }
-    worker.jobs.sort_by(|a, b| in_order(a).cmp(&in_order(b)));
+    worker.jobs.sort_by(|a, b| order_key(a).cmp(&order_key(b)));
     Ok(())
 }
 
-fn in_order(job: &Job) -> (jiff::Timestamp, &JobId) {
+fn order_key(job: &Job) -> (jiff::Timestamp, &JobId) {
     (job.head.started_at, &job.head.id)
 }
 

@@ -1,28 +1,30 @@
 //! Workflows: what each asks for and does, and its last runs.
 
-use heeler_model::config::{Fault, Faults, Loaded, Severity, did_you_mean};
+use heeler_model::config::{ConfigFault, ConfigFaults, FaultSeverity, LoadedConfig, did_you_mean};
 use heeler_model::workflow::{
-    Cron, Figure, Gate, GateKind, Input, InputType, LoadedWorkflow, Phase, PhaseWork, Repeat,
-    TriggerRule, Workflow,
+    ContextNumber, Gate, GateKind, LoadedWorkflow, Phase, PhaseRepeat, PhaseWork, TriggerRule,
+    Workflow, WorkflowCron, WorkflowInput, WorkflowInputType,
 };
-use heeler_store::{CronOverride, Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead};
+use heeler_store::{
+    CronOverride, StoreReader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::runs::WorkflowRunItem;
-use crate::{QueryError, Records, words};
+use crate::workflow_runs::WorkflowRunSummary;
+use crate::{FleetReader, QueryError, enum_schemas};
 
 /// How many runs of a workflow are told with it.
-pub const RUNS_SHOWN: usize = 5;
+pub const RECENT_RUNS_MAX: usize = 5;
 
 /// All workflows of the fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowPage {
     /// The workflows.
-    pub workflows: Vec<WorkflowItem>,
+    pub workflows: Vec<WorkflowSummary>,
     /// How many there are.
     pub total: usize,
     /// The files that have faults.
@@ -40,16 +42,16 @@ pub struct FaultyWorkflow {
     /// The file.
     pub file: String,
     /// What is wrong with it.
-    pub errors: Vec<FaultItem>,
+    pub errors: Vec<ConfigFaultSummary>,
 }
 
 impl FaultyWorkflow {
-    pub(crate) fn all(loaded: &Loaded) -> Vec<FaultyWorkflow> {
-        let each = loaded.faulty.iter().map(|it| FaultyWorkflow {
+    pub(crate) fn list_all(loaded: &LoadedConfig) -> Vec<FaultyWorkflow> {
+        let each = loaded.faulty_files.iter().map(|it| FaultyWorkflow {
             name: it.label().to_owned(),
             kind: if it.is_cron { "cron" } else { "workflow" }.to_owned(),
             file: it.file.to_string(),
-            errors: faults(&it.faults, Severity::Error),
+            errors: faults_with_severity(&it.faults, FaultSeverity::Error),
         });
         each.collect()
     }
@@ -58,7 +60,7 @@ impl FaultyWorkflow {
 /// A workflow in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkflowItem {
+pub struct WorkflowSummary {
     /// Its name.
     pub name: String,
     /// What it is for.
@@ -71,11 +73,11 @@ pub struct WorkflowItem {
     pub enabled: bool,
     /// Who switched it.
     #[serde(rename = "override")]
-    pub changed: Option<WorkflowChanged>,
+    pub changed: Option<WorkflowOverrideSummary>,
     /// What starts it by the clock.
-    pub crons: Vec<CronItem>,
+    pub crons: Vec<CronSummary>,
     /// Its newest run.
-    pub last_run: Option<WorkflowRunItem>,
+    pub last_run: Option<WorkflowRunSummary>,
     /// How many warnings there are about its file.
     pub warnings: usize,
 }
@@ -83,7 +85,7 @@ pub struct WorkflowItem {
 /// Who switched a workflow on or off.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkflowChanged {
+pub struct WorkflowOverrideSummary {
     /// Whether runs of it may start.
     pub enabled: bool,
     /// Who switched it.
@@ -95,7 +97,7 @@ pub struct WorkflowChanged {
 /// What starts a workflow by the clock.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CronItem {
+pub struct CronSummary {
     /// Its name.
     pub name: String,
     /// The cron expression.
@@ -110,11 +112,11 @@ pub struct CronItem {
     pub file: String,
 }
 
-impl CronItem {
+impl CronSummary {
     /// Returns a cron as its file has it, but for what people changed.
-    fn of(cron: &Cron, changed: Option<&CronOverride>) -> CronItem {
+    fn of(cron: &WorkflowCron, changed: Option<&CronOverride>) -> CronSummary {
         let set = changed.and_then(|changed| changed.schedule.clone());
-        CronItem {
+        CronSummary {
             name: cron.name.to_string(),
             schedule: set.unwrap_or_else(|| cron.schedule.as_str().to_owned()),
             enabled: changed.map_or(cron.enabled, |changed| changed.enabled),
@@ -141,33 +143,33 @@ pub struct WorkflowDetails {
     pub enabled: bool,
     /// Who switched it.
     #[serde(rename = "override")]
-    pub changed: Option<WorkflowChanged>,
+    pub changed: Option<WorkflowOverrideSummary>,
     /// How many of its parts go on at once.
     pub max_parallel: u32,
     /// What a run may cost.
     pub budget_usd: Option<f64>,
     /// What it asks for.
-    pub inputs: Vec<InputItem>,
+    pub inputs: Vec<WorkflowInputSummary>,
     /// What it does.
     pub phases: Vec<PhaseDescription>,
     /// What starts it by the clock.
-    pub crons: Vec<CronItem>,
+    pub crons: Vec<CronSummary>,
     /// Its newest runs.
-    pub runs: Vec<WorkflowRunItem>,
+    pub runs: Vec<WorkflowRunSummary>,
     /// What may be wrong with its file.
-    pub warnings: Vec<FaultItem>,
+    pub warnings: Vec<ConfigFaultSummary>,
 }
 
 /// What a workflow asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InputItem {
+pub struct WorkflowInputSummary {
     /// Its name.
     pub name: String,
     /// What it is.
     #[serde(rename = "type")]
-    #[schema(value_type = words::InputType)]
-    pub kind: InputType,
+    #[schema(value_type = enum_schemas::InputType)]
+    pub kind: WorkflowInputType,
     /// What it is for.
     pub description: Option<String>,
     /// Whether it must be given.
@@ -178,9 +180,9 @@ pub struct InputItem {
     pub options: Vec<Value>,
 }
 
-impl InputItem {
-    fn of(name: &str, input: &Input) -> InputItem {
-        InputItem {
+impl WorkflowInputSummary {
+    fn of(name: &str, input: &WorkflowInput) -> WorkflowInputSummary {
+        WorkflowInputSummary {
             name: name.to_owned(),
             kind: input.kind,
             description: input.description.clone(),
@@ -207,14 +209,14 @@ pub struct PhaseDescription {
     /// The phases that it waits for.
     pub depends_on: Vec<String>,
     /// When it begins, by what became of those.
-    #[schema(value_type = words::TriggerRule)]
+    #[schema(value_type = enum_schemas::TriggerRule)]
     pub trigger_rule: TriggerRule,
     /// When it is left out.
     pub skip_if: Vec<String>,
     /// How often it is done, if not once.
     pub repeat: Option<String>,
     /// Where somebody is asked.
-    pub gate: Option<GateItem>,
+    pub gate: Option<GateSummary>,
     /// How often it is tried again.
     pub retries: u32,
     /// What its output is called.
@@ -224,11 +226,11 @@ pub struct PhaseDescription {
 /// Where somebody is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GateItem {
+pub struct GateSummary {
     /// The gate's name.
     pub name: String,
     /// What it asks for.
-    #[schema(value_type = words::GateKind)]
+    #[schema(value_type = enum_schemas::GateKind)]
     pub kind: GateKind,
 }
 
@@ -236,17 +238,17 @@ impl PhaseDescription {
     pub(crate) fn of(workflow: &Workflow, phase: &Phase) -> PhaseDescription {
         let agent = phase.agent.as_ref().or(workflow.agent.as_ref());
         let before = phase.depends_on.iter().map(|at| workflow.phases[*at].name.to_string());
-        let gate = gates(phase).next();
+        let gate = phase_gates(phase).next();
         PhaseDescription {
             name: phase.name.to_string(),
             label: phase.label.clone(),
-            kind: kind(phase).to_owned(),
+            kind: phase_kind(phase).to_owned(),
             agent: agent.map(ToString::to_string),
             depends_on: before.collect(),
             trigger_rule: phase.trigger_rule,
             skip_if: phase.skip_if.iter().map(ToString::to_string).collect(),
-            repeat: repeat(&phase.repeat),
-            gate: gate.map(|gate| GateItem { name: gate.name.to_string(), kind: gate.kind }),
+            repeat: describe_repeat(&phase.repeat),
+            gate: gate.map(|gate| GateSummary { name: gate.name.to_string(), kind: gate.kind }),
             retries: phase.retry.max,
             output_var: phase.output_var.clone(),
         }
@@ -256,7 +258,7 @@ impl PhaseDescription {
 /// Something that is wrong with a file of the config.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FaultItem {
+pub struct ConfigFaultSummary {
     /// The file.
     pub file: String,
     /// The line, from one.
@@ -271,9 +273,9 @@ pub struct FaultItem {
     pub help: Option<String>,
 }
 
-impl From<&Fault> for FaultItem {
-    fn from(fault: &Fault) -> FaultItem {
-        FaultItem {
+impl From<&ConfigFault> for ConfigFaultSummary {
+    fn from(fault: &ConfigFault) -> ConfigFaultSummary {
+        ConfigFaultSummary {
             file: fault.path().to_string(),
             line: fault.line(),
             column: fault.column(),
@@ -285,13 +287,16 @@ impl From<&Fault> for FaultItem {
 }
 
 /// Returns those faults that are so bad.
-pub fn faults(faults: &Faults, severity: Severity) -> Vec<FaultItem> {
+pub fn faults_with_severity(
+    faults: &ConfigFaults,
+    severity: FaultSeverity,
+) -> Vec<ConfigFaultSummary> {
     let list = faults.list.iter().filter(|fault| fault.severity == severity);
-    list.map(FaultItem::from).collect()
+    list.map(ConfigFaultSummary::from).collect()
 }
 
 /// Returns the word for what does a phase.
-pub fn kind(phase: &Phase) -> &'static str {
+pub fn phase_kind(phase: &Phase) -> &'static str {
     match phase.work {
         PhaseWork::Context => "context",
         PhaseWork::Agent { .. } => "agent",
@@ -301,100 +306,112 @@ pub fn kind(phase: &Phase) -> &'static str {
 }
 
 /// Returns where somebody is asked in a phase.
-pub fn gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
+pub fn phase_gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
     let inner = match &phase.repeat {
-        Repeat::Review(review) => review.gate.as_ref(),
-        Repeat::Until(until) => until.gate.as_ref(),
-        Repeat::Once | Repeat::Each(_) => None,
+        PhaseRepeat::Review(review) => review.gate.as_ref(),
+        PhaseRepeat::Until(until) => until.gate.as_ref(),
+        PhaseRepeat::Once | PhaseRepeat::Foreach(_) => None,
     };
     inner.into_iter().chain(phase.gate.as_ref())
 }
 
-fn figure(figure: &Figure) -> String {
+fn describe_figure(figure: &ContextNumber) -> String {
     match figure {
-        Figure::Fixed(number) => number.to_string(),
-        Figure::From { path, default } => format!("`{path}` or {default}"),
+        ContextNumber::Fixed(number) => number.to_string(),
+        ContextNumber::Context { path, default } => format!("`{path}` or {default}"),
     }
 }
 
 /// Says how often a phase is done; nothing if once.
-pub fn repeat(repeat: &Repeat) -> Option<String> {
+pub fn describe_repeat(repeat: &PhaseRepeat) -> Option<String> {
     match repeat {
-        Repeat::Once => None,
-        Repeat::Review(review) => {
+        PhaseRepeat::Once => None,
+        PhaseRepeat::Review(review) => {
             let fixes = if review.max_cycles == 1 { "fix" } else { "fixes" };
             Some(format!("review, with at most {} {fixes}", review.max_cycles))
         }
-        Repeat::Until(until) => {
+        PhaseRepeat::Until(until) => {
             let what = match (&until.until, &until.until_bash) {
                 (Some(until), _) => format!("until {until}"),
                 (None, Some(command)) => format!("until `{}` succeeds", command.as_str().trim()),
                 (None, None) => "again and again".to_owned(),
             };
-            Some(format!("{what}, at most {} times", figure(&until.max_iterations)))
+            Some(format!("{what}, at most {} times", describe_figure(&until.max_iterations)))
         }
-        Repeat::Each(each) => Some(format!("for each {} of {}", each.name, each.items)),
+        PhaseRepeat::Foreach(each) => Some(format!("for each {} of {}", each.name, each.items)),
     }
 }
 
 /// What the state knows of a workflow.
 #[derive(Debug, Default)]
-pub struct WorkflowKnown {
+pub struct StoredWorkflowState {
     /// What a person set it to.
-    pub changed: Option<WorkflowOverride>,
+    pub workflow_override: Option<WorkflowOverride>,
     /// What people changed about crons.
-    pub crons: Vec<CronOverride>,
+    pub cron_overrides: Vec<CronOverride>,
     /// Its newest runs.
     pub runs: Vec<WorkflowRunHead>,
 }
 
-impl WorkflowKnown {
+impl StoredWorkflowState {
     /// Reads it, with so many runs.
-    pub fn read(reader: &Reader, name: &str, runs: usize) -> Result<WorkflowKnown, QueryError> {
+    pub fn read(
+        reader: &StoreReader,
+        name: &str,
+        runs: usize,
+    ) -> Result<StoredWorkflowState, QueryError> {
         let filter =
             WorkflowRunFilter { workflow: Some(name.to_owned()), ..WorkflowRunFilter::default() };
-        Ok(WorkflowKnown {
-            changed: reader.workflow_override(name)?,
-            crons: reader.cron_overrides()?,
+        Ok(StoredWorkflowState {
+            workflow_override: reader.workflow_override(name)?,
+            cron_overrides: reader.cron_overrides()?,
             runs: reader.workflow_runs(&filter, None, runs)?,
         })
     }
 
     /// Says whether runs of it may start.
     fn is_enabled(&self) -> bool {
-        self.changed.as_ref().is_none_or(|changed| changed.enabled)
+        self.workflow_override.as_ref().is_none_or(|changed| changed.enabled)
     }
 
     /// Returns who switched it.
-    pub fn changed(&self) -> Option<WorkflowChanged> {
-        let WorkflowOverride { enabled, by, at, .. } = self.changed.clone()?;
-        Some(WorkflowChanged { enabled, by, at })
+    pub fn override_summary(&self) -> Option<WorkflowOverrideSummary> {
+        let WorkflowOverride { enabled, by, at, .. } = self.workflow_override.clone()?;
+        Some(WorkflowOverrideSummary { enabled, by, at })
     }
 
-    fn runs(&self) -> Vec<WorkflowRunItem> {
-        self.runs.iter().map(WorkflowRunItem::from).collect()
+    fn run_summaries(&self) -> Vec<WorkflowRunSummary> {
+        self.runs.iter().map(WorkflowRunSummary::from).collect()
     }
 }
 
-fn crons(loaded: &Loaded, workflow: &Workflow, changed: &[CronOverride]) -> Vec<CronItem> {
+fn cron_summaries(
+    loaded: &LoadedConfig,
+    workflow: &Workflow,
+    changed: &[CronOverride],
+) -> Vec<CronSummary> {
     let own = loaded.crons.iter().filter(|cron| cron.workflow == workflow.name);
-    let change = |cron: &Cron| changed.iter().find(|row| row.name == cron.name.as_str());
-    own.map(|cron| CronItem::of(cron, change(cron))).collect()
+    let change = |cron: &WorkflowCron| changed.iter().find(|row| row.name == cron.name.as_str());
+    own.map(|cron| CronSummary::of(cron, change(cron))).collect()
 }
 
-impl WorkflowItem {
+impl WorkflowSummary {
     /// Returns what a list shows of a workflow.
-    pub fn of(all: &Loaded, loaded: &LoadedWorkflow, known: &WorkflowKnown) -> WorkflowItem {
+    pub fn of(
+        all: &LoadedConfig,
+        loaded: &LoadedWorkflow,
+        known: &StoredWorkflowState,
+    ) -> WorkflowSummary {
         let workflow = &loaded.workflow;
-        WorkflowItem {
+        WorkflowSummary {
             name: workflow.name.to_string(),
             description: workflow.description.clone(),
             file: loaded.root.to_string(),
             phases: workflow.phases.iter().map(|phase| phase.name.to_string()).collect(),
             enabled: known.is_enabled(),
-            changed: known.changed(),
-            crons: crons(all, workflow, &known.crons),
-            last_run: known.runs().into_iter().next(),
+            changed: known.override_summary(),
+            crons: cron_summaries(all, workflow, &known.cron_overrides),
+            last_run: known.run_summaries().into_iter().next(),
             warnings: loaded.warnings.list.len(),
         }
     }
@@ -402,9 +419,14 @@ impl WorkflowItem {
 
 impl WorkflowDetails {
     /// Returns all that is known of a workflow.
-    pub fn of(all: &Loaded, loaded: &LoadedWorkflow, known: &WorkflowKnown) -> WorkflowDetails {
+    pub fn of(
+        all: &LoadedConfig,
+        loaded: &LoadedWorkflow,
+        known: &StoredWorkflowState,
+    ) -> WorkflowDetails {
         let workflow = &loaded.workflow;
-        let inputs = workflow.inputs.iter().map(|(name, input)| InputItem::of(name, input));
+        let inputs =
+            workflow.inputs.iter().map(|(name, input)| WorkflowInputSummary::of(name, input));
         let phases = workflow.phases.iter().map(|phase| PhaseDescription::of(workflow, phase));
         WorkflowDetails {
             name: workflow.name.to_string(),
@@ -412,42 +434,42 @@ impl WorkflowDetails {
             file: loaded.root.to_string(),
             agent: workflow.agent.as_ref().map(ToString::to_string),
             enabled: known.is_enabled(),
-            changed: known.changed(),
+            changed: known.override_summary(),
             max_parallel: workflow.max_parallel.get(),
             budget_usd: workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
             inputs: inputs.collect(),
             phases: phases.collect(),
-            crons: crons(all, workflow, &known.crons),
-            runs: known.runs(),
-            warnings: faults(&loaded.warnings, Severity::Warning),
+            crons: cron_summaries(all, workflow, &known.cron_overrides),
+            runs: known.run_summaries(),
+            warnings: faults_with_severity(&loaded.warnings, FaultSeverity::Warning),
         }
     }
 }
 
-impl Records {
+impl FleetReader {
     /// Lists the workflows of the fleet.
     pub fn workflows(&self) -> Result<WorkflowPage, QueryError> {
-        let loaded = self.known().config()?;
+        let loaded = self.context().config()?;
         let reader = self.reader()?;
         let mut workflows = Vec::with_capacity(loaded.workflows.len());
         for workflow in &loaded.workflows {
-            let known = WorkflowKnown::read(&reader, workflow.workflow.name.as_str(), 1)?;
-            workflows.push(WorkflowItem::of(&loaded, workflow, &known));
+            let known = StoredWorkflowState::read(&reader, workflow.workflow.name.as_str(), 1)?;
+            workflows.push(WorkflowSummary::of(&loaded, workflow, &known));
         }
-        let faulty = FaultyWorkflow::all(&loaded);
+        let faulty = FaultyWorkflow::list_all(&loaded);
         Ok(WorkflowPage { total: workflows.len(), workflows, faulty })
     }
 
     /// Returns a workflow, by its name.
     pub fn workflow(&self, name: &str) -> Result<WorkflowDetails, QueryError> {
-        let loaded = self.known().config()?;
-        let found = loaded.workflow(name).ok_or_else(|| unknown(&loaded, name))?;
-        let known = WorkflowKnown::read(&*self.reader()?, name, RUNS_SHOWN)?;
+        let loaded = self.context().config()?;
+        let found = loaded.workflow(name).ok_or_else(|| unknown_workflow(&loaded, name))?;
+        let known = StoredWorkflowState::read(&*self.reader()?, name, RECENT_RUNS_MAX)?;
         Ok(WorkflowDetails::of(&loaded, found, &known))
     }
 }
 
-fn unknown(all: &Loaded, name: &str) -> QueryError {
+fn unknown_workflow(all: &LoadedConfig, name: &str) -> QueryError {
     if let Some(faulty) = all.faulty_workflow(name) {
         return QueryError::Refused {
             message: format!("the workflow `{name}` has faults"),

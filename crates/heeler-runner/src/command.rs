@@ -8,100 +8,113 @@
 #[cfg(test)]
 mod tests;
 
-use heeler_model::message::{Body, Message, TurnResult};
+use heeler_model::message::{AgentMessage, MessageBody, TurnResult};
 use heeler_model::run::SessionStart;
 use rustix::process::Signal;
 use uuid::Uuid;
 
-use crate::process::{Arg, Launch};
-use crate::runtime::{Runtime, Step};
+use crate::process::{LaunchArg, LaunchSpec};
+use crate::runtime::{AgentRuntime, RuntimeEffect};
 
 /// How many lines are a message each; of a command that prints more, lines that are there at once
 /// are one: a row costs many times what a line does.
-pub(crate) const LINES_ALONE_MAX: usize = 1000;
+pub(crate) const SINGLE_LINE_MESSAGES_MAX: usize = 1000;
 
 /// How long a message of several lines is at most, in bytes, beside its last line: well below what a
 /// row of a job's log has room for.
-pub(crate) const LINES_TOGETHER_BYTES_MAX: usize = 16 << 10;
+pub(crate) const BATCHED_LINES_BYTES_MAX: usize = 16 << 10;
 
 /// A shell command as an agent.
 pub(crate) struct CommandRuntime {
     prompt: String,
     command: String,
     /// Whether the transcript says what is run.
-    is_told: bool,
+    records_command: bool,
     /// The last line that says something.
     last: Option<String>,
     /// How many lines there were.
     lines: usize,
     /// Lines of a flood that are not a message yet.
-    held: Option<String>,
+    batched_lines: Option<String>,
 }
 
 impl CommandRuntime {
     /// Makes the runtime.
     pub(crate) fn new(prompt: String, command: String) -> CommandRuntime {
-        CommandRuntime { prompt, command, is_told: false, last: None, lines: 0, held: None }
+        CommandRuntime {
+            prompt,
+            command,
+            records_command: false,
+            last: None,
+            lines: 0,
+            batched_lines: None,
+        }
     }
 
     /// Has the command recorded too.
-    pub(crate) fn told(self) -> CommandRuntime {
-        CommandRuntime { is_told: true, ..self }
+    pub(crate) fn with_command_recorded(self) -> CommandRuntime {
+        CommandRuntime { records_command: true, ..self }
     }
 }
 
-impl Runtime for CommandRuntime {
-    fn launch(&self, _session: &SessionStart) -> Launch {
-        let script = Arg::File(self.command.clone().into_bytes());
-        Launch { program: "/bin/sh".into(), args: vec![script], env: Vec::new() }
+impl AgentRuntime for CommandRuntime {
+    fn launch_spec(&self, _session: &SessionStart) -> LaunchSpec {
+        let script = LaunchArg::File(self.command.clone().into_bytes());
+        LaunchSpec { program: "/bin/sh".into(), args: vec![script], env: Vec::new() }
     }
 
-    fn begin(&mut self, _uuid: Uuid) -> Vec<Step> {
-        (self.last, self.lines, self.held) = (None, 0, None);
-        let mut told = Message::of(Body::System { subtype: "command".to_owned() });
+    fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {
+        (self.last, self.lines, self.batched_lines) = (None, 0, None);
+        let mut told =
+            AgentMessage::from_body(MessageBody::System { subtype: "command".to_owned() });
         told.fields.insert("content".to_owned(), self.command.trim_end().into());
-        let told = self.is_told.then_some(Step::Message(told));
-        let input = [Step::Write(self.prompt.clone().into_bytes()), Step::CloseInput];
+        let told = self.records_command.then_some(RuntimeEffect::Message(told));
+        let input =
+            [RuntimeEffect::Write(self.prompt.clone().into_bytes()), RuntimeEffect::CloseInput];
         told.into_iter().chain(input).collect()
     }
 
-    fn line(&mut self, line: &[u8]) -> Vec<Step> {
+    fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect> {
         let text = String::from_utf8_lossy(line);
         if !text.trim().is_empty() {
             self.last = Some(text.to_string());
         }
         self.lines = self.lines.saturating_add(1);
-        if self.lines <= LINES_ALONE_MAX {
-            return vec![Step::Message(Message::text(&text))];
+        if self.lines <= SINGLE_LINE_MESSAGES_MAX {
+            return vec![RuntimeEffect::Message(AgentMessage::from_text(&text))];
         }
-        let held = match &mut self.held {
-            None => self.held.insert(text.into_owned()),
+        let held = match &mut self.batched_lines {
+            None => self.batched_lines.insert(text.into_owned()),
             Some(held) => {
                 held.push('\n');
                 held.push_str(&text);
                 held
             }
         };
-        match held.len() < LINES_TOGETHER_BYTES_MAX {
+        match held.len() < BATCHED_LINES_BYTES_MAX {
             true => Vec::new(),
-            false => self.no_line(),
+            false => self.flush_lines(),
         }
     }
 
-    fn no_line(&mut self) -> Vec<Step> {
-        self.held.take().map(|held| Step::Message(Message::text(&held))).into_iter().collect()
+    fn flush_lines(&mut self) -> Vec<RuntimeEffect> {
+        self.batched_lines
+            .take()
+            .map(|held| RuntimeEffect::Message(AgentMessage::from_text(&held)))
+            .into_iter()
+            .collect()
     }
 
-    fn records_complaints(&self) -> bool {
+    fn records_stderr(&self) -> bool {
         true
     }
 
-    fn interrupt(&mut self) -> Vec<Step> {
-        vec![Step::Signal(Signal::INT)]
+    fn interrupt(&mut self) -> Vec<RuntimeEffect> {
+        vec![RuntimeEffect::Signal(Signal::INT)]
     }
 
     /// Makes a result of the exit code. A command that a signal ended has none, as any agent.
-    fn exited(&mut self, code: Option<i32>) -> Vec<Step> {
+    fn handle_exit(&mut self, code: Option<i32>) -> Vec<RuntimeEffect> {
         let Some(code) = code else { return Vec::new() };
         let result = TurnResult {
             subtype: if code == 0 { "success" } else { "error_during_execution" }.to_owned(),
@@ -114,6 +127,9 @@ impl Runtime for CommandRuntime {
             },
             ..TurnResult::default()
         };
-        vec![Step::Message(Message::of(Body::Result(Box::new(result)))), Step::Done]
+        vec![
+            RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Result(Box::new(result)))),
+            RuntimeEffect::Done,
+        ]
     }
 }

@@ -4,7 +4,7 @@
 //! does not read is left out, and it is told so. Whatever a client sends, the worst that it gets is
 //! a refusal and a closed connection. Processes of the run itself may only look: they would answer for
 //! the people whom their agent asks. One that has others start a process for it (a service manager,
-//! cron, another program of the user's) gets around that. Start at [`Control`].
+//! cron, another program of the user's) gets around that. Start at [`RunControlServer`].
 
 mod client;
 
@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
-use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody, socket_name};
+use heeler_model::run::{
+    ControlEvent, ControlOperation, ControlReply, ControlReplyBody, PROTOCOL, socket_name,
+};
 use heeler_transcript::{OsDisk, create_folder};
 use rustix::process::Pid;
 use serde::Serialize;
@@ -26,7 +28,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use client::{Outbox, serve};
+use client::{ControlClientOutbox, serve_client};
 
 /// How many clients may be connected at once; one more is refused.
 pub(crate) const CLIENTS_MAX: usize = 64;
@@ -35,14 +37,14 @@ pub(crate) const CLIENTS_MAX: usize = 64;
 const REQUESTS_MAX: usize = 16;
 
 /// How long subscribers have at the end of a run to read what was told to them.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// How long to wait after a connection could not be accepted (no file descriptor is free).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why there is no control socket.
 #[derive(Debug, Error)]
-pub(crate) enum BindError {
+pub(crate) enum ControlServerBindError {
     /// Its folder is missing and cannot be made.
     #[error("cannot make the folder of control sockets {folder}")]
     Folder {
@@ -71,59 +73,67 @@ pub(crate) enum BindError {
 
 /// The control socket of a run.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct RunControlServer {
     path: Utf8PathBuf,
-    asked: mpsc::Receiver<Asked>,
-    subscribers: Vec<Arc<Outbox>>,
+    requests: mpsc::Receiver<PendingControlRequest>,
+    subscribers: Vec<Arc<ControlClientOutbox>>,
     /// Accepts clients and owns their tasks.
-    accepting: JoinSet<()>,
+    accept_tasks: JoinSet<()>,
 }
 
 /// What a client asks. It waits for its reply.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingControlRequest {
     /// What.
-    pub(crate) op: Op,
+    pub(crate) op: ControlOperation,
     /// The process that connected; unknown if it is none of ours to see.
     pub(crate) peer: Option<Pid>,
     id: u64,
-    client: Arc<Outbox>,
+    client: Arc<ControlClientOutbox>,
 }
 
-impl Asked {
+impl PendingControlRequest {
     /// Replies.
-    pub(crate) fn reply(&self, body: ReplyBody) {
-        self.client.reply(&line(&Reply { protocol: PROTOCOL, id: self.id, body }));
+    pub(crate) fn reply(&self, body: ControlReplyBody) {
+        self.client.reply(&encode_line(&ControlReply { protocol: PROTOCOL, id: self.id, body }));
     }
 
     /// Replies that it cannot be done.
     pub(crate) fn refuse(&self, reason: impl Into<String>) {
-        self.reply(ReplyBody::Refused { reason: reason.into() });
+        self.reply(ControlReplyBody::Refused { reason: reason.into() });
     }
 }
 
-impl Control {
+impl RunControlServer {
     /// Binds the socket of a run in a folder that only this user can enter.
     ///
     /// What a killed runner of the same run left there is replaced; the caller holds the run's
     /// lock, so nobody else serves it.
-    pub(crate) async fn bind(folder: &Utf8Path, run: RunId) -> Result<Control, BindError> {
+    pub(crate) async fn bind(
+        folder: &Utf8Path,
+        run: RunId,
+    ) -> Result<RunControlServer, ControlServerBindError> {
         // A socket need not survive a power loss: there is nothing to wait for where the folder is.
         if !folder.is_dir() {
-            create_folder(&OsDisk, folder).map_err(|error| BindError::Folder {
+            create_folder(&OsDisk, folder).map_err(|error| ControlServerBindError::Folder {
                 folder: folder.to_owned(),
                 source: error.source,
             })?;
         }
         let path = folder.join(socket_name(run));
-        remove_stale(&path).await?;
-        let failed = |source| BindError::Bind { path: path.clone(), source };
+        remove_stale_socket(&path).await?;
+        let failed = |source| ControlServerBindError::Bind { path: path.clone(), source };
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, requests));
-        Ok(Control { path, asked, subscribers: Vec::new(), accepting })
+        Ok(RunControlServer {
+            path,
+            requests: asked,
+            subscribers: Vec::new(),
+            accept_tasks: accepting,
+        })
     }
 
     /// Returns where it is.
@@ -132,8 +142,8 @@ impl Control {
     }
 
     /// Returns what is asked next. Loses nothing when it is dropped before it is ready.
-    pub(crate) async fn next(&mut self) -> Asked {
-        match self.asked.recv().await {
+    pub(crate) async fn next_request(&mut self) -> PendingControlRequest {
+        match self.requests.recv().await {
             Some(asked) => asked,
             // The accepting task has ended, which it does with this object only.
             None => std::future::pending().await,
@@ -141,12 +151,12 @@ impl Control {
     }
 
     /// Tells the client everything that happens from now on.
-    pub(crate) fn subscribe(&mut self, asked: &Asked) {
-        let known = |client: &Arc<Outbox>| Arc::ptr_eq(client, &asked.client);
+    pub(crate) fn subscribe(&mut self, asked: &PendingControlRequest) {
+        let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &asked.client);
         if !self.subscribers.iter().any(known) {
             self.subscribers.push(Arc::clone(&asked.client));
         }
-        asked.reply(ReplyBody::Done);
+        asked.reply(ControlReplyBody::Done);
     }
 
     /// Says whether anybody wants to be told.
@@ -155,51 +165,56 @@ impl Control {
     }
 
     /// Tells what happens.
-    pub(crate) fn tell(&mut self, happening: &Happening) {
+    pub(crate) fn publish(&mut self, happening: &ControlEvent) {
         if self.has_subscribers() {
-            self.tell_line(&event(happening));
+            self.publish_line(&encode_event(happening));
         }
     }
 
     /// Tells a row of the job log, given as it was written there.
-    pub(crate) fn tell_row(&mut self, at: u64, row: &[u8]) {
+    pub(crate) fn publish_row(&mut self, at: u64, row: &[u8]) {
         if self.has_subscribers()
             && let Ok(row) = serde_json::from_slice::<&RawValue>(row)
         {
-            self.tell_line(&line(&RowEvent { protocol: PROTOCOL, event: "row", at, row }));
+            self.publish_line(&encode_line(&RowEvent {
+                protocol: PROTOCOL,
+                event: "row",
+                at,
+                row,
+            }));
         }
     }
 
-    fn tell_line(&mut self, line: &Arc<[u8]>) {
-        self.subscribers.retain(|client| client.tell(line));
+    fn publish_line(&mut self, line: &Arc<[u8]>) {
+        self.subscribers.retain(|client| client.send_event(line));
     }
 
     /// Tells the last thing, gives clients a moment to read it, and takes the socket away.
-    pub(crate) async fn finish(mut self, last: &Happening) {
+    pub(crate) async fn finish(mut self, last: &ControlEvent) {
         // Whoever connects from now on should look for the result instead.
         drop(std::fs::remove_file(&self.path));
-        let last = event(last);
+        let last = encode_event(last);
         for client in &self.subscribers {
-            client.tell_last(&last);
+            client.send_last_event(&last);
         }
         let mut clients = std::mem::take(&mut self.subscribers);
-        while let Ok(asked) = self.asked.try_recv() {
+        while let Ok(asked) = self.requests.try_recv() {
             asked.refuse("the run has ended; its result says how");
             asked.client.close();
             clients.push(asked.client);
         }
         let farewell = async {
             for client in &clients {
-                client.drained().await;
+                client.wait_closed().await;
             }
         };
         // Whoever does not read it finds it in `result.json`.
-        drop(tokio::time::timeout(FAREWELL, farewell).await);
-        self.accepting.shutdown().await;
+        drop(tokio::time::timeout(SHUTDOWN_DRAIN_TIME, farewell).await);
+        self.accept_tasks.shutdown().await;
     }
 }
 
-impl Drop for Control {
+impl Drop for RunControlServer {
     fn drop(&mut self) {
         // What stays answers nobody, and the next runner of this run replaces it.
         drop(std::fs::remove_file(&self.path));
@@ -217,33 +232,33 @@ struct RowEvent<'a> {
 
 /// A happening with the protocol's version.
 #[derive(Serialize)]
-struct Event<'a> {
+struct ControlEventLine<'a> {
     protocol: u32,
     #[serde(flatten)]
-    happening: &'a Happening,
+    happening: &'a ControlEvent,
 }
 
-fn event(happening: &Happening) -> Arc<[u8]> {
-    line(&Event { protocol: PROTOCOL, happening })
+fn encode_event(happening: &ControlEvent) -> Arc<[u8]> {
+    encode_line(&ControlEventLine { protocol: PROTOCOL, happening })
 }
 
-fn line(value: &impl Serialize) -> Arc<[u8]> {
+fn encode_line(value: &impl Serialize) -> Arc<[u8]> {
     let mut line =
         serde_json::to_vec(value).expect("protocol types have string keys and no failing parts");
     line.push(b'\n');
     line.into()
 }
 
-async fn remove_stale(path: &Utf8Path) -> Result<(), BindError> {
+async fn remove_stale_socket(path: &Utf8Path) -> Result<(), ControlServerBindError> {
     match UnixStream::connect(path).await {
-        Ok(_) => Err(BindError::Taken { path: path.to_owned() }),
+        Ok(_) => Err(ControlServerBindError::Taken { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // Nobody listens; a file that is no socket says the same, and is not ours to remove.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
             std::fs::remove_file(path)
-                .map_err(|source| BindError::Bind { path: path.to_owned(), source })
+                .map_err(|source| ControlServerBindError::Bind { path: path.to_owned(), source })
         }
-        Err(source) => Err(BindError::Bind { path: path.to_owned(), source }),
+        Err(source) => Err(ControlServerBindError::Bind { path: path.to_owned(), source }),
     }
 }
 
@@ -251,15 +266,15 @@ fn is_socket(path: &Utf8Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
-async fn accept(listener: UnixListener, requests: mpsc::Sender<Asked>) {
+async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingControlRequest>) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if clients.len() < CLIENTS_MAX => {
-                    clients.spawn(serve(stream, requests.clone()));
+                    clients.spawn(serve_client(stream, requests.clone()));
                 }
-                Ok((stream, _)) => client::turn_away(stream),
+                Ok((stream, _)) => client::reject_client(stream),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = clients.join_next(), if !clients.is_empty() => {}

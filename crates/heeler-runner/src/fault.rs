@@ -4,25 +4,25 @@
 
 /// A place between two writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Point {
+pub(crate) enum RunnerFaultPoint {
     RunLocked,
     SessionLocked,
-    TakenIn,
+    ExternalMessagesAdded,
     Started,
     Spawned,
     SessionRow,
     JobRow,
-    Asked,
-    SummedUp,
-    OwnWritten,
-    CarriedOver,
+    QuestionAsked,
+    SummaryWritten,
+    NativeSessionWritten,
+    MessagesCarriedOver,
     TreeEnded,
     LogsSynced,
     ResultWritten,
 }
 
 #[cfg(not(test))]
-pub(crate) fn point(_: Point) {}
+pub(crate) fn point(_: RunnerFaultPoint) {}
 
 #[cfg(test)]
 pub(crate) use armed::{arm, point};
@@ -31,17 +31,17 @@ pub(crate) use armed::{arm, point};
 mod armed {
     use std::sync::OnceLock;
 
-    use super::Point;
+    use super::RunnerFaultPoint;
 
-    static ARMED: OnceLock<Point> = OnceLock::new();
+    static ARMED: OnceLock<RunnerFaultPoint> = OnceLock::new();
 
     /// Has this process die at the point.
-    pub(crate) fn arm(point: Point) {
+    pub(crate) fn arm(point: RunnerFaultPoint) {
         ARMED.set(point).expect("a process dies once");
     }
 
     /// Dies as by `kill -9` if the point is the armed one.
-    pub(crate) fn point(point: Point) {
+    pub(crate) fn point(point: RunnerFaultPoint) {
         if ARMED.get() == Some(&point) {
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();

@@ -4,7 +4,7 @@
 //! What is read may have come with a clone: it is bounded, links are not followed, and the paths in
 //! it must stay in the state directory. The result is written once, into space that was reserved
 //! before the agent started, so that a full disk cannot lose it. Start at [`read_spec`] and
-//! [`Reserved`].
+//! [`ReservedResultFile`].
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,11 +12,11 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
-use heeler_model::run::file::{self, FormError};
-use heeler_model::run::{Ask, Closed, RunResult, RunSpec, Started};
+use heeler_model::run::file::{self, RunFileParseError};
+use heeler_model::run::{AgentQuestion, ClosedQuestion, RunResult, RunSpec, RunStartRecord};
 use heeler_transcript::{
-    Disk as _, DiskError, LockFile, NameError, OsDisk, checked_id, create_folder, plain,
-    replace_file,
+    DiskBackend as _, DiskError, LockFile, NameError, OsDisk, create_folder, replace_file,
+    untrusted_file, validate_id,
 };
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ const RESULT_TEXT_BYTES_MAX: usize = 6 * 1024;
 
 /// Why a file of a run's folder could not be used.
 #[derive(Debug, Error)]
-pub enum FileError {
+pub enum RunFileError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -46,7 +46,7 @@ pub enum FileError {
         path: Utf8PathBuf,
         /// Why.
         #[source]
-        source: FormError,
+        source: RunFileParseError,
     },
     /// It is the file of another run.
     #[error("{path} is of another run than its folder; leave copied folders alone")]
@@ -56,7 +56,7 @@ pub enum FileError {
     },
     /// It names a file that is none of the fleet's.
     #[error("{path} names {named}, which is outside of the state directory")]
-    Outside {
+    OutsideStateDirectory {
         /// The file.
         path: Utf8PathBuf,
         /// What it names.
@@ -68,7 +68,7 @@ pub enum FileError {
 }
 
 /// Reads `spec.json` and checks that it is this folder's and stays in its state directory.
-pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     let spec = read_own_spec(dir)?;
     check_logs(dir, &spec)?;
     Ok(spec)
@@ -76,9 +76,9 @@ pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
 
 /// Reads `spec.json` of a run that is dead. Its state directory may have been moved since, or be
 /// mounted elsewhere: its logs are where they are from here, whatever it names.
-pub(crate) fn read_spec_of_dead(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     let mut spec = read_own_spec(dir)?;
-    let state = state_of(dir)?;
+    let state = state_directory_of(dir)?;
     spec.job_log = state.join(format!("jobs/{}.jsonl", spec.job));
     spec.projects = state.join("agent-sessions/projects");
     check_logs(dir, &spec)?;
@@ -87,11 +87,11 @@ pub(crate) fn read_spec_of_dead(dir: &Utf8Path) -> Result<RunSpec, FileError> {
 
 /// Returns the folder that a run was started in, as its spec tells: another one if the state
 /// directory was moved or copied since.
-pub(crate) fn first_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, FileError> {
+pub(crate) fn original_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, RunFileError> {
     let spec = read_own_spec(dir)?;
     let state = spec.job_log.parent().and_then(Utf8Path::parent);
     let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
-    let here = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    let here = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
     Ok(first.filter(|first| first.is_absolute() && *first != here))
 }
 
@@ -106,95 +106,98 @@ pub(crate) fn live_job(dir: &Utf8Path, top: &Utf8Path) -> Option<JobId> {
     (is_here && is_live()).then_some(spec.job)
 }
 
-fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     let path = dir.join(file::SPEC);
     let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {
         action: "read",
         path: path.clone(),
         source: io::ErrorKind::NotFound.into(),
     })?;
-    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
     if dir.file_name() != Some(spec.run.to_string().as_str()) {
-        return Err(FileError::OtherRun { path });
+        return Err(RunFileError::OtherRun { path });
     }
     Ok(spec)
 }
 
-fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), FileError> {
-    let (path, state) = (dir.join(file::SPEC), state_of(dir)?);
+fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), RunFileError> {
+    let (path, state) = (dir.join(file::SPEC), state_directory_of(dir)?);
     check_inside(&path, &state, &spec.job_log)?;
     check_inside(&path, &state, &spec.projects)
 }
 
 /// Reads `started.json`; `None` when the runner did not come so far. The session's log is where the
 /// spec says.
-pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Started>, FileError> {
+pub(crate) fn read_started(
+    dir: &Utf8Path,
+    spec: &RunSpec,
+) -> Result<Option<RunStartRecord>, RunFileError> {
     let path = dir.join(file::STARTED);
-    let Some(mut started) = read::<Started>(&path)? else { return Ok(None) };
+    let Some(mut started) = read::<RunStartRecord>(&path)? else { return Ok(None) };
     if started.run != spec.run {
-        return Err(FileError::OtherRun { path });
+        return Err(RunFileError::OtherRun { path });
     }
     started.session_log = session::log_path(spec, &started.session);
-    check_inside(&path, &state_of(dir)?, &started.session_log)?;
+    check_inside(&path, &state_directory_of(dir)?, &started.session_log)?;
     Ok(Some(started))
 }
 
 /// Returns the control group that a run says it has, whatever else is wrong with its folder.
 pub(crate) fn recorded_cgroup(dir: &Utf8Path) -> Option<Utf8PathBuf> {
-    read::<Started>(&dir.join(file::STARTED)).ok()??.cgroup
+    read::<RunStartRecord>(&dir.join(file::STARTED)).ok()??.cgroup
 }
 
 /// Reads `result.json`; `None` when the run has none yet.
-pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, FileError> {
+pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, RunFileError> {
     let path = dir.join(file::RESULT);
     let Some(result) = read::<RunResult>(&path)? else { return Ok(None) };
     // Who wrote it may have been killed before this.
-    OsDisk.sync_folder(dir).map_err(disk("sync folder", dir))?;
+    OsDisk.sync_folder(dir).map_err(disk_error("sync folder", dir))?;
     Ok(Some(result))
 }
 
 /// Writes `started.json`. Once this returns, it survives a power loss.
-pub(crate) fn write_started(dir: &Utf8Path, started: &Started) -> Result<(), FileError> {
+pub(crate) fn write_started(dir: &Utf8Path, started: &RunStartRecord) -> Result<(), RunFileError> {
     write(&dir.join(file::STARTED), started)
 }
 
 /// Writes `asks/<id>.closed`. Once this returns, it survives a power loss.
-pub(crate) fn write_closed(dir: &Utf8Path, closed: &Closed) -> Result<(), FileError> {
-    let path = dir.join(format!("asks/{}.closed", checked_id(&closed.ask.id)?));
+pub(crate) fn write_closed(dir: &Utf8Path, closed: &ClosedQuestion) -> Result<(), RunFileError> {
+    let path = dir.join(format!("asks/{}.closed", validate_id(&closed.ask.id)?));
     write(&path, closed)
 }
 
 /// Writes `asks/<id>.json`. Once this returns, it survives a power loss.
-pub(crate) fn write_ask(dir: &Utf8Path, ask: &Ask) -> Result<(), FileError> {
+pub(crate) fn write_ask(dir: &Utf8Path, ask: &AgentQuestion) -> Result<(), RunFileError> {
     let asks = dir.join("asks");
-    let path = asks.join(format!("{}.json", checked_id(&ask.id)?));
+    let path = asks.join(format!("{}.json", validate_id(&ask.id)?));
     create_folder(&OsDisk, &asks)?;
     write(&path, ask)
 }
 
-fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), FileError> {
+fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), RunFileError> {
     let mut bytes = serde_json::to_vec_pretty(content).expect("a file of a run has only text keys");
     bytes.push(b'\n');
     Ok(replace_file(&OsDisk, path, &bytes)?)
 }
 
-fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, FileError> {
-    let bytes = match plain::read(path, file::BYTES_MAX) {
+fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileError> {
+    let bytes = match untrusted_file::read(path, file::BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        result => result.map_err(disk("read", path))?,
+        result => result.map_err(disk_error("read", path))?,
     };
-    let content = file::read(&bytes).map(Some);
-    content.map_err(|source| FileError::Form { path: path.to_owned(), source })
+    let content = file::parse_run_file(&bytes).map(Some);
+    content.map_err(|source| RunFileError::Form { path: path.to_owned(), source })
 }
 
 /// Returns the state directory, in which `dir` is `runs/<run>`.
-fn state_of(dir: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
-    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+fn state_directory_of(dir: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
+    let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
     Ok(dir.parent().and_then(Utf8Path::parent).unwrap_or(&dir).to_owned())
 }
 
 /// Refuses a path that leads out of the state directory.
-fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(), FileError> {
+fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(), RunFileError> {
     let plain = named.is_absolute()
         && named.components().all(|part| !matches!(part, Utf8Component::ParentDir));
     // What is not there yet cannot be a link; what is there must not lead out.
@@ -203,40 +206,41 @@ fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(
     if plain && real.is_some_and(|real| real.starts_with(state)) {
         return Ok(());
     }
-    Err(FileError::Outside { path: file.to_owned(), named: named.to_owned() })
+    Err(RunFileError::OutsideStateDirectory { path: file.to_owned(), named: named.to_owned() })
 }
 
 /// What holds the space of the result until there is one.
-const RESERVE: &str = ".result.json.reserve";
+const RESERVE_FILE: &str = ".result.json.reserve";
 
 /// Space for a result. A crash leaves the file that holds it, and whoever settles the run uses it.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedResultFile {
     dir: Utf8PathBuf,
     file: std::fs::File,
 }
 
-impl Reserved {
+impl ReservedResultFile {
     /// Reserves it.
-    pub(crate) fn make(dir: &Utf8Path) -> Result<Reserved, DiskError> {
-        let path = dir.join(RESERVE);
+    pub(crate) fn create(dir: &Utf8Path) -> Result<ReservedResultFile, DiskError> {
+        let path = dir.join(RESERVE_FILE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = plain::open_with(&mut options, &path).map_err(disk("create", &path))?;
-        reserve(&file).map_err(disk("reserve space in", &path))?;
-        Ok(Reserved { dir: dir.to_owned(), file })
+        let file =
+            untrusted_file::open_with(&mut options, &path).map_err(disk_error("create", &path))?;
+        reserve(&file).map_err(disk_error("reserve space in", &path))?;
+        Ok(ReservedResultFile { dir: dir.to_owned(), file })
     }
 
     /// Writes the result and gives it its name; fails if the run has one. Once this returns, it
     /// survives a power loss.
     pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
-        let (from, to) = (self.dir.join(RESERVE), self.dir.join(file::RESULT));
-        let bytes = bounded(result);
-        self.file.write_all_at(&bytes, 0).map_err(disk("write", &from))?;
-        self.file.set_len(bytes.len() as u64).map_err(disk("shorten", &from))?;
-        OsDisk.sync(&self.file).map_err(disk("sync", &from))?;
-        OsDisk.rename_new(&from, &to).map_err(disk("put in place", &to))?;
-        OsDisk.sync_folder(&self.dir).map_err(disk("sync folder", &self.dir))
+        let (from, to) = (self.dir.join(RESERVE_FILE), self.dir.join(file::RESULT));
+        let bytes = encode_bounded(result);
+        self.file.write_all_at(&bytes, 0).map_err(disk_error("write", &from))?;
+        self.file.set_len(bytes.len() as u64).map_err(disk_error("shorten", &from))?;
+        OsDisk.sync(&self.file).map_err(disk_error("sync", &from))?;
+        OsDisk.rename_new(&from, &to).map_err(disk_error("put in place", &to))?;
+        OsDisk.sync_folder(&self.dir).map_err(disk_error("sync folder", &self.dir))
     }
 }
 
@@ -249,7 +253,7 @@ fn reserve(file: &std::fs::File) -> io::Result<()> {
 }
 
 /// Returns the result as it is written: at most [`RESULT_BYTES_MAX`].
-fn bounded(result: &RunResult) -> Vec<u8> {
+fn encode_bounded(result: &RunResult) -> Vec<u8> {
     let mut result = result.clone();
     let mut texts: Vec<&mut String> = Vec::new();
     texts.extend(result.stop_reason.as_mut());
@@ -281,7 +285,7 @@ fn bounded(result: &RunResult) -> Vec<u8> {
     bytes
 }
 
-fn disk(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> DiskError {
+fn disk_error(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> DiskError {
     let path = path.to_owned();
     move |source| DiskError { action, path: path.clone(), source }
 }

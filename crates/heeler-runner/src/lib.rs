@@ -4,35 +4,37 @@
 //! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
 //! one result. It never opens the database. Start at [`run()`].
 
-mod asks;
 mod claude;
 mod command;
-mod complaints;
 mod control;
+mod deadlines;
+mod event_loop;
 mod fault;
 mod files;
-mod journal;
-mod limits;
-mod lines;
+mod input_writer;
+mod line_reader;
 mod mcp;
 mod memory;
-mod output;
-mod own;
+mod native_session;
+mod output_log;
 mod process;
-mod pump;
+mod questions;
 mod run;
 mod runtime;
 pub mod scripted;
 mod session;
 mod settle;
 mod signals;
-mod text;
-mod writer;
+mod stderr_log;
+mod text_decoder;
+mod transcript_writer;
 
-pub use files::FileError;
-pub use mcp::{FleetDoor, Heard, StartedJob, TaskNow, WorkerNow, WorkerState};
-pub use memory::give_back_memory;
-pub use own::said_outside;
-pub use process::{shed_marker, why_no_control_group};
-pub use run::{Host, RunnerError, run};
-pub use settle::{SettleError, end_left, settle, settle_all};
+pub use files::RunFileError;
+pub use mcp::{
+    FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
+};
+pub use memory::release_free_memory;
+pub use native_session::read_external_messages;
+pub use process::{control_group_unavailable_reason, restart_without_marker};
+pub use run::{RunnerError, RunnerHost, run};
+pub use settle::{RunSettleError, end_leftover_processes, settle_run, settle_runs};

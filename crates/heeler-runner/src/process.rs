@@ -1,6 +1,6 @@
 //! The agent as a process, and everything that it starts.
 //!
-//! A [`Tree`] starts the agent and ends whatever came of it, by three means at once: a control group
+//! A [`ProcessTree`] starts the agent and ends whatever came of it, by three means at once: a control group
 //! where we may make one, descent (this process adopts orphans), and the marker `HEELER_RUN=<run>`
 //! in the environment. A living runner finds everything that descends from the agent. A settling does
 //! not find what cleared its environment and is in no control group of the run's: because there is
@@ -9,16 +9,16 @@
 //! included: what is to outlive it is started by the daemon.
 //!
 //! The process that claims a tree starts no other children: all of its children are the agent's.
-//! Start at [`Tree`].
+//! Start at [`ProcessTree`].
 
-mod agent;
+mod agent_process;
 mod cgroup;
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-mod hunt;
 #[cfg(target_os = "linux")]
 mod linux;
 mod marker;
+#[cfg(not(target_os = "linux"))]
+mod non_linux;
+mod scanner;
 
 use std::ffi::OsString;
 use std::io;
@@ -29,65 +29,65 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
-use heeler_model::redact::Redactor;
+use heeler_model::redact::SecretRedactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 use thiserror::Error;
 
-#[cfg(not(target_os = "linux"))]
-use elsewhere as os;
 #[cfg(target_os = "linux")]
 use linux as os;
+#[cfg(not(target_os = "linux"))]
+use non_linux as os;
 
-pub(crate) use agent::Agent;
-use agent::Children;
-pub(crate) use cgroup::Cgroup;
-pub use cgroup::why_no_control_group;
-pub(crate) use hunt::{Census, Ended, Hunt, has_runner};
+pub(crate) use agent_process::AgentProcess;
+use agent_process::ChildExitRegistry;
+pub(crate) use cgroup::RunCgroup;
+pub use cgroup::control_group_unavailable_reason;
 use marker::MARKER;
-pub use marker::shed_marker;
+pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;
+pub(crate) use scanner::{LiveRunSet, RunProcessScanner, TerminationReport, is_runner_alive};
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
-const OOM_SCORE_MORE: i32 = 500;
+const OOM_SCORE_INCREASE: i32 = 500;
 /// The highest score that there is.
 const OOM_SCORE_MAX: i32 = 1000;
 
 /// What to start.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchSpec {
     /// The program.
     pub program: Utf8PathBuf,
     /// Its arguments.
-    pub args: Vec<Arg>,
+    pub args: Vec<LaunchArg>,
     /// Variables beside those of the brief; these win.
     pub env: Vec<(String, String)>,
 }
 
 /// One argument.
 #[derive(Clone, PartialEq)]
-pub(crate) enum Arg {
+pub(crate) enum LaunchArg {
     /// As it stands. Everybody on the machine can read it.
     Text(String),
     /// The same, from this key of the agent's config.
-    Of(&'static str, String),
+    ConfigText(&'static str, String),
     /// Bytes that are read from the path that the argument is (`/dev/fd/N`): in memory only.
     File(Vec<u8>),
 }
 
-impl std::fmt::Debug for Arg {
+impl std::fmt::Debug for LaunchArg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Arg::Text(text) | Arg::Of(_, text) => write!(f, "{text:?}"),
-            Arg::File(bytes) => write!(f, "File({} bytes)", bytes.len()),
+            LaunchArg::Text(text) | LaunchArg::ConfigText(_, text) => write!(f, "{text:?}"),
+            LaunchArg::File(bytes) => write!(f, "File({} bytes)", bytes.len()),
         }
     }
 }
 
 /// Where and with what an agent is started.
-pub(crate) struct Place<'p> {
+pub(crate) struct SpawnContext<'p> {
     /// Its working directory.
     pub cwd: &'p Utf8Path,
     /// Its whole environment, but for the marker and what the launch adds.
@@ -95,12 +95,12 @@ pub(crate) struct Place<'p> {
     /// What it inherits under the same numbers: the session's lock.
     pub inherit: &'p [BorrowedFd<'p>],
     /// What its arguments may not hold.
-    pub secrets: &'p Redactor,
+    pub secrets: &'p SecretRedactor,
 }
 
 /// Why an agent was not started.
 #[derive(Debug, Error)]
-pub(crate) enum SpawnError {
+pub(crate) enum AgentSpawnError {
     /// Its working directory cannot be entered.
     #[error(
         "cannot start {program}: its working directory {path} cannot be entered; create it, or set `working_directory`"
@@ -170,83 +170,88 @@ pub(crate) enum SpawnError {
 
 /// The processes of one run: the agent and whatever it starts.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     run: RunId,
     /// None where we may not make one.
-    cgroup: Option<Cgroup>,
-    children: Arc<Children>,
+    cgroup: Option<RunCgroup>,
+    children: Arc<ChildExitRegistry>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Makes this process the one that adopts orphans, and a control group where we may.
-    pub(crate) fn claim(run: RunId) -> Tree {
-        let cgroup = Cgroup::create(run)
+    pub(crate) fn claim(run: RunId) -> ProcessTree {
+        let cgroup = RunCgroup::create(run)
             .inspect_err(|reason| tracing::debug!(%reason, "the agent has no control group"));
-        Tree::claim_with(run, cgroup.ok())
+        ProcessTree::claim_with(run, cgroup.ok())
     }
 
-    fn claim_with(run: RunId, cgroup: Option<Cgroup>) -> Tree {
+    fn claim_with(run: RunId, cgroup: Option<RunCgroup>) -> ProcessTree {
         if let Err(error) = os::adopt_orphans() {
             // Any kernel since 3.4 can; the marker and the control group remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
         }
-        Tree { run, cgroup, children: Arc::default() }
+        ProcessTree { run, cgroup, children: Arc::default() }
     }
 
     /// Returns the agent's control group, where there is one.
     pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
-        self.cgroup.as_ref().map(Cgroup::path)
+        self.cgroup.as_ref().map(RunCgroup::path)
     }
 
     /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
     /// the agent gets SIGTERM.
-    pub(crate) fn spawn(&self, launch: &Launch, place: &Place<'_>) -> Result<Agent, SpawnError> {
+    pub(crate) fn spawn(
+        &self,
+        launch: &LaunchSpec,
+        place: &SpawnContext<'_>,
+    ) -> Result<AgentProcess, AgentSpawnError> {
         let failed = |attempt| {
             let program = launch.program.clone();
-            move |source| SpawnError::Failed { attempt, program, source }
+            move |source| AgentSpawnError::Failed { attempt, program, source }
         };
-        if let Some(at) = secret_place(launch, place.secrets) {
-            return Err(SpawnError::Secret { program: launch.program.clone(), place: at });
+        if let Some(at) = find_secret_argument(launch, place.secrets) {
+            return Err(AgentSpawnError::Secret { program: launch.program.clone(), place: at });
         }
-        let (args, mut inherited) = arguments(&launch.args).map_err(failed("hand arguments to"))?;
+        let (args, mut inherited) =
+            build_arguments(&launch.args).map_err(failed("hand arguments to"))?;
         for fd in place.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
-        let group = self.cgroup.as_ref().map(Cgroup::door).transpose();
-        let prepared = Prepared {
+        let group = self.cgroup.as_ref().map(RunCgroup::open_procs_file).transpose();
+        let prepared = PreExecSetup {
             parent: rustix::process::getpid(),
             group: group.map_err(failed("open the control group of"))?,
             oom_score: oom_score(),
             inherited,
         };
-        let mut command = command(launch, place, self.run, args);
+        let mut command = build_command(launch, place, self.run, args);
         prepared.attach(&mut command);
-        let started = Agent::start(&mut command, &self.children);
-        started.map_err(|source| explain(source, launch, place))
+        let started = AgentProcess::start(&mut command, &self.children);
+        started.map_err(|source| classify_spawn_error(source, launch, place))
     }
 
     /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
-    pub(crate) fn holds(&self, pid: Pid) -> bool {
-        cfg!(target_os = "linux") && self.hunt().holds(pid)
+    pub(crate) fn contains(&self, pid: Pid) -> bool {
+        cfg!(target_os = "linux") && self.scanner().contains(pid)
     }
 
     /// Ends every process of the tree: returns when two looks in a row find none, or when time is up.
-    pub(crate) async fn end(&self) -> Ended {
-        let hunt = self.hunt();
-        let task = tokio::task::spawn_blocking(move || hunt.end());
+    pub(crate) async fn terminate(&self) -> TerminationReport {
+        let hunt = self.scanner();
+        let task = tokio::task::spawn_blocking(move || hunt.kill_all());
         task.await.unwrap_or_else(|error| {
             debug_assert!(false, "the hunt panicked: {error}");
             tracing::error!(%error, "the processes of the run could not be ended");
-            Ended::default()
+            TerminationReport::default()
         })
     }
 
-    fn hunt(&self) -> Hunt {
-        Hunt::of_own(self.run, self.cgroup.clone(), &self.children)
+    fn scanner(&self) -> RunProcessScanner {
+        RunProcessScanner::for_own_run(self.run, self.cgroup.clone(), &self.children)
     }
 }
 
-impl Drop for Tree {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         // A group whose agent was never started, or whose end nobody asked for; one in use stays.
         if let Some(cgroup) = &self.cgroup {
@@ -256,25 +261,29 @@ impl Drop for Tree {
 }
 
 /// Returns where a secret stands that would be an argument.
-fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<String> {
-    if secrets.finds_in(launch.program.as_str()) {
+fn find_secret_argument(launch: &LaunchSpec, secrets: &SecretRedactor) -> Option<String> {
+    if secrets.contains_secret(launch.program.as_str()) {
         return Some("its path".to_owned());
     }
     launch.args.iter().find_map(|arg| match arg {
-        Arg::Text(text) if secrets.finds_in(text) => Some("one of its arguments".to_owned()),
-        Arg::Of(key, text) if secrets.finds_in(text) => Some(format!("`{key}`")),
-        Arg::Text(_) | Arg::Of(..) | Arg::File(_) => None,
+        LaunchArg::Text(text) if secrets.contains_secret(text) => {
+            Some("one of its arguments".to_owned())
+        }
+        LaunchArg::ConfigText(key, text) if secrets.contains_secret(text) => {
+            Some(format!("`{key}`"))
+        }
+        LaunchArg::Text(_) | LaunchArg::ConfigText(..) | LaunchArg::File(_) => None,
     })
 }
 
 /// Returns the arguments, and the files in memory that some of them are.
-fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
+fn build_arguments(args: &[LaunchArg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut texts = Vec::new();
     let mut files = Vec::new();
     for arg in args {
         match arg {
-            Arg::Text(text) | Arg::Of(_, text) => texts.push(text.into()),
-            Arg::File(bytes) => {
+            LaunchArg::Text(text) | LaunchArg::ConfigText(_, text) => texts.push(text.into()),
+            LaunchArg::File(bytes) => {
                 let file = memory_file(bytes)?;
                 texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());
                 files.push(file);
@@ -287,11 +296,16 @@ fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
 fn oom_score() -> String {
     let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     let own: i32 = own.trim().parse().unwrap_or(0);
-    (own + OOM_SCORE_MORE).min(OOM_SCORE_MAX).to_string()
+    (own + OOM_SCORE_INCREASE).min(OOM_SCORE_MAX).to_string()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where the runner starts the agent")]
-fn command(launch: &Launch, place: &Place<'_>, run: RunId, args: Vec<OsString>) -> Command {
+fn build_command(
+    launch: &LaunchSpec,
+    place: &SpawnContext<'_>,
+    run: RunId,
+    args: Vec<OsString>,
+) -> Command {
     let mut command = Command::new(&launch.program);
     command.args(args).current_dir(place.cwd).env_clear();
     command.envs(place.env.iter()).envs(launch.env.iter().map(|(name, value)| (name, value)));
@@ -301,14 +315,14 @@ fn command(launch: &Launch, place: &Place<'_>, run: RunId, args: Vec<OsString>) 
 }
 
 /// What the child needs between fork and exec, made before the fork: nothing may be allocated there.
-struct Prepared {
+struct PreExecSetup {
     parent: Pid,
     group: Option<OwnedFd>,
     oom_score: String,
     inherited: Vec<OwnedFd>,
 }
 
-impl Prepared {
+impl PreExecSetup {
     #[expect(unsafe_code, reason = "only the child itself can do this, between fork and exec")]
     fn attach(self, command: &mut Command) {
         // SAFETY: the closure makes system calls on what was prepared before the fork. It takes no
@@ -340,19 +354,23 @@ impl Prepared {
 }
 
 /// Says what to do about a start that failed.
-fn explain(source: io::Error, launch: &Launch, place: &Place<'_>) -> SpawnError {
+fn classify_spawn_error(
+    source: io::Error,
+    launch: &LaunchSpec,
+    place: &SpawnContext<'_>,
+) -> AgentSpawnError {
     let program = launch.program.clone();
     // The child enters its folder before it becomes the program: the same errors mean either.
     if let Err(source) = std::fs::metadata(place.cwd.join(".")) {
-        return SpawnError::Folder { program, path: place.cwd.to_owned(), source };
+        return AgentSpawnError::Folder { program, path: place.cwd.to_owned(), source };
     }
     let there = program.as_str().contains('/') && place.cwd.join(&program).exists();
     match source.kind() {
-        io::ErrorKind::NotFound if there => SpawnError::NoInterpreter { program },
-        io::ErrorKind::NotFound => SpawnError::NotFound { program },
-        io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
-        io::ErrorKind::ArgumentListTooLong => SpawnError::TooLarge { program },
-        _ => SpawnError::Failed { attempt: "start", program, source },
+        io::ErrorKind::NotFound if there => AgentSpawnError::NoInterpreter { program },
+        io::ErrorKind::NotFound => AgentSpawnError::NotFound { program },
+        io::ErrorKind::PermissionDenied => AgentSpawnError::NotExecutable { program, source },
+        io::ErrorKind::ArgumentListTooLong => AgentSpawnError::TooLarge { program },
+        _ => AgentSpawnError::Failed { attempt: "start", program, source },
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! The order of what is done here is what a crash relies on: lock, space for the result, the
 //! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
-//! is missing after a crash is done by [`crate::settle()`]. Start at [`run()`].
+//! is missing after a crash is done by [`crate::settle_run()`]. Start at [`run()`].
 
+mod external_messages;
 mod fork;
 mod hand_over;
 mod host;
-mod outside;
 mod prepare;
 mod result;
 #[cfg(test)]
@@ -18,29 +18,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::chain;
-use heeler_model::outcome::Ending;
+use heeler_model::error_chain;
+use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::{
-    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, file,
-    reads,
+    ControlEvent, ErrorClass, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, RunStartRecord,
+    SessionStart, file, is_readable_protocol,
 };
-use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
+use heeler_transcript::{DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk};
 use jiff::Timestamp;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::complaints::Complaints;
-use crate::fault::{self, Point};
-use crate::files::{self, FileError, Reserved};
-use crate::lines::LineLimits;
-use crate::own;
-use crate::process::{Launch, Place, Tree};
-use crate::pump::{AgentEnd, Pump, Run, SNAPSHOT_TIME_MAX};
-use crate::runtime::{self, Runtime, Surroundings};
+use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop, SNAPSHOT_TIME_MAX};
+use crate::fault::{self, RunnerFaultPoint};
+use crate::files::{self, ReservedResultFile, RunFileError};
+use crate::line_reader::LineLimits;
+use crate::native_session;
+use crate::process::{LaunchSpec, ProcessTree, SpawnContext};
+use crate::runtime::{self, AgentRuntime, RuntimeContext};
 use crate::session::{self, SessionLockError};
-pub use host::Host;
-use prepare::{First, Prepared, Unprepared, prepare};
-use result::Judged;
+use crate::stderr_log::AgentStderrLog;
+pub use host::RunnerHost;
+use prepare::{PreparedRun, RunPrepareError, RunSessionStart, prepare_run};
+use result::RunAttemptOutcomes;
 
 /// How long to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
 pub enum RunnerError {
     /// A file of the run's folder.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] RunFileError),
     /// The brief was written by a program that speaks otherwise.
     #[error(
         "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
@@ -87,24 +87,24 @@ pub enum RunnerError {
 }
 
 /// What a test may replace.
-pub(crate) struct Means {
+pub(crate) struct RunnerDependencies {
     /// Where logs are written.
-    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<dyn DiskBackend>,
     /// How long lines may be.
     pub(crate) lines: LineLimits,
     /// How long a snapshot of the work tree may take.
     pub(crate) snapshot_time_max: Duration,
     /// How the agent is run.
-    pub(crate) runtime: fn(&Surroundings<'_>) -> Result<Box<dyn Runtime>, String>,
+    pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
 }
 
-impl Default for Means {
-    fn default() -> Means {
-        Means {
+impl Default for RunnerDependencies {
+    fn default() -> RunnerDependencies {
+        RunnerDependencies {
             disk: Arc::new(OsDisk),
             lines: LineLimits::default(),
             snapshot_time_max: SNAPSHOT_TIME_MAX,
-            runtime: runtime::of,
+            runtime: runtime::build_runtime,
         }
     }
 }
@@ -112,110 +112,114 @@ impl Default for Means {
 /// Runs the run in `dir` to its end and returns its result, which is in its folder by then.
 ///
 /// A run that has a result already gets it back, and nothing happens.
-pub fn run(dir: &Utf8Path, host: &Host) -> Result<RunResult, RunnerError> {
-    run_by(dir, host, &Means::default())
+pub fn run(dir: &Utf8Path, host: &RunnerHost) -> Result<RunResult, RunnerError> {
+    run_with(dir, host, &RunnerDependencies::default())
 }
 
-pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunResult, RunnerError> {
+pub(crate) fn run_with(
+    dir: &Utf8Path,
+    host: &RunnerHost,
+    means: &RunnerDependencies,
+) -> Result<RunResult, RunnerError> {
     let spec = files::read_spec(dir)?;
-    if !reads(host.brief.protocol) {
+    if !is_readable_protocol(host.brief.protocol) {
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }
     let started_at = (host.now)();
-    let holder = Holder::this_process(&format!("runner {}", spec.job), started_at);
+    let holder = LockHolder::this_process(&format!("runner {}", spec.job), started_at);
     let _lock = LockFile::acquire(&dir.join(file::LOCK), &holder, RUN_LOCK_WAIT)
         .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
-    fault::point(Point::RunLocked);
+    fault::point(RunnerFaultPoint::RunLocked);
     if let Some(result) = files::read_result(dir)? {
         return Ok(result);
     }
     if files::read_started(dir, &spec)?.is_some() {
         return Err(RunnerError::CutOff { dir: dir.to_owned() });
     }
-    let reserved = Reserved::make(dir)?;
+    let reserved = ReservedResultFile::create(dir)?;
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let event_loop =
         builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
-    let order = Order { dir, spec: &spec, host, means, started_at };
-    event_loop.block_on(order.carry_out(reserved))
+    let order = RunExecutor { dir, spec: &spec, host, dependencies: means, started_at };
+    event_loop.block_on(order.execute(reserved))
 }
 
 /// What is to be done, and with what.
-pub(crate) struct Order<'o> {
+pub(crate) struct RunExecutor<'o> {
     pub(crate) dir: &'o Utf8Path,
     pub(crate) spec: &'o RunSpec,
-    pub(crate) host: &'o Host,
-    pub(crate) means: &'o Means,
+    pub(crate) host: &'o RunnerHost,
+    pub(crate) dependencies: &'o RunnerDependencies,
     pub(crate) started_at: Timestamp,
 }
 
-impl Order<'_> {
-    async fn carry_out(&self, reserved: Reserved) -> Result<RunResult, RunnerError> {
+impl RunExecutor<'_> {
+    async fn execute(&self, reserved: ReservedResultFile) -> Result<RunResult, RunnerError> {
         // Declared before the run, and so given back after its logs are closed, however this returns.
-        let mut lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at)
-        {
-            Ok(lock) => lock,
-            Err(error) => {
-                let result = self.not_locked(&error);
-                reserved.write(&result)?;
-                return Ok(result);
-            }
-        };
+        let mut lock =
+            match session::lock_session(self.spec, self.spec.session.start.id(), self.started_at) {
+                Ok(lock) => lock,
+                Err(error) => {
+                    let result = self.not_locked_result(&error);
+                    reserved.write(&result)?;
+                    return Ok(result);
+                }
+            };
         // Nobody goes on with what this one goes on from.
         let _source = match self.lock_source() {
             Ok(source) => source,
             Err(error) => {
-                let result = self.not_locked(&error);
+                let result = self.not_locked_result(&error);
                 reserved.write(&result)?;
                 return Ok(result);
             }
         };
-        fault::point(Point::SessionLocked);
-        let outside = match self.outside() {
+        fault::point(RunnerFaultPoint::SessionLocked);
+        let outside = match self.check_external_messages() {
             Ok(outside) => outside,
             Err(result) => {
                 reserved.write(&result)?;
                 return Ok(*result);
             }
         };
-        let prepared = match prepare(self, outside).await {
+        let prepared = match prepare_run(self, outside).await {
             Ok(prepared) => prepared,
-            Err(Unprepared::Full(error)) => return Err(error),
-            Err(Unprepared::Refused(reason)) => {
-                let result = self.not_started(reason);
+            Err(RunPrepareError::DiskFull(error)) => return Err(error),
+            Err(RunPrepareError::Refused(reason)) => {
+                let result = self.not_started_result(reason);
                 reserved.write(&result)?;
                 return Ok(result);
             }
         };
-        let Prepared { mut run, tree, bridge, first } = prepared;
-        let started = self.started(&run, &tree)?;
+        let PreparedRun { mut run, tree, bridge, first } = prepared;
+        let started = self.started_record(&run, &tree)?;
         files::write_started(self.dir, &started)?;
-        fault::point(Point::Started);
-        let judged = self.attempts(&mut run, &tree, &mut lock, started, first).await;
+        fault::point(RunnerFaultPoint::Started);
+        let judged = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
         let result = self.finish(&mut run, judged);
-        fault::point(Point::LogsSynced);
+        fault::point(RunnerFaultPoint::LogsSynced);
         reserved.write(&result)?;
-        fault::point(Point::ResultWritten);
-        let Run { journal, control, .. } = run;
+        fault::point(RunnerFaultPoint::ResultWritten);
+        let ActiveRun { journal, control, .. } = run;
         // Whoever hears of the end may go on with the session.
         drop(journal);
         drop(lock);
-        control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
+        control.finish(&ControlEvent::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
     }
 
     /// Returns the folder in which the agent keeps its own sessions.
-    pub(crate) fn own_sessions(&self) -> Option<Utf8PathBuf> {
-        own::folder(self.spec, &self.host.brief.env)
+    pub(crate) fn native_sessions_folder(&self) -> Option<Utf8PathBuf> {
+        native_session::sessions_folder(self.spec, &self.host.brief.env)
     }
 
     fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {
         match &self.spec.session.start {
             SessionStart::Continue { source, .. } => {
-                session::lock(self.spec, source, self.started_at).map(Some)
+                session::lock_session(self.spec, source, self.started_at).map(Some)
             }
             SessionStart::Fresh { .. }
             | SessionStart::Resume { .. }
@@ -223,8 +227,12 @@ impl Order<'_> {
         }
     }
 
-    fn started(&self, run: &Run, tree: &Tree) -> Result<Started, RunnerError> {
-        Ok(Started {
+    fn started_record(
+        &self,
+        run: &ActiveRun,
+        tree: &ProcessTree,
+    ) -> Result<RunStartRecord, RunnerError> {
+        Ok(RunStartRecord {
             protocol: PROTOCOL,
             run: self.spec.run,
             pid: std::process::id(),
@@ -235,24 +243,24 @@ impl Order<'_> {
             cgroup: tree.cgroup().map(Utf8Path::to_owned),
             job_rows_before: run.journal.job_rows(),
             session_rows_before: run.journal.count_session_rows()?,
-            own_sessions: self.own_sessions(),
+            own_sessions: self.native_sessions_folder(),
         })
     }
 
     /// Starts the agent, and once more where that may help.
-    async fn attempts(
+    async fn run_attempts(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &mut LockFile,
-        mut started: Started,
-        First { mut start, reason, outside }: First,
-    ) -> Judged {
-        run.begin_in(&start, &reason);
+        mut started: RunStartRecord,
+        RunSessionStart { mut start, reason, external_note: outside }: RunSessionStart,
+    ) -> RunAttemptOutcomes {
+        run.record_session_start(&start, &reason);
         if let Some(outside) = outside {
-            run.note("taken_in", &outside);
+            run.add_note("taken_in", &outside);
         }
-        let mut judged = Judged::default();
+        let mut judged = RunAttemptOutcomes::default();
         let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
         if let SessionStart::Continue { source, id, keep } = &start {
@@ -260,29 +268,32 @@ impl Order<'_> {
                 return judged;
             }
             start = SessionStart::Resume { id: id.clone() };
-            run.watch.restart(Instant::now());
+            run.deadlines.restart(Instant::now());
         }
         // What was carried over would be lost in a fresh session.
         let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
         loop {
             if std::mem::take(&mut is_new) {
-                run.record_beginning(tree).await;
-                run.watch.restart(Instant::now());
+                run.snapshot_initial_state(tree).await;
+                run.deadlines.restart(Instant::now());
             }
-            let ending = self.attempt(run, tree, lock, &start).await;
-            judged.add(run, ending);
-            if run.ending.is_some() || !run.journal.is_clear() {
+            let ending = self.run_attempt(run, tree, lock, &start).await;
+            judged.record_attempt(run, ending);
+            if run.ending.is_some() || !run.journal.is_flushed() {
                 return judged;
             }
-            let reason = match judged.class() {
+            let reason = match judged.error_class() {
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
                     may_begin_anew = false;
-                    let fresh = match self.begin_anew(run, &mut started) {
+                    let fresh = match self.start_new_session(run, &mut started) {
                         Ok(fresh) => fresh,
                         Err(reason) => {
-                            run.note("warning", &format!("no fresh session can begin: {reason}"));
+                            run.add_note(
+                                "warning",
+                                &format!("no fresh session can begin: {reason}"),
+                            );
                             return judged;
                         }
                     };
@@ -299,39 +310,39 @@ impl Order<'_> {
                 }
                 _ => return judged,
             };
-            run.begin_in(&start, reason);
-            run.watch.restart(Instant::now());
+            run.record_session_start(&start, reason);
+            run.deadlines.restart(Instant::now());
         }
     }
 
-    async fn attempt(
+    async fn run_attempt(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &LockFile,
         start: &SessionStart,
-    ) -> Ending {
+    ) -> AgentProcessExit {
         // Before it began.
         if let Some(ending) = &run.ending {
             return ending.clone();
         }
         let uuid = Uuid::new_v4();
-        run.prompt(uuid, &self.host.brief.prompt);
-        let launch = run.runtime.launch(start);
-        self.perform(run, tree, lock, &launch, uuid).await
+        run.record_prompt(uuid, &self.host.brief.prompt);
+        let launch = run.runtime.launch_spec(start);
+        self.run_agent(run, tree, lock, &launch, uuid).await
     }
 
     /// Starts an agent for the prompt with this id, and runs it to its end.
-    async fn perform(
+    async fn run_agent(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &LockFile,
-        launch: &Launch,
+        launch: &LaunchSpec,
         uuid: Uuid,
-    ) -> Ending {
+    ) -> AgentProcessExit {
         let inherit = [lock.fd()];
-        let place = Place {
+        let place = SpawnContext {
             cwd: &self.spec.working_directory,
             env: &self.host.brief.env,
             inherit: &inherit,
@@ -340,16 +351,17 @@ impl Order<'_> {
         let agent = match tree.spawn(launch, &place) {
             Ok(agent) => agent,
             Err(error) => {
-                return Ending::NotStarted { reason: chain(&error) };
+                return AgentProcessExit::NotStarted { reason: error_chain(&error) };
             }
         };
-        fault::point(Point::Spawned);
+        fault::point(RunnerFaultPoint::Spawned);
         let begin = run.runtime.begin(uuid);
-        let complaints = Complaints::open(self.dir, &run.redactor);
-        let AgentEnd { exit, stderr } = Pump::new(run, tree, agent, complaints).run(begin).await;
+        let complaints = AgentStderrLog::open(self.dir, &run.redactor);
+        let AgentExit { exit, stderr } =
+            RunEventLoop::new(run, tree, agent, complaints).run(begin).await;
         match run.ending.clone() {
             Some(ending) => ending,
-            None => result::exited(exit, stderr),
+            None => result::exit_ending(exit, stderr),
         }
     }
 }

@@ -2,22 +2,22 @@
 //!
 //! It needs no network, key or other program, keeps sessions that can be resumed and forked, and
 //! really runs the tools that its script uses. The runner starts it like any other agent, with
-//! `launch`; the program's hidden command `play` is [`play`]. Its format is described in
+//! `launch`; the program's hidden command `play` is [`run_scripted_agent`]. Its format is described in
 //! `docs/scripted.md`.
 
-mod ask;
-mod children;
+mod agent;
+mod assistant_message;
+mod commands;
+mod host_requests;
 mod input;
 mod launch;
-mod player;
+mod output;
 mod session;
-mod speak;
 mod template;
 #[cfg(test)]
 mod tests;
 mod tools;
 mod turn;
-mod wire;
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use camino::Utf8PathBuf;
-use heeler_model::redact::Redactor;
+use heeler_model::redact::SecretRedactor;
 use heeler_model::run::SessionStart;
-use heeler_model::script::{Exit, Script};
+use heeler_model::script::{AgentScript, ScriptExit};
 use jiff::Timestamp;
 use rustix::io::FdFlags;
 use rustix::process::Signal;
@@ -38,15 +38,15 @@ use serde_json::{Value as Json, json};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
-use children::Children;
-pub use children::in_new_session;
+use agent::{ScriptedAgent, ScriptedAgentSettings, exit_with_error};
+use commands::ScriptedCommandRegistry;
+pub use commands::exec_in_new_session;
 pub(crate) use launch::launch;
-use player::{Player, Setting, complain};
-use session::{Memory, MemoryError};
+use session::{ScriptedSession, ScriptedSessionError};
 
 /// What the scripted agent is started with.
 #[derive(Debug, Clone)]
-pub struct Play {
+pub struct ScriptedAgentOptions {
     /// The file with the steps, as `launch` hands it over.
     pub script: Utf8PathBuf,
     /// The user's folder; sessions are in `scripted/projects` of it.
@@ -64,18 +64,18 @@ pub struct Play {
     /// Whether pieces of text are told while they are said.
     pub partial: bool,
     /// Whether somebody answers permission requests and questions.
-    pub asks: bool,
+    pub can_ask: bool,
     /// Whether the session is kept in its file.
-    pub keeps: bool,
+    pub persists_session: bool,
     /// Whether there are tools; steps that need them are passed over where there are none.
     pub tools: bool,
     /// The clock.
     pub now: fn() -> Timestamp,
 }
 
-/// The content of [`Play::script`].
+/// The content of [`ScriptedAgentOptions::script`].
 #[derive(Serialize, Deserialize)]
-struct Part {
+struct ScriptedFileContent {
     /// The steps as the config has them.
     steps: Vec<Json>,
     /// What the session's file may not hold.
@@ -84,69 +84,74 @@ struct Part {
 
 /// Plays on the standard input and output until the input ends; the process is to end with the
 /// code that is returned.
-pub fn play(play: &Play) -> u8 {
-    keep_from_children();
-    let mut player = match prepare(play, Box::new(io::stdout())) {
+pub fn run_scripted_agent(play: &ScriptedAgentOptions) -> u8 {
+    set_close_on_exec();
+    let mut player = match prepare_agent(play, Box::new(io::stdout())) {
         Ok(player) => player,
-        Err(exit) => return end(exit),
+        Err(exit) => return exit_process(exit),
     };
-    heed_signals(player.children.clone(), Arc::clone(&player.stubborn));
-    end(player.perform(Box::new(io::stdin())))
+    handle_signals(player.children.clone(), Arc::clone(&player.ignores_signals));
+    exit_process(player.run_to_end(Box::new(io::stdin())))
 }
 
 /// Opens script and session. What is wrong with them is told as Claude tells it.
-fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
+fn prepare_agent(
+    play: &ScriptedAgentOptions,
+    mut out: Box<dyn Write>,
+) -> Result<ScriptedAgent, ScriptExit> {
     let part = fs::read(&play.script).map_err(|error| error.to_string());
-    let part = part
-        .and_then(|text| serde_json::from_slice::<Part>(&text).map_err(|error| error.to_string()));
-    let part = part.map_err(|error| complain(&format!("cannot read the script: {error}")))?;
-    let script = Script::check(&part.steps).map_err(|faults| {
+    let part = part.and_then(|text| {
+        serde_json::from_slice::<ScriptedFileContent>(&text).map_err(|error| error.to_string())
+    });
+    let part =
+        part.map_err(|error| exit_with_error(&format!("cannot read the script: {error}")))?;
+    let script = AgentScript::check(&part.steps).map_err(|faults| {
         let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
-        complain(&format!("the script has faults: {}", faults.join("; ")))
+        exit_with_error(&format!("the script has faults: {}", faults.join("; ")))
     })?;
-    let mut memory = match Memory::open(&play.home, &play.cwd, &play.session) {
+    let mut memory = match ScriptedSession::open(&play.home, &play.cwd, &play.session) {
         Ok(memory) => memory,
         Err(error) => {
-            if !matches!(error, MemoryError::InUse { .. }) {
-                let mut line = refusal(play, &error.to_string()).to_string();
+            if !matches!(error, ScriptedSessionError::InUse { .. }) {
+                let mut line = error_result(play, &error.to_string()).to_string();
                 line.push('\n');
                 // The exit code tells it too.
                 drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
             }
-            return Err(complain(&error.to_string()));
+            return Err(exit_with_error(&error.to_string()));
         }
     };
-    memory.keeps = play.keeps;
-    let setting = Setting {
+    memory.is_persistent = play.persists_session;
+    let setting = ScriptedAgentSettings {
         program: play.program.clone(),
         cwd: play.cwd.clone(),
         max_turns: play.max_turns,
         max_budget_usd: play.max_budget_usd,
         partial: play.partial,
-        asks: play.asks,
+        can_ask: play.can_ask,
         tools: play.tools,
         now: play.now,
     };
-    let redactor = (!part.secrets.is_empty()).then(|| Redactor::new(&part.secrets));
-    Ok(Player::new(setting, script, memory, redactor, out))
+    let redactor = (!part.secrets.is_empty()).then(|| SecretRedactor::new(&part.secrets));
+    Ok(ScriptedAgent::new(setting, script, memory, redactor, out))
 }
 
 /// Returns the result of a session that cannot be opened.
-fn refusal(play: &Play, error: &str) -> Json {
+fn error_result(play: &ScriptedAgentOptions, error: &str) -> Json {
     json!({
         "type": "result", "subtype": "error_during_execution", "duration_ms": 0,
         "duration_api_ms": 0, "is_error": true, "num_turns": 0, "stop_reason": null,
-        "session_id": play.session.id(), "total_cost_usd": 0, "usage": wire::Tokens::default(),
+        "session_id": play.session.id(), "total_cost_usd": 0, "usage": output::ScriptedTokenUsage::default(),
         "modelUsage": {}, "permission_denials": [], "uuid": Uuid::new_v4(), "errors": [error],
         "result_index": 0,
     })
 }
 
 /// Ends the process as the script wants, or returns the code to end with.
-fn end(exit: Exit) -> u8 {
+fn exit_process(exit: ScriptExit) -> u8 {
     match exit {
-        Exit::Code(code) => code,
-        Exit::Signal(number) => {
+        ScriptExit::Code(code) => code,
+        ScriptExit::Signal(number) => {
             let own = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
                 // Twice, since Rust takes the first SIGSEGV for an overflow of the stack. Those that
@@ -160,7 +165,7 @@ fn end(exit: Exit) -> u8 {
 }
 
 /// Ends the process at a signal as Claude does: its commands are killed, and the code tells which.
-fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
+fn handle_signals(children: ScriptedCommandRegistry, stubborn: Arc<AtomicBool>) {
     let (heeds, is_heeding) = sync_channel::<()>(0);
     let heed = async move {
         let mut terminate = signal(SignalKind::terminate())?;
@@ -194,7 +199,7 @@ fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
 
 /// Keeps what we inherited (script, session lock) from the processes that we start, as Claude does.
 #[expect(unsafe_code, reason = "inherited files have numbers only")]
-fn keep_from_children() {
+fn set_close_on_exec() {
     let Ok(files) = fs::read_dir("/dev/fd") else { return };
     let numbers = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
     for number in numbers.collect::<Vec<i32>>().into_iter().filter(|number| *number > 2) {
@@ -208,9 +213,13 @@ fn keep_from_children() {
 
 /// Plays on given ends; returns how the process would end.
 #[cfg(test)]
-fn play_on(play: &Play, input: Box<dyn io::Read + Send>, out: Box<dyn Write>) -> Exit {
-    match prepare(play, out) {
-        Ok(mut player) => player.perform(input),
+fn run_agent_on(
+    play: &ScriptedAgentOptions,
+    input: Box<dyn io::Read + Send>,
+    out: Box<dyn Write>,
+) -> ScriptExit {
+    match prepare_agent(play, out) {
+        Ok(mut player) => player.run_to_end(input),
         Err(exit) => exit,
     }
 }

@@ -1,7 +1,7 @@
 //! The session of a run: its lock, its log, and what was said in it before.
 //!
 //! Nobody else writes to a session while its lock is held, and the agent inherits the lock, so that
-//! it is free only when both are gone. Start at [`lock`].
+//! it is free only when both are gone. Start at [`lock_session`].
 
 use std::collections::HashSet;
 use std::io;
@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::message::read_row;
-use heeler_model::record::{BEFORE_KEY, Recorder};
+use heeler_model::message::parse_row;
+use heeler_model::recorder::{PRIOR_COUNTS_KEY, TranscriptRecorder};
 use heeler_model::run::{RunSpec, SessionStart};
-use heeler_model::{AgentSessionId, slug};
+use heeler_model::{AgentSessionId, project_slug};
 use heeler_transcript::{
-    Before, CopyError, Disk, DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, UpTo,
-    copy_prefix, create_folder, range, tail,
+    CopyLimit, DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk, PageBoundary,
+    TranscriptCopyError, TranscriptEntry, TranscriptScanner, copy_prefix, create_folder,
+    read_range, read_tail,
 };
 use jiff::Timestamp;
 use memchr::memmem;
@@ -43,23 +44,23 @@ pub(crate) enum SessionLockError {
 }
 
 /// Takes the lock of a session.
-pub(crate) fn lock(
+pub(crate) fn lock_session(
     spec: &RunSpec,
     session: &AgentSessionId,
     now: Timestamp,
 ) -> Result<LockFile, SessionLockError> {
-    let locks = locks(&spec.home)?;
+    let locks = locks_folder(&spec.home)?;
     // A lock need not survive a power loss: there is nothing to wait for where the folder is there.
     if !locks.is_dir() {
         create_folder(&OsDisk, &locks)?;
     }
-    let holder = Holder::this_process(&format!("runner {}", spec.job), now);
+    let holder = LockHolder::this_process(&format!("runner {}", spec.job), now);
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
 }
 
 /// Returns the folder of session locks. One that is a link, or another user's, could lead us to sign
 /// what is no lock.
-pub(crate) fn locks(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
+pub(crate) fn locks_folder(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     let locks = home.join("locks");
     let us = rustix::process::geteuid();
     match locks.symlink_metadata() {
@@ -77,7 +78,7 @@ pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf 
     if let Some(log) = spec.session.log.as_ref().filter(|_| session == spec.session.start.id()) {
         return log.clone();
     }
-    let folder = spec.projects.join(slug(&spec.working_directory));
+    let folder = spec.projects.join(project_slug(&spec.working_directory));
     folder.join(format!("{session}.jsonl"))
 }
 
@@ -86,15 +87,18 @@ pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf 
 ///
 /// Of a source that we have no log of, or not that entry, nothing is copied: the agent knows its
 /// history all the same.
-pub(crate) fn copy_history(disk: &dyn Disk, spec: &RunSpec) -> Result<(), CopyError> {
+pub(crate) fn copy_history(
+    disk: &dyn DiskBackend,
+    spec: &RunSpec,
+) -> Result<(), TranscriptCopyError> {
     let SessionStart::Fork { source, id, at } = &spec.session.start else { return Ok(()) };
     let copy = log_path(spec, id);
     let Some(source) = find_log(spec, source).filter(|_| !copy.exists()) else { return Ok(()) };
-    let Some(end) = end_of(&source, *at)? else { return Ok(()) };
+    let Some(end) = row_end_offset(&source, *at)? else { return Ok(()) };
     if let Some(folder) = copy.parent() {
         create_folder(disk, folder)?;
     }
-    copy_prefix(disk, &source, &copy, UpTo::Offset(end))?;
+    copy_prefix(disk, &source, &copy, CopyLimit::Offset(end))?;
     Ok(())
 }
 
@@ -111,12 +115,12 @@ fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
 }
 
 /// Returns where the row with this id ends, or the last one.
-fn end_of(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
+fn row_end_offset(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
     let Some(at) = at else {
-        return Ok(tail(log, 1)?.records.last().map(|record| record.next));
+        return Ok(read_tail(log, 1)?.records.last().map(|record| record.next));
     };
-    for entry in Scan::open(log)? {
-        let Entry::Record(record) = entry? else { continue };
+    for entry in TranscriptScanner::open(log)? {
+        let TranscriptEntry::Record(record) = entry? else { continue };
         let row: Json = serde_json::from_str(&record.text).unwrap_or_default();
         if row["uuid"].as_str().and_then(|uuid| Uuid::try_parse(uuid).ok()) == Some(at) {
             return Ok(Some(record.next));
@@ -128,13 +132,13 @@ fn end_of(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
 /// Returns the ids of the rows in a log.
 pub(crate) fn row_ids(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct SessionRowId {
         uuid: String,
     }
     let mut known = HashSet::new();
-    for entry in Scan::open(log)? {
-        if let Entry::Record(record) = entry?
-            && let Ok(Named { uuid }) = serde_json::from_str(&record.text)
+    for entry in TranscriptScanner::open(log)? {
+        if let TranscriptEntry::Record(record) = entry?
+            && let Ok(SessionRowId { uuid }) = serde_json::from_str(&record.text)
         {
             known.insert(uuid);
         }
@@ -144,102 +148,110 @@ pub(crate) fn row_ids(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
 
 /// What was said in a session before.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct RunSessionHistory {
     /// Goes on where the session stopped.
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: TranscriptRecorder,
     /// The last result in it.
     pub(crate) last_result: Option<Json>,
 }
 
 /// Reads the log of a session, which may be empty. Of a long one only what follows the last row that
 /// counts those before it is read, and where the last result is.
-pub(crate) fn history(spec: &RunSpec, session: &AgentSessionId) -> Result<History, DiskError> {
-    history_until(spec, &log_path(spec, session), session, u64::MAX)
+pub(crate) fn load_history(
+    spec: &RunSpec,
+    session: &AgentSessionId,
+) -> Result<RunSessionHistory, DiskError> {
+    load_history_until(spec, &log_path(spec, session), session, u64::MAX)
 }
 
 /// Returns the last result of a session that this run does not write to, if we have its log.
 pub(crate) fn last_result(spec: &RunSpec, session: &AgentSessionId) -> Option<Json> {
     let log = find_log(spec, session)?;
-    history_until(spec, &log, session, u64::MAX).ok()?.last_result
+    load_history_until(spec, &log, session, u64::MAX).ok()?.last_result
 }
 
 /// Returns how many messages were said in a session that this run does not write to; none if we have
 /// no log of it.
-pub(crate) fn messages(spec: &RunSpec, session: &AgentSessionId) -> Option<u64> {
+pub(crate) fn count_messages(spec: &RunSpec, session: &AgentSessionId) -> Option<u64> {
     let log = find_log(spec, session)?;
-    Some(history_until(spec, &log, session, u64::MAX).ok()?.recorder.messages())
+    Some(load_history_until(spec, &log, session, u64::MAX).ok()?.recorder.messages())
 }
 
 /// The same of the rows before a place in the log.
-pub(crate) fn history_until(
+pub(crate) fn load_history_until(
     spec: &RunSpec,
     log: &Utf8Path,
     session: &AgentSessionId,
     end: u64,
-) -> Result<History, DiskError> {
+) -> Result<RunSessionHistory, DiskError> {
     let cwd = spec.working_directory.clone();
-    let mut recorder = Recorder::new(session.clone(), cwd);
-    let Landmarks { counted, mut last_result } = landmarks(log, &mut recorder, end)?;
-    for entry in Scan::open_at(log, counted.unwrap_or(0))? {
+    let mut recorder = TranscriptRecorder::new(session.clone(), cwd);
+    let SessionReplayStart { counted_offset: counted, mut last_result } =
+        find_replay_start(log, &mut recorder, end)?;
+    for entry in TranscriptScanner::open_at(log, counted.unwrap_or(0))? {
         // What is no record was reported when the log was repaired; it is no reason not to go on.
-        let Entry::Record(record) = entry? else { continue };
+        let TranscriptEntry::Record(record) = entry? else { continue };
         if record.offset >= end {
             break;
         }
-        let Some(row) = read_row(&record.text) else { continue };
-        recorder.replay(&row);
+        let Some(row) = parse_row(&record.text) else { continue };
+        recorder.replay_row(&row);
         if row["type"] == "result" {
             last_result = Some(row);
         }
     }
-    Ok(History { recorder, last_result })
+    Ok(RunSessionHistory { recorder, last_result })
 }
 
 /// What is looked for from the end of a log.
 #[derive(Default)]
-struct Landmarks {
+struct SessionReplayStart {
     /// Where the last row is that counts those before it.
-    counted: Option<u64>,
+    counted_offset: Option<u64>,
     last_result: Option<Json>,
 }
 
-impl Landmarks {
-    fn are_found(&self) -> bool {
-        self.counted.is_some() && self.last_result.is_some()
+impl SessionReplayStart {
+    fn is_complete(&self) -> bool {
+        self.counted_offset.is_some() && self.last_result.is_some()
     }
 }
 
 /// Looks for them, and has the recorder go on from where rows are counted.
-fn landmarks(log: &Utf8Path, recorder: &mut Recorder, end: u64) -> Result<Landmarks, DiskError> {
-    let counts = format!("\"{BEFORE_KEY}\"");
+fn find_replay_start(
+    log: &Utf8Path,
+    recorder: &mut TranscriptRecorder,
+    end: u64,
+) -> Result<SessionReplayStart, DiskError> {
+    let counts = format!("\"{PRIOR_COUNTS_KEY}\"");
     let counts = memmem::Finder::new(&counts);
     let results = memmem::Finder::new(RESULT);
-    let mut found = Landmarks::default();
-    let mut before = Before::Offset(end);
+    let mut found = SessionReplayStart::default();
+    let mut before = PageBoundary::Offset(end);
     loop {
-        let page = range(log, before, PAGE_ROWS)?;
+        let page = read_range(log, before, PAGE_ROWS)?;
         for record in page.records.iter().rev() {
             let text = record.text.as_bytes();
-            let may_count = found.counted.is_none() && counts.find(text).is_some();
+            let may_count = found.counted_offset.is_none() && counts.find(text).is_some();
             let may_end = found.last_result.is_none() && results.find(text).is_some();
             if !may_count && !may_end {
                 continue;
             }
-            let Some(row) = read_row(&record.text) else { continue };
-            if may_count && recorder.go_on_from(&row) {
-                found.counted = Some(record.offset);
+            let Some(row) = parse_row(&record.text) else { continue };
+            if may_count && recorder.resume_from_row(&row) {
+                found.counted_offset = Some(record.offset);
             }
             if may_end && row["type"] == "result" {
                 found.last_result = Some(row);
             }
-            if found.are_found() {
+            if found.is_complete() {
                 return Ok(found);
             }
         }
         if page.start == 0 {
             return Ok(found);
         }
-        before = Before::Offset(page.start);
+        before = PageBoundary::Offset(page.start);
     }
 }
 
@@ -248,7 +260,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::files::tests::Folder;
+    use crate::files::tests::RunFolderFixture;
 
     fn row(kind: &str) -> Json {
         json!({"type": kind, "uuid": Uuid::new_v4(), "message": {"role": kind, "content": "x"},
@@ -257,18 +269,18 @@ mod tests {
 
     fn counts(messages: u64) -> Json {
         json!({"type": "system", "subtype": "session", "uuid": Uuid::new_v4(),
-            BEFORE_KEY: {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
+            PRIOR_COUNTS_KEY: {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
     }
 
     /// Reads the history of a log with these rows.
-    fn history_of(rows: &[Json]) -> History {
-        let folder = Folder::new();
+    fn history_of(rows: &[Json]) -> RunSessionHistory {
+        let folder = RunFolderFixture::new();
         let id = folder.spec.session.start.id();
         let log = log_path(&folder.spec, id);
         std::fs::create_dir_all(log.parent().unwrap()).unwrap();
         let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
         std::fs::write(&log, lines).unwrap();
-        history(&folder.spec, id).unwrap()
+        load_history(&folder.spec, id).unwrap()
     }
 
     #[test]
@@ -277,7 +289,7 @@ mod tests {
         rows.push(json!({"type": "result", "subtype": "success", "total_cost_usd": 1.5}));
         // If the rows before it were read, they would count as well.
         rows.extend([counts(1_000_000), row("user"), row("assistant")]);
-        let History { recorder, last_result } = history_of(&rows);
+        let RunSessionHistory { recorder, last_result } = history_of(&rows);
         assert_eq!(recorder.messages(), 1_000_002);
         assert_eq!(last_result.unwrap()["total_cost_usd"], 1.5);
     }
@@ -288,14 +300,14 @@ mod tests {
         // What only looks like one: of an agent that writes about us, and of nobody.
         rows.insert(
             300,
-            json!({"type": "user", "message": {"content": format!("{{\"{BEFORE_KEY}\": 1}}")}}),
+            json!({"type": "user", "message": {"content": format!("{{\"{PRIOR_COUNTS_KEY}\": 1}}")}}),
         );
         rows.insert(
             400,
-            json!({"type": "system", "subtype": "other", BEFORE_KEY: {"messages": 9}}),
+            json!({"type": "system", "subtype": "other", PRIOR_COUNTS_KEY: {"messages": 9}}),
         );
         rows.insert(410, counts(u64::MAX));
-        let History { recorder, last_result } = history_of(&rows);
+        let RunSessionHistory { recorder, last_result } = history_of(&rows);
         assert_eq!((recorder.messages(), last_result), (501, None));
     }
 
@@ -312,7 +324,7 @@ mod tests {
             counts(20),
             row("user"),
         ];
-        let History { recorder, last_result } = history_of(&rows);
+        let RunSessionHistory { recorder, last_result } = history_of(&rows);
         assert_eq!(recorder.messages(), 21);
         assert_eq!(last_result.unwrap()["total_cost_usd"], 2.0);
         assert_eq!(history_of(&[]).recorder.messages(), 0);

@@ -6,16 +6,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Signals to this process.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct RunnerSignals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
-impl Signals {
+impl RunnerSignals {
     /// Catches them from now on.
-    pub(crate) fn catch() -> io::Result<Signals> {
-        Ok(Signals {
+    pub(crate) fn listen() -> io::Result<RunnerSignals> {
+        Ok(RunnerSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
@@ -23,7 +23,7 @@ impl Signals {
     }
 
     /// Returns the name of the next one. Loses nothing when it is dropped before it is ready.
-    pub(crate) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next_signal(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -7,18 +7,20 @@ use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use heeler_engine::{Answer, Command, Origin, Refused, RefusedKind, RequestKey};
+use heeler_engine::{
+    Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::request::{Asker, BODY_BYTES_MAX, keyed, read_bytes};
+use crate::caller::RequestCaller;
+use crate::extractors::{BODY_BYTES_MAX, KeyedCaller, attach_request_key, read_bytes};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// Who answers on a socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct DaemonInfo {
     /// The daemon's process.
     pub pid: u32,
     /// Its version.
@@ -27,32 +29,32 @@ pub struct Hello {
 
 /// A refusal, as the client reads it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ErrorBody {
-    pub(crate) error: Refused,
+pub(crate) struct CommandErrorBody {
+    pub(crate) error: DaemonCommandError,
 }
 
 /// Where who answers can be read.
-pub(crate) const HELLO: &str = "/internal/hello";
+pub(crate) const HELLO_PATH: &str = "/internal/hello";
 
 /// Where commands are sent.
-pub(crate) const COMMAND: &str = "/internal/command";
+pub(crate) const COMMAND_PATH: &str = "/internal/command";
 
 /// Where a link to log in is made.
-pub(crate) const LINK: &str = "/internal/link";
+pub(crate) const LINK_PATH: &str = "/internal/link";
 
 /// A link by which one browser may log in, once and soon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Link {
+pub struct LoginLink {
     /// The link.
     pub url: String,
 }
 
 /// Returns the routes of our own command line.
-pub(crate) fn router() -> Router<App> {
+pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
-        .route(HELLO, get(hello))
-        .route(COMMAND, post(command).route_layer(from_fn(keyed)))
-        .route(LINK, post(link))
+        .route(HELLO_PATH, get(hello))
+        .route(COMMAND_PATH, post(command).route_layer(from_fn(attach_request_key)))
+        .route(LINK_PATH, post(create_link))
         .layer(map_response(with_protocol))
 }
 
@@ -61,50 +63,56 @@ async fn with_protocol(mut response: Response) -> Response {
     response
 }
 
-async fn hello(State(app): State<App>) -> Json<Hello> {
-    Json(Hello { pid: std::process::id(), version: app.version.clone() })
+async fn hello(State(app): State<SharedServerState>) -> Json<DaemonInfo> {
+    Json(DaemonInfo { pid: std::process::id(), version: app.version.clone() })
 }
 
 async fn command(
-    State(app): State<App>,
-    caller: Caller,
-    key: Option<Extension<RequestKey>>,
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    key: Option<Extension<IdempotencyKey>>,
     body: Body,
 ) -> Response {
     let key = key.map(|Extension(key)| key);
-    let answer = match read(body).await {
-        Ok(command) => app.order(&Asker { caller, key }, command).await,
+    let answer = match read_command(body).await {
+        Ok(command) => app.send_keyed_command(&KeyedCaller { caller, key }, command).await,
         Err(refused) => Err(refused),
     };
     match answer {
-        Ok(answer) => Json::<Answer>(answer).into_response(),
-        Err(error) => refuse(error),
+        Ok(answer) => Json::<CommandReply>(answer).into_response(),
+        Err(error) => error_response(error),
     }
 }
 
 /// Promises a login to whoever is at this machine, unless an agent asks.
-async fn link(State(app): State<App>, caller: Caller) -> Response {
-    let made = match caller.origin {
-        Origin::Person => app.access.make_link(&caller.by, caller.scope, (app.now)()),
-        Origin::Run(_) | Origin::Unknown => {
-            let refused = Refused::new(RefusedKind::NotAllowed, "only people open the dashboard");
-            return refuse(refused);
+async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller) -> Response {
+    let made = match caller.engine_caller {
+        Caller::Person => app.access.make_link(&caller.name, caller.scope, (app.clock)()),
+        Caller::Run(_) | Caller::Unknown => {
+            let refused = DaemonCommandError::new(
+                DaemonCommandErrorKind::NotAllowed,
+                "only people open the dashboard",
+            );
+            return error_response(refused);
         }
     };
     match made {
-        Ok(url) => Json(Link { url }).into_response(),
-        Err(error) => refuse(Refused::new(RefusedKind::Trouble, error.to_string())),
+        Ok(url) => Json(LoginLink { url }).into_response(),
+        Err(error) => error_response(DaemonCommandError::new(
+            DaemonCommandErrorKind::Trouble,
+            error.to_string(),
+        )),
     }
 }
 
-fn refuse(error: Refused) -> Response {
-    let code = StatusCode::from_u16(Problem::from(error.clone()).status);
+fn error_response(error: DaemonCommandError) -> Response {
+    let code = StatusCode::from_u16(ProblemDetails::from(error.clone()).status);
     let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (code, Json(ErrorBody { error })).into_response()
+    (code, Json(CommandErrorBody { error })).into_response()
 }
 
-async fn read(body: Body) -> Result<Command, Refused> {
-    let usage = |message: String| Refused::new(RefusedKind::Usage, message);
+async fn read_command(body: Body) -> Result<DaemonCommand, DaemonCommandError> {
+    let usage = |message: String| DaemonCommandError::new(DaemonCommandErrorKind::Usage, message);
     let bytes = read_bytes(body, BODY_BYTES_MAX).await.map_err(|problem| usage(problem.detail))?;
     serde_json::from_slice(&bytes)
         .map_err(|error| usage(format!("the request is not understood: {error}")))

@@ -1,7 +1,7 @@
 //! Figures for Prometheus: what is counted while the daemon lives, and what is read when asked.
 //!
 //! The text format is a page of lines, so it is written here; a client library would keep a second copy
-//! of what the database counts. Start at [`Metrics`].
+//! of what the database counts. Start at [`ServerMetrics`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +15,13 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use heeler_engine::{Answer, Command, DaemonStatus};
-use heeler_query::figures::{EndedRun, Figures};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus};
+use heeler_query::metrics::{EndedRun, FleetMetrics};
 use jiff::Timestamp;
 
-use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
+use crate::caller::RequestCaller;
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
 /// The upper ends of what durations are sorted into, in seconds.
 const COMMIT_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
@@ -33,34 +33,34 @@ const SERIES_MAX: usize = 2000;
 
 /// What is counted.
 #[derive(Debug, Default)]
-pub struct Metrics {
-    counted: Mutex<Counted>,
+pub struct ServerMetrics {
+    counters: Mutex<MetricCounters>,
     /// Spans that were not exported.
     pub(crate) spans_lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
-    commits: Histogram,
+struct MetricCounters {
+    commits: DurationHistogram,
     /// By method, route and code.
     requests: BTreeMap<[String; 3], u64>,
-    request_times: Histogram,
+    request_times: DurationHistogram,
     /// By agent and how they ended.
     runs: BTreeMap<[String; 2], u64>,
-    run_times: Histogram,
+    run_times: DurationHistogram,
     /// By agent and kind.
     tokens: BTreeMap<[String; 2], u64>,
 }
 
 /// Durations, sorted by length.
 #[derive(Debug, Default)]
-struct Histogram {
+struct DurationHistogram {
     counts: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
-impl Histogram {
+impl DurationHistogram {
     fn add(&mut self, bounds: &[f64], took: Duration) {
         self.counts.resize(bounds.len(), 0);
         let seconds = took.as_secs_f64();
@@ -75,27 +75,27 @@ impl Histogram {
 /// The methods that are counted each by itself.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-fn bump<const N: usize>(counts: &mut BTreeMap<[String; N], u64>, key: [&str; N], by: u64) {
+fn increment<const N: usize>(counts: &mut BTreeMap<[String; N], u64>, key: [&str; N], by: u64) {
     let key = key.map(str::to_owned);
     let is_full = counts.len() >= SERIES_MAX && !counts.contains_key(&key);
     let key = if is_full { key.map(|_| "other".to_owned()) } else { key };
     *counts.entry(key).or_default() += by;
 }
 
-impl Metrics {
-    fn lock(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+impl ServerMetrics {
+    fn lock(&self) -> MutexGuard<'_, MetricCounters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a commit.
-    pub(crate) fn committed(&self, took: Duration) {
+    pub(crate) fn record_commit(&self, took: Duration) {
         self.lock().commits.add(&COMMIT_BOUNDS, took);
     }
 
     /// Counts a run that has ended.
-    pub(crate) fn ended(&self, run: &EndedRun) {
+    pub(crate) fn record_run(&self, run: &EndedRun) {
         let mut counted = self.lock();
-        bump(&mut counted.runs, [&run.agent, run.exit_reason], 1);
+        increment(&mut counted.runs, [&run.agent, run.exit_reason], 1);
         let took = run.finished_at.duration_since(run.started_at);
         counted.run_times.add(&RUN_BOUNDS, Duration::try_from(took).unwrap_or_default());
         let usage = &run.usage;
@@ -106,196 +106,228 @@ impl Metrics {
             ("cache_creation", usage.cache_creation_input_tokens),
         ] {
             let tokens = tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(0);
-            bump(&mut counted.tokens, [&run.agent, kind], tokens);
+            increment(&mut counted.tokens, [&run.agent, kind], tokens);
         }
     }
 
     /// Counts a request that was replied to.
-    pub(crate) fn replied(&self, asked: &Asked, code: StatusCode) {
+    pub(crate) fn record_request(&self, asked: &MeasuredRequest, code: StatusCode) {
         // Anything may be sent as one.
         let method = METHODS.into_iter().find(|it| *it == asked.method.as_str()).unwrap_or("other");
         let route = asked.route.as_ref().map_or("other", MatchedPath::as_str);
-        let took = asked.began.elapsed();
+        let took = asked.started_at.elapsed();
         let mut counted = self.lock();
-        bump(&mut counted.requests, [method, route, code.as_str()], 1);
+        increment(&mut counted.requests, [method, route, code.as_str()], 1);
         counted.request_times.add(&REQUEST_BOUNDS, took);
     }
 
     /// Writes everything down.
-    fn page(
+    fn render(
         &self,
         now: Timestamp,
-        figures: &Figures,
+        figures: &FleetMetrics,
         status: &DaemonStatus,
         streams: usize,
     ) -> String {
-        let mut page = Page::default();
-        page.family("heeler_jobs", "gauge", "Jobs on record.");
+        let mut page = PrometheusText::default();
+        page.write_header("heeler_jobs", "gauge", "Jobs on record.");
         for ((agent, status), count) in &figures.jobs {
-            page.line("heeler_jobs", &[("agent", agent), ("status", status)], *count as f64);
+            page.write_sample(
+                "heeler_jobs",
+                &[("agent", agent), ("status", status)],
+                *count as f64,
+            );
         }
-        page.one("heeler_jobs_running", "Jobs that run.", status.running.len() as f64);
-        page.one("heeler_queue_length", "Jobs that wait.", figures.waiting.len() as f64);
-        let oldest = figures.waiting.iter().min().map_or(0.0, |since| seconds(now, *since));
-        page.one("heeler_queue_age_seconds", "How long the oldest of them waits.", oldest);
+        page.write_gauge("heeler_jobs_running", "Jobs that run.", status.running.len() as f64);
+        page.write_gauge("heeler_queue_length", "Jobs that wait.", figures.waiting.len() as f64);
+        let oldest = figures.waiting.iter().min().map_or(0.0, |since| seconds_since(now, *since));
+        page.write_gauge("heeler_queue_age_seconds", "How long the oldest of them waits.", oldest);
         let due = status.schedules.iter().filter(|schedule| schedule.enabled);
-        let lag = due.filter_map(|schedule| schedule.next).map(|next| seconds(now, next));
+        let lag = due.filter_map(|schedule| schedule.next).map(|next| seconds_since(now, next));
         let lag = lag.fold(0.0, f64::max);
-        page.one("heeler_schedule_lag_seconds", "How late the latest schedule is.", lag);
-        page.one(
+        page.write_gauge("heeler_schedule_lag_seconds", "How late the latest schedule is.", lag);
+        page.write_gauge(
             "heeler_approvals_pending",
             "Questions that wait for a person.",
             figures.approvals as f64,
         );
-        page.one(
+        page.write_gauge(
             "heeler_faults",
             "Things that the daemon cannot do at present.",
             status.faults.len() as f64,
         );
-        page.one("heeler_live_streams", "Streams that are open.", streams as f64);
-        page.one(
+        page.write_gauge("heeler_live_streams", "Streams that are open.", streams as f64);
+        page.write_gauge(
             "heeler_start_time_seconds",
             "When the daemon started.",
             status.since.as_second() as f64,
         );
-        page.family("heeler_cost_usd_total", "counter", "What agents have spent.");
+        page.write_header("heeler_cost_usd_total", "counter", "What agents have spent.");
         for (agent, micros) in &figures.spent {
-            page.line("heeler_cost_usd_total", &[("agent", agent)], *micros as f64 / 1e6);
+            page.write_sample("heeler_cost_usd_total", &[("agent", agent)], *micros as f64 / 1e6);
         }
-        self.write_counted(&mut page);
+        self.write_counters(&mut page);
         page.0
     }
 
-    fn write_counted(&self, page: &mut Page) {
+    fn write_counters(&self, page: &mut PrometheusText) {
         let counted = self.lock();
-        page.family("heeler_runs_total", "counter", "Runs that ended since the daemon started.");
+        page.write_header(
+            "heeler_runs_total",
+            "counter",
+            "Runs that ended since the daemon started.",
+        );
         for ([agent, reason], count) in &counted.runs {
-            page.line(
+            page.write_sample(
                 "heeler_runs_total",
                 &[("agent", agent), ("exit_reason", reason)],
                 *count as f64,
             );
         }
-        page.family("heeler_tokens_total", "counter", "Tokens of those runs.");
+        page.write_header("heeler_tokens_total", "counter", "Tokens of those runs.");
         for ([agent, kind], count) in &counted.tokens {
-            page.line("heeler_tokens_total", &[("agent", agent), ("kind", kind)], *count as f64);
+            page.write_sample(
+                "heeler_tokens_total",
+                &[("agent", agent), ("kind", kind)],
+                *count as f64,
+            );
         }
-        page.family("heeler_http_requests_total", "counter", "Requests that were answered.");
+        page.write_header("heeler_http_requests_total", "counter", "Requests that were answered.");
         for ([method, route, code], count) in &counted.requests {
             let labels = [("method", method.as_str()), ("route", route), ("code", code)];
-            page.line("heeler_http_requests_total", &labels, *count as f64);
+            page.write_sample("heeler_http_requests_total", &labels, *count as f64);
         }
         let about = "How long runs took.";
-        page.histogram("heeler_run_duration_seconds", about, &RUN_BOUNDS, &counted.run_times);
+        page.write_histogram("heeler_run_duration_seconds", about, &RUN_BOUNDS, &counted.run_times);
         let about = "How long changes of the state took to be on disk.";
-        page.histogram("heeler_commit_duration_seconds", about, &COMMIT_BOUNDS, &counted.commits);
+        page.write_histogram(
+            "heeler_commit_duration_seconds",
+            about,
+            &COMMIT_BOUNDS,
+            &counted.commits,
+        );
         let about = "How long answers took to begin.";
-        page.histogram(
+        page.write_histogram(
             "heeler_http_request_duration_seconds",
             about,
             &REQUEST_BOUNDS,
             &counted.request_times,
         );
-        page.family("heeler_spans_lost_total", "counter", "Spans that no collector took.");
-        page.line("heeler_spans_lost_total", &[], self.spans_lost.load(Ordering::Relaxed) as f64);
+        page.write_header("heeler_spans_lost_total", "counter", "Spans that no collector took.");
+        page.write_sample(
+            "heeler_spans_lost_total",
+            &[],
+            self.spans_lost.load(Ordering::Relaxed) as f64,
+        );
     }
 }
 
 /// Returns how long something is past, in seconds; nothing if it is to come.
-fn seconds(now: Timestamp, at: Timestamp) -> f64 {
+fn seconds_since(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_secs_f64().max(0.0)
 }
 
 /// The text that Prometheus reads.
 #[derive(Default)]
-struct Page(String);
+struct PrometheusText(String);
 
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, about: &str) {
+impl PrometheusText {
+    fn write_header(&mut self, name: &str, kind: &str, about: &str) {
         self.0.push_str(&format!("# HELP {name} {about}\n# TYPE {name} {kind}\n"));
     }
 
-    fn one(&mut self, name: &str, about: &str, value: f64) {
-        self.family(name, "gauge", about);
-        self.line(name, &[], value);
+    fn write_gauge(&mut self, name: &str, about: &str, value: f64) {
+        self.write_header(name, "gauge", about);
+        self.write_sample(name, &[], value);
     }
 
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+    fn write_sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.0.push_str(name);
         let mut open = '{';
         for (label, text) in labels {
             self.0.push(open);
-            self.0.push_str(&format!("{label}=\"{}\"", escaped(text)));
+            self.0.push_str(&format!("{label}=\"{}\"", escape_label(text)));
             open = ',';
         }
         self.0.push_str(if labels.is_empty() { "" } else { "}" });
         self.0.push_str(&format!(" {value}\n"));
     }
 
-    fn histogram(&mut self, name: &str, about: &str, bounds: &[f64], histogram: &Histogram) {
-        self.family(name, "histogram", about);
+    fn write_histogram(
+        &mut self,
+        name: &str,
+        about: &str,
+        bounds: &[f64],
+        histogram: &DurationHistogram,
+    ) {
+        self.write_header(name, "histogram", about);
         let bucket = format!("{name}_bucket");
         let mut below = 0;
         for (at, bound) in bounds.iter().enumerate() {
             below += histogram.counts.get(at).unwrap_or(&0);
-            self.line(&bucket, &[("le", &bound.to_string())], below as f64);
+            self.write_sample(&bucket, &[("le", &bound.to_string())], below as f64);
         }
-        self.line(&bucket, &[("le", "+Inf")], histogram.count as f64);
-        self.line(&format!("{name}_sum"), &[], histogram.sum);
-        self.line(&format!("{name}_count"), &[], histogram.count as f64);
+        self.write_sample(&bucket, &[("le", "+Inf")], histogram.count as f64);
+        self.write_sample(&format!("{name}_sum"), &[], histogram.sum);
+        self.write_sample(&format!("{name}_count"), &[], histogram.count as f64);
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Returns the route of figures, for requests that carry their [`Caller`].
-pub(crate) fn router() -> Router<App> {
+/// Returns the route of figures, for requests that carry their [`RequestCaller`].
+pub(crate) fn router() -> Router<SharedServerState> {
     Router::new().route("/metrics", get(metrics))
 }
 
 /// Tells the figures to whoever may read; to everybody else there are none.
-async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, Problem> {
-    let setup = app.outlook.setup();
+async fn metrics(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> Result<Response, ProblemDetails> {
+    let setup = app.fleet_monitor.setup();
     if !setup.loaded.fleets.first().is_some_and(|fleet| fleet.metrics) {
-        let problem = Problem::not_found("figures are not served");
-        return Err(problem.hint("`metrics: true` in the config serves them"));
+        let problem = ProblemDetails::not_found("figures are not served");
+        return Err(problem.with_hint("`metrics: true` in the config serves them"));
     }
-    let Answer::Status(status) = app.ask(&caller, Command::Status).await? else {
-        return Err(Problem::trouble("the daemon answered something else"));
+    let CommandReply::Status(status) = app.send_command(&caller, DaemonCommand::Status).await?
+    else {
+        return Err(ProblemDetails::internal_error("the daemon answered something else"));
     };
-    let figures = app.read(|records| records.figures()).await?;
-    let page = app.metrics.page((app.now)(), &figures, &status, app.live.clients());
+    let figures = app.read(|records| records.metrics()).await?;
+    let page =
+        app.metrics.render((app.clock)(), &figures, &status, app.live_streams.client_count());
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
 }
 
 /// What a request asks for, and since when.
-pub(crate) struct Asked {
+pub(crate) struct MeasuredRequest {
     method: Method,
     route: Option<MatchedPath>,
-    began: tokio::time::Instant,
+    started_at: tokio::time::Instant,
 }
 
-impl Asked {
-    pub(crate) fn of(request: &Request) -> Asked {
-        Asked {
+impl MeasuredRequest {
+    pub(crate) fn from_request(request: &Request) -> MeasuredRequest {
+        MeasuredRequest {
             method: request.method().clone(),
             route: request.extensions().get().cloned(),
-            began: tokio::time::Instant::now(),
+            started_at: tokio::time::Instant::now(),
         }
     }
 }
 
 /// Counts a request by its route.
-pub(crate) async fn count(
-    State(metrics): State<Arc<Metrics>>,
+pub(crate) async fn count_request(
+    State(metrics): State<Arc<ServerMetrics>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let asked = Asked::of(&request);
+    let asked = MeasuredRequest::from_request(&request);
     let response = next.run(request).await;
-    metrics.replied(&asked, response.status());
+    metrics.record_request(&asked, response.status());
     response
 }
 
@@ -305,15 +337,15 @@ mod tests {
 
     #[test]
     fn what_prometheus_reads_is_escaped_and_counts_add_up() {
-        let mut page = Page::default();
-        page.line("a", &[("x", "\"\\\n"), ("y", "ü")], 1.5);
+        let mut page = PrometheusText::default();
+        page.write_sample("a", &[("x", "\"\\\n"), ("y", "ü")], 1.5);
         assert_eq!(page.0, "a{x=\"\\\"\\\\\\n\",y=\"ü\"} 1.5\n");
-        let mut histogram = Histogram::default();
+        let mut histogram = DurationHistogram::default();
         for millis in [500, 1000, 1500, 9000] {
             histogram.add(&[1.0, 2.0], Duration::from_millis(millis));
         }
-        let mut page = Page::default();
-        page.histogram("h", "About.", &[1.0, 2.0], &histogram);
+        let mut page = PrometheusText::default();
+        page.write_histogram("h", "About.", &[1.0, 2.0], &histogram);
         let lines: Vec<&str> = page.0.lines().skip(2).collect();
         let expected = [
             "h_bucket{le=\"1\"} 2",
@@ -327,11 +359,11 @@ mod tests {
 
     #[test]
     fn what_is_no_method_is_not_kept() {
-        let metrics = Metrics::default();
+        let metrics = ServerMetrics::default();
         for method in ["GET", "X1", "X2"] {
             let request =
                 Request::builder().method(method).body(axum::body::Body::empty()).unwrap();
-            metrics.replied(&Asked::of(&request), StatusCode::OK);
+            metrics.record_request(&MeasuredRequest::from_request(&request), StatusCode::OK);
         }
         assert_eq!(metrics.lock().requests.len(), 2);
     }
@@ -340,7 +372,7 @@ mod tests {
     fn no_more_series_are_kept_than_there_may_be() {
         let mut counts = BTreeMap::new();
         for number in 0..SERIES_MAX + 10 {
-            bump(&mut counts, [&number.to_string(), "200"], 1);
+            increment(&mut counts, [&number.to_string(), "200"], 1);
         }
         assert_eq!(counts.len(), SERIES_MAX + 1);
         assert_eq!(counts[&["other".to_owned(), "other".to_owned()]], 10);

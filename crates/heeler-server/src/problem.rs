@@ -5,15 +5,15 @@ use std::time::Duration;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use heeler_engine::{Refused, RefusedKind, Stopped};
-use heeler_model::chain;
+use heeler_engine::{DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError};
+use heeler_model::error_chain;
 use heeler_query::{QueryError, QueryErrorKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// What went wrong with a request (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemDetails {
     /// The kind of problem, in a word that programs may rely on: `not-found`, `busy`, `not-allowed`,
     /// `usage`, `trouble`, `ending`, `unauthenticated`, `too-many`, …
     #[serde(rename = "type")]
@@ -32,11 +32,15 @@ pub(crate) struct Problem {
     pub(crate) retry_after: Option<u64>,
 }
 
-impl Problem {
+impl ProblemDetails {
     /// Makes one.
-    pub(crate) fn new(code: StatusCode, kind: &'static str, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(
+        code: StatusCode,
+        kind: &'static str,
+        detail: impl Into<String>,
+    ) -> ProblemDetails {
         let title = code.canonical_reason().unwrap_or("Error");
-        Problem {
+        ProblemDetails {
             kind,
             title,
             status: code.as_u16(),
@@ -47,79 +51,81 @@ impl Problem {
     }
 
     /// Says that a request makes no sense.
-    pub(crate) fn usage(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, "usage", detail)
+    pub(crate) fn bad_request(detail: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::BAD_REQUEST, "usage", detail)
     }
 
     /// Says that there is no such thing.
-    pub(crate) fn not_found(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "not-found", detail)
+    pub(crate) fn not_found(detail: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
     /// Says that it is our fault.
-    pub(crate) fn trouble(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "trouble", detail)
+    pub(crate) fn internal_error(detail: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "trouble", detail)
     }
 
-    fn maybe_hint(mut self, hint: Option<&str>) -> Problem {
+    fn with_optional_hint(mut self, hint: Option<&str>) -> ProblemDetails {
         self.hint = hint.map(str::to_owned);
         self
     }
 
     /// Says when it may be tried again.
-    pub(crate) fn retry_after(mut self, wait: Duration) -> Problem {
+    pub(crate) fn with_retry_after(mut self, wait: Duration) -> ProblemDetails {
         self.retry_after = Some(wait.as_secs());
         self
     }
 
     /// Says what to do about it.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> ProblemDetails {
         self.hint = Some(hint.into());
         self
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Problem {
+impl From<DaemonCommandError> for ProblemDetails {
+    fn from(refused: DaemonCommandError) -> ProblemDetails {
         let (code, kind) = match refused.kind {
             // Nothing was done, so it may be tried again.
-            _ if refused == Refused::from(Stopped) => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
-            RefusedKind::NotFound => (StatusCode::NOT_FOUND, "not-found"),
-            RefusedKind::Busy => (StatusCode::CONFLICT, "busy"),
-            RefusedKind::Conflict => (StatusCode::CONFLICT, "key-reused"),
-            RefusedKind::NotAllowed => (StatusCode::FORBIDDEN, "not-allowed"),
-            RefusedKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
-            RefusedKind::Trouble => (StatusCode::INTERNAL_SERVER_ERROR, "trouble"),
+            _ if refused == DaemonCommandError::from(DispatcherStoppedError) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ending")
+            }
+            DaemonCommandErrorKind::NotFound => (StatusCode::NOT_FOUND, "not-found"),
+            DaemonCommandErrorKind::Busy => (StatusCode::CONFLICT, "busy"),
+            DaemonCommandErrorKind::Conflict => (StatusCode::CONFLICT, "key-reused"),
+            DaemonCommandErrorKind::NotAllowed => (StatusCode::FORBIDDEN, "not-allowed"),
+            DaemonCommandErrorKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
+            DaemonCommandErrorKind::Trouble => (StatusCode::INTERNAL_SERVER_ERROR, "trouble"),
         };
-        Problem { hint: refused.hint, ..Problem::new(code, kind, refused.message) }
+        ProblemDetails { hint: refused.hint, ..ProblemDetails::new(code, kind, refused.message) }
     }
 }
 
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Problem {
+impl From<QueryError> for ProblemDetails {
+    fn from(error: QueryError) -> ProblemDetails {
         let error = match error {
-            QueryError::Daemon(refused) => return Problem::from(refused),
+            QueryError::Daemon(refused) => return ProblemDetails::from(refused),
             error => error,
         };
         match error.kind() {
             QueryErrorKind::NotFound => {
-                Problem::not_found(error.to_string()).maybe_hint(error.hint())
+                ProblemDetails::not_found(error.to_string()).with_optional_hint(error.hint())
             }
-            QueryErrorKind::Usage => Problem::usage(error.to_string()),
+            QueryErrorKind::Usage => ProblemDetails::bad_request(error.to_string()),
             QueryErrorKind::Refused => {
-                Problem::new(StatusCode::CONFLICT, "refused", error.to_string())
-                    .maybe_hint(error.hint())
+                ProblemDetails::new(StatusCode::CONFLICT, "refused", error.to_string())
+                    .with_optional_hint(error.hint())
             }
-            QueryErrorKind::Trouble => {
-                let why = chain(&error);
+            QueryErrorKind::Internal => {
+                let why = error_chain(&error);
                 tracing::error!(why, "cannot read the state");
-                Problem::trouble(why).hint("heeler doctor")
+                ProblemDetails::internal_error(why).with_hint("heeler doctor")
             }
         }
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         let code = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self).expect("a problem is JSON");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use axum::middleware::from_fn_with_state;
-use heeler_engine::Origin;
+use heeler_engine::Caller;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -19,11 +19,11 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::app::App;
-use crate::caller::{Caller, Peer, Scope, login_name};
-use crate::live::Impatient;
-use crate::rooms::Rooms;
-use crate::{access, api, hooks, internal, metrics, site};
+use crate::caller::{AccessScope, RequestCaller, TcpPeer, login_name};
+use crate::connection_limiter::ConnectionLimiter;
+use crate::live_streams::WriteTimeoutStream;
+use crate::server_state::SharedServerState;
+use crate::{access, api, dashboard, internal, metrics, webhooks};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -36,78 +36,78 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const IDLE_WAIT: Duration = Duration::from_secs(30);
 
 /// How long those that still wait for an answer are given when the server ends.
-const END_WAIT: Duration = Duration::from_secs(5);
+const DRAIN_WAIT: Duration = Duration::from_secs(5);
 
 /// How long connections stay open when the server ends: whoever asks just then hears that nothing
 /// was done, which a closed connection would not tell.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// How long nothing is accepted after that has failed: files may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long the first connection of a daemon is expected that was started for it.
-const FIRST_WAIT: Duration = Duration::from_secs(5);
+const EXPECTED_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// How many connections are open. A daemon that ends when it is idle is not while there is one.
 #[derive(Debug, Clone)]
-pub struct Connections {
+pub struct ConnectionCounter {
     open: Arc<AtomicUsize>,
     /// One counts as open already that is still to come.
     is_expected: Arc<AtomicBool>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Default for Connections {
-    fn default() -> Connections {
+impl Default for ConnectionCounter {
+    fn default() -> ConnectionCounter {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Connections { open: Arc::default(), is_expected: Arc::default(), room }
+        ConnectionCounter { open: Arc::default(), is_expected: Arc::default(), permits: room }
     }
 }
 
-impl Connections {
+impl ConnectionCounter {
     /// Returns the number of open connections, which changes by itself.
     pub fn open(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.open)
     }
 
     /// Waits until one more may be opened.
-    async fn room(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed")
+    async fn acquire_permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// Begins with one that counts although it is still to come: whoever starts a daemon to ask it
     /// something finds it there. It is expected for a few seconds.
-    pub fn expecting_one() -> Connections {
-        let connections = Connections::default();
+    pub fn with_expected_connection() -> ConnectionCounter {
+        let connections = ConnectionCounter::default();
         connections.open.fetch_add(1, Ordering::SeqCst);
         connections.is_expected.store(true, Ordering::SeqCst);
         connections
     }
 
     /// Stops to expect one that did not come.
-    async fn expect(&self) {
-        tokio::time::sleep(FIRST_WAIT).await;
+    async fn expire_expected(&self) {
+        tokio::time::sleep(EXPECTED_CONNECTION_WAIT).await;
         if self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Counts a connection that was accepted, until what is returned is dropped.
-    fn count(&self, room: OwnedSemaphorePermit) -> Counted {
+    fn count(&self, room: OwnedSemaphorePermit) -> CountedConnection {
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
         }
-        Counted { open: self.open(), _room: room }
+        CountedConnection { open: self.open(), _room: room }
     }
 }
 
 /// A connection that counts.
-struct Counted {
+struct CountedConnection {
     open: Arc<AtomicUsize>,
     _room: OwnedSemaphorePermit,
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::SeqCst);
     }
@@ -115,7 +115,7 @@ impl Drop for Counted {
 
 /// Where a daemon is talked to.
 #[derive(Debug)]
-pub struct Listeners {
+pub struct DaemonListeners {
     /// The socket of our own command line.
     pub socket: UnixListener,
     /// The address of the API and the dashboard, if they are served.
@@ -124,54 +124,60 @@ pub struct Listeners {
 
 /// Serves until `stop`; requests that wait for an answer by then are given a moment.
 pub async fn serve(
-    listeners: Listeners,
-    app: App,
-    connections: &Connections,
+    listeners: DaemonListeners,
+    app: SharedServerState,
+    connections: &ConnectionCounter,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let Listeners { socket, web } = listeners;
+    let DaemonListeners { socket, web } = listeners;
     let (ending, ended) = watch::channel(false);
     let mut open = JoinSet::new();
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
-    expecting.spawn(async move { expected.expect().await });
+    expecting.spawn(async move { expected.expire_expected().await });
     let on_socket = socket_router(&app).with_state(Arc::clone(&app));
     let on_web = web_router(&app).with_state(Arc::clone(&app));
     let own_name = login_name(rustix::process::geteuid().as_raw());
-    let rooms = Rooms::new();
+    let rooms = ConnectionLimiter::new();
     let mut stop = std::pin::pin!(stop);
     loop {
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accept(&socket, connections) => accepted.map(Accepted::Socket),
-            accepted = accept_web(web.as_ref(), &rooms) => accepted.map(Accepted::Web),
+            accepted = accept_socket(&socket, connections) => accepted.map(AcceptedConnection::Socket),
+            accepted = accept_web(web.as_ref(), &rooms) => accepted.map(AcceptedConnection::Web),
         };
         let ended = ended.clone();
         match accepted {
-            Ok(Accepted::Socket((stream, counted))) => {
+            Ok(AcceptedConnection::Socket((stream, counted))) => {
                 // What a process may ask depends on whether an agent started it.
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-                let by = pid.map_or(Origin::Unknown, |pid| Origin::of_process(pid.cast_unsigned()));
+                let by =
+                    pid.map_or(Caller::Unknown, |pid| Caller::from_process(pid.cast_unsigned()));
                 // It is the same user or root.
                 let is_root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
                 let name = if is_root { login_name(0) } else { own_name.clone() };
-                let caller = Caller { by: name, scope: Scope::Admin, origin: by, csrf: None };
+                let caller = RequestCaller {
+                    name,
+                    scope: AccessScope::Admin,
+                    engine_caller: by,
+                    csrf_token: None,
+                };
                 let router = on_socket.clone();
                 open.spawn(async move {
-                    talk(stream, router, caller, ended).await;
+                    serve_connection(stream, router, caller, ended).await;
                     drop(counted);
                 });
             }
-            Ok(Accepted::Web((stream, room))) => {
+            Ok(AcceptedConnection::Web((stream, room))) => {
                 let router = on_web.clone();
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     continue;
                 };
                 // Whoever has as many as they may is hung up on.
-                let Some(room) = rooms.take(address.ip(), room) else { continue };
+                let Some(room) = rooms.try_admit(address.ip(), room) else { continue };
                 open.spawn(async move {
-                    talk(stream, router, Peer { address, local }, ended).await;
+                    serve_connection(stream, router, TcpPeer { address, local }, ended).await;
                     drop(room);
                 });
             }
@@ -182,35 +188,35 @@ pub async fn serve(
         }
     }
     drop((socket, web));
-    app.live.end();
+    app.live_streams.end_all();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
-    if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
+    if tokio::time::timeout(CLOSE_GRACE, all(&mut open)).await.is_ok() {
         return Ok(());
     }
     ending.send_replace(true);
-    if tokio::time::timeout(END_WAIT, all(&mut open)).await.is_err() {
+    if tokio::time::timeout(DRAIN_WAIT, all(&mut open)).await.is_err() {
         tracing::warn!("{} connections were cut off", open.len());
     }
     Ok(())
 }
 
 /// Somebody who may talk to us.
-enum Accepted {
-    Socket((UnixStream, Counted)),
+enum AcceptedConnection {
+    Socket((UnixStream, CountedConnection)),
     Web((TcpStream, OwnedSemaphorePermit)),
 }
 
 /// Accepts the next connection of the same user or root.
-async fn accept(
+async fn accept_socket(
     listener: &UnixListener,
-    connections: &Connections,
-) -> io::Result<(UnixStream, Counted)> {
+    connections: &ConnectionCounter,
+) -> io::Result<(UnixStream, CountedConnection)> {
     loop {
-        let room = connections.room().await;
+        let room = connections.acquire_permit().await;
         let (stream, _) = listener.accept().await?;
         let counted = connections.count(room);
         let peer = stream.peer_cred()?.uid();
-        if may_talk(peer, rustix::process::geteuid().as_raw()) {
+        if is_allowed_user(peer, rustix::process::geteuid().as_raw()) {
             return Ok((stream, counted));
         }
         tracing::warn!("user {peer} may not talk to this daemon");
@@ -220,10 +226,10 @@ async fn accept(
 /// Accepts the next connection of anybody; who they are is asked of each request.
 async fn accept_web(
     listener: Option<&TcpListener>,
-    rooms: &Rooms,
+    rooms: &ConnectionLimiter,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    let room = rooms.wait().await;
+    let room = rooms.acquire_permit().await;
     let (stream, _) = listener.accept().await?;
     // Events are small and wanted at once.
     stream.set_nodelay(true)?;
@@ -231,27 +237,27 @@ async fn accept_web(
 }
 
 /// Returns what is served on the socket: our own command line's interface, and the API.
-fn socket_router(app: &App) -> Router<App> {
-    let router = internal::router().merge(everywhere()).fallback(site::no_route);
-    router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count))
+fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
+    let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
+    router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 
 /// Returns what is served on TCP.
-pub(crate) fn web_router(app: &App) -> Router<App> {
-    access::layer(everywhere().fallback(site::no_route), app)
+pub(crate) fn web_router(app: &SharedServerState) -> Router<SharedServerState> {
+    access::with_access_control(common_routes().fallback(dashboard::not_found), app)
 }
 
-fn everywhere() -> Router<App> {
-    api::router().merge(hooks::router()).merge(metrics::router()).merge(site::router())
+fn common_routes() -> Router<SharedServerState> {
+    api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router())
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.
-fn may_talk(peer: u32, own: u32) -> bool {
+fn is_allowed_user(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
 /// Serves one connection; `who` is in each of its requests.
-async fn talk(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     who: impl Clone + Send + Sync + 'static,
@@ -264,8 +270,9 @@ async fn talk(
         request.extensions_mut().insert(who.clone());
         router.call(request)
     });
-    let mut connection =
-        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
+    let mut connection = std::pin::pin!(
+        server.serve_connection(TokioIo::new(WriteTimeoutStream::new(stream)), service)
+    );
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {
@@ -286,15 +293,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_one_that_a_daemon_was_started_for_counts_until_it_comes_or_for_a_while() {
-        let (come, late) = (Connections::expecting_one(), Connections::expecting_one());
-        let open = |connections: &Connections| connections.open().load(Ordering::SeqCst);
-        let counted = come.count(come.room().await);
+        let (come, late) = (
+            ConnectionCounter::with_expected_connection(),
+            ConnectionCounter::with_expected_connection(),
+        );
+        let open = |connections: &ConnectionCounter| connections.open().load(Ordering::SeqCst);
+        let counted = come.count(come.acquire_permit().await);
         assert_eq!(open(&come), 1, "it is the one that was expected");
-        let second = come.count(come.room().await);
+        let second = come.count(come.acquire_permit().await);
         assert_eq!(open(&come), 2);
         drop((counted, second));
         assert_eq!((open(&come), open(&late)), (0, 1));
-        tokio::join!(come.expect(), late.expect());
+        tokio::join!(come.expire_expected(), late.expire_expected());
         assert_eq!((open(&come), open(&late)), (0, 0));
     }
 
@@ -312,7 +322,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = talk(server, Router::new(), (), ended) => {}
+            () = serve_connection(server, Router::new(), (), ended) => {}
             () = sending => {}
         }
         begun.elapsed()
@@ -328,9 +338,9 @@ mod tests {
 
     #[test]
     fn only_the_same_user_and_root_may_steer_a_daemon() {
-        assert!(may_talk(1000, 1000));
-        assert!(may_talk(0, 1000));
-        assert!(!may_talk(1001, 1000));
-        assert!(!may_talk(1000, 0));
+        assert!(is_allowed_user(1000, 1000));
+        assert!(is_allowed_user(0, 1000));
+        assert!(!is_allowed_user(1001, 1000));
+        assert!(!is_allowed_user(1000, 0));
     }
 }

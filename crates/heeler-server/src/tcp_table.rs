@@ -8,11 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
 /// How the table says that a socket listens.
-const LISTENS: &str = "0A";
+const LISTEN_STATE: &str = "0A";
 
 /// A socket.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Socket {
+pub(crate) struct TcpSocketEntry {
     /// Whose it is; the kernel says root of one that was closed.
     pub(crate) user: u32,
     /// Its number; 0 once its process has closed it.
@@ -32,10 +32,10 @@ pub struct PortHolder {
 pub fn port_holder(port: u16) -> Option<PortHolder> {
     let port = format!(":{port:04X}");
     let listens = |fields: &[&str]| {
-        fields.get(3) == Some(&LISTENS) && fields.get(1).is_some_and(|it| it.ends_with(&port))
+        fields.get(3) == Some(&LISTEN_STATE) && fields.get(1).is_some_and(|it| it.ends_with(&port))
     };
-    let sockets = tables().into_iter().filter_map(|table| find(&table, listens));
-    let pid = sockets.flat_map(|socket| holders(socket.inode)).next()?;
+    let sockets = tables().into_iter().filter_map(|table| find_socket(&table, listens));
+    let pid = sockets.flat_map(|socket| socket_holders(socket.inode)).next()?;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
     let arguments = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
@@ -43,8 +43,8 @@ pub fn port_holder(port: u16) -> Option<PortHolder> {
 }
 
 /// Finds the end of a connection that has `from` as its own address.
-pub(crate) fn connection(from: SocketAddr, to: SocketAddr) -> Option<Socket> {
-    let wanted = names(from, to);
+pub(crate) fn find_peer_socket(from: SocketAddr, to: SocketAddr) -> Option<TcpSocketEntry> {
+    let wanted = connection_keys(from, to);
     tables().into_iter().find_map(|table| find_connection(&table, &wanted))
 }
 
@@ -52,30 +52,30 @@ fn tables() -> Vec<String> {
     TABLES.iter().filter_map(|table| fs::read_to_string(table).ok()).collect()
 }
 
-fn find_connection(table: &str, wanted: &[[String; 2]]) -> Option<Socket> {
-    find(table, |fields| match fields {
+fn find_connection(table: &str, wanted: &[[String; 2]]) -> Option<TcpSocketEntry> {
+    find_socket(table, |fields| match fields {
         [_, local, remote, ..] => wanted.iter().any(|[from, to]| from == local && to == remote),
         _ => false,
     })
 }
 
-fn find(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<Socket> {
+fn find_socket(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<TcpSocketEntry> {
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let socket = || {
             let user = fields.get(7)?.parse().ok()?;
-            Some(Socket { user, inode: fields.get(9)?.parse().ok()? })
+            Some(TcpSocketEntry { user, inode: fields.get(9)?.parse().ok()? })
         };
         if is_it(&fields) { socket() } else { None }
     })
 }
 
 /// Returns how the kernel writes a connection from one address to another, in either table.
-fn names(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
-    let mut names = vec![[name(from), name(to)]];
+fn connection_keys(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
+    let mut names = vec![[kernel_address(from), kernel_address(to)]];
     if let (IpAddr::V4(one), IpAddr::V4(other)) = (from.ip(), to.ip()) {
         let mapped = |ip: std::net::Ipv4Addr, port| {
-            name(SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), port))
+            kernel_address(SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), port))
         };
         names.push([mapped(one, from.port()), mapped(other, to.port())]);
     }
@@ -83,7 +83,7 @@ fn names(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
 }
 
 /// Writes an address as the kernel does: words of four bytes in the machine's order.
-fn name(address: SocketAddr) -> String {
+fn kernel_address(address: SocketAddr) -> String {
     let bytes = match address.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -96,7 +96,7 @@ fn name(address: SocketAddr) -> String {
 }
 
 /// Returns the processes that have a socket open, of those that we may look at.
-pub(crate) fn holders(inode: u64) -> Vec<u32> {
+pub(crate) fn socket_holders(inode: u64) -> Vec<u32> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |path: fs::DirEntry| {
         fs::read_link(path.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str())
@@ -124,10 +124,10 @@ mod tests {
             \u{20}  2: short\n";
         let (from, to) = ("127.0.0.1:54321".parse().unwrap(), "127.0.0.1:7878".parse().unwrap());
         if cfg!(target_endian = "little") {
-            let found = Some(Socket { user: 1000, inode: 12 });
-            assert_eq!(find_connection(table, &names(from, to)), found);
-            assert_eq!(find_connection(table, &names(to, to)), None);
-            assert_eq!(names(from, to)[1][0], "0000000000000000FFFF00000100007F:D431");
+            let found = Some(TcpSocketEntry { user: 1000, inode: 12 });
+            assert_eq!(find_connection(table, &connection_keys(from, to)), found);
+            assert_eq!(find_connection(table, &connection_keys(to, to)), None);
+            assert_eq!(connection_keys(from, to)[1][0], "0000000000000000FFFF00000100007F:D431");
         }
     }
 

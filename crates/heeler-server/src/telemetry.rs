@@ -3,7 +3,7 @@
 //! Spans go out as OTLP over HTTP in JSON, with the gen_ai conventions. That is one small document and
 //! one POST, so it is made here: the OpenTelemetry crates would bring a runtime, an HTTP client and
 //! protobuf for it. A thread of its own reads and sends; what it cannot keep up with is lost and counted,
-//! and no run ever waits for it. No prompt, no output and no secret is in a span. Start at [`observe`].
+//! and no run ever waits for it. No prompt, no output and no secret is in a span. Start at [`start_telemetry`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,16 +12,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use heeler_engine::Outlook;
-use heeler_model::config::Telemetry;
-use heeler_model::{RunId, chain};
-use heeler_query::Records;
-use heeler_query::figures::EndedRun;
+use heeler_engine::FleetMonitor;
+use heeler_model::config::TelemetryConfig;
+use heeler_model::{RunId, error_chain};
+use heeler_query::FleetReader;
+use heeler_query::metrics::EndedRun;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 
 /// How many runs that have ended wait to be told of.
 const ENDED_MAX: usize = 1024;
@@ -33,32 +33,32 @@ pub(crate) const SPANS_MAX: usize = 2048;
 const BATCH: usize = 128;
 
 /// How long spans are collected before they are sent.
-const SEND_EVERY: Duration = Duration::from_secs(1);
+const SEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a collector that did not take spans is left alone.
-const SEND_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long a collector may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Begins to observe a daemon, in a thread that ends with it.
-pub fn observe(
-    outlook: &Outlook,
-    records: Records,
-    metrics: Arc<Metrics>,
+pub fn start_telemetry(
+    outlook: &FleetMonitor,
+    records: FleetReader,
+    metrics: Arc<ServerMetrics>,
     version: &str,
 ) -> io::Result<()> {
     let (tell, ended) = sync_channel(ENDED_MAX);
     let counted = Arc::clone(&metrics);
-    outlook.on_change(move |change| {
-        counted.committed(change.took);
-        for run in &change.ended {
+    outlook.on_commit(move |change| {
+        counted.record_commit(change.duration);
+        for run in &change.ended_runs {
             if let Err(TrySendError::Full(_)) = tell.try_send(*run) {
                 counted.spans_lost.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
-    let mut observer = Observer {
+    let mut observer = TelemetryExporter {
         outlook: outlook.clone(),
         records,
         metrics,
@@ -70,21 +70,21 @@ pub fn observe(
     Ok(())
 }
 
-struct Observer {
-    outlook: Outlook,
-    records: Records,
-    metrics: Arc<Metrics>,
+struct TelemetryExporter {
+    outlook: FleetMonitor,
+    records: FleetReader,
+    metrics: Arc<ServerMetrics>,
     version: String,
     spans: VecDeque<Json>,
     send_at: Option<Instant>,
 }
 
-impl Observer {
+impl TelemetryExporter {
     fn run(&mut self, ended: &Receiver<RunId>) {
         loop {
             let wait = self.send_at.map(|at| at.saturating_duration_since(Instant::now()));
             match ended.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
-                Ok(run) => self.take(run),
+                Ok(run) => self.record_run(run),
                 Err(RecvTimeoutError::Timeout) => self.send(),
                 Err(RecvTimeoutError::Disconnected) => return self.send(),
             }
@@ -94,28 +94,30 @@ impl Observer {
         }
     }
 
-    fn config(&self) -> Option<Telemetry> {
+    fn config(&self) -> Option<TelemetryConfig> {
         self.outlook.setup().loaded.fleets.first().and_then(|fleet| fleet.telemetry.clone())
     }
 
-    fn take(&mut self, run: RunId) {
+    fn record_run(&mut self, run: RunId) {
         let ended = match self.records.ended_run(run) {
             Ok(Some(ended)) => ended,
             Ok(None) => return,
-            Err(error) => return tracing::warn!(reason = chain(&error), "cannot tell of a run"),
+            Err(error) => {
+                return tracing::warn!(reason = error_chain(&error), "cannot tell of a run");
+            }
         };
-        self.metrics.ended(&ended);
+        self.metrics.record_run(&ended);
         if self.config().is_none() {
             return;
         }
         let setup = self.outlook.setup();
         let model = setup.agent(&ended.agent).and_then(|agent| agent.model.clone());
-        self.spans.extend(spans(&ended, model.as_deref()));
+        self.spans.extend(run_spans(&ended, model.as_deref()));
         while self.spans.len() > SPANS_MAX {
             self.spans.pop_front();
             self.metrics.spans_lost.fetch_add(1, Ordering::Relaxed);
         }
-        self.send_at.get_or_insert_with(|| Instant::now() + SEND_EVERY);
+        self.send_at.get_or_insert_with(|| Instant::now() + SEND_INTERVAL);
     }
 
     fn send(&mut self) {
@@ -124,17 +126,17 @@ impl Observer {
         while !self.spans.is_empty() {
             let batch: Vec<Json> = self.spans.iter().take(BATCH).cloned().collect();
             let count = batch.len();
-            match post(&config, &document(&config, &self.version, batch)) {
+            match post_spans(&config, &otlp_document(&config, &self.version, batch)) {
                 Ok(()) => drop(self.spans.drain(..count)),
-                Err(Failed::Refused(code)) => {
+                Err(SpanExportError::Refused(code)) => {
                     // The same again would be refused again.
                     tracing::warn!(code, "the collector refused {count} spans");
                     self.metrics.spans_lost.fetch_add(count as u64, Ordering::Relaxed);
                     self.spans.drain(..count);
                 }
-                Err(Failed::Later(why)) => {
+                Err(SpanExportError::Retryable(why)) => {
                     tracing::warn!(why, "the collector takes no spans; they are sent again later");
-                    self.send_at = Some(Instant::now() + SEND_AGAIN);
+                    self.send_at = Some(Instant::now() + RETRY_INTERVAL);
                     return;
                 }
             }
@@ -143,14 +145,14 @@ impl Observer {
 }
 
 /// Why spans were not taken.
-enum Failed {
+enum SpanExportError {
     /// For good, with this code.
     Refused(u16),
     /// For now.
-    Later(String),
+    Retryable(String),
 }
 
-fn post(config: &Telemetry, document: &Json) -> Result<(), Failed> {
+fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExportError> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(SEND_TIMEOUT))
         .http_status_as_error(false)
@@ -158,21 +160,21 @@ fn post(config: &Telemetry, document: &Json) -> Result<(), Failed> {
         .build()
         .into();
     let mut request =
-        agent.post(address(config.endpoint.expose())).content_type("application/json");
+        agent.post(traces_url(config.endpoint.expose())).content_type("application/json");
     for (name, value) in &config.headers {
         request = request.header(name, value.expose());
     }
     // An error may hold the address with a password in it, so only its kind is told.
-    let later = |error: ureq::Error| Failed::Later(kind_of(&error));
+    let later = |error: ureq::Error| SpanExportError::Retryable(describe_error(&error));
     let response = request.send(document.to_string().as_bytes()).map_err(later)?;
     match response.status().as_u16() {
         200..=299 => Ok(()),
-        code @ (429 | 502 | 503 | 504) => Err(Failed::Later(format!("status {code}"))),
-        code => Err(Failed::Refused(code)),
+        code @ (429 | 502 | 503 | 504) => Err(SpanExportError::Retryable(format!("status {code}"))),
+        code => Err(SpanExportError::Refused(code)),
     }
 }
 
-fn kind_of(error: &ureq::Error) -> String {
+fn describe_error(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => error.kind().to_string(),
         ureq::Error::Timeout(_) => "it does not answer".to_owned(),
@@ -183,7 +185,7 @@ fn kind_of(error: &ureq::Error) -> String {
 }
 
 /// Returns where traces go: an address without a path is that of a collector.
-fn address(endpoint: &str) -> String {
+fn traces_url(endpoint: &str) -> String {
     let path = endpoint.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     match path {
         Some((_, path)) if !path.is_empty() => endpoint.to_owned(),
@@ -191,28 +193,28 @@ fn address(endpoint: &str) -> String {
     }
 }
 
-fn document(config: &Telemetry, version: &str, spans: Vec<Json>) -> Json {
+fn otlp_document(config: &TelemetryConfig, version: &str, spans: Vec<Json>) -> Json {
     json!({ "resourceSpans": [{
         "resource": { "attributes": [
-            text("service.name", &config.service_name),
-            text("service.version", version),
+            string_attribute("service.name", &config.service_name),
+            string_attribute("service.version", version),
         ] },
         "scopeSpans": [{ "scope": { "name": "heeler", "version": version }, "spans": spans }],
     }] })
 }
 
 /// Returns the spans of a run that has ended: its own, and its job's if that is over with it.
-fn spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
-    let trace = hash(run.workflow_run.as_deref().unwrap_or(&run.job), 16);
-    let job_span = hash(&format!("job {}", run.job), 8);
+fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
+    let trace = hash_id(run.workflow_run.as_deref().unwrap_or(&run.job), 16);
+    let job_span = hash_id(&format!("job {}", run.job), 8);
     let mut of_run = json!({
         "traceId": trace,
-        "spanId": hash(&format!("run {}", run.run), 8),
+        "spanId": hash_id(&format!("run {}", run.run), 8),
         "parentSpanId": job_span,
         "name": format!("invoke_agent {}", run.agent),
         "kind": 3,
-        "startTimeUnixNano": nanos(run.started_at),
-        "endTimeUnixNano": nanos(run.finished_at),
+        "startTimeUnixNano": unix_nanos(run.started_at),
+        "endTimeUnixNano": unix_nanos(run.finished_at),
         "attributes": run_attributes(run, model),
     });
     if let Some(error) = run.error {
@@ -225,8 +227,8 @@ fn spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
             "spanId": job_span,
             "name": format!("job {}", run.agent),
             "kind": 1,
-            "startTimeUnixNano": nanos(run.asked_at),
-            "endTimeUnixNano": nanos(finished),
+            "startTimeUnixNano": unix_nanos(run.asked_at),
+            "endTimeUnixNano": unix_nanos(finished),
             "attributes": job_attributes(run),
         });
         if run.status == heeler_model::JobStatus::Failed {
@@ -240,18 +242,20 @@ fn spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
 fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
     let usage = &run.usage;
     let mut all = job_attributes(run);
-    all.push(text("heeler.run.id", &run.run.to_string()));
-    all.push(text("gen_ai.operation.name", "invoke_agent"));
-    all.push(text("gen_ai.agent.name", &run.agent));
+    all.push(string_attribute("heeler.run.id", &run.run.to_string()));
+    all.push(string_attribute("gen_ai.operation.name", "invoke_agent"));
+    all.push(string_attribute("gen_ai.agent.name", &run.agent));
     let used = usage.per_model.keys().next().map(String::as_str);
     if used.is_some() || model.is_some() {
         // Both names are in use: the second is the newer one.
-        all.push(text("gen_ai.system", "anthropic"));
-        all.push(text("gen_ai.provider.name", "anthropic"));
+        all.push(string_attribute("gen_ai.system", "anthropic"));
+        all.push(string_attribute("gen_ai.provider.name", "anthropic"));
     }
-    all.extend(model.or(used).map(|model| text("gen_ai.request.model", model)));
-    all.extend(used.map(|model| text("gen_ai.response.model", model)));
-    all.extend(run.session.as_ref().map(|session| text("gen_ai.conversation.id", session)));
+    all.extend(model.or(used).map(|model| string_attribute("gen_ai.request.model", model)));
+    all.extend(used.map(|model| string_attribute("gen_ai.response.model", model)));
+    all.extend(
+        run.session.as_ref().map(|session| string_attribute("gen_ai.conversation.id", session)),
+    );
     let finish = run.stop_reason.as_ref();
     all.extend(finish.map(|reason| {
         json!({ "key": "gen_ai.response.finish_reasons",
@@ -273,32 +277,32 @@ fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
     all.extend(
         cost.map(|usd| json!({ "key": "heeler.cost_usd", "value": { "doubleValue": usd } })),
     );
-    all.extend(run.error.map(|error| text("error.type", error)));
-    all.push(text("heeler.exit_reason", run.exit_reason));
+    all.extend(run.error.map(|error| string_attribute("error.type", error)));
+    all.push(string_attribute("heeler.exit_reason", run.exit_reason));
     all
 }
 
 fn job_attributes(run: &EndedRun) -> Vec<Json> {
     let mut all = vec![
-        text("heeler.job.id", &run.job),
-        text("heeler.agent", &run.agent),
-        text("heeler.trigger", &run.trigger),
-        text("heeler.status", run.status.as_str()),
+        string_attribute("heeler.job.id", &run.job),
+        string_attribute("heeler.agent", &run.agent),
+        string_attribute("heeler.trigger", &run.trigger),
+        string_attribute("heeler.status", run.status.as_str()),
     ];
-    all.extend(run.schedule.as_ref().map(|schedule| text("heeler.schedule", schedule)));
-    all.extend(run.workflow_run.as_ref().map(|id| text("heeler.workflow_run.id", id)));
+    all.extend(run.schedule.as_ref().map(|schedule| string_attribute("heeler.schedule", schedule)));
+    all.extend(run.workflow_run.as_ref().map(|id| string_attribute("heeler.workflow_run.id", id)));
     all
 }
 
-fn text(key: &str, value: &str) -> Json {
+fn string_attribute(key: &str, value: &str) -> Json {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-fn nanos(at: Timestamp) -> String {
+fn unix_nanos(at: Timestamp) -> String {
     at.as_nanosecond().to_string()
 }
 
-fn hash(text: &str, bytes: usize) -> String {
+fn hash_id(text: &str, bytes: usize) -> String {
     Sha256::digest(text)[..bytes].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -313,7 +317,7 @@ mod tests {
             ("http://localhost:4318/", "http://localhost:4318/v1/traces"),
             ("https://x.y/otlp/v1/traces", "https://x.y/otlp/v1/traces"),
         ] {
-            assert_eq!(address(endpoint), expected);
+            assert_eq!(traces_url(endpoint), expected);
         }
     }
 }

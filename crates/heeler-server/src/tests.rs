@@ -10,36 +10,37 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::hooks::Services;
+use heeler_engine::hooks::ChatServiceUrls;
 use heeler_engine::{
-    AgentChange, Answer, Call, Command, DaemonMode, DaemonStatus, Handle, Outlook, Refused,
-    RefusedKind, Reply, RunningJob, ScheduleChange, Setup, Stopped, Stopping, WaitingJob,
+    AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
+    DaemonHandle, DaemonMode, DaemonSetup, DaemonStatus, DispatcherStoppedError, FleetMonitor,
+    ReplyCallback, RunningJob, ScheduleChange, StopMode, WaitingJob, WebhookCall,
 };
-use heeler_model::{JobStatus, PROMPT_BYTES_MAX, RunId, Wanted};
-use heeler_query::{Known, Records};
+use heeler_model::{JobRequest, JobStatus, PROMPT_BYTES_MAX, RunId};
+use heeler_query::{FleetReader, QueryContext};
 use heeler_store::StateDir;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::oneshot;
 
-use crate::internal::{COMMAND, HELLO};
-use crate::request::{BODY_BYTES_MAX, read_bytes};
+use crate::extractors::{BODY_BYTES_MAX, read_bytes};
+use crate::internal::{COMMAND_PATH, HELLO_PATH};
 use crate::serve::CONNECTIONS_MAX;
 use crate::{
-    Access, App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, Reach, Served, bind,
-    serve,
+    AccessControl, ConnectionCounter, DaemonClient, DaemonClientError, DaemonListeners,
+    LiveStreams, PROTOCOL, ServerState, SharedServerState, WebEndpoint, bind, serve,
 };
 
 /// A daemon of which nothing is on record.
 pub(crate) fn app(
     folder: &Utf8Path,
-    handle: Handle,
+    handle: DaemonHandle,
     config: &str,
     env: BTreeMap<String, String>,
-) -> App {
+) -> SharedServerState {
     let read = |_: &Utf8Path| Ok(config.to_owned());
     let loaded = heeler_model::config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
-    let setup = Setup {
+    let setup = DaemonSetup {
         config: folder.join("heeler.yaml"),
         loaded: Arc::new(loaded.unwrap()),
         env,
@@ -47,54 +48,55 @@ pub(crate) fn app(
         sockets: folder.to_owned(),
         protected: Vec::new(),
         zone: TimeZone::UTC,
-        services: Services::default(),
+        services: ChatServiceUrls::default(),
     };
-    let outlook = Outlook::new(Arc::new(setup));
+    let outlook = FleetMonitor::new(Arc::new(setup));
     let known = outlook.clone();
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
-    let records = Records::new(dir, move || Known::of_setup(&known.setup()));
-    let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
+    let records = FleetReader::new(dir, move || QueryContext::from_setup(&known.setup()));
+    let (access, live) =
+        (Arc::new(AccessControl::new(&WebEndpoint::default())), LiveStreams::new(&outlook));
     let version = "1.2.3".to_owned();
     let now = || Timestamp::UNIX_EPOCH;
-    Arc::new(Served {
-        handle,
+    Arc::new(ServerState {
+        dispatcher: handle,
         records,
-        outlook,
-        live,
+        fleet_monitor: outlook,
+        live_streams: live,
         access,
         metrics: Arc::default(),
-        costly: Arc::default(),
+        expensive_reads: Arc::default(),
         version,
-        now,
+        clock: now,
     })
 }
 
 /// A server on a thread of its own, in a folder of its own.
-pub(crate) struct Rig {
+pub(crate) struct SocketServerFixture {
     _temp: tempfile::TempDir,
     socket: Utf8PathBuf,
-    connections: Connections,
+    connections: ConnectionCounter,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Rig {
-    fn new(each: impl FnMut(Command, Reply) + Send + 'static) -> Rig {
-        Rig::with("version: 1\nagents: []\n", BTreeMap::new(), each)
+impl SocketServerFixture {
+    fn new(each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static) -> SocketServerFixture {
+        SocketServerFixture::with("version: 1\nagents: []\n", BTreeMap::new(), each)
     }
 
     /// The same with a config and an environment.
     pub(crate) fn with(
         config: &str,
         env: BTreeMap<String, String>,
-        each: impl FnMut(Command, Reply) + Send + 'static,
-    ) -> Rig {
+        each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static,
+    ) -> SocketServerFixture {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let (listener, socket) = bind(folder, folder).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let app = app(folder, Handle::scripted(each), config, env);
-        let connections = Connections::default();
+        let app = app(folder, DaemonHandle::scripted(each), config, env);
+        let connections = ConnectionCounter::default();
         let (stop, stopped) = oneshot::channel::<()>();
         let counted = connections.clone();
         let thread = std::thread::spawn(move || {
@@ -103,18 +105,24 @@ impl Rig {
             runtime.block_on(async {
                 let socket = tokio::net::UnixListener::from_std(listener).unwrap();
                 let stop = async { drop(stopped.await) };
-                serve(Listeners { socket, web: None }, app, &counted, stop).await.unwrap();
+                serve(DaemonListeners { socket, web: None }, app, &counted, stop).await.unwrap();
             });
         });
-        Rig { _temp: temp, socket, connections, stop: Some(stop), thread: Some(thread) }
+        SocketServerFixture {
+            _temp: temp,
+            socket,
+            connections,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
     }
 
-    fn answering(answer: Result<Answer, Refused>) -> Rig {
-        Rig::new(move |_, reply| reply(answer.clone()))
+    fn answering(answer: Result<CommandReply, DaemonCommandError>) -> SocketServerFixture {
+        SocketServerFixture::new(move |_, reply| reply(answer.clone()))
     }
 
-    fn client(&self) -> Client {
-        Client::connect(&self.socket).unwrap()
+    fn client(&self) -> DaemonClient {
+        DaemonClient::connect(&self.socket).unwrap()
     }
 
     /// Sends bytes as they are and returns the reply's head and body.
@@ -138,13 +146,13 @@ impl Rig {
     }
 }
 
-impl Rig {
+impl SocketServerFixture {
     fn open(&self) -> usize {
         self.connections.open().load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 
-impl Drop for Rig {
+impl Drop for SocketServerFixture {
     fn drop(&mut self) {
         drop(self.stop.take());
         let ended = self.thread.take().unwrap().join();
@@ -154,42 +162,43 @@ impl Drop for Rig {
     }
 }
 
-fn done() -> Answer {
-    Answer::Done { message: "done".to_owned() }
+fn done() -> CommandReply {
+    CommandReply::Done { message: "done".to_owned() }
 }
 
-fn every_command() -> Vec<Command> {
+fn every_command() -> Vec<DaemonCommand> {
     let job = || "job-2024-01-19-abc123".parse().unwrap();
     let by = || "me".to_owned();
-    let schedule = |change| Command::Schedule {
+    let schedule = |change| DaemonCommand::Schedule {
         agent: "web.coder".to_owned(),
         schedule: "a/b c%ü".to_owned(),
         change,
         by: "me".to_owned(),
     };
     let webhook = |delivery: Option<&str>| {
-        Command::Webhook(Box::new(Call {
+        DaemonCommand::Webhook(Box::new(WebhookCall {
             agent: "web.coder".to_owned(),
             schedule: "a/b c%ü".to_owned(),
             payload: "{\"a\": \"ü\"}\n".to_owned(),
             delivery: delivery.map(str::to_owned),
         }))
     };
-    let agent = |change| Command::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
+    let agent =
+        |change| DaemonCommand::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
     let approval = |approve: bool| {
         let text = (!approve).then(|| "no\n\"never\"".to_owned());
         let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
         let answer = heeler_model::ApprovalAnswer { approve, text, updated_input };
-        Command::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
+        DaemonCommand::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
     };
     let prompt = Some("Go\non \"now\"".to_owned());
-    let wanted = Wanted { prompt: prompt.clone(), ..Wanted::of("coder".parse().unwrap()) };
+    let wanted = JobRequest { prompt: prompt.clone(), ..JobRequest::new("coder".parse().unwrap()) };
     vec![
-        Command::Trigger(Box::new(wanted)),
-        Command::Cancel { job: job(), now: true, by: by() },
-        Command::Resume { job: job(), prompt, by: by() },
-        Command::Resume { job: job(), prompt: None, by: by() },
-        Command::Retry { job: job(), by: by() },
+        DaemonCommand::Trigger(Box::new(wanted)),
+        DaemonCommand::Cancel { job: job(), now: true, by: by() },
+        DaemonCommand::Resume { job: job(), prompt, by: by() },
+        DaemonCommand::Resume { job: job(), prompt: None, by: by() },
+        DaemonCommand::Retry { job: job(), by: by() },
         approval(true),
         approval(false),
         schedule(ScheduleChange::Enable),
@@ -202,16 +211,16 @@ fn every_command() -> Vec<Command> {
         agent(AgentChange::Enable),
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
-        Command::Reload,
-        Command::Stop(Stopping::Wait { timeout: None }),
-        Command::Stop(Stopping::Wait { timeout: Some(Duration::from_millis(1500)) }),
-        Command::Stop(Stopping::Force),
-        Command::Stop(Stopping::KeepJobs),
-        Command::Status,
+        DaemonCommand::Reload,
+        DaemonCommand::Stop(StopMode::Wait { timeout: None }),
+        DaemonCommand::Stop(StopMode::Wait { timeout: Some(Duration::from_millis(1500)) }),
+        DaemonCommand::Stop(StopMode::Force),
+        DaemonCommand::Stop(StopMode::KeepJobs),
+        DaemonCommand::Status,
     ]
 }
 
-fn every_answer() -> Vec<Answer> {
+fn every_answer() -> Vec<CommandReply> {
     let job = || "job-2024-01-19-abc123".parse().unwrap();
     let at = Timestamp::UNIX_EPOCH;
     let status = DaemonStatus {
@@ -242,10 +251,14 @@ fn every_answer() -> Vec<Answer> {
         faults: vec!["the disk is full".to_owned()],
     };
     vec![
-        Answer::Job { job: job(), status: JobStatus::Pending, waits: Some("busy".to_owned()) },
+        CommandReply::Job {
+            job: job(),
+            status: JobStatus::Pending,
+            waits: Some("busy".to_owned()),
+        },
         done(),
-        Answer::Reloaded { changes: vec!["agent a is new".to_owned()] },
-        Answer::Status(Box::new(status)),
+        CommandReply::Reloaded { changes: vec!["agent a is new".to_owned()] },
+        CommandReply::Status(Box::new(status)),
     ]
 }
 
@@ -253,13 +266,13 @@ fn every_answer() -> Vec<Answer> {
 fn every_command_reaches_the_dispatcher_as_it_was_asked() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hearing = Arc::clone(&heard);
-    let rig = Rig::new(move |command, reply| {
+    let rig = SocketServerFixture::new(move |command, reply| {
         hearing.lock().unwrap().push(command);
         reply(Ok(done()));
     });
     let mut client = rig.client();
     for command in every_command() {
-        assert_eq!(client.ask(&command, None).unwrap(), done(), "{command:?}");
+        assert_eq!(client.send_command(&command, None).unwrap(), done(), "{command:?}");
     }
     assert_eq!(*heard.lock().unwrap(), every_command());
 }
@@ -267,30 +280,30 @@ fn every_command_reaches_the_dispatcher_as_it_was_asked() {
 #[test]
 fn every_answer_reaches_whoever_asked() {
     for answer in every_answer() {
-        let rig = Rig::answering(Ok(answer.clone()));
-        assert_eq!(rig.client().ask(&Command::Status, None).unwrap(), answer);
+        let rig = SocketServerFixture::answering(Ok(answer.clone()));
+        assert_eq!(rig.client().send_command(&DaemonCommand::Status, None).unwrap(), answer);
     }
 }
 
 #[test]
 fn refusals_have_codes_of_their_own_and_reach_whoever_asked() {
     for (kind, code) in [
-        (RefusedKind::NotFound, "404 Not Found"),
-        (RefusedKind::Busy, "409 Conflict"),
-        (RefusedKind::NotAllowed, "403 Forbidden"),
-        (RefusedKind::Usage, "400 Bad Request"),
-        (RefusedKind::Trouble, "500 Internal Server Error"),
+        (DaemonCommandErrorKind::NotFound, "404 Not Found"),
+        (DaemonCommandErrorKind::Busy, "409 Conflict"),
+        (DaemonCommandErrorKind::NotAllowed, "403 Forbidden"),
+        (DaemonCommandErrorKind::Usage, "400 Bad Request"),
+        (DaemonCommandErrorKind::Trouble, "500 Internal Server Error"),
     ] {
-        let refused = Refused::new(kind, "no").hint("do this");
-        let rig = Rig::answering(Err(refused.clone()));
-        let (head, body) = rig.post(COMMAND, r#""reload""#);
+        let refused = DaemonCommandError::new(kind, "no").with_hint("do this");
+        let rig = SocketServerFixture::answering(Err(refused.clone()));
+        let (head, body) = rig.post(COMMAND_PATH, r#""reload""#);
         assert!(head.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{head}");
         assert!(head.contains(&format!("\r\nheeler-protocol: {PROTOCOL}\r\n")), "{head}");
         let word = serde_json::to_string(&kind).unwrap();
         let expected = format!(r#"{{"error":{{"kind":{word},"message":"no","hint":"do this"}}}}"#);
         assert_eq!(body, expected);
-        match rig.client().ask(&Command::Reload, None) {
-            Err(ClientError::Refused(found)) => assert_eq!(found, refused),
+        match rig.client().send_command(&DaemonCommand::Reload, None) {
+            Err(DaemonClientError::Refused(found)) => assert_eq!(found, refused),
             other => panic!("{other:?}"),
         }
     }
@@ -298,13 +311,14 @@ fn refusals_have_codes_of_their_own_and_reach_whoever_asked() {
 
 #[test]
 fn what_is_no_route_or_no_request_is_refused_in_json() {
-    let rig = Rig::new(|command, _| panic!("{command:?} must not reach the dispatcher"));
+    let rig =
+        SocketServerFixture::new(|command, _| panic!("{command:?} must not reach the dispatcher"));
     for (path, body, code, message) in [
         ("/internal/nowhere", "", "404", "there is no such route"),
         ("/internal/hello", "", "405", ""),
-        (COMMAND, "{", "400", "the request is not understood"),
-        (COMMAND, r#"{"trigger":{"agent":"../x"}}"#, "400", "is not an agent name"),
-        (COMMAND, r#"{"fire":{}}"#, "400", "unknown variant `fire`"),
+        (COMMAND_PATH, "{", "400", "the request is not understood"),
+        (COMMAND_PATH, r#"{"trigger":{"agent":"../x"}}"#, "400", "is not an agent name"),
+        (COMMAND_PATH, r#"{"fire":{}}"#, "400", "unknown variant `fire`"),
         ("/api/v1/nowhere", "", "404", "there is no such route"),
         ("/api/v1/openapi.json", "", "405", "another method"),
         ("/api/v1/jobs", r#"{"agent":"../x"}"#, "400", "is not an agent name"),
@@ -318,10 +332,13 @@ fn what_is_no_route_or_no_request_is_refused_in_json() {
 
 #[test]
 fn the_longest_prompt_is_heard() {
-    let rig = Rig::answering(Ok(done()));
+    let rig = SocketServerFixture::answering(Ok(done()));
     let prompt = Some("x".repeat(PROMPT_BYTES_MAX as usize));
-    let longest = Wanted { prompt, ..Wanted::of("a".parse().unwrap()) };
-    assert_eq!(rig.client().ask(&Command::Trigger(Box::new(longest)), None).unwrap(), done());
+    let longest = JobRequest { prompt, ..JobRequest::new("a".parse().unwrap()) };
+    assert_eq!(
+        rig.client().send_command(&DaemonCommand::Trigger(Box::new(longest)), None).unwrap(),
+        done()
+    );
 }
 
 #[tokio::test]
@@ -336,8 +353,8 @@ async fn a_prompt_has_room_however_it_is_written_and_not_more() {
 
 #[test]
 fn one_connection_too_many_waits_until_another_is_closed() {
-    let rig = Rig::answering(Ok(done()));
-    let hello = format!("GET {HELLO} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let rig = SocketServerFixture::answering(Ok(done()));
+    let hello = format!("GET {HELLO_PATH} HTTP/1.1\r\nhost: x\r\n\r\n");
     let greet = || {
         let mut stream = UnixStream::connect(&rig.socket).unwrap();
         stream.write_all(hello.as_bytes()).unwrap();
@@ -360,12 +377,12 @@ fn one_connection_too_many_waits_until_another_is_closed() {
 fn nobody_answers_where_no_daemon_is() {
     let temp = tempfile::tempdir().unwrap();
     let folder = Utf8Path::from_path(temp.path()).unwrap();
-    let nowhere = Client::connect(&folder.join("none.sock"));
-    assert!(matches!(nowhere, Err(ClientError::NoDaemon { .. })), "{nowhere:?}");
+    let nowhere = DaemonClient::connect(&folder.join("none.sock"));
+    assert!(matches!(nowhere, Err(DaemonClientError::NoDaemon { .. })), "{nowhere:?}");
     let (dead, socket) = bind(folder, folder).unwrap();
     drop(dead);
-    let refused = Client::connect(&socket);
-    assert!(matches!(refused, Err(ClientError::NoDaemon { .. })), "{refused:?}");
+    let refused = DaemonClient::connect(&socket);
+    assert!(matches!(refused, Err(DaemonClientError::NoDaemon { .. })), "{refused:?}");
 }
 
 #[test]
@@ -394,8 +411,8 @@ fn what_speaks_otherwise_is_no_daemon() {
             assert!(stream.read(&mut head).unwrap() > 0);
             stream.write_all(reply.as_bytes()).unwrap();
         });
-        let error = Client::connect(&socket).unwrap_err();
-        assert!(matches!(error, ClientError::Protocol { .. }), "{error:?}");
+        let error = DaemonClient::connect(&socket).unwrap_err();
+        assert!(matches!(error, DaemonClientError::Protocol { .. }), "{error:?}");
         assert!(error.to_string().contains(reason), "{error}");
         stranger.join().unwrap();
     }
@@ -403,28 +420,31 @@ fn what_speaks_otherwise_is_no_daemon() {
 
 #[test]
 fn a_daemon_that_is_ending_says_that_nothing_was_done() {
-    let rig = Rig::answering(Err(Stopped.into()));
-    let ending = rig.client().ask(&Command::Reload, None);
-    assert!(matches!(ending, Err(ClientError::Ending)), "{ending:?}");
-    let (head, _) = rig.post(COMMAND, r#""reload""#);
+    let rig = SocketServerFixture::answering(Err(DispatcherStoppedError.into()));
+    let ending = rig.client().send_command(&DaemonCommand::Reload, None);
+    assert!(matches!(ending, Err(DaemonClientError::Ending)), "{ending:?}");
+    let (head, _) = rig.post(COMMAND_PATH, r#""reload""#);
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }
 
 #[test]
 fn what_a_dispatcher_drops_was_not_done() {
-    let rig = Rig::new(|_, reply| drop(reply));
-    let dropped = rig.client().ask(&Command::Reload, None);
-    assert!(matches!(dropped, Err(ClientError::Ending)), "{dropped:?}");
+    let rig = SocketServerFixture::new(|_, reply| drop(reply));
+    let dropped = rig.client().send_command(&DaemonCommand::Reload, None);
+    assert!(matches!(dropped, Err(DaemonClientError::Ending)), "{dropped:?}");
 }
 
 #[test]
 fn whoever_has_no_more_patience_is_told_so() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keeping = Arc::clone(&kept);
-    let rig = Rig::new(move |_, reply| keeping.lock().unwrap().push(reply));
-    let late = rig.client().ask(&Command::Reload, Some(Duration::from_millis(10))).unwrap_err();
+    let rig = SocketServerFixture::new(move |_, reply| keeping.lock().unwrap().push(reply));
+    let late = rig
+        .client()
+        .send_command(&DaemonCommand::Reload, Some(Duration::from_millis(10)))
+        .unwrap_err();
     assert!(
-        matches!(&late, ClientError::Io { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
+        matches!(&late, DaemonClientError::Io { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
         "{late:?}"
     );
     kept.lock().unwrap().clear();
@@ -432,11 +452,11 @@ fn whoever_has_no_more_patience_is_told_so() {
 
 #[test]
 fn a_connection_counts_while_it_is_open() {
-    let rig = Rig::answering(Ok(done()));
+    let rig = SocketServerFixture::answering(Ok(done()));
     assert_eq!(rig.open(), 0, "only one that is accepted counts");
     let client = rig.client();
     assert_eq!(rig.open(), 1);
-    assert_eq!(client.hello().pid, std::process::id());
+    assert_eq!(client.daemon_info().pid, std::process::id());
     drop(client);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     while rig.open() > 0 {
@@ -448,10 +468,11 @@ fn a_connection_counts_while_it_is_open() {
 #[test]
 fn an_answer_that_comes_while_the_server_ends_is_still_told() {
     let (sender, asked) = mpsc::channel();
-    let mut rig = Rig::new(move |_, reply| sender.send(reply).unwrap());
+    let mut rig = SocketServerFixture::new(move |_, reply| sender.send(reply).unwrap());
     let mut client = rig.client();
-    let waiting =
-        std::thread::spawn(move || client.ask(&Command::Stop(Stopping::Force), None).unwrap());
+    let waiting = std::thread::spawn(move || {
+        client.send_command(&DaemonCommand::Stop(StopMode::Force), None).unwrap()
+    });
     let reply = asked.recv().unwrap();
     drop(rig.stop.take());
     reply(Ok(done()));

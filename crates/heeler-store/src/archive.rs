@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, ErrorKind, Read, Seek as _, SeekFrom, Write};
 use camino::{Utf8Path, Utf8PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use heeler_transcript::{Disk as _, OsDisk, temp_name};
+use heeler_transcript::{DiskBackend as _, OsDisk, temp_name};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -19,12 +19,12 @@ use thiserror::Error;
 use crate::backup::{BackupError, snapshot};
 use crate::db::jobs::JobFilter;
 use crate::db::sessions::SessionFilter;
-use crate::db::{Db, DbError, OpenError};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::restore::checked_path;
-use crate::sent::is_sent_file;
+use crate::sent_files::is_sent_file;
 use crate::views::hex;
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 
 /// The archive's format; a reader refuses a newer one.
 pub(crate) const ARCHIVE_VERSION: u32 = 1;
@@ -58,7 +58,7 @@ pub(crate) const CHUNK: usize = 64 * 1024;
 
 /// What an archive says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ArchiveManifest {
     /// The archive's own format.
     pub version: u32,
     /// When it was made.
@@ -88,7 +88,7 @@ pub struct ManifestFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveReport {
     /// What the archive says of itself.
-    pub manifest: Manifest,
+    pub manifest: ArchiveManifest,
     /// How long the file is.
     pub bytes: u64,
     /// Files that are not in it, each with the reason.
@@ -103,10 +103,10 @@ pub enum ArchiveError {
     Snapshot(#[from] BackupError),
     /// The copy could not be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// The copy could not be read.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
     /// A file could not be read or written.
     #[error("cannot {attempt} {path}")]
     Io {
@@ -121,16 +121,16 @@ pub enum ArchiveError {
 }
 
 /// A file that is removed when it goes out of scope.
-pub(crate) struct Draft(pub(crate) Utf8PathBuf);
+pub(crate) struct TempFileGuard(pub(crate) Utf8PathBuf);
 
-impl Draft {
+impl TempFileGuard {
     /// Names a draft beside `path`; the name is one that is swept after a crash.
-    pub(crate) fn beside(path: &Utf8Path) -> Draft {
-        Draft(temp_name(path))
+    pub(crate) fn for_target(path: &Utf8Path) -> TempFileGuard {
+        TempFileGuard(temp_name(path))
     }
 }
 
-impl Drop for Draft {
+impl Drop for TempFileGuard {
     fn drop(&mut self) {
         // Gone already when it was given its final name.
         drop(std::fs::remove_file(&self.0));
@@ -146,11 +146,11 @@ pub fn backup_to_file(
     now: Timestamp,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ArchiveReport, ArchiveError> {
-    let copy = Draft::beside(&file.with_extension("db"));
+    let copy = TempFileGuard::for_target(&file.with_extension("db"));
     // Before the logs: what the database knows of is then surely in them.
     snapshot(&dir.database(), &copy.0)?;
-    let db = Db::private(&copy.0)?;
-    let manifest = Manifest {
+    let db = StateDatabase::private(&copy.0)?;
+    let manifest = ArchiveManifest {
         version: ARCHIVE_VERSION,
         created_at: now,
         schema: db.schema_version()?,
@@ -159,13 +159,13 @@ pub fn backup_to_file(
         files: Vec::new(),
     };
     drop(db);
-    let mut list = Listing { dir, found: Vec::new(), skipped: Vec::new() };
+    let mut list = ArchiveFileList { dir, sources: Vec::new(), skipped: Vec::new() };
     list.all(&copy.0)?;
-    let Listing { found: sources, mut skipped, .. } = list;
-    let draft = Draft::beside(file);
+    let ArchiveFileList { sources, mut skipped, .. } = list;
+    let draft = TempFileGuard::for_target(file);
     let out = OsDisk.create(&draft.0).map_err(at("create", &draft.0))?;
     let total = sources.iter().map(|source| source.bytes_listed).sum();
-    let mut packer = Packer { manifest, now, done: 0, total, progress };
+    let mut packer = ArchiveWriter { manifest, now, done: 0, total, progress };
     let out = BufWriter::with_capacity(CHUNK, out);
     let out = if is_gzip(file) {
         let tar = packer.pack(GzEncoder::new(out, Compression::fast()), &sources, &mut skipped)?;
@@ -196,24 +196,24 @@ fn finish(out: &File, draft: &Utf8Path, file: &Utf8Path) -> Result<u64, ArchiveE
 
 /// A file to be archived: where it is, what it is called inside, and how long it was when it was
 /// listed. It may have grown, shrunk or gone when its turn comes.
-struct Source {
+struct ArchiveSource {
     file: Utf8PathBuf,
     name: String,
     bytes_listed: u64,
 }
 
 /// What is to be archived, and what is not, with the reason.
-struct Listing<'d> {
+struct ArchiveFileList<'d> {
     dir: &'d StateDir,
-    found: Vec<Source>,
+    sources: Vec<ArchiveSource>,
     skipped: Vec<String>,
 }
 
-impl Listing<'_> {
+impl ArchiveFileList<'_> {
     fn all(&mut self, database: &Utf8Path) -> Result<(), ArchiveError> {
         let bytes_listed = database.metadata().map_err(at("measure", database))?.len();
         let name = DATABASE.to_owned();
-        self.found.push(Source { file: database.to_owned(), name, bytes_listed });
+        self.sources.push(ArchiveSource { file: database.to_owned(), name, bytes_listed });
         if self.dir.state_yaml().symlink_metadata().is_ok() {
             self.file(ARCHIVED_FILE.to_owned());
         }
@@ -265,7 +265,7 @@ impl Listing<'_> {
         match checked_path(self.dir, &name) {
             Ok(_) => {
                 let bytes_listed = file.symlink_metadata().map_or(0, |found| found.len());
-                self.found.push(Source { file, name, bytes_listed });
+                self.sources.push(ArchiveSource { file, name, bytes_listed });
             }
             Err(reason) => self.skip(&file, reason),
         }
@@ -302,24 +302,24 @@ fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-struct Packer<'p> {
-    manifest: Manifest,
+struct ArchiveWriter<'p> {
+    manifest: ArchiveManifest,
     now: Timestamp,
     done: u64,
     total: u64,
     progress: &'p mut dyn FnMut(u64, u64),
 }
 
-impl Packer<'_> {
+impl ArchiveWriter<'_> {
     fn pack<W: Write>(
         &mut self,
         out: W,
-        sources: &[Source],
+        sources: &[ArchiveSource],
         skipped: &mut Vec<String>,
     ) -> Result<W, ArchiveError> {
         let mut tar = tar::Builder::new(out);
         for source in sources {
-            match plain::open(&source.file) {
+            match untrusted_file::open(&source.file) {
                 Ok(file) => {
                     self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
                 }
@@ -344,13 +344,13 @@ impl Packer<'_> {
     fn add<W: Write>(
         &mut self,
         tar: &mut tar::Builder<W>,
-        source: &Source,
+        source: &ArchiveSource,
         mut file: File,
     ) -> io::Result<()> {
         // Measured through the open file: the name may mean another one by now.
         let bytes = measure(&mut file, &source.name)?;
         let mut header = self.header(bytes);
-        let mut reader = Hashing::new(file.take(bytes));
+        let mut reader = HashingReader::new(file.take(bytes));
         tar.append_data(&mut header, &source.name, &mut reader)?;
         if reader.bytes != bytes {
             return Err(io::Error::other("it became shorter while it was read"));
@@ -370,15 +370,15 @@ impl Packer<'_> {
 }
 
 /// Hashes and counts what is read through it.
-pub(crate) struct Hashing<R> {
+pub(crate) struct HashingReader<R> {
     inner: R,
     hash: Sha256,
     pub(crate) bytes: u64,
 }
 
-impl<R> Hashing<R> {
-    pub(crate) fn new(inner: R) -> Hashing<R> {
-        Hashing { inner, hash: Sha256::new(), bytes: 0 }
+impl<R> HashingReader<R> {
+    pub(crate) fn new(inner: R) -> HashingReader<R> {
+        HashingReader { inner, hash: Sha256::new(), bytes: 0 }
     }
 
     pub(crate) fn sha256(self) -> String {
@@ -386,7 +386,7 @@ impl<R> Hashing<R> {
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(into)?;
         self.hash.update(&into[..count]);

@@ -6,15 +6,15 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk as _, OsDisk, create_folder, temp_name};
+use heeler_transcript::{DiskBackend as _, OsDisk, create_folder, temp_name};
 use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::db::{Attempt as _, Db, DbError, OpenError};
+use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
 
 /// How many backups stay.
-const KEPT: usize = 7;
+const BACKUPS_MAX: usize = 7;
 
 /// The label of the backup that is taken once a day.
 const DAILY: &str = "daily";
@@ -27,7 +27,7 @@ pub(crate) const BEFORE_RESTORE: &str = "before-restore";
 pub enum BackupError {
     /// The database cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// The copy failed.
     #[error("cannot copy the database to {path}")]
     Copy {
@@ -35,7 +35,7 @@ pub enum BackupError {
         path: Utf8PathBuf,
         /// The cause.
         #[source]
-        source: DbError,
+        source: DatabaseError,
     },
     /// The folder could not be used.
     #[error("cannot {attempt} {path}")]
@@ -51,19 +51,22 @@ pub enum BackupError {
 }
 
 /// Takes today's backup unless there is one.
-pub fn daily(dir: &StateDir, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
+pub fn take_daily_backup(
+    dir: &StateDir,
+    now: Timestamp,
+) -> Result<Option<Utf8PathBuf>, BackupError> {
     let today = format!("heeler-{}", now.strftime("%Y-%m-%d"));
     let is_todays = |path: &Utf8PathBuf| {
         path.file_name().is_some_and(|name| name.starts_with(&today) && name.contains(DAILY))
     };
-    if list(dir)?.iter().any(is_todays) {
+    if list_backups(dir)?.iter().any(is_todays) {
         return Ok(None);
     }
     take(dir, DAILY, now).map(Some)
 }
 
 /// Lists the backups, oldest first.
-pub fn list(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
+pub fn list_backups(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
     let folder = dir.backups();
     let entries = match folder.read_dir_utf8() {
         Ok(entries) => entries,
@@ -99,8 +102,8 @@ pub(crate) fn take(
     snapshot(&dir.database(), &draft)?;
     let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;
-    let there = list(dir)?;
-    for old in there.iter().rev().skip(KEPT) {
+    let there = list_backups(dir)?;
+    for old in there.iter().rev().skip(BACKUPS_MAX) {
         std::fs::remove_file(old).map_err(|source| io_error("remove", old, source))?;
     }
     Ok(path)
@@ -131,11 +134,11 @@ fn name_backup(
 
 /// Copies a database, consistent and in one file, and syncs the copy.
 pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError> {
-    let source = Db::read_any(from)?;
-    let mut copy = Db::private(to)?;
+    let source = StateDatabase::read_any(from)?;
+    let mut copy = StateDatabase::private(to)?;
     let copied = copy_content(&source, &mut copy)
         // The copied header says WAL; a single file must not need a log.
-        .and_then(|()| copy.leave_wal())
+        .and_then(|()| copy.disable_wal())
         .map_err(|source| BackupError::Copy { path: to.to_owned(), source });
     drop(copy);
     let synced = copied.and_then(|()| {
@@ -150,7 +153,10 @@ pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError
 }
 
 /// Replaces the whole content of `to` by that of `from` in one transaction.
-pub(crate) fn copy_content(from: &Db, to: &mut Db) -> Result<(), DbError> {
+pub(crate) fn copy_content(
+    from: &StateDatabase,
+    to: &mut StateDatabase,
+) -> Result<(), DatabaseError> {
     use rusqlite::backup::{Backup, StepResult};
     let attempt = "copy the database";
     let deadline = std::time::Instant::now() + BUSY_MAX;

@@ -1,7 +1,7 @@
 //! The database: how it is opened, and every question one can ask it.
 //!
 //! Nothing else opens `heeler.db`. Each table has a module with its SQL and its rows; column
-//! numbers appear nowhere else. Start at [`Db`]: a [`crate::Reader`] and a [`crate::Tx`] both
+//! numbers appear nowhere else. Start at [`StateDatabase`]: a [`crate::Reader`] and a [`crate::StoreTransaction`] both
 //! are one. The SQL keeps to what SQLite and PostgreSQL both accept.
 
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::from_iso;
+use heeler_model::parse_iso;
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
@@ -20,23 +20,23 @@ use thiserror::Error;
 
 pub(crate) mod access;
 pub(crate) mod agents;
+pub(crate) mod answered_requests;
 pub(crate) mod approvals;
 pub(crate) mod counters;
-pub(crate) mod deleted;
+pub(crate) mod deleted_sessions;
 pub(crate) mod effects;
-pub(crate) mod foreign;
 pub(crate) mod jobs;
+pub(crate) mod lastlight_tables;
 pub(crate) mod meta;
 pub(crate) mod migrate;
-pub(crate) mod money;
 pub(crate) mod overrides;
-pub(crate) mod parts;
 pub(crate) mod queue;
-pub(crate) mod requests;
 pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
+pub(crate) mod spending;
 pub(crate) mod views;
+pub(crate) mod workflow_parts;
 pub(crate) mod workflows;
 
 /// How long a statement waits for another connection's lock.
@@ -46,14 +46,14 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const STATEMENTS_MAX: usize = 256;
 
 /// What is wrong with a column that says nothing.
-const NO_TEXT: &str = "there is no text where there should be some";
+const TEXT_MISSING: &str = "there is no text where there should be some";
 
 /// Sorts after every time and every id: where a list of newest first begins.
-const AFTER_ALL: &str = "~";
+const SORTS_LAST: &str = "~";
 
 /// A question or change that the database did not answer.
 #[derive(Debug, Error)]
-pub enum DbError {
+pub enum DatabaseError {
     /// SQLite refused.
     #[error("cannot {attempt}: {source}")]
     Sqlite {
@@ -101,15 +101,15 @@ pub enum DbError {
     },
 }
 
-impl DbError {
+impl DatabaseError {
     /// Says whether the disk or the database file is full.
     pub fn is_full(&self) -> bool {
-        matches!(self, DbError::Sqlite { source, .. } if is_full(source))
+        matches!(self, DatabaseError::Sqlite { source, .. } if is_full(source))
     }
 
     /// Says whether the disk, the file or another process stood in the way, not what was asked for.
-    pub fn is_of_storage(&self) -> bool {
-        let DbError::Sqlite { source, .. } = self else { return false };
+    pub fn is_storage_failure(&self) -> bool {
+        let DatabaseError::Sqlite { source, .. } = self else { return false };
         match source.sqlite_error_code() {
             Some(code) => !matches!(
                 code,
@@ -126,19 +126,19 @@ pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
 }
 
 /// Says what was tried when SQLite refused.
-pub(crate) trait Attempt<T> {
-    fn attempt(self, attempt: &'static str) -> Result<T, DbError>;
+pub(crate) trait SqliteResultExt<T> {
+    fn attempt(self, attempt: &'static str) -> Result<T, DatabaseError>;
 }
 
-impl<T> Attempt<T> for rusqlite::Result<T> {
-    fn attempt(self, attempt: &'static str) -> Result<T, DbError> {
-        self.map_err(|source| DbError::Sqlite { attempt, source })
+impl<T> SqliteResultExt<T> for rusqlite::Result<T> {
+    fn attempt(self, attempt: &'static str) -> Result<T, DatabaseError> {
+        self.map_err(|source| DatabaseError::Sqlite { attempt, source })
     }
 }
 
 /// Why a shortened id names no record.
 #[derive(Debug, Error)]
-pub enum LookupError {
+pub enum IdLookupError {
     /// Nothing starts with it.
     #[error("there is no {what} `{text}`")]
     Unknown {
@@ -157,7 +157,7 @@ pub enum LookupError {
     },
     /// The database did not answer.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
 }
 
 /// The most candidates that an ambiguous id lists.
@@ -172,7 +172,7 @@ fn some_of(candidates: &[String]) -> String {
 
 /// Why the database could not be opened.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum DatabaseOpenError {
     /// There is none yet.
     #[error("there is no database at {path} yet")]
     Missing {
@@ -236,20 +236,20 @@ pub enum OpenError {
 
 /// An open connection, and every question one can ask it.
 #[derive(Debug)]
-pub struct Db {
+pub struct StateDatabase {
     pub(crate) conn: Connection,
 }
 
-impl Db {
+impl StateDatabase {
     /// Opens for reading; migrates nothing, changes nothing.
-    pub(crate) fn read(path: &Utf8Path) -> Result<Db, OpenError> {
-        let db = Db::read_any(path)?;
+    pub(crate) fn open_read_only(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        let db = StateDatabase::read_any(path)?;
         migrate::check_current(&db.conn, path)?;
         Ok(db)
     }
 
     /// Opens for writing, making the file where it is missing. The caller migrates it.
-    pub(crate) fn write(path: &Utf8Path) -> Result<Db, OpenError> {
+    pub(crate) fn open_read_write(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let conn = connect(path, path.as_str(), flags)?;
@@ -259,42 +259,42 @@ impl Db {
                        PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000; \
                        PRAGMA journal_size_limit = 4194304";
         run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
-        Ok(Db { conn })
+        Ok(StateDatabase { conn })
     }
 
     /// Opens for reading whatever its schema is: for copies.
-    pub(crate) fn read_any(path: &Utf8Path) -> Result<Db, OpenError> {
+    pub(crate) fn read_any(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         if !path.exists() {
-            return Err(OpenError::Missing { path: path.to_owned() });
+            return Err(DatabaseOpenError::Missing { path: path.to_owned() });
         }
-        Ok(Db { conn: read_connection(path)? })
+        Ok(StateDatabase { conn: read_connection(path)? })
     }
 
     /// Opens a database file of ours that nobody else uses: a snapshot, a copy.
-    pub(crate) fn private(path: &Utf8Path) -> Result<Db, OpenError> {
+    pub(crate) fn private(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         run_pragmas(&conn, "PRAGMA foreign_keys = ON;").map_err(|source| sqlite(path, source))?;
-        Ok(Db { conn })
+        Ok(StateDatabase { conn })
     }
 
     /// Makes an empty database that is nowhere but here.
-    pub(crate) fn of_nothing(now: Timestamp) -> Result<Db, DbError> {
+    pub(crate) fn in_memory(now: Timestamp) -> Result<StateDatabase, DatabaseError> {
         let conn = Connection::open_in_memory().attempt("make an empty database")?;
         let mut version = 0;
         while version < migrate::SCHEMA_VERSION {
             version = migrate::apply_next(&conn, migrate::MIGRATIONS, version, now)?;
         }
-        Ok(Db { conn })
+        Ok(StateDatabase { conn })
     }
 
     /// Makes the file whole without a write-ahead log beside it.
-    pub(crate) fn leave_wal(&self) -> Result<(), DbError> {
+    pub(crate) fn disable_wal(&self) -> Result<(), DatabaseError> {
         run_pragmas(&self.conn, "PRAGMA journal_mode = DELETE").attempt("end the write-ahead log")
     }
 
     /// Runs SQLite's own check; an empty answer means that the file is sound.
-    pub fn integrity_faults(&self) -> Result<Vec<String>, DbError> {
+    pub fn integrity_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the database";
         let mut statement = self.conn.prepare("PRAGMA integrity_check").attempt(attempt)?;
         let rows = statement.query_map([], |row| row.get::<_, String>(0)).attempt(attempt)?;
@@ -303,7 +303,7 @@ impl Db {
     }
 
     /// Lists rows whose foreign key points nowhere, as `table: row id`.
-    pub fn foreign_key_faults(&self) -> Result<Vec<String>, DbError> {
+    pub fn foreign_key_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the foreign keys";
         let mut statement = self.conn.prepare("PRAGMA foreign_key_check").attempt(attempt)?;
         let rows = statement
@@ -316,7 +316,7 @@ impl Db {
     }
 
     /// Returns the schema's version.
-    pub fn schema_version(&self) -> Result<i64, DbError> {
+    pub fn schema_version(&self) -> Result<i64, DatabaseError> {
         migrate::version(&self.conn).attempt("read the schema version")
     }
 }
@@ -332,11 +332,11 @@ fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
+fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let open = |uri: &str| -> Result<Connection, OpenError> {
+    let open = |uri: &str| -> Result<Connection, DatabaseOpenError> {
         let conn = connect(path, uri, flags)?;
         // SQLite looks at the file with the first question only.
         run_pragmas(&conn, "PRAGMA query_only = ON")
@@ -346,12 +346,12 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
     };
     let uri = file_uri(path);
     match open(&uri) {
-        Err(OpenError::Sqlite { source, .. }) if cannot_share(&source) => {
+        Err(DatabaseOpenError::Sqlite { source, .. }) if cannot_share(&source) => {
             // A write-ahead log needs shared memory beside the file. Where that cannot be made,
             // nobody can be writing either; but a log that is not empty must not be ignored.
             let log = Utf8PathBuf::from(format!("{path}-wal"));
             if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
-                return Err(OpenError::ReadOnlyWithLog { path: path.to_owned() });
+                return Err(DatabaseOpenError::ReadOnlyWithLog { path: path.to_owned() });
             }
             open(&format!("{uri}?immutable=1"))
         }
@@ -376,7 +376,7 @@ fn file_uri(path: &Utf8Path) -> String {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that opens a database")]
-fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, OpenError> {
+fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, DatabaseOpenError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(name, flags).map_err(|source| sqlite(path, source))?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(|source| sqlite(path, source))?;
@@ -390,16 +390,16 @@ fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, 
 /// Makes the file for its owner only; SQLite gives its side files the same permissions.
 ///
 /// An existing file is not even opened: closing it would drop SQLite's locks in this process.
-fn create_private(path: &Utf8Path) -> Result<(), OpenError> {
+fn create_private(path: &Utf8Path) -> Result<(), DatabaseOpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(source) => Err(OpenError::Create { path: path.to_owned(), source }),
+        Err(source) => Err(DatabaseOpenError::Create { path: path.to_owned(), source }),
     }
 }
 
-fn sqlite(path: &Utf8Path, source: rusqlite::Error) -> OpenError {
-    OpenError::Sqlite { path: path.to_owned(), source }
+fn sqlite(path: &Utf8Path, source: rusqlite::Error) -> DatabaseOpenError {
+    DatabaseOpenError::Sqlite { path: path.to_owned(), source }
 }
 
 /// Declares a table's SQL: one constant per statement, and the list that the tests walk.
@@ -413,68 +413,70 @@ macro_rules! sql {
 pub(crate) use sql;
 
 /// Reads a row's columns from left to right, as its SELECT names them.
-pub(crate) struct Columns<'r, 'c> {
+pub(crate) struct ColumnReader<'r, 'c> {
     table: &'static str,
     row: &'r Row<'c>,
-    at: usize,
+    index: usize,
 }
 
-impl<'r, 'c> Columns<'r, 'c> {
-    pub(crate) fn new(table: &'static str, row: &'r Row<'c>) -> Columns<'r, 'c> {
-        Columns { table, row, at: 0 }
+impl<'r, 'c> ColumnReader<'r, 'c> {
+    pub(crate) fn new(table: &'static str, row: &'r Row<'c>) -> ColumnReader<'r, 'c> {
+        ColumnReader { table, row, index: 0 }
     }
 
-    pub(crate) fn get<T: FromSql>(&mut self) -> Result<T, DbError> {
-        let at = self.at;
-        self.at += 1;
+    pub(crate) fn get<T: FromSql>(&mut self) -> Result<T, DatabaseError> {
+        let at = self.index;
+        self.index += 1;
         self.row.get(at).map_err(|error| self.bad(error.to_string()))
     }
 
-    pub(crate) fn flag(&mut self) -> Result<bool, DbError> {
+    pub(crate) fn flag(&mut self) -> Result<bool, DatabaseError> {
         Ok(self.get::<i64>()? != 0)
     }
 
     /// A number that counts something.
-    pub(crate) fn count(&mut self) -> Result<u64, DbError> {
-        Ok(self.maybe_count()?.unwrap_or(0))
+    pub(crate) fn count(&mut self) -> Result<u64, DatabaseError> {
+        Ok(self.optional_count()?.unwrap_or(0))
     }
 
-    pub(crate) fn maybe_count(&mut self) -> Result<Option<u64>, DbError> {
+    pub(crate) fn optional_count(&mut self) -> Result<Option<u64>, DatabaseError> {
         let number: Option<i64> = self.get()?;
         let read = |number| u64::try_from(number).map_err(|_| self.bad(format!("{number} < 0")));
         number.map(read).transpose()
     }
 
     /// Text that is read where it lies.
-    fn text(&mut self) -> Result<Option<&'r str>, DbError> {
-        let at = self.at;
-        self.at += 1;
+    fn text(&mut self) -> Result<Option<&'r str>, DatabaseError> {
+        let at = self.index;
+        self.index += 1;
         let value = self.row.get_ref(at).map_err(|error| self.bad(error.to_string()))?;
         value.as_str_or_null().map_err(|error| self.bad(error.to_string()))
     }
 
     /// A word, an id: whatever is parsed from text.
-    pub(crate) fn word<T: FromStr<Err: ToString>>(&mut self) -> Result<T, DbError> {
-        self.maybe_word()?.ok_or_else(|| self.bad(NO_TEXT.to_owned()))
+    pub(crate) fn parsed<T: FromStr<Err: ToString>>(&mut self) -> Result<T, DatabaseError> {
+        self.optional_parsed()?.ok_or_else(|| self.bad(TEXT_MISSING.to_owned()))
     }
 
-    pub(crate) fn maybe_word<T: FromStr<Err: ToString>>(&mut self) -> Result<Option<T>, DbError> {
+    pub(crate) fn optional_parsed<T: FromStr<Err: ToString>>(
+        &mut self,
+    ) -> Result<Option<T>, DatabaseError> {
         let text = self.text()?.map(str::parse).transpose();
         text.map_err(|error: T::Err| self.bad(error.to_string()))
     }
 
-    pub(crate) fn time(&mut self) -> Result<Timestamp, DbError> {
-        self.maybe_time()?.ok_or_else(|| self.bad(NO_TEXT.to_owned()))
+    pub(crate) fn time(&mut self) -> Result<Timestamp, DatabaseError> {
+        self.optional_time()?.ok_or_else(|| self.bad(TEXT_MISSING.to_owned()))
     }
 
-    pub(crate) fn maybe_time(&mut self) -> Result<Option<Timestamp>, DbError> {
+    pub(crate) fn optional_time(&mut self) -> Result<Option<Timestamp>, DatabaseError> {
         let Some(text) = self.text()? else { return Ok(None) };
-        from_iso(text).map(Some).ok_or_else(|| self.bad(format!("`{text}` is not a time")))
+        parse_iso(text).map(Some).ok_or_else(|| self.bad(format!("`{text}` is not a time")))
     }
 
-    pub(crate) fn bad(&self, reason: String) -> DbError {
+    pub(crate) fn bad(&self, reason: String) -> DatabaseError {
         let row = self.row.get::<_, String>(0).unwrap_or_else(|_| "?".to_owned());
-        DbError::BadRow { table: self.table, row, reason }
+        DatabaseError::BadRow { table: self.table, row, reason }
     }
 }
 
@@ -484,13 +486,13 @@ pub(crate) fn integer(count: u64) -> i64 {
 }
 
 /// Collects the rows of a prepared query.
-pub(crate) fn collect<T>(
+pub(crate) fn query_all<T>(
     conn: &Connection,
     sql: &'static str,
     params: impl rusqlite::Params,
     attempt: &'static str,
-    mut read: impl FnMut(&Row<'_>) -> Result<T, DbError>,
-) -> Result<Vec<T>, DbError> {
+    mut read: impl FnMut(&Row<'_>) -> Result<T, DatabaseError>,
+) -> Result<Vec<T>, DatabaseError> {
     let mut statement = conn.prepare_cached(sql).attempt(attempt)?;
     let mut rows = statement.query(params).attempt(attempt)?;
     let mut found = Vec::new();
@@ -501,13 +503,13 @@ pub(crate) fn collect<T>(
 }
 
 /// Returns the first row of a prepared query.
-pub(crate) fn first<T>(
+pub(crate) fn query_first<T>(
     conn: &Connection,
     sql: &'static str,
     params: impl rusqlite::Params,
     attempt: &'static str,
-    read: impl FnOnce(&Row<'_>) -> Result<T, DbError>,
-) -> Result<Option<T>, DbError> {
+    read: impl FnOnce(&Row<'_>) -> Result<T, DatabaseError>,
+) -> Result<Option<T>, DatabaseError> {
     let mut statement = conn.prepare_cached(sql).attempt(attempt)?;
     let mut rows = statement.query(params).attempt(attempt)?;
     rows.next().attempt(attempt)?.map(read).transpose()
@@ -519,6 +521,6 @@ pub(crate) fn execute(
     sql: &'static str,
     params: impl rusqlite::Params,
     attempt: &'static str,
-) -> Result<usize, DbError> {
+) -> Result<usize, DatabaseError> {
     conn.prepare_cached(sql).attempt(attempt)?.execute(params).attempt(attempt)
 }

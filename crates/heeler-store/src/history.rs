@@ -3,12 +3,12 @@
 //! Reads our log of the session from its end, only as far as it must: rows that count those before
 //! them give the numbers. What the model remembers is in the agent's own file, which is walked from
 //! its end along the chain of its entries. Both are only read, and may be torn, hostile or gone.
-//! Start at [`history`].
+//! Start at [`load_history`].
 
-mod chain;
-mod fields;
-mod marks;
+mod json_fields;
+mod native_chain;
 mod page;
+mod segments;
 mod snapshots;
 
 use std::collections::{HashSet, VecDeque};
@@ -21,15 +21,15 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
-pub(crate) use self::chain::{Chain, end_of_entry};
-use self::marks::{Mark, Runs};
-use self::page::Around;
-pub use self::snapshots::{NotedSnapshot, snapshots};
+pub(crate) use self::native_chain::{NativeEntryChain, end_of_entry};
+use self::page::AdjacentMessages;
+use self::segments::{MessagePosition, TranscriptSegments};
+pub use self::snapshots::{TranscriptSnapshotEntry, snapshots};
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum HistoryRole {
     /// Whoever prompts the agent.
     User,
     /// The agent.
@@ -38,7 +38,7 @@ pub enum Role {
 
 /// Whether a session can be forked behind a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum ForkSafety {
     /// It can.
     Safe,
     /// It cannot, and why.
@@ -71,7 +71,7 @@ pub struct ToolResult {
 /// The state of the files when a turn had ended, as a row of the log notes it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SnapshotNote {
+pub struct TranscriptSnapshot {
     /// The commit, in hexadecimal.
     pub commit: String,
     /// The commit of the user's that it is based on.
@@ -96,7 +96,7 @@ pub struct HistoryMessage {
     /// Its number, from 1.
     pub number: u64,
     /// Whose it is.
-    pub role: Role,
+    pub role: HistoryRole,
     /// The id of its last row: where a fork is cut.
     pub uuid: Option<Uuid>,
     /// When its first row was written.
@@ -108,16 +108,16 @@ pub struct HistoryMessage {
     /// How many of its rows are not here, since a page has an end: [`HISTORY_BYTES_MAX`].
     pub left_out: u64,
     /// Whether a fork can be cut behind it.
-    pub cut: Cut,
+    pub fork_safety: ForkSafety,
     /// Whether the agent remembers it; true where that is not known.
     pub in_context: bool,
     /// The state of the files behind it.
-    pub snapshot: Option<SnapshotNote>,
+    pub snapshot: Option<TranscriptSnapshot>,
 }
 
 /// A page of messages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct History {
+pub struct HistoryPage {
     /// Oldest first.
     pub messages: Vec<HistoryMessage>,
     /// How many the session has.
@@ -126,9 +126,9 @@ pub struct History {
 
 /// Where a fork is cut.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FoundCut {
+pub struct ResolvedForkPoint {
     /// The message that was asked for.
-    pub asked: Option<u64>,
+    pub requested: Option<u64>,
     /// The message at whose end the cut is.
     pub number: u64,
     /// Its last entry.
@@ -137,7 +137,7 @@ pub struct FoundCut {
     /// begins in between.
     pub end: u64,
     /// The state of the files there.
-    pub snapshot: Option<SnapshotNote>,
+    pub snapshot: Option<TranscriptSnapshot>,
 }
 
 /// A page ends early before a message whose rows would bring it above this size, and of one that is
@@ -154,7 +154,7 @@ pub enum HistoryError {
 
 /// Why a session cannot be cut.
 #[derive(Debug, Error)]
-pub enum CutError {
+pub enum ForkPointError {
     /// Its log cannot be read.
     #[error(transparent)]
     Read(#[from] HistoryError),
@@ -171,7 +171,7 @@ pub enum CutError {
         "{} cannot be cut off: {reason}; `session show --history` marks where it can",
         where_asked(*asked)
     )]
-    NoneSafe {
+    NoSafePoint {
         /// The message that was asked for.
         asked: Option<u64>,
         /// Why the last one before it is no place for a cut.
@@ -186,46 +186,54 @@ fn where_asked(asked: Option<u64>) -> String {
     }
 }
 
-const GONE: Cut = Cut::Unsafe("the agent's own record of the session is gone");
-const FORGOTTEN: Cut = Cut::Unsafe("the agent does not remember it");
+const NATIVE_FILE_MISSING: ForkSafety =
+    ForkSafety::Unsafe("the agent's own record of the session is gone");
+const NOT_IN_CONTEXT: ForkSafety = ForkSafety::Unsafe("the agent does not remember it");
 
 /// Returns the last `count` messages before message number `before`; up to the end if left out.
 ///
 /// `own` is the agent's own file of the session, if it keeps one.
-pub fn history(
+pub fn load_history(
     log: &Utf8Path,
     own: Option<&Utf8Path>,
     before: Option<u64>,
     count: usize,
-) -> Result<History, HistoryError> {
-    read_history(log, own, before, Room { messages: count, bytes: HISTORY_BYTES_MAX })
+) -> Result<HistoryPage, HistoryError> {
+    load_history_page(
+        log,
+        own,
+        before,
+        HistoryPageLimits { messages: count, bytes: HISTORY_BYTES_MAX },
+    )
 }
 
 /// How much a page holds.
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct HistoryPageLimits {
     messages: usize,
     bytes: usize,
 }
 
-fn read_history(
+fn load_history_page(
     log: &Utf8Path,
     own: Option<&Utf8Path>,
     before: Option<u64>,
-    room: Room,
-) -> Result<History, HistoryError> {
-    let mut runs = Runs::of(log)?;
+    room: HistoryPageLimits,
+) -> Result<HistoryPage, HistoryError> {
+    let mut runs = TranscriptSegments::open(log)?;
     let mut total = None;
     let mut marks = VecDeque::new();
     let mut behind = None;
     while let Some(run) = runs.next()? {
         // Of runs that are behind the page, only the newest is parsed: for the number of messages.
-        if total.is_some() && before.is_some_and(|before| run.before.saturating_add(1) >= before) {
+        if total.is_some()
+            && before.is_some_and(|before| run.messages_before.saturating_add(1) >= before)
+        {
             continue;
         }
-        let mut found = runs.marks(&run)?;
+        let mut found = runs.message_positions(&run)?;
         if total.is_none() {
-            total = Some(found.last().map_or(run.before, |mark| mark.number));
+            total = Some(found.last().map_or(run.messages_before, |mark| mark.number));
             before.map_or(Ok(()), |before| runs.skip_from(before.saturating_sub(1)))?;
         }
         if let Some(before) = before {
@@ -241,17 +249,17 @@ fn read_history(
     let page = older.split_off(page_start(&older, room));
     let mut messages = page::read(log, &page, room.bytes)?;
     if let Some(own) = own {
-        let around = Around { older: &older, behind: behind.as_ref() };
-        page::compare(own, &mut messages, &around)?;
+        let around = AdjacentMessages { older: &older, next: behind.as_ref() };
+        page::mark_context(own, &mut messages, &around)?;
     }
-    Ok(History { messages, total: total.unwrap_or(0) })
+    Ok(HistoryPage { messages, total: total.unwrap_or(0) })
 }
 
 /// Returns from which message on there is room for all.
-fn page_start(marks: &[Mark], room: Room) -> usize {
+fn page_start(marks: &[MessagePosition], room: HistoryPageLimits) -> usize {
     let first = marks.len().saturating_sub(room.messages);
     let mut bytes = 0;
-    let fits = |mark: &&Mark| {
+    let fits = |mark: &&MessagePosition| {
         let is_first = bytes == 0;
         bytes += mark.bytes;
         is_first || bytes <= room.bytes
@@ -261,72 +269,76 @@ fn page_start(marks: &[Mark], room: Room) -> usize {
 
 /// Finds where to cut for a fork at a message: behind it, or behind the nearest one before it where
 /// that is safe; the last safe one if `at` is left out.
-pub fn find_cut(
+pub fn find_fork_point(
     log: &Utf8Path,
     own: Option<&Utf8Path>,
     at: Option<u64>,
-) -> Result<FoundCut, CutError> {
-    let mut memory = Memory::open(own)?;
-    let mut runs = Runs::of(log).map_err(HistoryError::from)?;
+) -> Result<ResolvedForkPoint, ForkPointError> {
+    let mut memory = NativeContext::open(own)?;
+    let mut runs = TranscriptSegments::open(log).map_err(HistoryError::from)?;
     let mut is_newest = true;
     let mut reason = None;
     while let Some(run) = runs.next().map_err(HistoryError::from)? {
-        let can_hold_it = at.is_none_or(|at| run.before < at);
+        let can_hold_it = at.is_none_or(|at| run.messages_before < at);
         if !is_newest && !can_hold_it {
             continue;
         }
-        let marks = runs.marks(&run).map_err(HistoryError::from)?;
+        let marks = runs.message_positions(&run).map_err(HistoryError::from)?;
         if is_newest {
-            let total = marks.last().map_or(run.before, |mark| mark.number);
+            let total = marks.last().map_or(run.messages_before, |mark| mark.number);
             if let Some(asked) = at.filter(|&at| at == 0 || at > total) {
-                return Err(CutError::NoMessage { asked, total });
+                return Err(ForkPointError::NoMessage { asked, total });
             }
             at.map_or(Ok(()), |at| runs.skip_from(at)).map_err(HistoryError::from)?;
             is_newest = false;
         }
         for mark in marks.into_iter().rev().filter(|mark| at.is_none_or(|at| mark.number <= at)) {
-            match (memory.allows(&mark)?, mark.uuid) {
-                (Cut::Safe, Some(uuid)) => {
-                    let Mark { number, end, snapshot, .. } = mark;
-                    return Ok(FoundCut { asked: at, number, uuid, end, snapshot });
+            match (memory.fork_safety_at(&mark)?, mark.uuid) {
+                (ForkSafety::Safe, Some(uuid)) => {
+                    let MessagePosition { number, end, snapshot, .. } = mark;
+                    return Ok(ResolvedForkPoint { requested: at, number, uuid, end, snapshot });
                 }
-                (Cut::Unsafe(why), _) => reason = reason.or(Some(why)),
-                (Cut::Safe, None) => {}
+                (ForkSafety::Unsafe(why), _) => reason = reason.or(Some(why)),
+                (ForkSafety::Safe, None) => {}
             }
         }
     }
-    Err(CutError::NoneSafe { asked: at, reason: reason.unwrap_or("it has no messages") })
+    Err(ForkPointError::NoSafePoint { asked: at, reason: reason.unwrap_or("it has no messages") })
 }
 
 /// What the agent remembers, as far as that was asked for.
-enum Memory {
+enum NativeContext {
     /// Nobody knows.
     Unknown,
     /// Nothing.
-    Gone,
+    Missing,
     /// These entries, and those that the chain has yet to show.
-    Known(Box<Chain>, HashSet<Uuid>),
+    Loaded(Box<NativeEntryChain>, HashSet<Uuid>),
 }
 
-impl Memory {
-    fn open(own: Option<&Utf8Path>) -> Result<Memory, HistoryError> {
-        let Some(own) = own else { return Ok(Memory::Unknown) };
-        let chain = Chain::open(own)?;
-        Ok(chain.map_or(Memory::Gone, |chain| Memory::Known(Box::new(chain), HashSet::new())))
+impl NativeContext {
+    fn open(own: Option<&Utf8Path>) -> Result<NativeContext, HistoryError> {
+        let Some(own) = own else { return Ok(NativeContext::Unknown) };
+        let chain = NativeEntryChain::open(own)?;
+        Ok(chain.map_or(NativeContext::Missing, |chain| {
+            NativeContext::Loaded(Box::new(chain), HashSet::new())
+        }))
     }
 
     /// Says whether a cut behind a message is safe.
-    fn allows(&mut self, mark: &Mark) -> Result<Cut, HistoryError> {
-        let (Cut::Safe, Some(uuid)) = (mark.cut(), mark.uuid) else { return Ok(mark.cut()) };
+    fn fork_safety_at(&mut self, mark: &MessagePosition) -> Result<ForkSafety, HistoryError> {
+        let (ForkSafety::Safe, Some(uuid)) = (mark.fork_safety(), mark.uuid) else {
+            return Ok(mark.fork_safety());
+        };
         match self {
-            Memory::Unknown => Ok(Cut::Safe),
-            Memory::Gone => Ok(GONE),
-            Memory::Known(chain, met) => {
+            NativeContext::Unknown => Ok(ForkSafety::Safe),
+            NativeContext::Missing => Ok(NATIVE_FILE_MISSING),
+            NativeContext::Loaded(chain, met) => {
                 while !met.contains(&uuid) {
-                    let Some(entry) = chain.next()? else { return Ok(FORGOTTEN) };
+                    let Some(entry) = chain.next()? else { return Ok(NOT_IN_CONTEXT) };
                     met.insert(entry);
                 }
-                Ok(Cut::Safe)
+                Ok(ForkSafety::Safe)
             }
         }
     }

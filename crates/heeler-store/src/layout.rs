@@ -5,7 +5,7 @@
 use std::io;
 
 use camino::{Utf8DirEntry, Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, slug};
+use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, project_slug};
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
 
@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 18] = [
+const STATE_ENTRIES: [&str; 18] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -36,7 +36,8 @@ const OURS: [&str; 18] = [
 ];
 
 /// Folders in which nothing may be a link either: what is in them are folders that we write to.
-const FOLDERS_OF_OURS: [&str; 4] = ["agent-sessions/projects", "trash", "workspaces", "worktrees"];
+const LINK_FREE_FOLDERS: [&str; 4] =
+    ["agent-sessions/projects", "trash", "workspaces", "worktrees"];
 
 /// Where event logs of sessions are: ours, and those that herdctl's containers left.
 const LOG_FOLDERS: [&str; 2] = ["agent-sessions/", "docker-sessions/"];
@@ -68,7 +69,7 @@ const NETWORK_FUSE: [&str; 8] =
 
 /// Why a directory cannot be the state directory.
 #[derive(Debug, Error)]
-pub enum LayoutError {
+pub enum StateDirError {
     /// It is not there.
     #[error("there is no state directory at {path}")]
     Missing {
@@ -119,12 +120,12 @@ impl StateDir {
     ///
     /// The directory may be a link; what is ours in it may not, since a directory that came with a
     /// repository could make us read and write anywhere.
-    pub fn open(root: &Utf8Path) -> Result<StateDir, LayoutError> {
+    pub fn open(root: &Utf8Path) -> Result<StateDir, StateDirError> {
         let root = match root.canonicalize_utf8() {
             Ok(root) if root.is_dir() => root,
-            Ok(_) => return Err(LayoutError::Missing { path: root.to_owned() }),
+            Ok(_) => return Err(StateDirError::Missing { path: root.to_owned() }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(LayoutError::Missing { path: root.to_owned() });
+                return Err(StateDirError::Missing { path: root.to_owned() });
             }
             Err(source) => return Err(io_error("open", root, source)),
         };
@@ -134,7 +135,7 @@ impl StateDir {
     }
 
     /// Opens the directory, first making it and its folders where they are missing.
-    pub fn create(root: &Utf8Path) -> Result<StateDir, LayoutError> {
+    pub fn create(root: &Utf8Path) -> Result<StateDir, StateDirError> {
         let is_new = !root.exists();
         make_folder(root)?;
         let dir = StateDir::open(root)?;
@@ -201,12 +202,12 @@ impl StateDir {
     }
 
     /// Returns a job's rows: the truth of what it did.
-    pub fn log_of(&self, job: &JobId) -> Utf8PathBuf {
+    pub fn job_transcript(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}.jsonl"))
     }
 
     /// Returns a job's rows as text, which are there when that was asked for.
-    pub fn text_of(&self, job: &JobId) -> Utf8PathBuf {
+    pub fn job_output(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}/output.log"))
     }
 
@@ -233,7 +234,7 @@ impl StateDir {
     /// Returns the event log of a session whose agent works in `cwd` (a real path), relative to
     /// the root, as the database stores it.
     pub fn session_log_relative(cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
-        Utf8PathBuf::from(format!("agent-sessions/projects/{}/{session}.jsonl", slug(cwd)))
+        Utf8PathBuf::from(format!("agent-sessions/projects/{}/{session}.jsonl", project_slug(cwd)))
     }
 
     /// Returns the event log of a session as a full path; `None` when it has none, or one in a
@@ -314,8 +315,8 @@ impl StateDir {
 }
 
 /// Says whether a name at the top of a state directory is one that we give.
-pub(crate) fn is_ours(name: &str) -> bool {
-    OURS.contains(&name) || FOLDERS.contains(&name)
+pub(crate) fn is_state_entry(name: &str) -> bool {
+    STATE_ENTRIES.contains(&name) || FOLDERS.contains(&name)
 }
 
 /// Returns how many bytes we may still write on the disk of a path.
@@ -324,30 +325,30 @@ pub(crate) fn free_bytes(path: &Utf8Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-fn make_folder(path: &Utf8Path) -> Result<(), LayoutError> {
+fn make_folder(path: &Utf8Path) -> Result<(), StateDirError> {
     let failed = |error: DiskError| io_error(error.action, &error.path, error.source);
     create_folder(&OsDisk, path).map_err(failed)
 }
 
-fn refuse_links(root: &Utf8Path) -> Result<(), LayoutError> {
-    for name in OURS.iter().chain(&FOLDERS) {
+fn refuse_links(root: &Utf8Path) -> Result<(), StateDirError> {
+    for name in STATE_ENTRIES.iter().chain(&FOLDERS) {
         let path = root.join(name);
         if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-            return Err(LayoutError::Link { path });
+            return Err(StateDirError::Link { path });
         }
     }
-    for folder in FOLDERS_OF_OURS {
+    for folder in LINK_FREE_FOLDERS {
         // One that is not there, or that we may not read, is none that we write to.
         let entries = root.join(folder).read_dir_utf8().into_iter().flatten().flatten();
         let is_link = |entry: &Utf8DirEntry| entry.file_type().is_ok_and(|it| it.is_symlink());
         if let Some(entry) = entries.into_iter().find(is_link) {
-            return Err(LayoutError::Link { path: entry.into_path() });
+            return Err(StateDirError::Link { path: entry.into_path() });
         }
     }
     Ok(())
 }
 
-fn refuse_network(root: &Utf8Path) -> Result<(), LayoutError> {
+fn refuse_network(root: &Utf8Path) -> Result<(), StateDirError> {
     let stat = rustix::fs::statfs(root.as_std_path())
         .map_err(|source| io_error("find the file system of", root, source.into()))?;
     // The kernel's numbers have 32 bits; the field's width and sign differ between machines.
@@ -360,9 +361,10 @@ fn refuse_network(root: &Utf8Path) -> Result<(), LayoutError> {
     };
     match network_file_system(number, root, &mounts) {
         None => Ok(()),
-        Some(file_system) => {
-            Err(LayoutError::Network { path: root.to_owned(), file_system: file_system.to_owned() })
-        }
+        Some(file_system) => Err(StateDirError::Network {
+            path: root.to_owned(),
+            file_system: file_system.to_owned(),
+        }),
     }
 }
 
@@ -387,8 +389,8 @@ fn fuse_name<'m>(root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
         .map(|(_, kind)| kind)
 }
 
-fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> LayoutError {
-    LayoutError::Io { attempt, path: path.to_owned(), source }
+fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> StateDirError {
+    StateDirError::Io { attempt, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
@@ -417,7 +419,7 @@ mod tests {
     fn opening_makes_nothing() {
         let (_temp, path) = temp();
         let missing = path.join("none");
-        assert!(matches!(StateDir::open(&missing), Err(LayoutError::Missing { .. })));
+        assert!(matches!(StateDir::open(&missing), Err(StateDirError::Missing { .. })));
         StateDir::open(&path).unwrap();
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
     }

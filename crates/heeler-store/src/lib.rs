@@ -11,46 +11,49 @@ mod db;
 pub mod doctor;
 pub mod history;
 pub mod import;
+mod json_selector;
 mod layout;
 pub mod native;
 mod reader;
 mod restore;
-mod sent;
-mod skim;
+mod sent_files;
 mod store;
-mod tx;
+mod transaction;
 mod views;
 
-pub use archive::{ArchiveError, ArchiveReport, Manifest, ManifestFile, backup_to_file};
-pub use backup::{BackupError, daily as backup_daily, list as backups};
+pub use archive::{ArchiveError, ArchiveManifest, ArchiveReport, ManifestFile, backup_to_file};
+pub use backup::{BackupError, list_backups as backups, take_daily_backup as backup_daily};
+pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
-pub use db::deleted::DeletedSession;
-pub use db::effects::Effect;
-pub use db::foreign::ForeignTable;
-pub use db::jobs::{ForeignExecution, JobCursor, JobFilter, JobLine};
+pub use db::deleted_sessions::DeletedSession;
+pub use db::effects::EffectRecord;
+pub use db::jobs::{JobCursor, JobFilter, JobListRow, LastLightExecution};
+pub use db::lastlight_tables::LastLightTable;
 pub use db::meta::{STARTED_AT, STOPPED_AT};
-pub use db::money::{Reservation, Spent};
 pub use db::overrides::{CronOverride, WorkflowOverride};
-pub use db::parts::PartRow;
-pub use db::queue::{Parked, Queued};
-pub use db::requests::AnsweredRequest;
-pub use db::runs::{Run, is_run_alive};
-pub use db::schedules::{Occurrence, Override, ScheduleMark, SkipRow};
-pub use db::sessions::{SessionCursor, SessionFilter};
-pub use db::views::ViewRow;
-pub use db::workflows::{
-    JournalRow, Step, WorkflowEvent, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead,
-    WorkflowRunRow,
+pub use db::queue::{ParkedCredentialRecord, QueuedJobRecord};
+pub use db::runs::{RunRecord, is_run_alive};
+pub use db::schedules::{
+    OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, SkipRecord,
 };
-pub use db::{Db, DbError, LookupError, OpenError};
-pub use layout::{LayoutError, StateDir};
-pub use reader::Reader;
+pub use db::sessions::{SessionCursor, SessionFilter};
+pub use db::spending::{DailySpendRecord, ReservationRecord};
+pub use db::views::ViewRow;
+pub use db::workflow_parts::WorkflowPartRow;
+pub use db::workflows::{
+    InstantPart, JournalRow, WorkflowEventRecord, WorkflowRunCursor, WorkflowRunFilter,
+    WorkflowRunHead, WorkflowRunRow,
+};
+pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
+pub use layout::{StateDir, StateDirError};
+pub use reader::StoreReader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
-pub use sent::{SentFile, is_sent_file};
-pub use store::{Opened, Store, StoreError, WriteError};
-pub use tx::Tx;
+pub use sent_files::{SentFile, is_sent_file};
+pub use store::{OpenedStore, Store, StoreOpenError, StoreWriteError};
+pub use transaction::StoreTransaction;
 pub use views::{
-    HandEdits, PublishError, PublishReport, Publisher, StatusEdit, View, ViewFailure, render_view,
+    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, ViewPublisher,
+    render_view,
 };
 
 /// The version of the database's schema that this build reads and writes.

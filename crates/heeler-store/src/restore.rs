@@ -14,21 +14,21 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use flate2::read::GzDecoder;
-use heeler_transcript::{Disk as _, OsDisk, create_folder, resolve_inside};
+use heeler_transcript::{DiskBackend as _, OsDisk, create_folder, resolve_inside};
 use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::archive::{
-    ARCHIVE_VERSION, ARCHIVED_FILE, ARCHIVED_FOLDERS, CHUNK, DATABASE, Draft, Hashing, MANIFEST,
-    Manifest,
+    ARCHIVE_VERSION, ARCHIVED_FILE, ARCHIVED_FOLDERS, ArchiveManifest, CHUNK, DATABASE,
+    HashingReader, MANIFEST, TempFileGuard,
 };
 use crate::backup::{self, BackupError, copy_content};
-use crate::db::{Db, DbError, OpenError, meta, migrate, views, workflows};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, views, workflows};
 use crate::doctor;
 use crate::import::ImportError;
-use crate::layout::{LayoutError, StateDir, free_bytes};
-use heeler_transcript::plain;
-use heeler_transcript::{Holder, LockError, LockFile};
+use crate::layout::{StateDir, StateDirError, free_bytes};
+use heeler_transcript::untrusted_file;
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// How long to wait for another restore, or for a probe of the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
@@ -49,15 +49,15 @@ const EPOCH_MAX: i64 = 1 << 53;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
     /// What the archive said of itself.
-    pub manifest: Manifest,
+    pub manifest: ArchiveManifest,
     /// The database as it was before; `None` when there was none.
     pub safety_backup: Option<Utf8PathBuf>,
     /// The database as it was before, when it was too damaged for a backup.
     pub damaged: Option<Utf8PathBuf>,
     /// Files that were put back.
-    pub put_back: Vec<Utf8PathBuf>,
+    pub restored: Vec<Utf8PathBuf>,
     /// Archived transcripts that differ from what is there, kept beside it.
-    pub kept_beside: Vec<Utf8PathBuf>,
+    pub conflict_copies: Vec<Utf8PathBuf>,
     /// The state's epoch now.
     pub epoch: i64,
 }
@@ -78,13 +78,13 @@ pub enum RestoreError {
     Lock(#[from] LockError),
     /// The state directory cannot be used.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Layout(#[from] StateDirError),
     /// A database cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// A database did not answer.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
     /// The present database could not be backed up first.
     #[error("nothing was restored, because the present state could not be backed up")]
     Backup(#[from] BackupError),
@@ -117,36 +117,46 @@ pub fn restore_from_file(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RestoreReport, RestoreError> {
     let dir = &StateDir::create(dir.root())?;
-    let _lock =
-        LockFile::acquire(&dir.restore_lock(), &Holder::this_process("restore", now), LOCK_WAIT)?;
-    let mut archive = Archive::open(file)?;
+    let _lock = LockFile::acquire(
+        &dir.restore_lock(),
+        &LockHolder::this_process("restore", now),
+        LOCK_WAIT,
+    )?;
+    let mut archive = ArchiveReader::open(file)?;
     let verified = archive.verify(dir, progress)?;
     let new = check_database(file, &verified.database.0, now)?;
     finish_rebuild(dir, now)?;
     let present = secure_present(dir, now)?;
-    let (put_back, kept_beside) = archive.put_back(dir, &verified, now, progress)?;
-    let Verified { manifest, database, .. } = verified;
-    let fence = if let Present::Fenced { epoch, .. } = present { epoch } else { 0 };
+    let (put_back, kept_beside) = archive.restore_files(dir, &verified, now, progress)?;
+    let VerifiedArchive { manifest, database, .. } = verified;
+    let fence = if let ExistingDatabase::Fenced { epoch, .. } = present { epoch } else { 0 };
     let epoch = fence.max(new.epoch()?).saturating_add(1);
     prepare(&new, epoch)?;
     let (safety_backup, damaged) = match present {
-        Present::Fenced { backup, .. } => {
-            copy_content(&new, &mut Db::write(&dir.database())?)?;
+        ExistingDatabase::Fenced { backup, .. } => {
+            copy_content(&new, &mut StateDatabase::open_read_write(&dir.database())?)?;
             (Some(backup), None)
         }
-        Present::Missing { lock } => {
+        ExistingDatabase::Missing { lock } => {
             place_new(new, &database, |file| doctor::place_database(dir, file, now))?;
             drop(lock);
             (None, None)
         }
-        Present::Damaged { lock } => {
+        ExistingDatabase::Damaged { lock } => {
             let replace = |file: &Utf8Path| doctor::replace_database(dir, file, now);
             let trash = place_new(new, &database, replace)?;
             drop(lock);
             (None, Some(trash.join(DATABASE)))
         }
     };
-    Ok(RestoreReport { manifest, safety_backup, damaged, put_back, kept_beside, epoch })
+    Ok(RestoreReport {
+        manifest,
+        safety_backup,
+        damaged,
+        restored: put_back,
+        conflict_copies: kept_beside,
+        epoch,
+    })
 }
 
 /// Completes a rebuild that was cut off: later it would take the restored database's place.
@@ -159,16 +169,16 @@ fn finish_rebuild(dir: &StateDir, now: Timestamp) -> Result<(), RestoreError> {
 }
 
 fn lock_state(dir: &StateDir, now: Timestamp) -> Result<LockFile, LockError> {
-    LockFile::acquire(&dir.lock(), &Holder::this_process("restore", now), LOCK_WAIT)
+    LockFile::acquire(&dir.lock(), &LockHolder::this_process("restore", now), LOCK_WAIT)
 }
 
 /// Closes the archived database, makes it durable, and lets `put` give it its final name.
 fn place_new<T>(
-    new: Db,
-    file: &Draft,
+    new: StateDatabase,
+    file: &TempFileGuard,
     put: impl FnOnce(&Utf8Path) -> Result<T, ImportError>,
 ) -> Result<T, RestoreError> {
-    new.leave_wal()?;
+    new.disable_wal()?;
     drop(new);
     let synced = File::open(&file.0).and_then(|open| OsDisk.sync(&open));
     synced.map_err(at("sync", &file.0))?;
@@ -177,33 +187,33 @@ fn place_new<T>(
 
 /// What is done with one archived file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RestoreAction {
     /// It is not there: put it back.
-    PutBack,
+    Restore,
     /// It is there, and goes on from what was archived, or is not a transcript.
-    Leave,
+    Keep,
     /// It is there and differs: the archived copy goes beside it.
-    Beside,
+    SaveCopy,
 }
 
-struct Verified {
-    manifest: Manifest,
+struct VerifiedArchive {
+    manifest: ArchiveManifest,
     /// The archived database, extracted.
-    database: Draft,
-    fates: HashMap<String, Fate>,
+    database: TempFileGuard,
+    actions: HashMap<String, RestoreAction>,
 }
 
-struct Archive<'a> {
+struct ArchiveReader<'a> {
     path: &'a Utf8Path,
     file: File,
     bytes: u64,
 }
 
-impl<'a> Archive<'a> {
-    fn open(path: &'a Utf8Path) -> Result<Archive<'a>, RestoreError> {
+impl<'a> ArchiveReader<'a> {
+    fn open(path: &'a Utf8Path) -> Result<ArchiveReader<'a>, RestoreError> {
         let file = File::open(path).map_err(at("open", path))?;
         let bytes = file.metadata().map_err(at("measure", path))?.len();
-        Ok(Archive { path, file, bytes })
+        Ok(ArchiveReader { path, file, bytes })
     }
 
     /// Calls `visit` with the name, length and content of every file in the archive.
@@ -248,8 +258,10 @@ impl<'a> Archive<'a> {
         use std::io::{BufRead as _, Seek as _};
         let path = self.path;
         self.file.rewind().map_err(at("read", path))?;
-        let mut reader =
-            BufReader::with_capacity(CHUNK, Telling { inner: &self.file, done: 0, told });
+        let mut reader = BufReader::with_capacity(
+            CHUNK,
+            ProgressReader { inner: &self.file, done: 0, on_progress: told },
+        );
         let is_gzip = reader.fill_buf().map_err(at("read", path))?.starts_with(&[0x1f, 0x8b]);
         Ok(if is_gzip { Box::new(GzDecoder::new(reader)) } else { Box::new(reader) })
     }
@@ -259,13 +271,13 @@ impl<'a> Archive<'a> {
         &mut self,
         dir: &StateDir,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Verified, RestoreError> {
+    ) -> Result<VerifiedArchive, RestoreError> {
         let path = self.path.to_owned();
         let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
-        let database = Draft::beside(&dir.database());
+        let database = TempFileGuard::for_target(&dir.database());
         let mut hashes: HashMap<String, (u64, String)> = HashMap::new();
         let mut fates = HashMap::new();
-        let mut manifest: Option<Manifest> = None;
+        let mut manifest: Option<ArchiveManifest> = None;
         let free = free_bytes(dir.root()).map_err(at("find the free space of", dir.root()))?;
         let mut needed = 0_u64;
         self.each(0, progress, |name, size, entry| {
@@ -276,7 +288,7 @@ impl<'a> Archive<'a> {
                 manifest = Some(read_manifest(entry).map_err(&bad)?);
                 return Ok(());
             }
-            let mut entry = Hashing::new(entry);
+            let mut entry = HashingReader::new(entry);
             if name == DATABASE {
                 needed = needed.saturating_add(size);
                 check_space(needed, free).map_err(&bad)?;
@@ -284,7 +296,7 @@ impl<'a> Archive<'a> {
             } else {
                 let there = checked_path(dir, name).map_err(&bad)?;
                 let fate = compare(&mut entry, &there, &bad)?;
-                needed = needed.saturating_add(if fate == Fate::Leave { 0 } else { size });
+                needed = needed.saturating_add(if fate == RestoreAction::Keep { 0 } else { size });
                 check_space(needed, free).map_err(&bad)?;
                 fates.insert(name.to_owned(), fate);
             }
@@ -297,14 +309,14 @@ impl<'a> Archive<'a> {
         check_folders(&hashes).map_err(&bad)?;
         let manifest = manifest.ok_or_else(|| bad("it ends before its manifest".to_owned()))?;
         check_manifest(&manifest, &hashes).map_err(bad)?;
-        Ok(Verified { manifest, database, fates })
+        Ok(VerifiedArchive { manifest, database, actions: fates })
     }
 
     /// Reads everything again and writes what is missing.
-    fn put_back(
+    fn restore_files(
         &mut self,
         dir: &StateDir,
-        verified: &Verified,
+        verified: &VerifiedArchive,
         now: Timestamp,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(Vec<Utf8PathBuf>, Vec<Utf8PathBuf>), RestoreError> {
@@ -317,10 +329,10 @@ impl<'a> Archive<'a> {
         }
         self.each(1, progress, |name, _, entry| {
             let there = dir.root().join(name);
-            let (target, list) = match verified.fates.get(name) {
-                Some(Fate::PutBack) => (there, &mut put_back),
-                Some(Fate::Beside) => (beside_path(&there, now), &mut beside),
-                Some(Fate::Leave) | None => return Ok(()),
+            let (target, list) = match verified.actions.get(name) {
+                Some(RestoreAction::Restore) => (there, &mut put_back),
+                Some(RestoreAction::SaveCopy) => (conflict_copy_path(&there, now), &mut beside),
+                Some(RestoreAction::Keep) | None => return Ok(()),
             };
             place(entry, &target, expected.get(name).copied().unwrap_or_default(), &bad)?;
             list.push(target);
@@ -331,17 +343,17 @@ impl<'a> Archive<'a> {
 }
 
 /// Tells how much was read through it.
-struct Telling<R, F> {
+struct ProgressReader<R, F> {
     inner: R,
     done: u64,
-    told: F,
+    on_progress: F,
 }
 
-impl<R: Read, F: FnMut(u64)> Read for Telling<R, F> {
+impl<R: Read, F: FnMut(u64)> Read for ProgressReader<R, F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(into)?;
         self.done += count as u64;
-        (self.told)(self.done);
+        (self.on_progress)(self.done);
         Ok(count)
     }
 }
@@ -378,13 +390,13 @@ fn check_folders(found: &HashMap<String, (u64, String)>) -> Result<(), String> {
     }
 }
 
-fn read_manifest(entry: &mut dyn Read) -> Result<Manifest, String> {
+fn read_manifest(entry: &mut dyn Read) -> Result<ArchiveManifest, String> {
     let mut text = Vec::new();
     entry
         .take(MANIFEST_BYTES_MAX)
         .read_to_end(&mut text)
         .map_err(|error| format!("its manifest cannot be read: {error}"))?;
-    let manifest: Manifest = serde_json::from_slice(&text)
+    let manifest: ArchiveManifest = serde_json::from_slice(&text)
         .map_err(|error| format!("its manifest cannot be read: {error}"))?;
     if manifest.version > ARCHIVE_VERSION {
         return Err("it was made by a newer heeler".to_owned());
@@ -393,7 +405,7 @@ fn read_manifest(entry: &mut dyn Read) -> Result<Manifest, String> {
 }
 
 fn check_manifest(
-    manifest: &Manifest,
+    manifest: &ArchiveManifest,
     found: &HashMap<String, (u64, String)>,
 ) -> Result<(), String> {
     let listed: HashSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
@@ -444,8 +456,8 @@ fn compare(
     entry: &mut impl Read,
     there: &Utf8Path,
     bad: &dyn Fn(String) -> RestoreError,
-) -> Result<Fate, RestoreError> {
-    let mut file = match plain::open(there) {
+) -> Result<RestoreAction, RestoreError> {
+    let mut file = match untrusted_file::open(there) {
         Ok(file) => Some(BufReader::with_capacity(CHUNK, file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(at("open", there)(source)),
@@ -466,13 +478,13 @@ fn compare(
         }
     }
     Ok(match file {
-        None => Fate::PutBack,
-        Some(_) if is_prefix || there.extension() != Some("jsonl") => Fate::Leave,
-        Some(_) => Fate::Beside,
+        None => RestoreAction::Restore,
+        Some(_) if is_prefix || there.extension() != Some("jsonl") => RestoreAction::Keep,
+        Some(_) => RestoreAction::SaveCopy,
     })
 }
 
-fn beside_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
+fn conflict_copy_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let mut path = Utf8PathBuf::from(format!("{there}.restored-{stamp}"));
     let mut count = 1;
@@ -496,8 +508,8 @@ fn place(
         path: error.path,
         source: error.source,
     })?;
-    let draft = Draft::beside(to);
-    let mut entry = Hashing::new(entry);
+    let draft = TempFileGuard::for_target(to);
+    let mut entry = HashingReader::new(entry);
     extract(&mut entry, &draft.0, bad)?;
     if entry.sha256() != sha256 {
         return Err(bad("it changed while it was read".to_owned()));
@@ -512,15 +524,19 @@ fn place(
 }
 
 /// Opens the archived database, checks it and brings it up to date.
-fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result<Db, RestoreError> {
+fn check_database(
+    archive: &Utf8Path,
+    copy: &Utf8Path,
+    now: Timestamp,
+) -> Result<StateDatabase, RestoreError> {
     let bad = |reason: String| RestoreError::BadArchive { path: archive.to_owned(), reason };
-    let db = Db::private(copy)?;
+    let db = StateDatabase::private(copy)?;
     let faults = db.integrity_faults().map_err(|error| bad(error.to_string()))?;
     if let Some(fault) = faults.first() {
         return Err(bad(format!("its database is damaged: {fault}")));
     }
     let mut version = migrate::check_not_newer(&db.conn, copy).map_err(|error| match error {
-        OpenError::Newer { found, known, .. } => {
+        DatabaseOpenError::Newer { found, known, .. } => {
             bad(format!("it was made by a newer heeler (schema {found}, this one knows {known})"))
         }
         other => other.into(),
@@ -539,7 +555,7 @@ fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result
 }
 
 /// The database that a restore found.
-enum Present {
+enum ExistingDatabase {
     /// None; while the lock is held, nobody makes one.
     Missing { lock: LockFile },
     /// One that no living writer can change any more, and its backup.
@@ -552,62 +568,64 @@ enum Present {
 ///
 /// From the moment the epoch is raised no change of a living writer is committed, so the backup
 /// holds all of them.
-fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Present, RestoreError> {
+fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, RestoreError> {
     let path = dir.database();
     if !path.exists() {
         let lock = lock_state(dir, now)?;
         // Whoever held it before may have made one.
         if !path.exists() {
-            return Ok(Present::Missing { lock });
+            return Ok(ExistingDatabase::Missing { lock });
         }
     }
     match raise_epoch(&path) {
         Ok(epoch) => {
             let backup = backup::take(dir, backup::BEFORE_RESTORE, now)?;
-            Ok(Present::Fenced { epoch, backup })
+            Ok(ExistingDatabase::Fenced { epoch, backup })
         }
-        Err(error) if is_damage(&error) => Ok(Present::Damaged { lock: lock_state(dir, now)? }),
+        Err(error) if is_damage(&error) => {
+            Ok(ExistingDatabase::Damaged { lock: lock_state(dir, now)? })
+        }
         Err(error) => Err(error),
     }
 }
 
 fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
-    let db = Db::write(path)?;
+    let db = StateDatabase::open_read_write(path)?;
     let found = migrate::check_not_newer(&db.conn, path)?;
     if found == 0 {
         return Ok(0);
     }
     let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
-    crate::db::Attempt::attempt(begin, "begin a transaction")?;
+    crate::db::SqliteResultExt::attempt(begin, "begin a transaction")?;
     // Restores do not count that far: the row is damaged.
-    let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DbError::BadRow {
+    let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DatabaseError::BadRow {
         table: "meta",
         row: meta::EPOCH.to_owned(),
         reason: "it cannot be raised".to_owned(),
     })?;
     meta::set(&db.conn, meta::EPOCH, &epoch.to_string())?;
-    crate::db::Attempt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
+    crate::db::SqliteResultExt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
     Ok(epoch)
 }
 
 fn is_damage(error: &RestoreError) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     let source = match error {
-        RestoreError::Open(OpenError::Sqlite { source, .. })
-        | RestoreError::Db(DbError::Sqlite { source, .. }) => source,
-        RestoreError::Db(DbError::BadRow { .. }) => return true,
+        RestoreError::Open(DatabaseOpenError::Sqlite { source, .. })
+        | RestoreError::Db(DatabaseError::Sqlite { source, .. }) => source,
+        RestoreError::Db(DatabaseError::BadRow { .. }) => return true,
         _ => return false,
     };
     matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
 /// Makes the archived database fit the directory it goes into.
-fn prepare(new: &Db, epoch: i64) -> Result<(), RestoreError> {
+fn prepare(new: &StateDatabase, epoch: i64) -> Result<(), RestoreError> {
     meta::set(&new.conn, meta::EPOCH, &epoch.to_string())?;
     // Every view is written anew. The files that are there show another state, and a publisher of
     // that state may still be at work: none of them is somebody's edit of this one.
-    views::mark_all(&new.conn)?;
-    views::forget_all(&new.conn)?;
+    views::mark_all_due(&new.conn)?;
+    views::clear_published(&new.conn)?;
     // Of what phases did after the backup nobody knows: none is to run again by itself.
     workflows::end_active(&new.conn)?;
     Ok(())

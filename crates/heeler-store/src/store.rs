@@ -18,14 +18,14 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::db::migrate::{self, Migration};
-use crate::db::{Attempt as _, Db, DbError, OpenError};
+use crate::db::migrate::{self, SchemaMigration};
+use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::doctor;
 use crate::import::ImportError;
 use crate::layout::StateDir;
-use crate::tx::Tx;
-use crate::views::{self, Due, HandEdits, PublishReport};
-use heeler_transcript::{Holder, LockError, LockFile};
+use crate::transaction::StoreTransaction;
+use crate::views::{self, DueSignal, HandEdits, PublishReport};
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// How many commands may wait; a caller that finds the queue full waits for a place.
 const QUEUE_MAX: usize = 256;
@@ -38,7 +38,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 
 /// Why a store could not be opened.
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum StoreOpenError {
     /// Another process writes here, or the lock file is unusable.
     #[error("cannot become the writer of {dir}")]
     Lock {
@@ -56,10 +56,10 @@ pub enum StoreError {
     },
     /// The database cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// The database cannot be brought up to date or read.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
     /// The backup before a migration failed, so nothing was migrated.
     #[error("the database was not migrated, because its backup failed")]
     Backup(#[source] BackupError),
@@ -73,13 +73,13 @@ pub enum StoreError {
 
 /// Why a change was not made.
 #[derive(Debug, Error)]
-pub enum WriteError<E> {
+pub enum StoreWriteError<E> {
     /// The command itself refused; nothing of it was kept.
     #[error("{0}")]
     Refused(E),
     /// The transaction could not be committed; nothing of it is visible.
     #[error("the change was not saved")]
-    NotSaved(#[source] Arc<DbError>),
+    NotSaved(#[source] Arc<DatabaseError>),
     /// The state was restored from a backup since it was last read.
     #[error("the state was restored from a backup; read it again, then accept the restore")]
     Restored,
@@ -93,7 +93,7 @@ pub enum WriteError<E> {
 
 /// A store, and what was found when it was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The store.
     pub store: Store,
     /// What people changed in the views since they were published.
@@ -101,17 +101,17 @@ pub struct Opened {
     /// The schema's version before, when it was brought up to date. 0: it was made.
     pub migrated_from: Option<i64>,
     /// How many temp files a crash had left.
-    pub swept: usize,
+    pub temp_files_removed: usize,
 }
 
 /// The single writer of a state directory.
 #[derive(Debug)]
 pub struct Store {
     dir: StateDir,
-    queue: Option<SyncSender<Box<dyn Command>>>,
+    queue: Option<SyncSender<Box<dyn WriteCommand>>>,
     thread: Option<JoinHandle<()>>,
     epoch: Arc<AtomicI64>,
-    due: Arc<Due>,
+    due: Arc<DueSignal>,
     publishing: Mutex<()>,
     /// Held until the thread has ended.
     lock: Arc<LockFile>,
@@ -121,34 +121,44 @@ impl Store {
     /// Becomes the writer: takes the lock, migrates, sweeps, absorbs hand edits, publishes.
     ///
     /// `command` names this process to whoever is refused meanwhile.
-    pub fn open(dir: &StateDir, command: &str, now: Timestamp) -> Result<Opened, StoreError> {
-        let lock = LockFile::acquire(&dir.lock(), &Holder::this_process(command, now), LOCK_WAIT)
-            .map_err(|source| StoreError::Lock { dir: dir.root().to_owned(), source })?;
+    pub fn open(
+        dir: &StateDir,
+        command: &str,
+        now: Timestamp,
+    ) -> Result<OpenedStore, StoreOpenError> {
+        let lock =
+            LockFile::acquire(&dir.lock(), &LockHolder::this_process(command, now), LOCK_WAIT)
+                .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
-        doctor::finish_rebuild(dir).map_err(StoreError::Rebuild)?;
-        let swept = views::sweep(dir, now);
-        let db = Db::write(&dir.database())?;
+        doctor::finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
+        let swept = views::remove_temp_files(dir, now);
+        let db = StateDatabase::open_read_write(&dir.database())?;
         migrate::check_not_newer(&db.conn, &dir.database())?;
-        let migrated_from = bring_up_to_date(dir, &db, migrate::MIGRATIONS, now)?;
+        let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
         let store = Store::start(dir.clone(), lock, db, epoch)?;
 
-        let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
+        let hand_edits = store.apply_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what was edited by hand");
             HandEdits::default()
         });
         if let Err(error) = store.publish_views(now) {
             tracing::warn!(%error, "cannot publish the views that were due");
         }
-        Ok(Opened { store, hand_edits, migrated_from, swept })
+        Ok(OpenedStore { store, hand_edits, migrated_from, temp_files_removed: swept })
     }
 
-    fn start(dir: StateDir, lock: LockFile, db: Db, epoch: i64) -> Result<Store, StoreError> {
+    fn start(
+        dir: StateDir,
+        lock: LockFile,
+        db: StateDatabase,
+        epoch: i64,
+    ) -> Result<Store, StoreOpenError> {
         let epoch = Arc::new(AtomicI64::new(epoch));
-        let due = Arc::new(Due::default());
+        let due = Arc::new(DueSignal::default());
         let (queue, commands) = sync_channel(QUEUE_MAX);
         let lock = Arc::new(lock);
-        let writer = Writer {
+        let writer = WriterThread {
             dir: dir.clone(),
             lock: Arc::clone(&lock),
             db: Some(db),
@@ -159,7 +169,7 @@ impl Store {
         let thread = std::thread::Builder::new()
             .name("heeler-store".to_owned())
             .spawn(|| writer.run())
-            .map_err(StoreError::Thread)?;
+            .map_err(StoreOpenError::Thread)?;
         let (queue, thread) = (Some(queue), Some(thread));
         Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
     }
@@ -172,7 +182,7 @@ impl Store {
     /// Says whether the directory is still where it was: nobody removed, moved or replaced it.
     ///
     /// If not, another process may be the writer of what is there now. Nothing there is touched.
-    pub fn is_in_place(&self) -> bool {
+    pub fn is_directory_intact(&self) -> bool {
         self.lock.is_intact()
     }
 
@@ -180,38 +190,41 @@ impl Store {
     ///
     /// While the queue is full the caller waits. A command must not call this itself: it would
     /// wait for its own end.
-    pub fn write<T, E, F>(&self, work: F) -> Result<T, WriteError<E>>
+    pub fn write<T, E, F>(&self, work: F) -> Result<T, StoreWriteError<E>>
     where
-        F: FnOnce(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: Send + 'static,
     {
         let (reply, answer) = sync_channel(1);
-        let command = Box::new(Pending { work: Some(work), result: None, reply });
+        let command = Box::new(PendingWrite { work: Some(work), result: None, reply });
         let queue = self.queue.as_ref().expect("only drop takes the queue");
-        queue.send(command).map_err(|_| WriteError::Closed)?;
-        answer.recv().unwrap_or(Err(WriteError::Closed))
+        queue.send(command).map_err(|_| StoreWriteError::Closed)?;
+        answer.recv().unwrap_or(Err(StoreWriteError::Closed))
     }
 
     /// Accepts that the state was restored: what was read before is void, writes work again.
     ///
     /// Refused while the restore is still under way.
-    pub fn accept_restore(&self) -> Result<i64, StoreError> {
-        let epoch = epoch_outside_restore(&self.dir, &Db::read(&self.dir.database())?)?;
+    pub fn accept_restore(&self) -> Result<i64, StoreOpenError> {
+        let epoch = epoch_outside_restore(
+            &self.dir,
+            &StateDatabase::open_read_only(&self.dir.database())?,
+        )?;
         self.epoch.store(epoch, Ordering::SeqCst);
         Ok(epoch)
     }
 
     /// Applies what people changed in the views by hand, and says what that was.
-    pub fn absorb_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
+    pub fn apply_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        views::absorb(self, now)
+        views::apply_hand_edits(self, now)
     }
 
     /// Writes every view that is due; none where the directory is not ours any more.
     pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.is_in_place() {
+        match self.is_directory_intact() {
             true => views::publish(self, now),
             false => Ok(PublishReport::default()),
         }
@@ -219,10 +232,10 @@ impl Store {
 
     /// Takes today's backup of the database unless there is one; returns it when it was taken.
     pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
-        backup::daily(&self.dir, now)
+        backup::take_daily_backup(&self.dir, now)
     }
 
-    pub(crate) fn due(&self) -> &Arc<Due> {
+    pub(crate) fn due(&self) -> &Arc<DueSignal> {
         &self.due
     }
 }
@@ -244,36 +257,36 @@ impl Drop for Store {
 /// Read before the probe: a restore that raised it earlier and still goes on is seen by the probe,
 /// and one that begins later raises it again. The other way round, a restore could begin in
 /// between, and this writer would take its fence for the epoch.
-fn epoch_outside_restore(dir: &StateDir, db: &Db) -> Result<i64, StoreError> {
+fn epoch_outside_restore(dir: &StateDir, db: &StateDatabase) -> Result<i64, StoreOpenError> {
     let epoch = db.epoch()?;
     refuse_while_restoring(dir)?;
     Ok(epoch)
 }
 
-fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreError> {
+fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreOpenError> {
     let root = || dir.root().to_owned();
     match LockFile::probe(&dir.restore_lock()) {
         Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(StoreError::Restoring { dir: root() }),
-        Err(source) => Err(StoreError::Lock { dir: root(), source }),
+        Ok(Some(_)) => Err(StoreOpenError::Restoring { dir: root() }),
+        Err(source) => Err(StoreOpenError::Lock { dir: root(), source }),
     }
 }
 
 /// Applies the migrations that a database lacks, each after a backup of what is there; returns
 /// the version before, if it changed.
-pub(crate) fn bring_up_to_date(
+pub(crate) fn apply_migrations(
     dir: &StateDir,
-    db: &Db,
-    steps: &[Migration],
+    db: &StateDatabase,
+    steps: &[SchemaMigration],
     now: Timestamp,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<i64>, StoreOpenError> {
     let found = db.schema_version()?;
     let mut version = found;
     while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
         // A database that is only being made has nothing to lose.
         if found > 0 {
             let label = format!("before-schema-{}", version + 1);
-            backup::take(dir, &label, now).map_err(StoreError::Backup)?;
+            backup::take(dir, &label, now).map_err(StoreOpenError::Backup)?;
         }
         version = migrate::apply_next(&db.conn, steps, version, now)?;
     }
@@ -281,57 +294,60 @@ pub(crate) fn bring_up_to_date(
 }
 
 /// A command on its way through the writer's thread.
-trait Command: Send {
+trait WriteCommand: Send {
     /// Does its work; says whether to keep it.
-    fn run(&mut self, tx: &mut Tx<'_>) -> Keep;
+    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
     /// Tells the caller what became of it.
-    fn answer(self: Box<Self>, fate: &Fate);
+    fn answer(self: Box<Self>, fate: &BatchCommitOutcome);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Changes,
-    Nothing,
+enum SavepointAction {
+    Release,
+    Rollback,
 }
 
 /// What became of a transaction.
-enum Fate {
+enum BatchCommitOutcome {
     Committed,
-    NotSaved(Arc<DbError>),
+    NotSaved(Arc<DatabaseError>),
     Restored,
 }
 
-struct Pending<T, E, F> {
+struct PendingWrite<T, E, F> {
     work: Option<F>,
-    result: Option<Result<T, WriteError<E>>>,
-    reply: SyncSender<Result<T, WriteError<E>>>,
+    result: Option<Result<T, StoreWriteError<E>>>,
+    reply: SyncSender<Result<T, StoreWriteError<E>>>,
 }
 
-impl<T, E, F> Command for Pending<T, E, F>
+impl<T, E, F> WriteCommand for PendingWrite<T, E, F>
 where
-    F: FnOnce(&mut Tx<'_>) -> Result<T, E> + Send,
+    F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send,
     T: Send,
     E: Send,
 {
-    fn run(&mut self, tx: &mut Tx<'_>) -> Keep {
+    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction {
         let work = self.work.take().expect("a command runs once");
         let result = match catch_unwind(AssertUnwindSafe(|| work(tx))) {
-            Ok(result) => result.map_err(WriteError::Refused),
-            Err(payload) => Err(WriteError::Panicked(panic_message(&*payload))),
+            Ok(result) => result.map_err(StoreWriteError::Refused),
+            Err(payload) => Err(StoreWriteError::Panicked(panic_message(&*payload))),
         };
-        let keep = if result.is_ok() { Keep::Changes } else { Keep::Nothing };
+        let keep =
+            if result.is_ok() { SavepointAction::Release } else { SavepointAction::Rollback };
         self.result = Some(result);
         keep
     }
 
-    fn answer(self: Box<Self>, fate: &Fate) {
+    fn answer(self: Box<Self>, fate: &BatchCommitOutcome) {
         let answer = match (self.result, fate) {
             // What a command said of itself is true whatever became of the transaction.
             (Some(Err(error)), _) => Err(error),
-            (_, Fate::NotSaved(error)) => Err(WriteError::NotSaved(Arc::clone(error))),
-            (_, Fate::Restored) => Err(WriteError::Restored),
-            (Some(Ok(value)), Fate::Committed) => Ok(value),
-            (None, Fate::Committed) => Err(WriteError::Closed),
+            (_, BatchCommitOutcome::NotSaved(error)) => {
+                Err(StoreWriteError::NotSaved(Arc::clone(error)))
+            }
+            (_, BatchCommitOutcome::Restored) => Err(StoreWriteError::Restored),
+            (Some(Ok(value)), BatchCommitOutcome::Committed) => Ok(value),
+            (None, BatchCommitOutcome::Committed) => Err(StoreWriteError::Closed),
         };
         // A caller that no longer waits needs no answer.
         drop(self.reply.send(answer));
@@ -344,22 +360,22 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 }
 
 /// The thread that alone writes to the database.
-struct Writer {
+struct WriterThread {
     dir: StateDir,
     lock: Arc<LockFile>,
     /// Absent after a failure, until it can be opened anew.
-    db: Option<Db>,
+    db: Option<StateDatabase>,
     epoch: Arc<AtomicI64>,
-    due: Arc<Due>,
-    commands: Receiver<Box<dyn Command>>,
+    due: Arc<DueSignal>,
+    commands: Receiver<Box<dyn WriteCommand>>,
 }
 
-impl Writer {
+impl WriterThread {
     fn run(mut self) {
         while let Ok(first) = self.commands.recv() {
             let mut batch = Vec::new();
             let fate = self.transact(first, &mut batch);
-            if !matches!(fate, Fate::Committed) {
+            if !matches!(fate, BatchCommitOutcome::Committed) {
                 self.db = None;
             }
             for command in batch {
@@ -369,7 +385,11 @@ impl Writer {
     }
 
     /// Runs what is queued in one transaction; every command it took is in `batch` afterwards.
-    fn transact(&mut self, first: Box<dyn Command>, batch: &mut Vec<Box<dyn Command>>) -> Fate {
+    fn transact(
+        &mut self,
+        first: Box<dyn WriteCommand>,
+        batch: &mut Vec<Box<dyn WriteCommand>>,
+    ) -> BatchCommitOutcome {
         let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
             Ok(db) => db,
             Err(fate) => {
@@ -384,7 +404,7 @@ impl Writer {
             batch.push(command);
             match ran {
                 Ok(has_marked) => marked |= has_marked,
-                Err(error) => return Fate::NotSaved(Arc::new(error)),
+                Err(error) => return BatchCommitOutcome::NotSaved(Arc::new(error)),
             }
             let has_room = batch.len() < BATCH_MAX;
             next = if has_room { self.commands.try_recv().ok() } else { None };
@@ -394,21 +414,21 @@ impl Writer {
                 if marked {
                     self.due.signal();
                 }
-                Fate::Committed
+                BatchCommitOutcome::Committed
             }
-            Err(error) => Fate::NotSaved(Arc::new(error)),
+            Err(error) => BatchCommitOutcome::NotSaved(Arc::new(error)),
         }
     }
 }
 
 /// Begins a transaction, opening the database anew where a failure closed it.
 fn begin<'w>(
-    slot: &'w mut Option<Db>,
+    slot: &'w mut Option<StateDatabase>,
     dir: &StateDir,
     lock: &LockFile,
     epoch: &AtomicI64,
-) -> Result<&'w Db, Fate> {
-    let not_saved = |error| Fate::NotSaved(Arc::new(error));
+) -> Result<&'w StateDatabase, BatchCommitOutcome> {
+    let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
     let db = match slot.take() {
         Some(db) => db,
         None => reopen(&dir.database(), lock).map_err(not_saved)?,
@@ -416,13 +436,17 @@ fn begin<'w>(
     let db = slot.insert(db);
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
     let found = db.epoch().map_err(not_saved)?;
-    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(Fate::Restored) }
+    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
 }
 
 /// Runs a command under its savepoint. An error means that the whole transaction is gone.
-fn run_one(db: &Db, dir: &StateDir, command: &mut dyn Command) -> Result<bool, DbError> {
+fn run_one(
+    db: &StateDatabase,
+    dir: &StateDir,
+    command: &mut dyn WriteCommand,
+) -> Result<bool, DatabaseError> {
     db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
-    let mut tx = Tx::new(db, dir);
+    let mut tx = StoreTransaction::new(db, dir);
     let keep = command.run(&mut tx);
     let marked = tx.has_marked();
     if db.conn.is_autocommit() {
@@ -430,24 +454,24 @@ fn run_one(db: &Db, dir: &StateDir, command: &mut dyn Command) -> Result<bool, D
         let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
         let text = "the disk is full or failing, and the transaction was undone".to_owned();
         let source = rusqlite::Error::SqliteFailure(full, Some(text));
-        return Err(DbError::Sqlite { attempt: "change the database", source });
+        return Err(DatabaseError::Sqlite { attempt: "change the database", source });
     }
     let end = match keep {
-        Keep::Changes => "RELEASE command",
-        Keep::Nothing => "ROLLBACK TO command; RELEASE command",
+        SavepointAction::Release => "RELEASE command",
+        SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
     };
     db.conn.execute_batch(end).attempt("end a change")?;
-    Ok(marked && keep == Keep::Changes)
+    Ok(marked && keep == SavepointAction::Release)
 }
 
-fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<Db, DbError> {
+fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseError> {
     let cannot = |why: String| {
         let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
         let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
-        DbError::Sqlite { attempt: "open the database anew", source }
+        DatabaseError::Sqlite { attempt: "open the database anew", source }
     };
     match lock.is_intact() {
-        true => Db::write(path).map_err(|error| cannot(error.to_string())),
+        true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),
         false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),
     }
 }

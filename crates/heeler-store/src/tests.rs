@@ -20,29 +20,29 @@ use heeler_model::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{DbError, Reader, StateDir, Store, Tx};
+use crate::{DatabaseError, StateDir, Store, StoreReader, StoreTransaction};
 
 /// A state directory of its own, gone with the test.
-struct Place {
+struct TempStateDir {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     dir: StateDir,
 }
 
-fn place() -> Place {
+fn place() -> TempStateDir {
     let temp = tempfile::tempdir().unwrap();
     let root = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap().join(".heeler");
     let dir = StateDir::create(&root).unwrap();
-    Place { _temp: temp, root, dir }
+    TempStateDir { _temp: temp, root, dir }
 }
 
-impl Place {
+impl TempStateDir {
     fn store(&self) -> Store {
         Store::open(&self.dir, "test", now()).unwrap().store
     }
 
-    fn reader(&self) -> Reader {
-        Reader::open(&self.dir).unwrap()
+    fn reader(&self) -> StoreReader {
+        StoreReader::open(&self.dir).unwrap()
     }
 
     fn read(&self, path: &str) -> String {
@@ -74,7 +74,7 @@ fn job_id(number: u64) -> JobId {
 /// The `number`th job of a test, asked for `number` seconds after the first.
 fn job(number: u64, agent: &str, status: JobStatus) -> Job {
     let at = later(i64::try_from(number).unwrap());
-    let mut job = Job::asked(job_id(number), agent, TriggerType::Manual, at);
+    let mut job = Job::new_pending(job_id(number), agent, TriggerType::Manual, at);
     job.head.status = status;
     job
 }
@@ -98,7 +98,7 @@ fn session(number: u32, agent: &str) -> Session {
 #[track_caller]
 fn commit<T: Send + 'static>(
     store: &Store,
-    work: impl FnOnce(&mut Tx<'_>) -> Result<T, DbError> + Send + 'static,
+    work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError> + Send + 'static,
 ) -> T {
     store.write(work).unwrap()
 }

@@ -2,13 +2,13 @@
 //!
 //! A view is never the truth, with two exceptions that users were promised: a status reset by hand
 //! in `state.yaml` and a deleted `sessions/<agent>.json`. Keys that we do not know survive.
-//! Start at [`View`] for what there is, at [`publish()`] for how it is written.
+//! Start at [`PublishedView`] for what there is, at [`publish_views()`] for how it is written.
 
-mod absorb;
-mod node;
+mod hand_edits;
 mod publish;
 mod render;
-mod sweep;
+mod temp_files;
+mod view_node;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use heeler_model::{AgentName, JobId, SessionId};
 use jiff::Timestamp;
 
-pub(crate) use absorb::absorb;
-pub use absorb::{HandEdits, StatusEdit};
-pub(crate) use node::Format;
+pub(crate) use hand_edits::apply_hand_edits;
+pub use hand_edits::{HandEdits, StatusEdit};
 pub use publish::{PublishError, PublishReport, ViewFailure};
 pub(crate) use publish::{hex, publish, sha256_hex};
 pub use render::render_view;
-pub(crate) use sweep::sweep;
+pub(crate) use temp_files::remove_temp_files;
+pub(crate) use view_node::ViewFormat;
 
 use crate::store::Store;
 
@@ -37,7 +37,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 
 /// A file made from the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum View {
+pub enum PublishedView {
     /// `state.yaml`
     State,
     /// `jobs/<job-id>.yaml`
@@ -48,33 +48,33 @@ pub enum View {
     Session(SessionId),
 }
 
-impl View {
+impl PublishedView {
     /// Returns the file's path, relative to the state directory.
     pub fn path(&self) -> String {
         match self {
-            View::State => "state.yaml".to_owned(),
-            View::Job(id) => format!("jobs/{id}.yaml"),
-            View::AgentSession(agent) => format!("sessions/{agent}.json"),
-            View::Session(id) => format!("sessions/{id}.json"),
+            PublishedView::State => "state.yaml".to_owned(),
+            PublishedView::Job(id) => format!("jobs/{id}.yaml"),
+            PublishedView::AgentSession(agent) => format!("sessions/{agent}.json"),
+            PublishedView::Session(id) => format!("sessions/{id}.json"),
         }
     }
 
     /// Returns the view that has this path.
-    pub fn at(path: &str) -> Option<View> {
+    pub fn from_path(path: &str) -> Option<PublishedView> {
         if path == "state.yaml" {
-            return Some(View::State);
+            return Some(PublishedView::State);
         }
         if let Some(id) = path.strip_prefix("jobs/").and_then(|name| name.strip_suffix(".yaml")) {
-            return id.parse().ok().map(View::Job);
+            return id.parse().ok().map(PublishedView::Job);
         }
         let name = path.strip_prefix("sessions/")?.strip_suffix(".json")?;
         // No agent may have a name that looks like a session id.
-        let session = name.parse().map(View::Session);
-        session.ok().or_else(|| name.parse().ok().map(View::AgentSession))
+        let session = name.parse().map(PublishedView::Session);
+        session.ok().or_else(|| name.parse().ok().map(PublishedView::AgentSession))
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for PublishedView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.path())
     }
@@ -82,12 +82,12 @@ impl fmt::Display for View {
 
 /// Tells the publisher that a view is due.
 #[derive(Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct DueSignal {
     is_due: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Due {
+impl DueSignal {
     pub(crate) fn signal(&self) {
         *self.is_due.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -106,21 +106,21 @@ impl Due {
 ///
 /// Dropping it writes what is still due.
 #[derive(Debug)]
-pub struct Publisher {
+pub struct ViewPublisher {
     store: Arc<Store>,
     is_ending: Arc<AtomicBool>,
-    ended: Arc<Due>,
+    end_signal: Arc<DueSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Publisher {
+impl ViewPublisher {
     /// Starts the thread; `clock` tells it the time.
     pub fn start(
         store: Arc<Store>,
         clock: impl Fn() -> Timestamp + Send + 'static,
-    ) -> std::io::Result<Publisher> {
+    ) -> std::io::Result<ViewPublisher> {
         let is_ending = Arc::new(AtomicBool::new(false));
-        let ended = Arc::new(Due::default());
+        let ended = Arc::new(DueSignal::default());
         let thread = {
             let (store, is_ending, ended) =
                 (Arc::clone(&store), Arc::clone(&is_ending), Arc::clone(&ended));
@@ -128,14 +128,14 @@ impl Publisher {
                 .name("heeler-views".to_owned())
                 .spawn(move || keep_publishing(&store, &is_ending, &ended, clock))?
         };
-        Ok(Publisher { store, is_ending, ended, thread: Some(thread) })
+        Ok(ViewPublisher { store, is_ending, end_signal: ended, thread: Some(thread) })
     }
 }
 
-impl Drop for Publisher {
+impl Drop for ViewPublisher {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::SeqCst);
-        self.ended.signal();
+        self.end_signal.signal();
         self.store.due().signal();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -148,7 +148,7 @@ impl Drop for Publisher {
 fn keep_publishing(
     store: &Store,
     is_ending: &AtomicBool,
-    ended: &Due,
+    ended: &DueSignal,
     clock: impl Fn() -> Timestamp,
 ) {
     loop {

@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, MutexGuard};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk, OsDisk};
+use heeler_transcript::{DiskBackend, OsDisk};
 
 /// What goes wrong in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum SimulatedFault {
     /// The disk is full.
     Full,
     /// The device fails.
@@ -25,7 +25,7 @@ pub enum Trouble {
     Torn,
 }
 
-impl Trouble {
+impl SimulatedFault {
     /// Every kind there is.
     pub const ALL: [Self; 4] = [Self::Full, Self::Broken, Self::Short, Self::Torn];
 
@@ -44,7 +44,7 @@ pub(crate) type FileId = usize;
 
 /// One thing that happened, in the order it happened. Paths are relative to the root.
 #[derive(Debug, Clone)]
-pub(crate) enum Op {
+pub(crate) enum DiskOperation {
     Create { file: FileId, path: Utf8PathBuf },
     CreateFolder { path: Utf8PathBuf },
     Write { file: FileId, bytes: Vec<u8> },
@@ -58,7 +58,7 @@ pub(crate) enum Op {
 
 /// A folder as it was when the recording began, all of it on stable storage.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Before {
+pub(crate) struct InitialTree {
     pub(crate) folders: Vec<Utf8PathBuf>,
     pub(crate) files: Vec<(Utf8PathBuf, Vec<u8>)>,
 }
@@ -67,26 +67,26 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub struct SimDisk {
     root: Utf8PathBuf,
-    pub(crate) before: Before,
-    state: Mutex<State>,
+    pub(crate) initial: InitialTree,
+    state: Mutex<SimDiskState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    ops: Vec<Op>,
+struct SimDiskState {
+    ops: Vec<DiskOperation>,
     /// The file behind each inode.
     files: HashMap<u64, FileId>,
     files_made: usize,
     calls: usize,
     /// Which calls fail, and how.
-    trouble: Option<(std::ops::Range<usize>, Trouble)>,
+    fault: Option<(std::ops::Range<usize>, SimulatedFault)>,
 }
 
 impl SimDisk {
     /// Simulates the disk that holds `root`; what is there now counts as synced.
     pub fn new(root: &Utf8Path) -> Self {
-        let mut before = Before::default();
-        let mut state = State::default();
+        let mut before = InitialTree::default();
+        let mut state = SimDiskState::default();
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in folder.read_dir_utf8().unwrap() {
@@ -103,22 +103,22 @@ impl SimDisk {
             }
         }
         state.files_made = before.files.len();
-        Self { root: root.to_owned(), before, state: Mutex::new(state) }
+        Self { root: root.to_owned(), initial: before, state: Mutex::new(state) }
     }
 
     /// Makes the call with this number fail, counted from 0, and no other.
-    pub fn fail_at(&self, call: usize, trouble: Trouble) {
-        self.lock().trouble = Some((call..call + 1, trouble));
+    pub fn fail_at(&self, call: usize, trouble: SimulatedFault) {
+        self.lock().fault = Some((call..call + 1, trouble));
     }
 
-    /// Makes the call with this number and all later ones fail, until [`SimDisk::heal`].
-    pub fn fail_from(&self, call: usize, trouble: Trouble) {
-        self.lock().trouble = Some((call..usize::MAX, trouble));
+    /// Makes the call with this number and all later ones fail, until [`SimDisk::clear_faults`].
+    pub fn fail_from(&self, call: usize, trouble: SimulatedFault) {
+        self.lock().fault = Some((call..usize::MAX, trouble));
     }
 
     /// Ends all trouble.
-    pub fn heal(&self) {
-        self.lock().trouble = None;
+    pub fn clear_faults(&self) {
+        self.lock().fault = None;
     }
 
     /// Returns how many calls were made that change the disk.
@@ -126,25 +126,25 @@ impl SimDisk {
         self.lock().calls
     }
 
-    /// Notes that the code under test has promised something: see `Crash::marks`.
+    /// Notes that the code under test has promised something: see `CrashState::marks`.
     pub fn mark(&self, mark: u64) {
-        self.lock().ops.push(Op::Mark(mark));
+        self.lock().ops.push(DiskOperation::Mark(mark));
     }
 
-    pub(crate) fn ops(&self) -> Vec<Op> {
+    pub(crate) fn ops(&self) -> Vec<DiskOperation> {
         self.lock().ops.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SimDiskState> {
         self.state.lock().unwrap()
     }
 
     /// Counts a call and returns its trouble, if it is to have any.
-    fn begin(&self) -> (MutexGuard<'_, State>, Option<Trouble>) {
+    fn begin(&self) -> (MutexGuard<'_, SimDiskState>, Option<SimulatedFault>) {
         let mut state = self.lock();
         let call = state.calls;
         state.calls += 1;
-        let trouble = state.trouble.clone().filter(|(calls, _)| calls.contains(&call));
+        let trouble = state.fault.clone().filter(|(calls, _)| calls.contains(&call));
         (state, trouble.map(|(_, trouble)| trouble))
     }
 
@@ -152,10 +152,10 @@ impl SimDisk {
     fn call<T>(
         &self,
         act: impl FnOnce() -> io::Result<T>,
-        record: impl FnOnce(&mut State, &T) -> Op,
+        record: impl FnOnce(&mut SimDiskState, &T) -> DiskOperation,
     ) -> io::Result<T> {
         let (mut state, trouble) = self.begin();
-        if let Some(error) = trouble.and_then(Trouble::error) {
+        if let Some(error) = trouble.and_then(SimulatedFault::error) {
             return Err(error);
         }
         let done = act()?;
@@ -164,7 +164,7 @@ impl SimDisk {
         Ok(done)
     }
 
-    fn inside(&self, path: &Utf8Path) -> Utf8PathBuf {
+    fn relative_path(&self, path: &Utf8Path) -> Utf8PathBuf {
         path.strip_prefix(&self.root).expect("the disk is used for its own folder").to_owned()
     }
 
@@ -175,18 +175,19 @@ impl SimDisk {
         rename: fn(&OsDisk, &Utf8Path, &Utf8Path) -> io::Result<()>,
     ) -> io::Result<()> {
         assert_eq!(from.parent(), to.parent(), "renames stay in their folder");
-        let op = Op::Rename { from: self.inside(from), to: self.inside(to) };
+        let op =
+            DiskOperation::Rename { from: self.relative_path(from), to: self.relative_path(to) };
         self.call(|| rename(&OsDisk, from, to), |_, ()| op)
     }
 }
 
-impl State {
+impl SimDiskState {
     fn id(&self, file: &File) -> FileId {
         self.files[&file.metadata().unwrap().ino()]
     }
 }
 
-impl Disk for SimDisk {
+impl DiskBackend for SimDisk {
     fn create(&self, path: &Utf8Path) -> io::Result<File> {
         self.call(
             || OsDisk.create(path),
@@ -195,13 +196,13 @@ impl Disk for SimDisk {
                 state.files_made += 1;
                 // An inode of a removed file may come again: it is another file then.
                 state.files.insert(file.metadata().unwrap().ino(), id);
-                Op::Create { file: id, path: self.inside(path) }
+                DiskOperation::Create { file: id, path: self.relative_path(path) }
             },
         )
     }
 
     fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        let op = Op::CreateFolder { path: self.inside(path) };
+        let op = DiskOperation::CreateFolder { path: self.relative_path(path) };
         self.call(|| OsDisk.create_folder(path), |_, ()| op)
     }
 
@@ -210,12 +211,12 @@ impl Disk for SimDisk {
         let half = &bytes[..bytes.len() / 2];
         let (taken, result) = match trouble {
             None => (bytes, Ok(bytes.len())),
-            Some(Trouble::Short) => (half, Ok(half.len())),
-            Some(Trouble::Torn) => (half, Err(io::Error::from_raw_os_error(5))),
+            Some(SimulatedFault::Short) => (half, Ok(half.len())),
+            Some(SimulatedFault::Torn) => (half, Err(io::Error::from_raw_os_error(5))),
             Some(trouble) => (&[][..], Err(trouble.error().expect("only a short write has none"))),
         };
         assert_eq!(OsDisk.write(file, taken)?, taken.len(), "the real disk is full");
-        let op = Op::Write { file: state.id(file), bytes: taken.to_owned() };
+        let op = DiskOperation::Write { file: state.id(file), bytes: taken.to_owned() };
         state.ops.push(op);
         result
     }
@@ -223,13 +224,13 @@ impl Disk for SimDisk {
     fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
         self.call(
             || OsDisk.truncate(file, len),
-            |state, ()| Op::Truncate { file: state.id(file), len },
+            |state, ()| DiskOperation::Truncate { file: state.id(file), len },
         )
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
         // The real sync would cost milliseconds and prove nothing.
-        self.call(|| Ok(()), |state, ()| Op::Sync { file: state.id(file) })
+        self.call(|| Ok(()), |state, ()| DiskOperation::Sync { file: state.id(file) })
     }
 
     fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
@@ -241,13 +242,13 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        let op = Op::Remove { path: self.inside(path) };
+        let op = DiskOperation::Remove { path: self.relative_path(path) };
         self.call(|| OsDisk.remove(path), |_, ()| op)
     }
 
     fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
         // What is outside the root never changes.
         let Ok(path) = path.strip_prefix(&self.root) else { return Ok(()) };
-        self.call(|| Ok(()), |_, ()| Op::SyncFolder { path: path.to_owned() })
+        self.call(|| Ok(()), |_, ()| DiskOperation::SyncFolder { path: path.to_owned() })
     }
 }

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::disk::{FileId, Op, SimDisk};
+use crate::disk::{DiskOperation, FileId, SimDisk};
 
 /// Writes up to this length are torn at every byte, longer ones at a few.
 const TORN_EVERYWHERE_MAX: usize = 12;
 
 /// What is left after a power loss.
 #[derive(Debug)]
-pub struct Crash {
+pub struct CrashState {
     /// A folder that holds what the recorded folder held. It is removed after the visit.
     pub root: Utf8PathBuf,
     /// The marks that were made before the power went.
@@ -26,18 +26,20 @@ pub struct Crash {
 }
 
 /// The names of all folders (`None`) and files, and the files' content.
-type Tree = BTreeMap<Utf8PathBuf, Option<Vec<u8>>>;
+type CrashFileTree = BTreeMap<Utf8PathBuf, Option<Vec<u8>>>;
 
 impl SimDisk {
     /// Visits every legal state after a power loss at any moment so far; returns how many.
     ///
     /// A state that several moments can leave is visited with the marks of the last of them.
-    pub fn crashes(&self, visit: &mut dyn FnMut(&Crash)) -> usize {
+    pub fn crashes(&self, visit: &mut dyn FnMut(&CrashState)) -> usize {
         let ops = self.ops();
         let mut seen = HashSet::new();
         for after in (0..=ops.len()).rev() {
             let happened = &ops[..after];
-            let mark = |op: &Op| if let Op::Mark(mark) = op { Some(*mark) } else { None };
+            let mark = |op: &DiskOperation| {
+                if let DiskOperation::Mark(mark) = op { Some(*mark) } else { None }
+            };
             let marks: Vec<u64> = happened.iter().filter_map(mark).collect();
             for tree in self.trees(happened) {
                 if seen.contains(&tree) {
@@ -45,18 +47,18 @@ impl SimDisk {
                 }
                 let temp = tempfile::tempdir().unwrap();
                 let root = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
-                plant(&root, &tree);
-                visit(&Crash { root, marks: marks.clone(), after });
+                write_tree(&root, &tree);
+                visit(&CrashState { root, marks: marks.clone(), after });
                 seen.insert(tree);
             }
         }
         seen.len()
     }
 
-    fn trees(&self, happened: &[Op]) -> Vec<Tree> {
+    fn trees(&self, happened: &[DiskOperation]) -> Vec<CrashFileTree> {
         let mut trees = Vec::new();
         for names in self.name_states(happened) {
-            let mut partial = vec![Tree::new()];
+            let mut partial = vec![CrashFileTree::new()];
             for (path, file) in names {
                 let contents = match file {
                     None => vec![None],
@@ -77,18 +79,21 @@ impl SimDisk {
     }
 
     /// Every legal set of names: for each folder, any beginning of its unsynced changes.
-    fn name_states(&self, happened: &[Op]) -> Vec<BTreeMap<Utf8PathBuf, Option<FileId>>> {
+    fn name_states(
+        &self,
+        happened: &[DiskOperation],
+    ) -> Vec<BTreeMap<Utf8PathBuf, Option<FileId>>> {
         let mut folders: Vec<Utf8PathBuf> = happened.iter().filter_map(folder_of).collect();
         folders.sort();
         folders.dedup();
-        let files = self.before.files.iter().enumerate();
+        let files = self.initial.files.iter().enumerate();
         let mut start: BTreeMap<_, _> =
             files.map(|(file, (path, _))| (path.clone(), Some(file))).collect();
-        start.extend(self.before.folders.iter().map(|path| (path.clone(), None)));
+        start.extend(self.initial.folders.iter().map(|path| (path.clone(), None)));
         let mut states = vec![start];
         // A parent sorts before what is in it, so a folder exists before its names do.
         for folder in folders {
-            let is_sync = |op: &Op| matches!(op, Op::SyncFolder { path } if *path == folder);
+            let is_sync = |op: &DiskOperation| matches!(op, DiskOperation::SyncFolder { path } if *path == folder);
             let synced = happened.iter().rposition(is_sync).unwrap_or(0);
             let changes = happened.iter().enumerate();
             let changes: Vec<_> =
@@ -112,23 +117,24 @@ impl SimDisk {
     }
 
     /// Every legal content of a file.
-    fn contents(&self, happened: &[Op], file: FileId) -> Vec<Vec<u8>> {
-        let of_file = |op: &&Op| {
-            matches!(op, Op::Write { file: f, .. } | Op::Truncate { file: f, .. }
-                | Op::Sync { file: f } if *f == file)
+    fn contents(&self, happened: &[DiskOperation], file: FileId) -> Vec<Vec<u8>> {
+        let of_file = |op: &&DiskOperation| {
+            matches!(op, DiskOperation::Write { file: f, .. } | DiskOperation::Truncate { file: f, .. }
+                | DiskOperation::Sync { file: f } if *f == file)
         };
-        let ops: Vec<&Op> = happened.iter().filter(of_file).collect();
-        let synced = ops.iter().rposition(|op| matches!(op, Op::Sync { .. })).unwrap_or(0);
-        let mut content = self.before.files.get(file).map_or_else(Vec::new, |(_, c)| c.clone());
-        ops[..synced].iter().for_each(|op| apply(&mut content, op));
+        let ops: Vec<&DiskOperation> = happened.iter().filter(of_file).collect();
+        let synced =
+            ops.iter().rposition(|op| matches!(op, DiskOperation::Sync { .. })).unwrap_or(0);
+        let mut content = self.initial.files.get(file).map_or_else(Vec::new, |(_, c)| c.clone());
+        ops[..synced].iter().for_each(|op| apply_operation(&mut content, op));
         let mut contents = vec![content.clone()];
         let unsynced = &ops[synced..];
         for (at, op) in unsynced.iter().enumerate() {
-            if let Op::Write { bytes, .. } = op {
-                contents.extend(torn(&content, bytes));
+            if let DiskOperation::Write { bytes, .. } = op {
+                contents.extend(torn_contents(&content, bytes));
                 contents.extend(with_hole(&content, bytes.len(), &unsynced[at..]));
             }
-            apply(&mut content, op);
+            apply_operation(&mut content, op);
             contents.push(content.clone());
         }
         contents.sort();
@@ -138,22 +144,22 @@ impl SimDisk {
 }
 
 /// The folder whose names the operation changes.
-fn folder_of(op: &Op) -> Option<Utf8PathBuf> {
+fn folder_of(op: &DiskOperation) -> Option<Utf8PathBuf> {
     match op {
-        Op::Create { path, .. }
-        | Op::CreateFolder { path }
-        | Op::Remove { path }
-        | Op::Rename { to: path, .. } => path.parent().map(Utf8Path::to_owned),
+        DiskOperation::Create { path, .. }
+        | DiskOperation::CreateFolder { path }
+        | DiskOperation::Remove { path }
+        | DiskOperation::Rename { to: path, .. } => path.parent().map(Utf8Path::to_owned),
         _ => None,
     }
 }
 
-fn rename(names: &mut BTreeMap<Utf8PathBuf, Option<FileId>>, op: &Op) {
+fn rename(names: &mut BTreeMap<Utf8PathBuf, Option<FileId>>, op: &DiskOperation) {
     match op {
-        Op::Create { file, path } => drop(names.insert(path.clone(), Some(*file))),
-        Op::CreateFolder { path } => drop(names.insert(path.clone(), None)),
-        Op::Remove { path } => drop(names.remove(path)),
-        Op::Rename { from, to } => {
+        DiskOperation::Create { file, path } => drop(names.insert(path.clone(), Some(*file))),
+        DiskOperation::CreateFolder { path } => drop(names.insert(path.clone(), None)),
+        DiskOperation::Remove { path } => drop(names.remove(path)),
+        DiskOperation::Rename { from, to } => {
             let file = names.remove(from).expect("what is renamed was there");
             names.insert(to.clone(), file);
         }
@@ -161,16 +167,16 @@ fn rename(names: &mut BTreeMap<Utf8PathBuf, Option<FileId>>, op: &Op) {
     }
 }
 
-fn apply(content: &mut Vec<u8>, op: &Op) {
+fn apply_operation(content: &mut Vec<u8>, op: &DiskOperation) {
     match op {
-        Op::Write { bytes, .. } => content.extend_from_slice(bytes),
-        Op::Truncate { len, .. } => content.truncate(usize::try_from(*len).unwrap()),
+        DiskOperation::Write { bytes, .. } => content.extend_from_slice(bytes),
+        DiskOperation::Truncate { len, .. } => content.truncate(usize::try_from(*len).unwrap()),
         _ => {}
     }
 }
 
 /// The file with a part of the write, and with NULs in place of the rest.
-fn torn(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
+fn torn_contents(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
     let len = bytes.len();
     let cuts: Vec<usize> = match len {
         0..=TORN_EVERYWHERE_MAX => (0..len).collect(),
@@ -183,17 +189,17 @@ fn torn(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The file with NULs in place of the write and all later operations done.
-fn with_hole(content: &[u8], len: usize, ops: &[&Op]) -> Vec<Vec<u8>> {
+fn with_hole(content: &[u8], len: usize, ops: &[&DiskOperation]) -> Vec<Vec<u8>> {
     let mut holed = [content, &vec![0; len][..]].concat();
     let mut states = Vec::new();
     for op in &ops[1..] {
-        apply(&mut holed, op);
+        apply_operation(&mut holed, op);
         states.push(holed.clone());
     }
     states
 }
 
-fn plant(root: &Utf8Path, tree: &Tree) {
+fn write_tree(root: &Utf8Path, tree: &CrashFileTree) {
     for (path, content) in tree {
         match content {
             None => std::fs::create_dir(root.join(path)).unwrap(),
@@ -206,7 +212,7 @@ fn plant(root: &Utf8Path, tree: &Tree) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use heeler_transcript::Disk as _;
+    use heeler_transcript::DiskBackend as _;
 
     use super::*;
 

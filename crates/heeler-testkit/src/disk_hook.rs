@@ -5,10 +5,10 @@ use std::io;
 use std::ops::Deref;
 
 use camino::Utf8Path;
-use heeler_transcript::{Disk, OsDisk};
+use heeler_transcript::{DiskBackend, OsDisk};
 
 /// What a test has happen in calls of a disk. Each may fail, hang or count the call.
-pub trait Hook: std::fmt::Debug + Send + Sync {
+pub trait DiskHook: std::fmt::Debug + Send + Sync {
     /// Happens before a file is created.
     fn before_create(&self, _path: &Utf8Path) -> io::Result<()> {
         Ok(())
@@ -29,9 +29,9 @@ pub trait Hook: std::fmt::Debug + Send + Sync {
 
 /// The real disk, with what a test has happen in its calls.
 #[derive(Debug, Default)]
-pub struct Hooked<H>(pub H);
+pub struct HookedDisk<H>(pub H);
 
-impl<H> Deref for Hooked<H> {
+impl<H> Deref for HookedDisk<H> {
     type Target = H;
 
     fn deref(&self) -> &H {
@@ -39,7 +39,7 @@ impl<H> Deref for Hooked<H> {
     }
 }
 
-impl<H: Hook> Disk for Hooked<H> {
+impl<H: DiskHook> DiskBackend for HookedDisk<H> {
     fn create(&self, path: &Utf8Path) -> io::Result<File> {
         self.before_create(path)?;
         let file = OsDisk.create(path)?;

@@ -9,8 +9,8 @@ mod messages_api;
 mod proof;
 
 pub use claude::{axe, claude};
-pub use disk::{SimDisk, Trouble};
-pub use disk_crash::Crash;
-pub use disk_hook::{Hook, Hooked};
-pub use messages_api::{ApiRequest, MessagesApi, Script, Step, Tool};
-pub use proof::Proof;
+pub use disk::{SimDisk, SimulatedFault};
+pub use disk_crash::CrashState;
+pub use disk_hook::{DiskHook, HookedDisk};
+pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
+pub use proof::ProofSettings;

@@ -1,6 +1,6 @@
 //! A fake Messages API, so that the real Claude Code runs without network, key or cost.
 //!
-//! It keeps no script: each prompt carries its own as a directive (see [`Script`]), so tests share
+//! It keeps no script: each prompt carries its own as a directive (see [`ModelScript`]), so tests share
 //! nothing and a resumed or forked session still knows what comes next. Start at [`MessagesApi`].
 
 mod mcp;
@@ -21,7 +21,7 @@ use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub use self::script::{Script, Step, Tool};
+pub use self::script::{ModelScript, ModelScriptStep, ModelToolCall};
 
 /// How long a test waits for a request before it gives up.
 const WAIT_MAX: Duration = Duration::from_secs(25);
@@ -30,7 +30,7 @@ const WAIT_MAX: Duration = Duration::from_secs(25);
 #[derive(Debug)]
 pub struct MessagesApi {
     url: String,
-    seen: Arc<Seen>,
+    request_log: Arc<ApiRequestLog>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,13 +50,13 @@ pub struct ApiRequest {
 
 /// What the server knows.
 #[derive(Debug, Default)]
-struct Seen {
-    state: Mutex<SeenState>,
+struct ApiRequestLog {
+    state: Mutex<ApiRequestLogState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct SeenState {
+struct ApiRequestLogState {
     requests: Vec<ApiRequest>,
     /// How often each step of each prompt has failed, by the step's key.
     failures: HashMap<String, u32>,
@@ -65,7 +65,7 @@ struct SeenState {
 impl MessagesApi {
     /// Starts a server of its own, on a free port of this machine.
     pub fn start() -> Self {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(ApiRequestLog::default());
         let (stop, stopped) = oneshot::channel();
         let (told, url) = std::sync::mpsc::channel();
         let shared = Arc::clone(&seen);
@@ -85,7 +85,7 @@ impl MessagesApi {
             });
         });
         let url = url.recv().unwrap();
-        Self { url, seen, stop: Some(stop), thread: Some(thread) }
+        Self { url, request_log: seen, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Returns what `ANTHROPIC_BASE_URL` is to be.
@@ -100,7 +100,7 @@ impl MessagesApi {
 
     /// Returns all requests so far, in the order in which they came.
     pub fn requests(&self) -> Vec<ApiRequest> {
-        self.seen.lock().requests.clone()
+        self.request_log.lock().requests.clone()
     }
 
     /// Returns the requests for a reply so far: what the model was sent.
@@ -112,11 +112,11 @@ impl MessagesApi {
     #[track_caller]
     pub fn wait_for_messages(&self, count: usize) {
         let until = Instant::now() + WAIT_MAX;
-        let mut state = self.seen.lock();
+        let mut state = self.request_log.lock();
         while state.requests.iter().filter(|request| request.is_message()).count() < count {
             let left = until.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{count} messages were awaited, got {:#?}", state.requests);
-            state = self.seen.changed.wait_timeout(state, left).unwrap().0;
+            state = self.request_log.changed.wait_timeout(state, left).unwrap().0;
         }
     }
 }
@@ -159,13 +159,13 @@ impl ApiRequest {
     }
 }
 
-impl Seen {
-    fn lock(&self) -> MutexGuard<'_, SeenState> {
+impl ApiRequestLog {
+    fn lock(&self) -> MutexGuard<'_, ApiRequestLogState> {
         self.state.lock().unwrap()
     }
 
     /// Notes a request and returns its number.
-    fn note(&self, request: ApiRequest) -> usize {
+    fn record_request(&self, request: ApiRequest) -> usize {
         let mut state = self.lock();
         state.requests.push(request);
         self.changed.notify_all();
@@ -182,7 +182,7 @@ impl Seen {
     }
 }
 
-async fn handle(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response {
+async fn handle(State(seen): State<Arc<ApiRequestLog>>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
     let raw: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
     let body: Json = serde_json::from_slice(&raw).unwrap_or(Json::Null);
@@ -196,14 +196,14 @@ async fn handle(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Respon
         headers: headers.collect(),
         body: body.clone(),
     };
-    let number = seen.note(request);
+    let number = seen.record_request(request);
     match (head.method, head.uri.path()) {
         (Method::HEAD | Method::GET, "/") => StatusCode::OK.into_response(),
         (Method::POST, "/v1/messages/count_tokens") => {
             axum::Json(json!({"input_tokens": raw.len().div_ceil(4)})).into_response()
         }
         (Method::POST, "/v1/messages") => {
-            let step = script::pick(&body, |key, times| seen.fails_again(key, times));
+            let step = script::pick_step(&body, |key, times| seen.fails_again(key, times));
             reply::reply(step, &body, number).await
         }
         (Method::POST, "/mcp") => mcp::reply(&body),

@@ -1,18 +1,18 @@
 //! How hard a proof tries, and how to repeat one that failed.
 //!
 //! `HEELER_PROOF_SCALE` is how many times; `HEELER_PROOF_SEED` is what a failure printed. Start at
-//! [`Proof`].
+//! [`ProofSettings`].
 
 /// One proof's size and randomness.
 #[derive(Debug)]
-pub struct Proof {
+pub struct ProofSettings {
     /// How many times to try.
     pub rounds: u64,
     /// What repeats this run. It belongs into every failure message.
     pub seed: u64,
 }
 
-impl Proof {
+impl ProofSettings {
     /// A proof that tries `rounds_in_ci` times unless the environment says otherwise.
     pub fn new(rounds_in_ci: u64) -> Self {
         let rounds = number("HEELER_PROOF_SCALE").unwrap_or(rounds_in_ci);

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use heeler_testkit::{MessagesApi, Script, Step, claude};
+use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
 use serde_json::{Value as Json, json};
 
 /// Runs claude in a folder of its own and returns its exit code and what it printed.
@@ -30,12 +30,12 @@ fn run(api: &MessagesApi, home: &tempfile::TempDir, args: &[&str]) -> (Option<i3
 fn claude_plays_tools_thoughts_and_turns_of_a_script() {
     let (api, home) = (MessagesApi::start(), tempfile::tempdir().unwrap());
     let session = "0b0ba0e5-3c5f-4a5c-9a50-c3e6c0f6f6f6";
-    let thought = Step { thinking: Some("hm".into()), ..Step::text("done") };
-    let script = Script::new().tool("Bash", json!({"command": "echo hi"})).step(thought);
+    let thought = ModelScriptStep { thinking: Some("hm".into()), ..ModelScriptStep::text("done") };
+    let script = ModelScript::new().tool("Bash", json!({"command": "echo hi"})).step(thought);
     let (code, said) = run(&api, &home, &[&format!("go {script}"), "--session-id", session]);
     assert_eq!(code, Some(0), "{said:#?}");
     assert_eq!(said.last().unwrap()["result"], "done");
-    let again = Script::new().echo();
+    let again = ModelScript::new().echo();
     let (code, said) = run(&api, &home, &[&format!("on {again}"), "--resume", session]);
     assert_eq!(code, Some(0), "{said:#?}");
     let told = said.last().unwrap()["result"].as_str().unwrap().to_owned();
@@ -51,12 +51,13 @@ fn claude_plays_tools_thoughts_and_turns_of_a_script() {
 #[test]
 fn claude_tries_again_after_failures_of_the_api() {
     let (api, home) = (MessagesApi::start(), tempfile::tempdir().unwrap());
-    let script = Script::new().step(Step::error(529).times(1)).text("at last");
+    let script = ModelScript::new().step(ModelScriptStep::error(529).times(1)).text("at last");
     let (code, said) = run(&api, &home, &[&script.to_string()]);
     assert_eq!(code, Some(0), "{said:#?}");
     assert!(said.iter().any(|line| line["subtype"] == "api_retry"), "{said:#?}");
     assert_eq!(said.last().unwrap()["result"], "at last");
-    let (code, said) = run(&api, &home, &[&Script::new().step(Step::error(500)).to_string()]);
+    let (code, said) =
+        run(&api, &home, &[&ModelScript::new().step(ModelScriptStep::error(500)).to_string()]);
     assert_eq!(code, Some(1), "{said:#?}");
     assert_eq!(said.last().unwrap()["is_error"], true);
 }

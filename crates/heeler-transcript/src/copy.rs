@@ -9,13 +9,13 @@ use std::io;
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
-use crate::disk::{Disk, DiskError, Taken, publish};
-use crate::index::Numbers;
-use crate::lines::last_line_end;
+use crate::disk::{DiskBackend, DiskError, PublishMode, publish};
+use crate::line_index::LineNumbers;
+use crate::line_reader::last_line_end;
 
 /// How much of a transcript to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UpTo {
+pub enum CopyLimit {
     /// The first so many lines, faults and blank lines included.
     Line(u64),
     /// The lines before this offset, which is the start of a line: a record's `next`.
@@ -24,14 +24,14 @@ pub enum UpTo {
 
 /// Why a transcript was not copied.
 #[derive(Debug, Error)]
-pub enum CopyError {
+pub enum TranscriptCopyError {
     /// The source is shorter than what was asked for.
     #[error("cannot copy {up_to:?} of {path}: its whole lines end at byte {end}")]
     TooShort {
         /// The source.
         path: Utf8PathBuf,
         /// What was asked for.
-        up_to: UpTo,
+        up_to: CopyLimit,
         /// Where the source's last whole line ends.
         end: u64,
     },
@@ -58,46 +58,46 @@ pub enum CopyError {
 ///
 /// The source may be appended to meanwhile. Once this returns, the copy survives a power loss.
 pub fn copy_prefix(
-    disk: &dyn Disk,
+    disk: &dyn DiskBackend,
     source: &Utf8Path,
     copy: &Utf8Path,
-    up_to: UpTo,
-) -> Result<u64, CopyError> {
+    up_to: CopyLimit,
+) -> Result<u64, TranscriptCopyError> {
     let file = File::open(source).map_err(DiskError::at("open", source))?;
     let len = find_end(source, &file, up_to)?;
     // Cheaper than to find out after the work; `publish` refuses it in any case.
     if copy.symlink_metadata().is_ok() {
-        return Err(CopyError::Exists { path: copy.to_owned() });
+        return Err(TranscriptCopyError::Exists { path: copy.to_owned() });
     }
-    let copied = publish(disk, copy, Taken::Refuse, |draft| draft.copy_from(&file, len));
+    let copied = publish(disk, copy, PublishMode::Refuse, |draft| draft.copy_from(&file, len));
     match copied {
         Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
-            Err(CopyError::Exists { path: copy.to_owned() })
+            Err(TranscriptCopyError::Exists { path: copy.to_owned() })
         }
         result => Ok(result.map(|()| len)?),
     }
 }
 
 /// Returns how many bytes to copy.
-fn find_end(source: &Utf8Path, file: &File, up_to: UpTo) -> Result<u64, CopyError> {
+fn find_end(source: &Utf8Path, file: &File, up_to: CopyLimit) -> Result<u64, TranscriptCopyError> {
     let failed = DiskError::at("read", source);
     let len = file.metadata().map_err(failed)?.len();
     let whole = last_line_end(file, len).map_err(failed)?;
     let path = source.to_owned();
     match up_to {
-        UpTo::Line(number) => {
-            let numbers = Numbers::of(source, file, whole);
+        CopyLimit::Line(number) => {
+            let numbers = LineNumbers::new(source, file, whole);
             if numbers.count().map_err(failed)? < number {
-                return Err(CopyError::TooShort { path, up_to, end: whole });
+                return Err(TranscriptCopyError::TooShort { path, up_to, end: whole });
             }
             Ok(numbers.line_start(number).map_err(failed)?)
         }
-        UpTo::Offset(offset) if offset > whole => {
-            Err(CopyError::TooShort { path, up_to, end: whole })
+        CopyLimit::Offset(offset) if offset > whole => {
+            Err(TranscriptCopyError::TooShort { path, up_to, end: whole })
         }
-        UpTo::Offset(offset) if last_line_end(file, offset).map_err(failed)? < offset => {
-            Err(CopyError::InsideLine { path, offset })
+        CopyLimit::Offset(offset) if last_line_end(file, offset).map_err(failed)? < offset => {
+            Err(TranscriptCopyError::InsideLine { path, offset })
         }
-        UpTo::Offset(offset) => Ok(offset),
+        CopyLimit::Offset(offset) => Ok(offset),
     }
 }

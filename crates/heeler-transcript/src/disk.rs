@@ -1,6 +1,6 @@
 //! The durable file operations that this product makes, behind one small interface.
 //!
-//! [`Disk`] exists so that tests can fail any operation and replay any power loss; production uses
+//! [`DiskBackend`] exists so that tests can fail any operation and replay any power loss; production uses
 //! [`OsDisk`]. Only what changes a disk is here: reading goes straight to the file. Start at
 //! [`replace_file`].
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
-use crate::lines::read_at;
+use crate::line_reader::read_at;
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
@@ -46,7 +46,7 @@ impl DiskError {
 /// Every operation that changes a disk and that a crash can cut short.
 ///
 /// Two implementations: [`OsDisk`], and the recording and failing disk of the test kit.
-pub trait Disk: fmt::Debug + Send + Sync {
+pub trait DiskBackend: fmt::Debug + Send + Sync {
     /// Creates a file that must not exist yet, mode 0600, for reading and appending.
     fn create(&self, path: &Utf8Path) -> io::Result<File>;
     /// Creates a folder that must not exist yet, mode 0700.
@@ -56,7 +56,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes one step of a copy: up to `len` bytes of `source` from `offset` on go to the end of the
     /// file. May copy less than asked; nothing where the source ends.
     fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
-        copy_by_hand(source, offset, len, |block| self.write(file, block))
+        copy_through_memory(source, offset, len, |block| self.write(file, block))
     }
     /// Cuts the file to `len` bytes.
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
@@ -81,7 +81,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OsDisk;
 
-impl Disk for OsDisk {
+impl DiskBackend for OsDisk {
     fn create(&self, path: &Utf8Path) -> io::Result<File> {
         OpenOptions::new().read(true).append(true).create_new(true).mode(FILE_MODE).open(path)
     }
@@ -105,7 +105,7 @@ impl Disk for OsDisk {
         match copy_in_kernel(file, source, offset, len) {
             Ok(copied) if copied > 0 => Ok(copied),
             // Not every file system can do it; what else is wrong a write says as well.
-            _ => copy_by_hand(source, offset, len, |block| self.write(file, block)),
+            _ => copy_through_memory(source, offset, len, |block| self.write(file, block)),
         }
     }
 
@@ -152,7 +152,7 @@ impl Disk for OsDisk {
 }
 
 /// Copies through memory: reads a block and has it written.
-fn copy_by_hand(
+fn copy_through_memory(
     source: &File,
     offset: u64,
     len: u64,
@@ -184,22 +184,26 @@ fn copy_in_kernel(file: &File, source: &File, mut offset: u64, len: u64) -> io::
 ///
 /// The bytes go to `.<name>.tmp.<random>` in the same folder, which a crash may leave behind and
 /// a failure does not. Once this returns, the new content survives a power loss.
-pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<(), DiskError> {
-    publish(disk, path, Taken::Replace, |file| file.write_all(bytes))
+pub fn replace_file(
+    disk: &dyn DiskBackend,
+    path: &Utf8Path,
+    bytes: &[u8],
+) -> Result<(), DiskError> {
+    publish(disk, path, PublishMode::Replace, |file| file.write_all(bytes))
 }
 
 /// Copies what `source` gives into a new file, which appears under its name whole and synced.
 ///
 /// Returns how many bytes it has. More than `max` of them fail as `FileTooLarge`, a taken name as
 /// `AlreadyExists`; neither leaves anything behind.
-pub fn place_file(
-    disk: &dyn Disk,
+pub fn write_new_file(
+    disk: &dyn DiskBackend,
     path: &Utf8Path,
     source: &mut dyn io::Read,
     max: u64,
 ) -> Result<u64, DiskError> {
     let mut copied = 0;
-    publish(disk, path, Taken::Refuse, |draft| {
+    publish(disk, path, PublishMode::Refuse, |draft| {
         let mut block = vec![0; COPY_BLOCK_BYTES];
         loop {
             let read = match source.read(&mut block) {
@@ -223,16 +227,16 @@ pub fn place_file(
 /// The files are on one file system. Each has its own result, in the order given. `may_replace` is
 /// asked by number just before a file is replaced; an error leaves that file as it is.
 pub fn replace_files(
-    disk: &dyn Disk,
+    disk: &dyn DiskBackend,
     files: &[(Utf8PathBuf, Vec<u8>)],
     may_replace: &dyn Fn(usize) -> io::Result<()>,
 ) -> Vec<Result<(), DiskError>> {
     let drafts: Vec<_> = files
         .iter()
-        .map(|(path, bytes)| Draft::fill(disk, path, |file| file.write_all(bytes)))
+        .map(|(path, bytes)| TempFile::create_with(disk, path, |file| file.write_all(bytes)))
         .collect();
     let synced = {
-        let ready: Vec<&Draft<'_>> =
+        let ready: Vec<&TempFile<'_>> =
             drafts.iter().filter_map(|draft| draft.as_ref().ok()).collect();
         let handles: Vec<&File> = ready.iter().map(|draft| &draft.file).collect();
         match ready.first() {
@@ -246,9 +250,9 @@ pub fn replace_files(
         .map(|(number, draft)| match (draft?, &synced) {
             (draft, Ok(())) => {
                 may_replace(number).map_err(DiskError::at("replace", draft.path))?;
-                draft.rename(Taken::Replace)
+                draft.publish_as(PublishMode::Replace)
             }
-            (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(same(error))),
+            (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(duplicate_error(error))),
         })
         .collect();
     let mut folders: Vec<&Utf8Path> = files.iter().map(|(path, _)| folder_of(path)).collect();
@@ -258,7 +262,7 @@ pub fn replace_files(
         let Err(error) = disk.sync_folder(folder) else { continue };
         for ((path, _), result) in files.iter().zip(&mut results) {
             if folder_of(path) == folder && result.is_ok() {
-                *result = Err(DiskError::at("sync folder", folder)(same(&error)));
+                *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
             }
         }
     }
@@ -266,7 +270,7 @@ pub fn replace_files(
 }
 
 /// One failure that is told for several files.
-fn same(error: &io::Error) -> io::Error {
+fn duplicate_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -305,7 +309,7 @@ pub fn is_temp(name: &str) -> bool {
 /// Creates a folder and its missing ancestors, mode 0700, so that they survive a power loss.
 ///
 /// Folders that exist are left as they are.
-pub fn create_folder(disk: &dyn Disk, path: &Utf8Path) -> Result<(), DiskError> {
+pub fn create_folder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), DiskError> {
     let parent = folder_of(path);
     if path.is_dir() {
         // Whoever created it may have been killed before the sync; its parent was synced first.
@@ -326,34 +330,34 @@ pub fn create_folder(disk: &dyn Disk, path: &Utf8Path) -> Result<(), DiskError> 
     disk.sync_folder(parent).map_err(DiskError::at("sync folder", parent))
 }
 
-/// What [`publish`] does when the final name is taken.
+/// What [`publish_views`] does when the final name is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum PublishMode {
     Replace,
     Refuse,
 }
 
 /// A file under its temporary name; dropping it takes it away.
-pub(crate) struct Draft<'a> {
-    disk: &'a dyn Disk,
+pub(crate) struct TempFile<'a> {
+    disk: &'a dyn DiskBackend,
     path: &'a Utf8Path,
     /// Empty once it has its final name.
     temp: Utf8PathBuf,
     file: File,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> TempFile<'a> {
     /// Makes a file beside `path` and lets `fill` write it.
-    fn fill(
-        disk: &'a dyn Disk,
+    fn create_with(
+        disk: &'a dyn DiskBackend,
         path: &'a Utf8Path,
-        fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
-    ) -> Result<Draft<'a>, DiskError> {
+        fill: impl FnOnce(&mut TempFile<'_>) -> io::Result<()>,
+    ) -> Result<TempFile<'a>, DiskError> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
         name.map_err(DiskError::at("write", path))?;
         let temp = temp_name(path);
         let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
-        let mut draft = Draft { disk, path, temp, file };
+        let mut draft = TempFile { disk, path, temp, file };
         fill(&mut draft).map_err(DiskError::at("write", &draft.temp))?;
         Ok(draft)
     }
@@ -381,8 +385,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Gives it its final name; its bytes are synced.
-    fn rename(mut self, taken: Taken) -> Result<(), DiskError> {
-        let rename = if taken == Taken::Replace { Disk::rename } else { Disk::rename_new };
+    fn publish_as(mut self, taken: PublishMode) -> Result<(), DiskError> {
+        let rename = if taken == PublishMode::Replace {
+            DiskBackend::rename
+        } else {
+            DiskBackend::rename_new
+        };
         rename(self.disk, &self.temp, self.path)
             .map_err(DiskError::at("put in place", self.path))?;
         self.temp = Utf8PathBuf::new();
@@ -390,7 +398,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for TempFile<'_> {
     fn drop(&mut self) {
         if !self.temp.as_str().is_empty() {
             // The first error is the one to tell; a temp file left behind is swept later.
@@ -401,14 +409,14 @@ impl Drop for Draft<'_> {
 
 /// Lets `fill` write a draft, then syncs it and gives it its final name.
 pub(crate) fn publish(
-    disk: &dyn Disk,
+    disk: &dyn DiskBackend,
     path: &Utf8Path,
-    taken: Taken,
-    fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
+    taken: PublishMode,
+    fill: impl FnOnce(&mut TempFile<'_>) -> io::Result<()>,
 ) -> Result<(), DiskError> {
-    let draft = Draft::fill(disk, path, fill)?;
+    let draft = TempFile::create_with(disk, path, fill)?;
     disk.sync(&draft.file).map_err(DiskError::at("sync", &draft.temp))?;
-    draft.rename(taken)?;
+    draft.publish_as(taken)?;
     let folder = folder_of(path);
     disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))
 }
@@ -455,11 +463,12 @@ mod tests {
         let path = folder.join("report.pdf");
         let bytes = vec![7; COPY_BLOCK_BYTES + 1];
         let len = bytes.len() as u64;
-        assert_eq!(place_file(&OsDisk, &path, &mut &bytes[..], len).unwrap(), len);
+        assert_eq!(write_new_file(&OsDisk, &path, &mut &bytes[..], len).unwrap(), len);
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         assert_eq!(mode(&path), 0o600);
-        let kind =
-            |path, max| place_file(&OsDisk, path, &mut &bytes[..], max).unwrap_err().source.kind();
+        let kind = |path, max| {
+            write_new_file(&OsDisk, path, &mut &bytes[..], max).unwrap_err().source.kind()
+        };
         assert_eq!(kind(&path, len), io::ErrorKind::AlreadyExists);
         assert_eq!(kind(&folder.join("other"), len - 1), io::ErrorKind::FileTooLarge);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
@@ -474,7 +483,8 @@ mod tests {
         let source = File::open(source).unwrap();
         let copy = |name: &str, file: &File, offset, len| match name {
             "in-kernel" => OsDisk.copy(file, &source, offset, len).unwrap(),
-            _ => copy_by_hand(&source, offset, len, |block| OsDisk.write(file, block)).unwrap(),
+            _ => copy_through_memory(&source, offset, len, |block| OsDisk.write(file, block))
+                .unwrap(),
         };
         for name in ["in-kernel", "by-hand"] {
             let path = folder.join(name);

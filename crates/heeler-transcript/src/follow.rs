@@ -2,7 +2,7 @@
 //!
 //! A file is watched first and then read to its end, and a wake that comes during the read makes
 //! another read, so nothing falls between. A last line without newline waits for it. Start at
-//! [`Follower`].
+//! [`TranscriptFollower`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::disk::{DiskError, folder_of};
-use crate::line::{Entry, Fault, FaultKind, Record};
-use crate::lines::{Forward, last_line_end};
-use crate::watch::{Bell, Watch};
+use crate::file_watch::{FileWatch, WakeSignal};
+use crate::line_reader::{ForwardLineReader, last_line_end};
+use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord};
 
 /// How often a file is looked at where there are no events.
-const POLL_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// One read of a file ends after so many bytes, so that the others get their turn.
-const TURN_BYTES: u64 = 1024 * 1024;
+const READ_BATCH_BYTES: u64 = 1024 * 1024;
 /// How many of the bytes before the read position are remembered to notice a rewritten file.
 const MARK_BYTES: u64 = 64;
 
 /// Where to begin in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum FollowStart {
     /// At its first line.
     Beginning,
     /// Behind its last whole line.
@@ -38,35 +38,35 @@ pub enum Start {
 
 /// News of one of the followed files, which are numbered as they were added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Update {
+pub enum FollowUpdate {
     /// A new record.
     Record {
         /// Which file.
         file: usize,
-        /// How many lines were passed before its own, since the start or the last [`Restart`].
+        /// How many lines were passed before its own, since the start or the last [`FollowRestartReason`].
         line: u64,
         /// The record.
-        record: Record,
+        record: TranscriptRecord,
     },
     /// New bytes that are not a record.
     Fault {
         /// Which file.
         file: usize,
         /// What was skipped.
-        fault: Fault,
+        fault: TranscriptFault,
     },
     /// The file is read from its beginning again.
     Restarted {
         /// Which file.
         file: usize,
         /// Why.
-        why: Restart,
+        reason: FollowRestartReason,
     },
 }
 
 /// Why a file is read from its beginning again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
+pub enum FollowRestartReason {
     /// It was cut or rewritten in place.
     Rewritten,
     /// Another file has its name now.
@@ -75,24 +75,24 @@ pub enum Restart {
 
 /// Waits for new records of any number of files.
 #[derive(Debug, Default)]
-pub struct Follower {
-    files: Vec<Followed>,
-    bell: Arc<Bell>,
-    ready: VecDeque<Result<Update, DiskError>>,
+pub struct TranscriptFollower {
+    files: Vec<FollowedFile>,
+    signal: Arc<WakeSignal>,
+    updates: VecDeque<Result<FollowUpdate, DiskError>>,
 }
 
-/// Stops a [`Follower`] from another thread.
+/// Stops a [`TranscriptFollower`] from another thread.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<Bell>);
+pub struct FollowStopper(Arc<WakeSignal>);
 
-impl Stopper {
+impl FollowStopper {
     /// Makes the follower's current and all later calls of `next` return `None`.
     pub fn stop(&self) {
         self.0.stop();
     }
 }
 
-impl Follower {
+impl TranscriptFollower {
     /// Follows nothing yet.
     pub fn new() -> Self {
         Self::default()
@@ -101,81 +101,84 @@ impl Follower {
     /// Follows one more file, which need not exist yet; returns its number, counted from 0.
     ///
     /// The place to start from is found now, not at the first `next`.
-    pub fn add(&mut self, path: &Utf8Path, start: Start) -> usize {
+    pub fn add(&mut self, path: &Utf8Path, start: FollowStart) -> usize {
         let number = self.files.len();
-        self.files.push(Followed::new(path, start));
+        self.files.push(FollowedFile::new(path, start));
         self.read(number);
         number
     }
 
     /// Returns what can stop this follower from another thread.
-    pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.bell))
+    pub fn stopper(&self) -> FollowStopper {
+        FollowStopper(Arc::clone(&self.signal))
     }
 
     /// Returns whether it was stopped.
     pub fn is_stopped(&self) -> bool {
-        self.bell.is_stopped()
+        self.signal.is_stopped()
     }
 
     /// Returns the next news; `None` if there is none within `timeout`, or when stopped.
     ///
     /// An error is told once; that file is tried again, and the others go on.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Update>, DiskError> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<FollowUpdate>, DiskError> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            if self.bell.is_stopped() {
+            if self.signal.is_stopped() {
                 return Ok(None);
             }
-            if let Some(update) = self.ready.pop_front() {
+            if let Some(update) = self.updates.pop_front() {
                 return update.map(Some);
             }
-            self.ring_due_polls();
+            self.wake_due_polls();
             // Taken before the read: what rings during the read is read again.
-            for number in self.bell.take() {
+            for number in self.signal.take_changed() {
                 self.read(number);
             }
-            if !self.ready.is_empty() {
+            if !self.updates.is_empty() {
                 continue;
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
-            let poll_at = self.polled().map(|(_, file)| file.read_at + POLL_EVERY).min();
-            self.bell.wait(deadline.into_iter().chain(poll_at).min());
+            let poll_at = self.files_to_poll().map(|(_, file)| file.read_at + POLL_INTERVAL).min();
+            self.signal.wait(deadline.into_iter().chain(poll_at).min());
         }
     }
 
-    fn ring_due_polls(&self) {
-        for (number, _) in self.polled().filter(|(_, file)| file.read_at.elapsed() >= POLL_EVERY) {
-            self.bell.ring(number);
+    fn wake_due_polls(&self) {
+        for (number, _) in
+            self.files_to_poll().filter(|(_, file)| file.read_at.elapsed() >= POLL_INTERVAL)
+        {
+            self.signal.wake(number);
         }
     }
 
-    fn polled(&self) -> impl Iterator<Item = (usize, &Followed)> {
+    fn files_to_poll(&self) -> impl Iterator<Item = (usize, &FollowedFile)> {
         self.files.iter().enumerate().filter(|(_, file)| file.needs_polling())
     }
 
     fn read(&mut self, number: usize) {
         let file = &mut self.files[number];
-        let mut turn = Turn { number, bell: &self.bell, ready: &mut self.ready };
+        let mut turn =
+            FollowUpdateSink { number, signal: &self.signal, updates: &mut self.updates };
         let result = file.read(&mut turn).map_err(DiskError::at("follow", &file.path));
         let was_failed = std::mem::replace(&mut file.failed, result.is_err());
         if let Err(error) = result
             && !was_failed
         {
-            self.ready.push_back(Err(error));
+            self.updates.push_back(Err(error));
         }
     }
 }
 
 /// One file that is followed.
 #[derive(Debug)]
-struct Followed {
+struct FollowedFile {
     path: Utf8PathBuf,
-    start: Start,
-    folder_watch: Option<Watch>,
-    open: Option<Open>,
+    start: FollowStart,
+    folder_watch: Option<FileWatch>,
+    open: Option<FollowedFileHandle>,
     /// When it was last looked at.
     read_at: Instant,
     /// The last look ended in an error that was told.
@@ -184,9 +187,9 @@ struct Followed {
 
 /// The file that has the path, and how far it was read.
 #[derive(Debug)]
-struct Open {
+struct FollowedFileHandle {
     file: File,
-    watch: Option<Watch>,
+    watch: Option<FileWatch>,
     /// Its events cannot be relied on.
     needs_polling: bool,
     /// Behind the last line that was read.
@@ -198,28 +201,28 @@ struct Open {
 }
 
 /// Where one read of one file puts its news.
-struct Turn<'a> {
+struct FollowUpdateSink<'a> {
     number: usize,
-    bell: &'a Arc<Bell>,
-    ready: &'a mut VecDeque<Result<Update, DiskError>>,
+    signal: &'a Arc<WakeSignal>,
+    updates: &'a mut VecDeque<Result<FollowUpdate, DiskError>>,
 }
 
-impl Turn<'_> {
-    fn add(&mut self, line: u64, entry: Entry) {
+impl FollowUpdateSink<'_> {
+    fn add(&mut self, line: u64, entry: TranscriptEntry) {
         let file = self.number;
-        self.ready.push_back(Ok(match entry {
-            Entry::Record(record) => Update::Record { file, line, record },
-            Entry::Fault(fault) => Update::Fault { file, fault },
+        self.updates.push_back(Ok(match entry {
+            TranscriptEntry::Record(record) => FollowUpdate::Record { file, line, record },
+            TranscriptEntry::Fault(fault) => FollowUpdate::Fault { file, fault },
         }));
     }
 
-    fn restart(&mut self, why: Restart) {
-        self.ready.push_back(Ok(Update::Restarted { file: self.number, why }));
+    fn restart(&mut self, why: FollowRestartReason) {
+        self.updates.push_back(Ok(FollowUpdate::Restarted { file: self.number, reason: why }));
     }
 }
 
-impl Followed {
-    fn new(path: &Utf8Path, start: Start) -> Self {
+impl FollowedFile {
+    fn new(path: &Utf8Path, start: FollowStart) -> Self {
         Self {
             path: path.to_owned(),
             start,
@@ -231,35 +234,37 @@ impl Followed {
     }
 
     fn needs_polling(&self) -> bool {
-        let watched = self.folder_watch.as_ref().is_some_and(Watch::is_alive);
-        let open_polls =
-            |open: &Open| open.needs_polling || !open.watch.as_ref().is_some_and(Watch::is_alive);
+        let watched = self.folder_watch.as_ref().is_some_and(FileWatch::is_alive);
+        let open_polls = |open: &FollowedFileHandle| {
+            open.needs_polling || !open.watch.as_ref().is_some_and(FileWatch::is_alive)
+        };
         self.failed || !watched || self.open.as_ref().is_some_and(open_polls)
     }
 
-    fn read(&mut self, turn: &mut Turn<'_>) -> io::Result<()> {
+    fn read(&mut self, turn: &mut FollowUpdateSink<'_>) -> io::Result<()> {
         self.read_at = Instant::now();
-        if !self.folder_watch.as_ref().is_some_and(Watch::is_alive) {
+        if !self.folder_watch.as_ref().is_some_and(FileWatch::is_alive) {
             let name = self.path.file_name().unwrap_or_default();
-            self.folder_watch = Watch::folder(folder_of(&self.path), name, turn.bell, turn.number);
+            self.folder_watch =
+                FileWatch::folder(folder_of(&self.path), name, turn.signal, turn.number);
         }
         loop {
             if self.open.is_none() {
-                self.open = Open::find(&self.path, self.start, turn)?;
-                self.start = Start::Beginning;
+                self.open = FollowedFileHandle::open_at(&self.path, self.start, turn)?;
+                self.start = FollowStart::Beginning;
             }
             let Some(open) = &mut self.open else { return Ok(()) };
             // Asked before the read: if it has another file's name by then, this read is its last.
             let replaced = open.is_replaced(&self.path)?;
-            if open.read(turn)? == Reached::TurnEnd {
-                turn.bell.ring(turn.number);
+            if open.read(turn)? == FollowReadEnd::BatchEnd {
+                turn.signal.wake(turn.number);
                 return Ok(());
             }
             if !replaced {
                 return Ok(());
             }
             open.report_torn_tail(turn)?;
-            turn.restart(Restart::Replaced);
+            turn.restart(FollowRestartReason::Replaced);
             self.open = None;
         }
     }
@@ -267,24 +272,28 @@ impl Followed {
 
 /// How far a read got.
 #[derive(PartialEq, Eq)]
-enum Reached {
+enum FollowReadEnd {
     FileEnd,
-    TurnEnd,
+    BatchEnd,
 }
 
-impl Open {
+impl FollowedFileHandle {
     /// Returns `None` if there is no such file.
-    fn find(path: &Utf8Path, start: Start, turn: &Turn<'_>) -> io::Result<Option<Self>> {
+    fn open_at(
+        path: &Utf8Path,
+        start: FollowStart,
+        turn: &FollowUpdateSink<'_>,
+    ) -> io::Result<Option<Self>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let watch = Watch::file(&file, turn.bell, turn.number);
+        let watch = FileWatch::file(&file, turn.signal, turn.number);
         let needs_polling = path.is_symlink() || loses_events(&file);
         let offset = match start {
-            Start::Beginning => 0,
-            Start::End => last_line_end(&file, file.metadata()?.len())?,
-            Start::Offset(offset) => offset,
+            FollowStart::Beginning => 0,
+            FollowStart::End => last_line_end(&file, file.metadata()?.len())?,
+            FollowStart::Offset(offset) => offset,
         };
         let mut open = Self { file, watch, needs_polling, offset, lines: 0, mark: Vec::new() };
         open.remember_mark()?;
@@ -301,24 +310,24 @@ impl Open {
         }
     }
 
-    fn read(&mut self, turn: &mut Turn<'_>) -> io::Result<Reached> {
+    fn read(&mut self, turn: &mut FollowUpdateSink<'_>) -> io::Result<FollowReadEnd> {
         if self.is_rewritten()? {
-            turn.restart(Restart::Rewritten);
+            turn.restart(FollowRestartReason::Rewritten);
             (self.offset, self.lines) = (0, 0);
         }
         let start = self.offset;
-        let mut lines = Forward::new(start);
-        while self.offset - start < TURN_BYTES {
+        let mut lines = ForwardLineReader::new(start);
+        while self.offset - start < READ_BATCH_BYTES {
             let Some(line) = lines.next(&self.file)? else {
                 self.remember_mark()?;
-                return Ok(Reached::FileEnd);
+                return Ok(FollowReadEnd::FileEnd);
             };
             line.split(&mut |entry| turn.add(self.lines, entry));
             self.lines += 1;
             self.offset = lines.offset();
         }
         self.remember_mark()?;
-        Ok(Reached::TurnEnd)
+        Ok(FollowReadEnd::BatchEnd)
     }
 
     /// Returns whether the bytes before the read position are others, or no longer there.
@@ -342,11 +351,14 @@ impl Open {
         }
     }
 
-    fn report_torn_tail(&self, turn: &mut Turn<'_>) -> io::Result<()> {
+    fn report_torn_tail(&self, turn: &mut FollowUpdateSink<'_>) -> io::Result<()> {
         let len = self.file.metadata()?.len().saturating_sub(self.offset);
         if len > 0 {
-            let kind = FaultKind::TornTail;
-            turn.add(self.lines, Entry::Fault(Fault { offset: self.offset, len, kind }));
+            let kind = TranscriptFaultKind::TornTail;
+            turn.add(
+                self.lines,
+                TranscriptEntry::Fault(TranscriptFault { offset: self.offset, len, kind }),
+            );
         }
         Ok(())
     }

@@ -1,44 +1,57 @@
 //! Append-only JSONL logs that survive crashes: append, sync, repair, tail, range, follow, copy,
 //! count and search.
 //!
-//! Only [`Log`] writes these files, one writer at a time. A line, once it ends in its newline, is
-//! never changed or taken back, so readers need no lock: [`tail`], [`range()`], [`count`], [`Scan`],
-//! [`LinesBack`], [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
-//! [`Fault`]. This crate does not know what the lines mean. Start at [`Log`].
+//! Only [`TranscriptWriter`] writes these files, one writer at a time. A line, once it ends in its newline, is
+//! never changed or taken back, so readers need no lock: [`read_tail`], [`read_range()`], [`count_lines`], [`TranscriptScanner`],
+//! [`ReverseTranscriptReader`], [`TranscriptFollower`] and [`search()`] see whole lines only, and report what is not a record as a
+//! [`TranscriptFault`]. This crate does not know what the lines mean. Start at [`TranscriptWriter`].
 //!
 //! What every process of ours needs of files besides is here too: [`replace_file`], locks between
-//! processes ([`LockFile`]), and [`plain`] for files that somebody else may have put there.
+//! processes ([`LockFile`]), and [`untrusted_file`] for files that somebody else may have put there.
 
 mod copy;
 mod disk;
+mod file_watch;
 mod follow;
-mod index;
-mod line;
-mod lines;
+mod line_index;
+mod line_reader;
 mod lock;
-mod log;
-mod names;
-mod numbered;
+mod numbered_lines;
 mod page;
-pub mod plain;
+mod record;
 mod repair;
+mod safe_names;
 mod scan;
 mod search;
 mod syncer;
-mod watch;
+pub mod untrusted_file;
+mod writer;
 
-pub use copy::{CopyError, UpTo, copy_prefix};
+pub use copy::{CopyLimit, TranscriptCopyError, copy_prefix};
 pub use disk::{
-    Disk, DiskError, OsDisk, create_folder, is_temp, place_file, replace_file, replace_files,
-    sync_file_system, temp_name,
+    DiskBackend, DiskError, OsDisk, create_folder, is_temp, replace_file, replace_files,
+    sync_file_system, temp_name, write_new_file,
 };
-pub use follow::{Follower, Restart, Start, Stopper, Update};
-pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};
-pub use lock::{Holder, LockError, LockFile, LockState};
-pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncError};
-pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_inside};
-pub use numbered::{Numbered, NumberedLine};
-pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};
-pub use repair::Repair;
-pub use scan::{LinesBack, RawLine, Scan};
-pub use search::{Case, Finder, Hit, Pattern, Query, QueryError, Searched, search};
+pub use follow::{
+    FollowRestartReason, FollowStart, FollowStopper, FollowUpdate, TranscriptFollower,
+};
+pub use lock::{LockError, LockFile, LockHolder, LockState};
+pub use numbered_lines::{NumberedLine, NumberedLineReader};
+pub use page::{
+    PAGE_BYTES_MAX, PAGE_FAULTS_MAX, PageBoundary, TranscriptPage, count_lines, read_range,
+    read_tail,
+};
+pub use record::{
+    LINE_BYTES_MAX, TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord,
+};
+pub use repair::TailRepair;
+pub use safe_names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, resolve_inside, validate_id};
+pub use scan::{RawLine, ReverseTranscriptReader, TranscriptScanner};
+pub use search::{
+    CaseSensitivity, LineMatcher, SearchPattern, SearchPatternError, TranscriptHit,
+    TranscriptQuery, TranscriptSearchOutcome, search,
+};
+pub use writer::{
+    AppendError, OpenedTranscript, SyncError, TranscriptDurability, TranscriptOpenError,
+    TranscriptWriter, TranscriptWriterOptions,
+};

@@ -14,17 +14,17 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::plain;
+use crate::untrusted_file;
 
 /// How long to wait between two attempts at a lock.
-const RETRY_EVERY: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The most of a lock file that is read; a holder is far smaller.
 const HOLDER_BYTES_MAX: u64 = 4096;
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// The process.
     pub pid: u32,
     /// What it does: `start`, `import herdctl`, `restore`.
@@ -33,16 +33,16 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
-impl Holder {
+impl LockHolder {
     /// Describes this process.
-    pub fn this_process(command: &str, now: Timestamp) -> Holder {
-        Holder { pid: std::process::id(), command: command.to_owned(), since: now }
+    pub fn this_process(command: &str, now: Timestamp) -> LockHolder {
+        LockHolder { pid: std::process::id(), command: command.to_owned(), since: now }
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Holder { pid, command, since } = self;
+        let LockHolder { pid, command, since } = self;
         write!(
             f,
             "`heeler {command}`, process {pid}, since {}",
@@ -60,7 +60,7 @@ pub enum LockError {
         /// The lock file.
         path: Utf8PathBuf,
         /// Who, when the file says so.
-        holder: Option<Holder>,
+        holder: Option<LockHolder>,
     },
     /// The file could not be used.
     #[error("cannot {attempt} the lock file {path}")]
@@ -86,19 +86,19 @@ impl LockFile {
     /// Takes the lock, trying again until `wait` has passed (a probe may hold it for an instant).
     pub fn acquire(
         path: &Utf8Path,
-        holder: &Holder,
+        holder: &LockHolder,
         wait: Duration,
     ) -> Result<LockFile, LockError> {
         let deadline = Instant::now() + wait;
         loop {
             if let Some(mut lock) = LockFile::try_acquire(path)? {
-                lock.sign(holder).map_err(|source| io_error("sign", path, source))?;
+                lock.write_holder(holder).map_err(|source| io_error("sign", path, source))?;
                 return Ok(lock);
             }
             if Instant::now() >= deadline {
                 return Err(LockError::Held { path: path.to_owned(), holder: read_holder(path) });
             }
-            std::thread::sleep(RETRY_EVERY);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 
@@ -121,7 +121,7 @@ impl LockFile {
     ///
     /// The question takes a shared lock for an instant, which is why [`LockFile::acquire`] waits.
     pub fn probe(path: &Utf8Path) -> Result<Option<LockState>, LockError> {
-        let file = match refuse_twin(plain::open(path)) {
+        let file = match refuse_hard_link(untrusted_file::open(path)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(io_error("open", path, source)),
@@ -151,10 +151,10 @@ impl LockFile {
 
     /// Writes who holds the lock, unless the file is somebody's that is no lock at all: links in a
     /// path may lead to any.
-    fn sign(&mut self, holder: &Holder) -> io::Result<()> {
+    fn write_holder(&mut self, holder: &LockHolder) -> io::Result<()> {
         let mut text = Vec::new();
         (&self.file).take(HOLDER_BYTES_MAX + 1).read_to_end(&mut text)?;
-        if !may_be_signed(&text) {
+        if !is_holder_text(&text) {
             let reason = "it holds something that is no lock's; move it away";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
@@ -170,18 +170,18 @@ impl LockFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockState {
     /// Who holds it, when the file says so.
-    pub holder: Option<Holder>,
+    pub holder: Option<LockHolder>,
 }
 
 fn open(path: &Utf8Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    refuse_twin(plain::open_with(&mut options, path))
+    refuse_hard_link(untrusted_file::open_with(&mut options, path))
 }
 
 /// Refuses a file with a second name: signing it would destroy what it is there. One without any
 /// name has been replaced meanwhile.
-fn refuse_twin(opened: io::Result<File>) -> io::Result<File> {
+fn refuse_hard_link(opened: io::Result<File>) -> io::Result<File> {
     let file = opened?;
     if file.metadata()?.nlink() > 1 {
         let reason = "it has a second name (a hard link); remove it";
@@ -191,7 +191,7 @@ fn refuse_twin(opened: io::Result<File>) -> io::Result<File> {
 }
 
 /// Says whether this is what we write, or what a power loss leaves of it: its beginning, or zeros.
-fn may_be_signed(text: &[u8]) -> bool {
+fn is_holder_text(text: &[u8]) -> bool {
     const BEGIN: &[u8] = b"{\"pid\":";
     let shown = text.iter().position(|&byte| byte == 0).map_or(text, |end| &text[..end]);
     let is_ours = shown.starts_with(BEGIN) || BEGIN.starts_with(shown);
@@ -207,9 +207,9 @@ fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
     }
 }
 
-fn read_holder(path: &Utf8Path) -> Option<Holder> {
+fn read_holder(path: &Utf8Path) -> Option<LockHolder> {
     let mut text = Vec::new();
-    plain::open(path).ok()?.take(HOLDER_BYTES_MAX).read_to_end(&mut text).ok()?;
+    untrusted_file::open(path).ok()?.take(HOLDER_BYTES_MAX).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
@@ -225,7 +225,7 @@ mod tests {
     fn a_file_that_is_no_lock_is_not_signed() {
         let temp = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(temp.path()).unwrap().join("id_ed25519");
-        let holder = Holder::this_process("test", Timestamp::UNIX_EPOCH);
+        let holder = LockHolder::this_process("test", Timestamp::UNIX_EPOCH);
         let take = || LockFile::acquire(&path, &holder, Duration::ZERO);
         let long = format!("{{\"pid\":1{}", " ".repeat(HOLDER_BYTES_MAX as usize));
         for foreign in ["-----BEGIN OPENSSH PRIVATE KEY-----\n", "{\"name\": 1}", "\n", &long] {

@@ -2,7 +2,7 @@
 //!
 //! Lines are numbered from 0 in file order; what ends in a newline has a number, so faults and
 //! blank lines have one too, and a torn tail has none. A page is contiguous and made of whole
-//! lines: every byte between its `start` and `end` was looked at. Start at [`tail`].
+//! lines: every byte between its `start` and `end` was looked at. Start at [`read_tail`].
 
 use std::fs::File;
 use std::io;
@@ -10,9 +10,9 @@ use std::io;
 use camino::Utf8Path;
 
 use crate::disk::DiskError;
-use crate::index::Numbers;
-use crate::line::{Entry, Fault, FaultKind, Record};
-use crate::lines::{Backward, Line, last_line_end};
+use crate::line_index::LineNumbers;
+use crate::line_reader::{BackwardLineReader, FileLine, last_line_end};
+use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord};
 
 /// A page ends early before a line that would bring its text above this size.
 pub const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -21,7 +21,7 @@ pub const PAGE_FAULTS_MAX: usize = 10_000;
 
 /// Where a page ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum PageBoundary {
     /// The end of the file.
     End,
     /// The start of the line with this number; past the last line it is the end.
@@ -32,11 +32,11 @@ pub enum Before {
 
 /// Consecutive records, and the faults between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct TranscriptPage {
     /// Records in file order.
-    pub records: Vec<Record>,
+    pub records: Vec<TranscriptRecord>,
     /// What was skipped, in file order.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<TranscriptFault>,
     /// Offset of the first byte looked at; `Before::Offset(start)` is the page before. Zero when
     /// there is nothing before.
     pub start: u64,
@@ -48,48 +48,62 @@ pub struct Page {
 ///
 /// Fewer if the file has fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached; more
 /// only if the first line of the page holds several glued records.
-pub fn tail(path: &Utf8Path, count: usize) -> Result<Page, DiskError> {
-    range(path, Before::End, count)
+pub fn read_tail(path: &Utf8Path, count: usize) -> Result<TranscriptPage, DiskError> {
+    read_range(path, PageBoundary::End, count)
 }
 
 /// Returns the last `count` records of those before a place in the file.
 ///
-/// Otherwise as [`tail`].
-pub fn range(path: &Utf8Path, before: Before, count: usize) -> Result<Page, DiskError> {
+/// Otherwise as [`read_tail`].
+pub fn read_range(
+    path: &Utf8Path,
+    before: PageBoundary,
+    count: usize,
+) -> Result<TranscriptPage, DiskError> {
     let file = File::open(path).map_err(DiskError::at("open", path))?;
-    while_shrinking(|| read_page(path, &file, before, count)).map_err(DiskError::at("read", path))
+    retry_while_shrinking(|| read_page(path, &file, before, count))
+        .map_err(DiskError::at("read", path))
 }
 
 /// Returns how many lines the file has, faults and blank lines included: the number that the next
 /// line will get.
-pub fn count(path: &Utf8Path) -> Result<u64, DiskError> {
+pub fn count_lines(path: &Utf8Path) -> Result<u64, DiskError> {
     let file = File::open(path).map_err(DiskError::at("open", path))?;
-    while_shrinking(|| {
+    retry_while_shrinking(|| {
         let whole = last_line_end(&file, file.metadata()?.len())?;
-        Numbers::of(path, &file, whole).count()
+        LineNumbers::new(path, &file, whole).count()
     })
     .map_err(DiskError::at("read", path))
 }
 
-fn read_page(path: &Utf8Path, file: &File, before: Before, count: usize) -> io::Result<Page> {
+fn read_page(
+    path: &Utf8Path,
+    file: &File,
+    before: PageBoundary,
+    count: usize,
+) -> io::Result<TranscriptPage> {
     let len = file.metadata()?.len();
     let whole = last_line_end(file, len)?;
     let end = match before {
-        Before::End => whole,
-        Before::Offset(offset) => last_line_end(file, offset.min(whole))?,
-        Before::Line(number) => Numbers::of(path, file, whole).line_start(number)?,
+        PageBoundary::End => whole,
+        PageBoundary::Offset(offset) => last_line_end(file, offset.min(whole))?,
+        PageBoundary::Line(number) => LineNumbers::new(path, file, whole).line_start(number)?,
     };
-    let mut draft = Draft::default();
+    let mut draft = TranscriptPageBuilder::default();
     draft.fill(file, end, count)?;
     let mut page = draft.finish(end);
     if end == whole && whole < len {
-        page.faults.push(Fault { offset: whole, len: len - whole, kind: FaultKind::TornTail });
+        page.faults.push(TranscriptFault {
+            offset: whole,
+            len: len - whole,
+            kind: TranscriptFaultKind::TornTail,
+        });
     }
     Ok(page)
 }
 
 /// Repeats a read that met the file's end too early: a torn tail may be cut off meanwhile.
-pub(crate) fn while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn retry_while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const TRIES: usize = 5;
     for _ in 1..TRIES {
         match read() {
@@ -102,16 +116,16 @@ pub(crate) fn while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io:
 
 /// A page that is being read, newest entry first.
 #[derive(Default)]
-struct Draft {
-    records: Vec<Record>,
-    faults: Vec<Fault>,
+struct TranscriptPageBuilder {
+    records: Vec<TranscriptRecord>,
+    faults: Vec<TranscriptFault>,
     bytes: usize,
     start: Option<u64>,
 }
 
-impl Draft {
+impl TranscriptPageBuilder {
     fn fill(&mut self, file: &File, end: u64, count: usize) -> io::Result<()> {
-        let mut lines = Backward::new(end);
+        let mut lines = BackwardLineReader::new(end);
         while self.records.len() < count && self.faults.len() < PAGE_FAULTS_MAX {
             let Some(line) = lines.next(file)? else { break };
             let len = line.bytes.map_or(0, <[u8]>::len);
@@ -125,20 +139,20 @@ impl Draft {
         Ok(())
     }
 
-    fn add(&mut self, line: &Line<'_>) {
+    fn add(&mut self, line: &FileLine<'_>) {
         let (records, faults) = (self.records.len(), self.faults.len());
         line.split(&mut |entry| match entry {
-            Entry::Record(record) => self.records.push(record),
-            Entry::Fault(fault) => self.faults.push(fault),
+            TranscriptEntry::Record(record) => self.records.push(record),
+            TranscriptEntry::Fault(fault) => self.faults.push(fault),
         });
         self.records[records..].reverse();
         self.faults[faults..].reverse();
     }
 
-    fn finish(mut self, end: u64) -> Page {
+    fn finish(mut self, end: u64) -> TranscriptPage {
         self.records.reverse();
         self.faults.reverse();
         let start = self.start.unwrap_or(end);
-        Page { records: self.records, faults: self.faults, start, end }
+        TranscriptPage { records: self.records, faults: self.faults, start, end }
     }
 }

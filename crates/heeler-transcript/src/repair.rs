@@ -1,7 +1,7 @@
 //! What happens to a file that does not end in a newline before it is appended to.
 //!
 //! Nothing is thrown away: a tail that is a whole record gets its newline, and any other is moved
-//! to a file beside the log. Start at [`Repair`].
+//! to a file beside the log. Start at [`TailRepair`].
 
 use std::fs::File;
 use std::io;
@@ -9,35 +9,35 @@ use std::os::unix::fs::FileExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::disk::{Disk, DiskError, Taken, publish};
-use crate::line::{LINE_BYTES_MAX, is_record};
-use crate::lines::{last_line_end, read_at};
+use crate::disk::{DiskBackend, DiskError, PublishMode, publish};
+use crate::line_reader::{last_line_end, read_at};
+use crate::record::{LINE_BYTES_MAX, is_record};
 
 /// What opening a log had to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Repair {
+pub enum TailRepair {
     /// The last line was a whole record that lacked its newline, and got it.
-    Completed {
+    NewlineAdded {
         /// Where that line starts.
         offset: u64,
     },
     /// The last line was torn, and was moved out of the log.
-    Cut {
+    TornTailMoved {
         /// Where that line started: now the end of the log.
         offset: u64,
         /// How many bytes were cut.
         len: u64,
         /// The file that holds these bytes now.
-        kept: Utf8PathBuf,
+        saved_to: Utf8PathBuf,
     },
 }
 
 /// Makes the file end in a newline, or empty. The caller holds its lock, and syncs it afterwards.
 pub(crate) fn repair_tail(
-    disk: &dyn Disk,
+    disk: &dyn DiskBackend,
     path: &Utf8Path,
     file: &File,
-) -> Result<Option<Repair>, DiskError> {
+) -> Result<Option<TailRepair>, DiskError> {
     let read = || {
         let len = file.metadata()?.len();
         Ok((len, last_line_end(file, len)?))
@@ -46,22 +46,22 @@ pub(crate) fn repair_tail(
     if offset == len {
         return Ok(None);
     }
-    if is_whole(file, offset, len).map_err(DiskError::at("read", path))? {
+    if is_whole_record(file, offset, len).map_err(DiskError::at("read", path))? {
         let complete = || match disk.write(file, b"\n")? {
             1 => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         };
         complete().map_err(DiskError::at("complete the last line of", path))?;
-        return Ok(Some(Repair::Completed { offset }));
+        return Ok(Some(TailRepair::NewlineAdded { offset }));
     }
-    let kept = keep_tail(disk, path, file, offset)?;
+    let kept = save_tail(disk, path, file, offset)?;
     // Only now, with the bytes safe elsewhere, may they go from here.
     disk.truncate(file, offset).map_err(DiskError::at("cut the torn line off", path))?;
-    Ok(Some(Repair::Cut { offset, len: len - offset, kept }))
+    Ok(Some(TailRepair::TornTailMoved { offset, len: len - offset, saved_to: kept }))
 }
 
 /// A whole object lacks nothing but its newline: no proper beginning of an object is one.
-fn is_whole(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+fn is_whole_record(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     match usize::try_from(len - offset) {
         Ok(len) if len <= LINE_BYTES_MAX => {
             let mut tail = vec![0; len];
@@ -73,8 +73,8 @@ fn is_whole(file: &File, offset: u64, len: u64) -> io::Result<bool> {
 }
 
 /// Copies the bytes from `offset` on to a new file beside the log.
-fn keep_tail(
-    disk: &dyn Disk,
+fn save_tail(
+    disk: &dyn DiskBackend,
     path: &Utf8Path,
     file: &File,
     offset: u64,
@@ -84,7 +84,7 @@ fn keep_tail(
             0 => Utf8PathBuf::from(format!("{path}.torn.{offset}")),
             n => Utf8PathBuf::from(format!("{path}.torn.{offset}.{n}")),
         };
-        let copy = publish(disk, &kept, Taken::Refuse, |draft| {
+        let copy = publish(disk, &kept, PublishMode::Refuse, |draft| {
             let mut block = vec![0; 64 * 1024];
             let mut at = offset;
             loop {

@@ -1,7 +1,7 @@
 //! A whole transcript from a place on, with the memory of one line: forwards entry by entry, or
 //! backwards line by line.
 //!
-//! Start at [`Scan`] and [`LinesBack`].
+//! Start at [`TranscriptScanner`] and [`ReverseTranscriptReader`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,24 +9,26 @@ use std::fs::File;
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::disk::DiskError;
-use crate::line::{Entry, Fault, FaultKind, Record, split_line};
-use crate::lines::{Backward, Forward, last_line_end};
-use crate::page::while_shrinking;
-use crate::plain;
+use crate::line_reader::{BackwardLineReader, ForwardLineReader, last_line_end};
+use crate::page::retry_while_shrinking;
+use crate::record::{
+    TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord, split_line,
+};
+use crate::untrusted_file;
 
 /// Iterates over the records and faults of a file, oldest first.
 ///
 /// It ends at the end that the file has when it gets there; a torn tail is its last fault.
 #[derive(Debug)]
-pub struct Scan {
+pub struct TranscriptScanner {
     path: Utf8PathBuf,
     file: File,
-    lines: Forward,
-    found: VecDeque<Entry>,
+    lines: ForwardLineReader,
+    found: VecDeque<TranscriptEntry>,
     done: bool,
 }
 
-impl Scan {
+impl TranscriptScanner {
     /// Starts at the beginning of the file.
     pub fn open(path: &Utf8Path) -> Result<Self, DiskError> {
         Self::open_at(path, 0)
@@ -35,7 +37,7 @@ impl Scan {
     /// Starts at `offset`, which is the start of a line: a page's `end` or a record's `next`.
     pub fn open_at(path: &Utf8Path, offset: u64) -> Result<Self, DiskError> {
         let file = File::open(path).map_err(DiskError::at("open", path))?;
-        let lines = Forward::new(offset);
+        let lines = ForwardLineReader::new(offset);
         Ok(Self { path: path.to_owned(), file, lines, found: VecDeque::new(), done: false })
     }
 
@@ -44,8 +46,12 @@ impl Scan {
             self.done = true;
             let (offset, end) = (self.lines.offset(), self.lines.end());
             if offset < end {
-                let kind = FaultKind::TornTail;
-                self.found.push_back(Entry::Fault(Fault { offset, len: end - offset, kind }));
+                let kind = TranscriptFaultKind::TornTail;
+                self.found.push_back(TranscriptEntry::Fault(TranscriptFault {
+                    offset,
+                    len: end - offset,
+                    kind,
+                }));
             }
             return Ok(());
         };
@@ -54,8 +60,8 @@ impl Scan {
     }
 }
 
-impl Iterator for Scan {
-    type Item = Result<Entry, DiskError>;
+impl Iterator for TranscriptScanner {
+    type Item = Result<TranscriptEntry, DiskError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.found.is_empty() && !self.done {
@@ -74,10 +80,10 @@ impl Iterator for Scan {
 /// It begins at the end that the file has when it is opened; a torn tail is not looked at. A link is
 /// not followed.
 #[derive(Debug)]
-pub struct LinesBack {
+pub struct ReverseTranscriptReader {
     path: Utf8PathBuf,
     file: File,
-    lines: Backward,
+    lines: BackwardLineReader,
 }
 
 /// A whole line, as it stands in the file.
@@ -91,17 +97,17 @@ pub struct RawLine<'l> {
 
 impl RawLine<'_> {
     /// Returns the line's records, in order.
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<TranscriptRecord> {
         let mut records = Vec::new();
         split_line(self.offset, self.bytes, &mut |entry| match entry {
-            Entry::Record(record) => records.push(record),
-            Entry::Fault(_) => {}
+            TranscriptEntry::Record(record) => records.push(record),
+            TranscriptEntry::Fault(_) => {}
         });
         records
     }
 }
 
-impl LinesBack {
+impl ReverseTranscriptReader {
     /// Starts at the end of the file.
     pub fn open(path: &Utf8Path) -> Result<Self, DiskError> {
         Self::open_before(path, u64::MAX)
@@ -109,10 +115,11 @@ impl LinesBack {
 
     /// Starts with the last line that ends before `offset`.
     pub fn open_before(path: &Utf8Path, offset: u64) -> Result<Self, DiskError> {
-        let file = plain::open(path).map_err(DiskError::at("open", path))?;
-        let end = while_shrinking(|| last_line_end(&file, file.metadata()?.len().min(offset)));
+        let file = untrusted_file::open(path).map_err(DiskError::at("open", path))?;
+        let end =
+            retry_while_shrinking(|| last_line_end(&file, file.metadata()?.len().min(offset)));
         let end = end.map_err(DiskError::at("read", path))?;
-        Ok(Self { path: path.to_owned(), file, lines: Backward::new(end) })
+        Ok(Self { path: path.to_owned(), file, lines: BackwardLineReader::new(end) })
     }
 
     /// Returns the next line; `None` at the start of the file.

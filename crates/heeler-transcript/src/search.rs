@@ -16,8 +16,8 @@ use memchr::{memchr, memrchr};
 use thiserror::Error;
 
 use crate::disk::DiskError;
-use crate::line::{Entry, LINE_BYTES_MAX, Record, split_line};
-use crate::lines::last_line_end;
+use crate::line_reader::last_line_end;
+use crate::record::{LINE_BYTES_MAX, TranscriptEntry, TranscriptRecord, split_line};
 
 /// The searcher holds one line, and grows its buffer by doubling.
 const HEAP_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
@@ -25,18 +25,18 @@ const BLOCK_BYTES: usize = 64 * 1024;
 
 /// What to look for.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct TranscriptQuery {
     /// The text or expression.
-    pub pattern: Pattern,
+    pub pattern: SearchPattern,
     /// Whether case matters.
-    pub case: Case,
+    pub case: CaseSensitivity,
     /// The search ends after so many hits.
     pub hits_max: usize,
 }
 
 /// A text or an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
+pub enum SearchPattern {
     /// Exactly this text.
     Literal(String),
     /// This regular expression, in the syntax of Rust's `regex` crate.
@@ -45,7 +45,7 @@ pub enum Pattern {
 
 /// Whether case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Case {
+pub enum CaseSensitivity {
     /// It does.
     Sensitive,
     /// It does not.
@@ -57,18 +57,18 @@ pub enum Case {
 
 /// A record that matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit<'a> {
+pub struct TranscriptHit<'a> {
     /// The file it is in.
     pub path: &'a Utf8Path,
     /// The number of its line, from 0.
     pub line: u64,
     /// The record.
-    pub record: Record,
+    pub record: TranscriptRecord,
 }
 
 /// What a search came to.
 #[derive(Debug, Default)]
-pub struct Searched {
+pub struct TranscriptSearchOutcome {
     /// How many records matched and were shown.
     pub hits: usize,
     /// How many lines matched and were not shown since they are damaged or too long.
@@ -82,7 +82,7 @@ pub struct Searched {
 /// The regular expression is not one.
 #[derive(Debug, Error)]
 #[error("cannot search for {pattern:?}")]
-pub struct QueryError {
+pub struct SearchPatternError {
     /// What was given.
     pub pattern: String,
     /// What is wrong with it.
@@ -94,11 +94,11 @@ pub struct QueryError {
 ///
 /// A file that cannot be read is reported in the result and does not end the search.
 pub fn search(
-    query: &Query,
+    query: &TranscriptQuery,
     paths: &[Utf8PathBuf],
-    on_hit: &mut dyn FnMut(Hit<'_>) -> ControlFlow<()>,
-) -> Result<Searched, QueryError> {
-    let matcher = matcher(query)?;
+    on_hit: &mut dyn FnMut(TranscriptHit<'_>) -> ControlFlow<()>,
+) -> Result<TranscriptSearchOutcome, SearchPatternError> {
+    let matcher = build_matcher(query)?;
     let mut searcher = SearcherBuilder::new()
         .line_number(true)
         .heap_limit(Some(HEAP_BYTES_MAX))
@@ -106,15 +106,24 @@ pub fn search(
         // Another encoding would move every offset.
         .bom_sniffing(false)
         .build();
-    let mut searched = Searched { ended_early: query.hits_max == 0, ..Searched::default() };
+    let mut searched = TranscriptSearchOutcome {
+        ended_early: query.hits_max == 0,
+        ..TranscriptSearchOutcome::default()
+    };
     for path in paths {
         if searched.ended_early {
             break;
         }
         let cuts = RefCell::new(Vec::new());
         let hits_left = query.hits_max - searched.hits;
-        let hits =
-            Hits { path, matcher: &matcher, cuts: &cuts, hits_left, out: &mut searched, on_hit };
+        let hits = TranscriptHitSink {
+            path,
+            matcher: &matcher,
+            cuts: &cuts,
+            hits_left,
+            out: &mut searched,
+            on_hit,
+        };
         if let Err(error) = search_file(&mut searcher, &matcher, &cuts, hits) {
             searched.unreadable.push(DiskError::at("search", path)(error));
         }
@@ -124,51 +133,51 @@ pub fn search(
 
 /// Finds a query in a text, as [`search`] does in files.
 #[derive(Debug)]
-pub struct Finder(RegexMatcher);
+pub struct LineMatcher(RegexMatcher);
 
-impl Finder {
+impl LineMatcher {
     /// Makes one; fails as the search would.
-    pub fn of(query: &Query) -> Result<Finder, QueryError> {
-        matcher(query).map(Finder)
+    pub fn new(query: &TranscriptQuery) -> Result<LineMatcher, SearchPatternError> {
+        build_matcher(query).map(LineMatcher)
     }
 
     /// Says whether a line has what is looked for.
-    pub fn is_in(&self, line: &str) -> bool {
+    pub fn matches(&self, line: &str) -> bool {
         matches!(self.0.is_match(line.as_bytes()), Ok(true))
     }
 }
 
-fn matcher(query: &Query) -> Result<RegexMatcher, QueryError> {
+fn build_matcher(query: &TranscriptQuery) -> Result<RegexMatcher, SearchPatternError> {
     let mut builder = RegexMatcherBuilder::new();
     builder
         .line_terminator(Some(b'\n'))
-        .case_insensitive(query.case == Case::Insensitive)
-        .case_smart(query.case == Case::Smart);
+        .case_insensitive(query.case == CaseSensitivity::Insensitive)
+        .case_smart(query.case == CaseSensitivity::Smart);
     let (built, pattern) = match &query.pattern {
-        Pattern::Literal(text) => (builder.fixed_strings(true).build(text), text),
-        Pattern::Regex(text) => (builder.build(text), text),
+        SearchPattern::Literal(text) => (builder.fixed_strings(true).build(text), text),
+        SearchPattern::Regex(text) => (builder.build(text), text),
     };
-    built.map_err(|source| QueryError { pattern: pattern.clone(), source })
+    built.map_err(|source| SearchPatternError { pattern: pattern.clone(), source })
 }
 
 fn search_file(
     searcher: &mut Searcher,
     matcher: &RegexMatcher,
     cuts: &RefCell<Vec<u64>>,
-    hits: Hits<'_>,
+    hits: TranscriptHitSink<'_>,
 ) -> io::Result<()> {
     let file = File::open(hits.path)?;
     // Behind the last newline, bytes may still change.
     let whole = last_line_end(&file, file.metadata()?.len())?;
     let inner = file.take(whole);
-    let reader = ShortLines { inner, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
+    let reader = LineLimitingReader { inner, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
     searcher.search_reader(matcher, reader, hits)
 }
 
 /// Puts a newline into lines that are too long, so that the searcher's memory stays bounded.
 ///
 /// One byte is overwritten and none is added, so offsets stay true. Where it did is in `cuts`.
-struct ShortLines<'a, R> {
+struct LineLimitingReader<'a, R> {
     inner: R,
     offset: u64,
     /// Length of the line that is being read, so far.
@@ -177,7 +186,7 @@ struct ShortLines<'a, R> {
     cuts: &'a RefCell<Vec<u64>>,
 }
 
-impl<R: Read> Read for ShortLines<'_, R> {
+impl<R: Read> Read for LineLimitingReader<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         // Less than a line's limit at a time, so at most one cut is needed.
         let wanted = buf.len().min(BLOCK_BYTES).min(self.max);
@@ -199,16 +208,16 @@ impl<R: Read> Read for ShortLines<'_, R> {
 }
 
 /// Turns matching lines of one file into hits.
-struct Hits<'a> {
+struct TranscriptHitSink<'a> {
     path: &'a Utf8Path,
     matcher: &'a RegexMatcher,
     cuts: &'a RefCell<Vec<u64>>,
     hits_left: usize,
-    out: &'a mut Searched,
-    on_hit: &'a mut dyn FnMut(Hit<'_>) -> ControlFlow<()>,
+    out: &'a mut TranscriptSearchOutcome,
+    on_hit: &'a mut dyn FnMut(TranscriptHit<'_>) -> ControlFlow<()>,
 }
 
-impl Sink for Hits<'_> {
+impl Sink for TranscriptHitSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -223,22 +232,23 @@ impl Sink for Hits<'_> {
             return Ok(true);
         };
         let number = found.line_number().expect("the searcher counts lines") - 1;
-        Ok(self.show(number - cuts_before as u64, offset, line).is_continue())
+        Ok(self.report_line(number - cuts_before as u64, offset, line).is_continue())
     }
 }
 
-impl Hits<'_> {
-    fn show(&mut self, number: u64, offset: u64, line: &[u8]) -> ControlFlow<()> {
+impl TranscriptHitSink<'_> {
+    fn report_line(&mut self, number: u64, offset: u64, line: &[u8]) -> ControlFlow<()> {
         let mut records = Vec::new();
         split_line(offset, line, &mut |entry| match entry {
-            Entry::Record(record) => records.push(record),
-            Entry::Fault(_) => self.out.faults += 1,
+            TranscriptEntry::Record(record) => records.push(record),
+            TranscriptEntry::Fault(_) => self.out.faults += 1,
         });
         // Of glued records, not all need match.
-        let is_match =
-            |record: &Record| matches!(self.matcher.is_match(record.text.as_bytes()), Ok(true));
+        let is_match = |record: &TranscriptRecord| {
+            matches!(self.matcher.is_match(record.text.as_bytes()), Ok(true))
+        };
         for record in records.into_iter().filter(is_match) {
-            let flow = (self.on_hit)(Hit { path: self.path, line: number, record });
+            let flow = (self.on_hit)(TranscriptHit { path: self.path, line: number, record });
             self.out.hits += 1;
             self.hits_left -= 1;
             if flow.is_break() || self.hits_left == 0 {
@@ -256,16 +266,18 @@ mod tests {
 
     #[test]
     fn a_text_is_searched_as_a_file_is() {
-        let finder = |pattern: Pattern, case: Case| {
-            Finder::of(&Query { pattern, case, hits_max: 1 })
-                .map(|it| it.is_in("A [secret] Sheep."))
+        let finder = |pattern: SearchPattern, case: CaseSensitivity| {
+            LineMatcher::new(&TranscriptQuery { pattern, case, hits_max: 1 })
+                .map(|it| it.matches("A [secret] Sheep."))
         };
-        let literal = |text: &str| Pattern::Literal(text.to_owned());
-        assert!(finder(literal("[secret]"), Case::Smart).unwrap());
-        assert!(finder(literal("sheep"), Case::Smart).unwrap());
-        assert!(!finder(literal("SHEEP"), Case::Smart).unwrap());
-        assert!(finder(Pattern::Regex("S.*p".to_owned()), Case::Sensitive).unwrap());
-        assert!(finder(Pattern::Regex("(".to_owned()), Case::Smart).is_err());
+        let literal = |text: &str| SearchPattern::Literal(text.to_owned());
+        assert!(finder(literal("[secret]"), CaseSensitivity::Smart).unwrap());
+        assert!(finder(literal("sheep"), CaseSensitivity::Smart).unwrap());
+        assert!(!finder(literal("SHEEP"), CaseSensitivity::Smart).unwrap());
+        assert!(
+            finder(SearchPattern::Regex("S.*p".to_owned()), CaseSensitivity::Sensitive).unwrap()
+        );
+        assert!(finder(SearchPattern::Regex("(".to_owned()), CaseSensitivity::Smart).is_err());
     }
 
     #[test]
@@ -273,7 +285,7 @@ mod tests {
         let text = b"ab\n0123456789\ncd\n01234567890123456789".repeat(20);
         let cuts = RefCell::new(Vec::new());
         let mut reader =
-            ShortLines { inner: &text[..], offset: 0, line_len: 0, max: 10, cuts: &cuts };
+            LineLimitingReader { inner: &text[..], offset: 0, line_len: 0, max: 10, cuts: &cuts };
         let mut out = Vec::new();
         reader.read_to_end(&mut out).unwrap();
         assert!(out.split(|&byte| byte == b'\n').all(|line| line.len() <= 10));

@@ -1,31 +1,31 @@
 //! The background sync: one thread per process that syncs each dirty log within a second.
 //!
 //! It only knows which logs are dirty since when. A failed sync stops that log and no other.
-//! Start at [`sync_soon`].
+//! Start at [`schedule_sync`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::log::Core;
+use crate::writer::SyncedFile;
 
 /// How long a log may be dirty before its sync starts; the sync itself has the rest of a second.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
 
 /// Dirty logs, the one that waits longest first.
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<VecDeque<(Instant, Weak<Core>)>>,
+struct SyncQueue {
+    waiting: Mutex<VecDeque<(Instant, Weak<SyncedFile>)>>,
     added: Condvar,
 }
 
-static QUEUE: OnceLock<Option<Arc<Queue>>> = OnceLock::new();
+static QUEUE: OnceLock<Option<Arc<SyncQueue>>> = OnceLock::new();
 
 /// Has the log synced soon; returns false if this process cannot start a thread.
 ///
 /// To be called once when the log becomes dirty, not for every line.
-pub(crate) fn sync_soon(core: &Arc<Core>) -> bool {
+pub(crate) fn schedule_sync(core: &Arc<SyncedFile>) -> bool {
     let Some(queue) = QUEUE.get_or_init(start) else { return false };
     let due = Instant::now() + SYNC_AFTER;
     let mut waiting = queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,15 +34,15 @@ pub(crate) fn sync_soon(core: &Arc<Core>) -> bool {
     true
 }
 
-fn start() -> Option<Arc<Queue>> {
-    let queue = Arc::new(Queue::default());
+fn start() -> Option<Arc<SyncQueue>> {
+    let queue = Arc::new(SyncQueue::default());
     let of_thread = Arc::clone(&queue);
     let builder = thread::Builder::new().name("transcript-sync".to_owned());
     builder.spawn(move || of_thread.run()).ok()?;
     Some(queue)
 }
 
-impl Queue {
+impl SyncQueue {
     fn run(&self) -> ! {
         loop {
             let (due, core) = self.take();
@@ -54,7 +54,7 @@ impl Queue {
         }
     }
 
-    fn take(&self) -> (Instant, Weak<Core>) {
+    fn take(&self) -> (Instant, Weak<SyncedFile>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(first) = waiting.pop_front() {

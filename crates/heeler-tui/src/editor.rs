@@ -20,25 +20,25 @@ pub(crate) const TAB_COLUMNS: usize = 4;
 
 /// Text that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Editor {
+pub(crate) struct TextEditor {
     text: String,
     /// Where the next character goes, at the edge of a grapheme.
     cursor: usize,
     /// What was cut last.
-    cut: String,
+    last_cut: String,
     undo: Vec<(String, usize)>,
 }
 
 /// How it is shown in a number of columns.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rows {
+pub(crate) struct EditorLayout {
     /// Which part of the text each row has.
     pub(crate) rows: Vec<Range<usize>>,
     /// The row and column of the cursor.
     pub(crate) cursor: (usize, usize),
 }
 
-impl Editor {
+impl TextEditor {
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -53,7 +53,7 @@ impl Editor {
 
     /// Replaces all of it; the cursor is at its end.
     pub(crate) fn set(&mut self, text: &str) {
-        self.remember();
+        self.push_undo();
         text.clone_into(&mut self.text);
         self.cursor = self.text.len();
     }
@@ -72,7 +72,7 @@ impl Editor {
         }
         // A word is undone as a whole.
         if text.chars().count() != 1 || text.contains(char::is_whitespace) || self.undo.is_empty() {
-            self.remember();
+            self.push_undo();
         }
         self.text.insert_str(self.cursor, text);
         self.cursor += text.len();
@@ -81,12 +81,12 @@ impl Editor {
 
     /// Replaces a part of it; the cursor is after it.
     pub(crate) fn replace(&mut self, range: Range<usize>, with: &str) {
-        self.remember();
+        self.push_undo();
         self.text.replace_range(range.clone(), with);
         self.cursor = range.start + with.len();
     }
 
-    fn remember(&mut self) {
+    fn push_undo(&mut self) {
         let is_known = self.undo.last().is_some_and(|(text, _)| *text == self.text);
         if is_known || self.text.len() > UNDO_BYTES_MAX {
             return;
@@ -104,12 +104,12 @@ impl Editor {
         }
     }
 
-    fn before(&self) -> usize {
+    fn previous_grapheme(&self) -> usize {
         let left = self.text[..self.cursor].graphemes(true).next_back();
         self.cursor - left.map_or(0, str::len)
     }
 
-    fn after(&self) -> usize {
+    fn next_grapheme(&self) -> usize {
         self.cursor + self.text[self.cursor..].graphemes(true).next().map_or(0, str::len)
     }
 
@@ -125,7 +125,7 @@ impl Editor {
     }
 
     /// Where the word of blanks begins that Ctrl+W cuts.
-    fn blank_before(&self) -> usize {
+    fn word_start_before(&self) -> usize {
         let left = self.text[..self.cursor].trim_end();
         left.rfind(char::is_whitespace).map_or(0, |at| self.text.ceil_char_boundary(at + 1))
     }
@@ -139,12 +139,12 @@ impl Editor {
     }
 
     /// Moves the cursor.
-    pub(crate) fn go(&mut self, to: To) {
-        self.cursor = self.place(to);
+    pub(crate) fn move_cursor(&mut self, to: CursorMotion) {
+        self.cursor = self.target_offset(to);
     }
 
     /// Deletes from the cursor to there.
-    pub(crate) fn delete(&mut self, to: To) {
+    pub(crate) fn delete(&mut self, to: CursorMotion) {
         let range = self.range(to);
         if !range.is_empty() {
             self.replace(range, "");
@@ -152,46 +152,46 @@ impl Editor {
     }
 
     /// Cuts from the cursor to there; a line end where there is nothing else.
-    pub(crate) fn cut(&mut self, to: To) {
+    pub(crate) fn cut(&mut self, to: CursorMotion) {
         let mut range = self.range(to);
-        if range.is_empty() && to == To::LineEnd {
-            range = self.range(To::After);
+        if range.is_empty() && to == CursorMotion::LineEnd {
+            range = self.range(CursorMotion::NextGrapheme);
         }
         if !range.is_empty() {
-            self.cut = self.text[range.clone()].to_owned();
+            self.last_cut = self.text[range.clone()].to_owned();
             self.replace(range, "");
         }
     }
 
     /// Writes what was cut last.
-    pub(crate) fn paste_cut(&mut self) {
-        let cut = std::mem::take(&mut self.cut);
+    pub(crate) fn paste_last_cut(&mut self) {
+        let cut = std::mem::take(&mut self.last_cut);
         self.insert(&cut);
-        self.cut = cut;
+        self.last_cut = cut;
     }
 
-    fn range(&self, to: To) -> Range<usize> {
-        let to = self.place(to);
+    fn range(&self, to: CursorMotion) -> Range<usize> {
+        let to = self.target_offset(to);
         to.min(self.cursor)..to.max(self.cursor)
     }
 
-    fn place(&self, to: To) -> usize {
+    fn target_offset(&self, to: CursorMotion) -> usize {
         match to {
-            To::Before => self.before(),
-            To::After => self.after(),
-            To::WordBefore => self.word_before(),
-            To::WordAfter => self.word_after(),
-            To::BlankBefore => self.blank_before(),
-            To::LineStart => self.line_start(),
-            To::LineEnd => self.line_end(),
-            To::Start => 0,
-            To::End => self.text.len(),
+            CursorMotion::PreviousGrapheme => self.previous_grapheme(),
+            CursorMotion::NextGrapheme => self.next_grapheme(),
+            CursorMotion::PreviousWord => self.word_before(),
+            CursorMotion::NextWord => self.word_after(),
+            CursorMotion::PreviousBlank => self.word_start_before(),
+            CursorMotion::LineStart => self.line_start(),
+            CursorMotion::LineEnd => self.line_end(),
+            CursorMotion::Start => 0,
+            CursorMotion::End => self.text.len(),
         }
     }
 
     /// Moves the cursor a row up or down; says whether there is one.
-    pub(crate) fn go_row(&mut self, down: bool, width: usize) -> bool {
-        let Rows { rows, cursor: (row, column) } = self.rows(width);
+    pub(crate) fn move_cursor_row(&mut self, down: bool, width: usize) -> bool {
+        let EditorLayout { rows, cursor: (row, column) } = self.rows(width);
         let to = if down { row.checked_add(1) } else { row.checked_sub(1) };
         let Some(row) = to.and_then(|to| rows.get(to)) else { return false };
         let mut at = row.start;
@@ -200,7 +200,7 @@ impl Editor {
             if used >= column || grapheme == "\n" {
                 break;
             }
-            used += columns_of(grapheme);
+            used += grapheme_columns(grapheme);
             at += grapheme.len();
         }
         self.cursor = at;
@@ -208,13 +208,13 @@ impl Editor {
     }
 
     /// Returns how it is shown. A row that is full has another after it for the cursor.
-    pub(crate) fn rows(&self, width: usize) -> Rows {
+    pub(crate) fn rows(&self, width: usize) -> EditorLayout {
         let width = width.max(1);
         let mut rows = vec![];
         let mut cursor = (0, 0);
         let (mut start, mut used) = (0, 0);
         for (at, grapheme) in self.text.grapheme_indices(true) {
-            let columns = columns_of(grapheme);
+            let columns = grapheme_columns(grapheme);
             if grapheme != "\n" && used + columns > width && used > 0 {
                 rows.push(start..at);
                 (start, used) = (at, 0);
@@ -237,18 +237,18 @@ impl Editor {
         }
         rows.push(start..self.text.len());
         // A newline that would stand beyond a full row has no column of its own.
-        Rows { rows, cursor: (cursor.0, cursor.1.min(width.saturating_sub(1))) }
+        EditorLayout { rows, cursor: (cursor.0, cursor.1.min(width.saturating_sub(1))) }
     }
 }
 
 /// Where the cursor can go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum To {
-    Before,
-    After,
-    WordBefore,
-    WordAfter,
-    BlankBefore,
+pub(crate) enum CursorMotion {
+    PreviousGrapheme,
+    NextGrapheme,
+    PreviousWord,
+    NextWord,
+    PreviousBlank,
     LineStart,
     LineEnd,
     Start,
@@ -256,7 +256,7 @@ pub(crate) enum To {
 }
 
 /// Returns how many columns a grapheme takes where it is written.
-pub(crate) fn columns_of(grapheme: &str) -> usize {
+pub(crate) fn grapheme_columns(grapheme: &str) -> usize {
     match grapheme {
         "\t" => TAB_COLUMNS,
         "\n" => 0,
@@ -270,9 +270,9 @@ mod tests {
 
     /// Does things to a text with `|` for the cursor.
     #[track_caller]
-    fn check(before: &str, does: impl Fn(&mut Editor), after: &str) {
+    fn check(before: &str, does: impl Fn(&mut TextEditor), after: &str) {
         let at = before.find('|').unwrap();
-        let mut editor = Editor::default();
+        let mut editor = TextEditor::default();
         editor.insert(&before.replace('|', ""));
         editor.cursor = at;
         does(&mut editor);
@@ -282,21 +282,21 @@ mod tests {
 
     #[test]
     fn keys_do_what_readline_does() {
-        check("one two|", |it| it.cut(To::BlankBefore), "one |");
-        check("a/b.c|", |it| it.delete(To::WordBefore), "a/b.|");
-        check("|foo-bar", |it| it.go(To::WordAfter), "foo|-bar");
-        check("a\nb|c\nd", |it| it.go(To::LineStart), "a\n|bc\nd");
-        check("a\nb|c\nd", |it| it.cut(To::LineEnd), "a\nb|\nd");
-        check("ab|\nd", |it| it.cut(To::LineEnd), "ab|d");
+        check("one two|", |it| it.cut(CursorMotion::PreviousBlank), "one |");
+        check("a/b.c|", |it| it.delete(CursorMotion::PreviousWord), "a/b.|");
+        check("|foo-bar", |it| it.move_cursor(CursorMotion::NextWord), "foo|-bar");
+        check("a\nb|c\nd", |it| it.move_cursor(CursorMotion::LineStart), "a\n|bc\nd");
+        check("a\nb|c\nd", |it| it.cut(CursorMotion::LineEnd), "a\nb|\nd");
+        check("ab|\nd", |it| it.cut(CursorMotion::LineEnd), "ab|d");
         check("a|\u{301}b", |it| assert!(it.insert("x")), "ax|\u{301}b");
-        check("日本|", |it| it.delete(To::Before), "日|");
-        check("e\u{301}|", |it| it.delete(To::Before), "|");
+        check("日本|", |it| it.delete(CursorMotion::PreviousGrapheme), "日|");
+        check("e\u{301}|", |it| it.delete(CursorMotion::PreviousGrapheme), "|");
         check(
             "one two|",
             |it| {
-                it.cut(To::WordBefore);
-                it.paste_cut();
-                it.paste_cut();
+                it.cut(CursorMotion::PreviousWord);
+                it.paste_last_cut();
+                it.paste_last_cut();
             },
             "one twotwo|",
         );
@@ -312,20 +312,23 @@ mod tests {
 
     #[test]
     fn rows_are_as_wide_as_there_is_room_and_the_cursor_moves_between_them() {
-        check("abcdef|", |it| assert!(it.go_row(false, 4)), "ab|cdef");
-        check("ab|cdef", |it| assert!(!it.go_row(false, 4)), "ab|cdef");
-        check("abc|\nd", |it| assert!(it.go_row(true, 9)), "abc\nd|");
-        let mut editor = Editor::default();
+        check("abcdef|", |it| assert!(it.move_cursor_row(false, 4)), "ab|cdef");
+        check("ab|cdef", |it| assert!(!it.move_cursor_row(false, 4)), "ab|cdef");
+        check("abc|\nd", |it| assert!(it.move_cursor_row(true, 9)), "abc\nd|");
+        let mut editor = TextEditor::default();
         editor.set("日本語\n\tx");
-        assert_eq!(editor.rows(4), Rows { rows: vec![0..6, 6..9, 10..11, 11..12], cursor: (3, 1) });
+        assert_eq!(
+            editor.rows(4),
+            EditorLayout { rows: vec![0..6, 6..9, 10..11, 11..12], cursor: (3, 1) }
+        );
         editor.set("abcd");
-        assert_eq!(editor.rows(4), Rows { rows: vec![0..4, 4..4], cursor: (1, 0) });
+        assert_eq!(editor.rows(4), EditorLayout { rows: vec![0..4, 4..4], cursor: (1, 0) });
         assert_eq!(editor.rows(0).rows.len(), 5);
     }
 
     #[test]
     fn a_text_has_an_end() {
-        let mut editor = Editor::default();
+        let mut editor = TextEditor::default();
         assert!(editor.insert(&"x".repeat(TEXT_BYTES_MAX)));
         assert!(!editor.insert("y"));
     }

@@ -1,19 +1,19 @@
 //! The line a person types: many lines, history, search, completion, pasted blocks.
 
+mod history;
 mod menu;
-mod past;
 
-use heeler_model::steers_terminal;
+use heeler_model::is_terminal_control;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
-use self::menu::Menu;
-pub use self::menu::{Completion, Files};
-use self::past::Search;
-use crate::Theme;
-use crate::editor::{Editor, Rows, TAB_COLUMNS, To};
+use self::history::HistorySearch;
+use self::menu::CompletionMenu;
+pub use self::menu::{CompletionSources, FileCompleter};
+use crate::TerminalTheme;
+use crate::editor::{CursorMotion, EditorLayout, TAB_COLUMNS, TextEditor};
 
 /// How many lines of before are kept.
 const HISTORY_MAX: usize = 1000;
@@ -23,11 +23,11 @@ const BLOCK_BYTES: usize = 2000;
 
 /// What came of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Did {
+pub(crate) enum InputKeyOutcome {
     /// The key means nothing here.
-    Nothing,
+    Ignored,
     /// It was taken.
-    Taken,
+    Handled,
     /// This is to be sent.
     Send(String),
     /// There is no more room.
@@ -35,31 +35,31 @@ pub(crate) enum Did {
 }
 
 /// The line that is typed.
-pub(crate) struct Input {
-    editor: Editor,
-    completion: Completion,
+pub(crate) struct InputWidget {
+    editor: TextEditor,
+    completion: CompletionSources,
     history: Vec<String>,
     /// Which line of before is shown, and what was typed before that.
     recalled: Option<(usize, String)>,
-    search: Option<Search>,
-    menu: Option<Menu>,
+    search: Option<HistorySearch>,
+    menu: Option<CompletionMenu>,
     /// Long texts that were pasted; a token stands for each.
-    blocks: Vec<String>,
+    pasted_blocks: Vec<String>,
     /// How many columns there were when it was drawn.
     columns: usize,
 }
 
-impl Input {
-    pub(crate) fn new(completion: Completion, mut history: Vec<String>) -> Input {
+impl InputWidget {
+    pub(crate) fn new(completion: CompletionSources, mut history: Vec<String>) -> InputWidget {
         history.drain(..history.len().saturating_sub(HISTORY_MAX));
-        Input {
-            editor: Editor::default(),
+        InputWidget {
+            editor: TextEditor::default(),
             completion,
             history,
             recalled: None,
             search: None,
             menu: None,
-            blocks: vec![],
+            pasted_blocks: vec![],
             columns: 80,
         }
     }
@@ -69,188 +69,201 @@ impl Input {
     }
 
     /// Says whether a key like Esc or Tab is meant for it: something is offered or searched for.
-    pub(crate) fn is_in_mode(&self) -> bool {
+    pub(crate) fn has_popup(&self) -> bool {
         self.menu.is_some() || self.search.is_some()
     }
 
     /// Puts a text before what is typed, on lines of its own.
     pub(crate) fn suggest(&mut self, text: &str) {
-        let before = self.search.as_ref().map_or(self.editor.text(), |search| &search.before);
+        let before =
+            self.search.as_ref().map_or(self.editor.text(), |search| &search.original_text);
         let gap = if before.is_empty() { "" } else { "\n" };
-        let text = format!("{}{gap}{before}", typed(text));
+        let text = format!("{}{gap}{before}", sanitize_typed(text));
         self.editor.set(&text);
-        self.leave_modes();
+        self.close_popups();
     }
 
     /// Forgets what is typed.
     pub(crate) fn clear(&mut self) {
         self.editor.take();
-        self.blocks.clear();
-        self.leave_modes();
+        self.pasted_blocks.clear();
+        self.close_popups();
     }
 
-    fn leave_modes(&mut self) {
+    fn close_popups(&mut self) {
         (self.search, self.menu, self.recalled) = (None, None, None);
     }
 
     /// Takes a pasted text as one block.
-    pub(crate) fn paste(&mut self, text: &str) -> Did {
-        let text = typed(text);
+    pub(crate) fn paste(&mut self, text: &str) -> InputKeyOutcome {
+        let text = sanitize_typed(text);
         let lines = text.lines().count();
         if lines < BLOCK_LINES && text.len() < BLOCK_BYTES {
-            return self.write(&text);
+            return self.insert_text(&text);
         }
-        let held: usize = self.blocks.iter().map(String::len).sum();
+        let held: usize = self.pasted_blocks.iter().map(String::len).sum();
         if held + text.len() > crate::editor::TEXT_BYTES_MAX {
-            return Did::Full;
+            return InputKeyOutcome::Full;
         }
-        let token = token(self.blocks.len(), &text);
-        self.blocks.push(text);
-        self.write(&token)
+        let token = block_token(self.pasted_blocks.len(), &text);
+        self.pasted_blocks.push(text);
+        self.insert_text(&token)
     }
 
-    fn write(&mut self, text: &str) -> Did {
+    fn insert_text(&mut self, text: &str) -> InputKeyOutcome {
         if !self.editor.insert(text) {
-            return Did::Full;
+            return InputKeyOutcome::Full;
         }
-        self.offer();
-        Did::Taken
+        self.update_completions();
+        InputKeyOutcome::Handled
     }
 
     /// Returns what is typed, with all that was pasted.
-    fn whole(&mut self) -> String {
+    fn take_full_text(&mut self) -> String {
         let mut text = self.editor.take();
-        for (at, block) in std::mem::take(&mut self.blocks).iter().enumerate() {
-            text = text.replace(&token(at, block), block);
+        for (at, block) in std::mem::take(&mut self.pasted_blocks).iter().enumerate() {
+            text = text.replace(&block_token(at, block), block);
         }
         text
     }
 
-    fn send(&mut self) -> Did {
+    fn send(&mut self) -> InputKeyOutcome {
         if self.editor.text().trim().is_empty() {
-            return Did::Taken;
+            return InputKeyOutcome::Handled;
         }
-        let text = self.whole();
-        self.leave_modes();
+        let text = self.take_full_text();
+        self.close_popups();
         if self.history.last() != Some(&text) {
             if self.history.len() == HISTORY_MAX {
                 self.history.remove(0);
             }
             self.history.push(text.clone());
         }
-        Did::Send(text)
+        InputKeyOutcome::Send(text)
     }
 
     /// Takes a key.
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Did {
+    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> InputKeyOutcome {
         if self.search.is_some()
-            && let Some(did) = self.search_key(key)
+            && let Some(did) = self.handle_search_key(key)
         {
             return did;
         }
         if self.menu.is_some()
-            && let Some(did) = self.menu_key(key)
+            && let Some(did) = self.handle_menu_key(key)
         {
             return did;
         }
         match (key.code, key.modifiers) {
             (KeyCode::Enter, KeyModifiers::NONE) => self.enter(),
-            (KeyCode::Enter, _) => self.write("\n"),
-            (KeyCode::Up, KeyModifiers::NONE) => self.up_or_down(false),
-            (KeyCode::Down, KeyModifiers::NONE) => self.up_or_down(true),
-            (KeyCode::Char(c), with) if with.contains(KeyModifiers::CONTROL) => self.control(c),
-            (KeyCode::Char(c), with) if with.contains(KeyModifiers::ALT) => self.alt(c),
-            (KeyCode::Char(c), _) if !c.is_control() && !steers_terminal(c) => {
-                self.write(c.encode_utf8(&mut [0; 4]))
+            (KeyCode::Enter, _) => self.insert_text("\n"),
+            (KeyCode::Up, KeyModifiers::NONE) => self.move_or_recall(false),
+            (KeyCode::Down, KeyModifiers::NONE) => self.move_or_recall(true),
+            (KeyCode::Char(c), with) if with.contains(KeyModifiers::CONTROL) => {
+                self.handle_control_key(c)
             }
-            (code, with) => self.edit_key(code, with),
+            (KeyCode::Char(c), with) if with.contains(KeyModifiers::ALT) => self.handle_alt_key(c),
+            (KeyCode::Char(c), _) if !c.is_control() && !is_terminal_control(c) => {
+                self.insert_text(c.encode_utf8(&mut [0; 4]))
+            }
+            (code, with) => self.handle_edit_key(code, with),
         }
     }
 
-    fn enter(&mut self) -> Did {
+    fn enter(&mut self) -> InputKeyOutcome {
         let at = self.editor.cursor();
         if self.editor.text()[..at].ends_with('\\') {
             self.editor.replace(at - 1..at, "\n");
-            return Did::Taken;
+            return InputKeyOutcome::Handled;
         }
         self.send()
     }
 
-    fn control(&mut self, c: char) -> Did {
+    fn handle_control_key(&mut self, c: char) -> InputKeyOutcome {
         match c {
-            'j' => return self.write("\n"),
-            'a' => self.editor.go(To::LineStart),
-            'e' => self.editor.go(To::LineEnd),
-            'b' => self.editor.go(To::Before),
-            'f' => self.editor.go(To::After),
+            'j' => return self.insert_text("\n"),
+            'a' => self.editor.move_cursor(CursorMotion::LineStart),
+            'e' => self.editor.move_cursor(CursorMotion::LineEnd),
+            'b' => self.editor.move_cursor(CursorMotion::PreviousGrapheme),
+            'f' => self.editor.move_cursor(CursorMotion::NextGrapheme),
             'h' => self.backspace(),
-            'd' => self.editor.delete(To::After),
-            'k' => self.editor.cut(To::LineEnd),
-            'u' => self.editor.cut(To::LineStart),
-            'w' => self.editor.cut(To::BlankBefore),
-            'y' => self.editor.paste_cut(),
+            'd' => self.editor.delete(CursorMotion::NextGrapheme),
+            'k' => self.editor.cut(CursorMotion::LineEnd),
+            'u' => self.editor.cut(CursorMotion::LineStart),
+            'w' => self.editor.cut(CursorMotion::PreviousBlank),
+            'y' => self.editor.paste_last_cut(),
             // What terminals send for Ctrl+_ is told as Ctrl+7.
             '_' | '7' => self.editor.undo(),
-            'p' => return self.recall(false),
-            'n' => return self.recall(true),
+            'p' => return self.recall_history(false),
+            'n' => return self.recall_history(true),
             'r' => {
                 let before = self.editor.text().to_owned();
-                self.leave_modes();
-                self.search = Some(Search { words: String::new(), at: None, before });
-                return Did::Taken;
+                self.close_popups();
+                self.search =
+                    Some(HistorySearch { pattern: String::new(), at: None, original_text: before });
+                return InputKeyOutcome::Handled;
             }
-            _ => return Did::Nothing,
+            _ => return InputKeyOutcome::Ignored,
         }
-        self.offer();
-        Did::Taken
+        self.update_completions();
+        InputKeyOutcome::Handled
     }
 
-    fn alt(&mut self, c: char) -> Did {
+    fn handle_alt_key(&mut self, c: char) -> InputKeyOutcome {
         match c {
-            'b' => self.editor.go(To::WordBefore),
-            'f' => self.editor.go(To::WordAfter),
-            'd' => self.editor.cut(To::WordAfter),
-            '<' => self.editor.go(To::Start),
-            '>' => self.editor.go(To::End),
-            _ => return Did::Nothing,
+            'b' => self.editor.move_cursor(CursorMotion::PreviousWord),
+            'f' => self.editor.move_cursor(CursorMotion::NextWord),
+            'd' => self.editor.cut(CursorMotion::NextWord),
+            '<' => self.editor.move_cursor(CursorMotion::Start),
+            '>' => self.editor.move_cursor(CursorMotion::End),
+            _ => return InputKeyOutcome::Ignored,
         }
-        self.offer();
-        Did::Taken
+        self.update_completions();
+        InputKeyOutcome::Handled
     }
 
-    fn edit_key(&mut self, code: KeyCode, with: KeyModifiers) -> Did {
+    fn handle_edit_key(&mut self, code: KeyCode, with: KeyModifiers) -> InputKeyOutcome {
         let by_word = with.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
         match code {
-            KeyCode::Backspace if by_word => self.editor.cut(To::WordBefore),
+            KeyCode::Backspace if by_word => self.editor.cut(CursorMotion::PreviousWord),
             KeyCode::Backspace => self.backspace(),
-            KeyCode::Delete if by_word => self.editor.cut(To::WordAfter),
-            KeyCode::Delete => self.editor.delete(To::After),
-            KeyCode::Left => self.editor.go(if by_word { To::WordBefore } else { To::Before }),
-            KeyCode::Right => self.editor.go(if by_word { To::WordAfter } else { To::After }),
-            KeyCode::Home if !by_word => self.editor.go(To::LineStart),
-            KeyCode::End if !by_word => self.editor.go(To::LineEnd),
-            _ => return Did::Nothing,
+            KeyCode::Delete if by_word => self.editor.cut(CursorMotion::NextWord),
+            KeyCode::Delete => self.editor.delete(CursorMotion::NextGrapheme),
+            KeyCode::Left => self.editor.move_cursor(if by_word {
+                CursorMotion::PreviousWord
+            } else {
+                CursorMotion::PreviousGrapheme
+            }),
+            KeyCode::Right => self.editor.move_cursor(if by_word {
+                CursorMotion::NextWord
+            } else {
+                CursorMotion::NextGrapheme
+            }),
+            KeyCode::Home if !by_word => self.editor.move_cursor(CursorMotion::LineStart),
+            KeyCode::End if !by_word => self.editor.move_cursor(CursorMotion::LineEnd),
+            _ => return InputKeyOutcome::Ignored,
         }
-        self.offer();
-        Did::Taken
+        self.update_completions();
+        InputKeyOutcome::Handled
     }
 
     /// Deletes what is before the cursor: a character, or a block as a whole.
     fn backspace(&mut self) {
         let at = self.editor.cursor();
         let before = &self.editor.text()[..at];
-        let mut tokens = self.blocks.iter().enumerate().map(|(number, block)| token(number, block));
+        let mut tokens =
+            self.pasted_blocks.iter().enumerate().map(|(number, block)| block_token(number, block));
         match tokens.find(|token| before.ends_with(token.as_str())) {
             Some(token) => self.editor.replace(at - token.len()..at, ""),
-            None => self.editor.delete(To::Before),
+            None => self.editor.delete(CursorMotion::PreviousGrapheme),
         }
     }
 
-    fn up_or_down(&mut self, down: bool) -> Did {
-        if self.editor.go_row(down, self.columns) {
-            return Did::Taken;
+    fn move_or_recall(&mut self, down: bool) -> InputKeyOutcome {
+        if self.editor.move_cursor_row(down, self.columns) {
+            return InputKeyOutcome::Handled;
         }
-        self.recall(down)
+        self.recall_history(down)
     }
 
     /// Returns how many rows it takes.
@@ -260,15 +273,15 @@ impl Input {
     }
 
     /// Draws it; returns where the cursor is.
-    pub(crate) fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) -> Position {
-        let Rows { rows, cursor } = self.editor.rows(self.columns);
+    pub(crate) fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) -> Position {
+        let EditorLayout { rows, cursor } = self.editor.rows(self.columns);
         let height = usize::from(area.height);
         let top = (cursor.0 + 1).saturating_sub(height);
         for (y, row) in rows.iter().enumerate().skip(top).take(height) {
             let line = self.editor.text()[row.clone()].replace('\t', &" ".repeat(TAB_COLUMNS));
             let at = area.y + (y - top) as u16;
             let sign = if y == 0 { "› " } else { "  " };
-            buffer.set_stringn(area.x, at, sign, area.width.into(), theme.person);
+            buffer.set_stringn(area.x, at, sign, area.width.into(), theme.user);
             let room = usize::from(area.width).saturating_sub(2);
             buffer.set_stringn(
                 area.x.saturating_add(2).min(area.right()),
@@ -284,13 +297,13 @@ impl Input {
 }
 
 /// Returns text as it may be typed: line breaks are `\n`, and nothing steers the terminal.
-fn typed(text: &str) -> String {
+fn sanitize_typed(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    text.chars().filter(|c| !steers_terminal(*c)).collect()
+    text.chars().filter(|c| !is_terminal_control(*c)).collect()
 }
 
 /// Returns what stands for a block.
-fn token(number: usize, block: &str) -> String {
+fn block_token(number: usize, block: &str) -> String {
     format!("[pasted #{}: {} lines]", number + 1, block.lines().count())
 }
 
@@ -301,7 +314,7 @@ mod tests {
     const COMMANDS: &[(&str, &str, &str)] =
         &[("help", "", "what can be typed"), ("view", "[WORKER]", "look"), ("workers", "", "list")];
 
-    fn input() -> Input {
+    fn input() -> InputWidget {
         let all = ["src/", "src/main.rs", "Cargo.toml"];
         let files = move |start: &str| {
             all.iter()
@@ -309,13 +322,13 @@ mod tests {
                 .map(|name| (*name).to_owned())
                 .collect()
         };
-        let completion = Completion { commands: COMMANDS, files: Box::new(files) };
-        Input::new(completion, vec!["first".to_owned(), "second\nline".to_owned()])
+        let completion = CompletionSources { commands: COMMANDS, files: Box::new(files) };
+        InputWidget::new(completion, vec!["first".to_owned(), "second\nline".to_owned()])
     }
 
     /// Types keys: `<Name>` for those that are no characters, `^x` for Ctrl+X.
-    fn keys(input: &mut Input, text: &str) -> Did {
-        let mut did = Did::Nothing;
+    fn keys(input: &mut InputWidget, text: &str) -> InputKeyOutcome {
+        let mut did = InputKeyOutcome::Ignored;
         let mut left = text;
         while let Some(c) = left.chars().next() {
             let (key, len) = match (c, left.find('>')) {
@@ -327,7 +340,7 @@ mod tests {
                 _ => (KeyEvent::from(KeyCode::Char(c)), c.len_utf8()),
             };
             left = &left[len..];
-            did = input.key(key);
+            did = input.handle_key(key);
         }
         did
     }
@@ -360,13 +373,13 @@ mod tests {
     #[test]
     fn a_line_is_sent_whole_and_has_many_lines_if_asked_for() {
         let mut input = input();
-        assert_eq!(keys(&mut input, "<Enter>"), Did::Taken);
+        assert_eq!(keys(&mut input, "<Enter>"), InputKeyOutcome::Handled);
         assert_eq!(
             keys(&mut input, "a\\<Enter>b<S-Enter>c^jd<Enter>"),
-            Did::Send("a\nb\nc\nd".to_owned())
+            InputKeyOutcome::Send("a\nb\nc\nd".to_owned())
         );
         assert!(input.is_empty());
-        assert_eq!(keys(&mut input, "<Up><Enter>"), Did::Send("a\nb\nc\nd".to_owned()));
+        assert_eq!(keys(&mut input, "<Up><Enter>"), InputKeyOutcome::Send("a\nb\nc\nd".to_owned()));
     }
 
     #[test]
@@ -385,9 +398,9 @@ mod tests {
     #[test]
     fn commands_and_files_are_completed() {
         let mut it = input();
-        assert_eq!(keys(&mut it, "/he<Enter>"), Did::Send("/help".to_owned()));
-        assert_eq!(keys(&mut it, "/view<Enter>"), Did::Send("/view ".to_owned()));
-        assert_eq!(keys(&mut it, "/<Down><Enter>"), Did::Taken);
+        assert_eq!(keys(&mut it, "/he<Enter>"), InputKeyOutcome::Send("/help".to_owned()));
+        assert_eq!(keys(&mut it, "/view<Enter>"), InputKeyOutcome::Send("/view ".to_owned()));
+        assert_eq!(keys(&mut it, "/<Down><Enter>"), InputKeyOutcome::Handled);
         assert_eq!(it.editor.text(), "/view ");
         check("/w<Tab>", "/workers");
         check("/w<Esc><Tab>x", "/wx");
@@ -399,14 +412,14 @@ mod tests {
     #[test]
     fn a_long_paste_is_one_block_and_a_short_one_is_text() {
         let mut it = input();
-        assert_eq!(it.paste("a\r\nb\x1b"), Did::Taken);
+        assert_eq!(it.paste("a\r\nb\x1b"), InputKeyOutcome::Handled);
         assert_eq!(it.editor.text(), "a\nb");
         let block = "line\n".repeat(9);
         it.paste(&block);
         assert_eq!(it.editor.text(), "a\nb[pasted #1: 9 lines]");
         it.paste(&block);
         keys(&mut it, "<Back>!");
-        assert_eq!(keys(&mut it, "<Enter>"), Did::Send(format!("a\nb{block}!")));
-        assert_eq!(it.paste(&"x".repeat(2 << 20)), Did::Full);
+        assert_eq!(keys(&mut it, "<Enter>"), InputKeyOutcome::Send(format!("a\nb{block}!")));
+        assert_eq!(it.paste(&"x".repeat(2 << 20)), InputKeyOutcome::Full);
     }
 }

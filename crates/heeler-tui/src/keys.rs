@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Returns the key that is pressed, if it is one.
-pub(crate) fn pressed(event: &Event) -> Option<KeyEvent> {
+pub(crate) fn pressed_key(event: &Event) -> Option<KeyEvent> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => Some(*key),
         _ => None,
@@ -11,8 +11,8 @@ pub(crate) fn pressed(event: &Event) -> Option<KeyEvent> {
 }
 
 /// Says whether a key is pressed with exactly these.
-pub(crate) fn is(event: &Event, code: KeyCode, with: KeyModifiers) -> bool {
-    pressed(event).is_some_and(|key| key.code == code && key.modifiers == with)
+pub(crate) fn is_key(event: &Event, code: KeyCode, with: KeyModifiers) -> bool {
+    pressed_key(event).is_some_and(|key| key.code == code && key.modifiers == with)
 }
 
 /// The keys that there are, and what each does, for help.

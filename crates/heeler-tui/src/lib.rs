@@ -1,32 +1,32 @@
 //! The screen of a conversation in a terminal: data in, keys out.
 //!
-//! [`Screen`] takes what is [`heeler_chat::Shown`] and keys, and gives [`heeler_chat::Wish`]es; it
-//! knows no clock and no terminal. [`run()`] is the loop around it, [`Picker`] the list of sessions to
+//! [`ChatScreen`] takes what is [`heeler_chat::Output`] and keys, and gives [`heeler_chat::Wish`]es; it
+//! knows no clock and no terminal. [`event_loop()`] is the loop around it, [`SessionPicker`] the list of sessions to
 //! resume. Whatever agents say is untrusted: none of it reaches the terminal but as text.
 
-mod ask;
-mod cell;
 mod editor;
+mod event_loop;
 mod input;
 mod keys;
 mod markdown;
 mod picker;
 mod preview;
-mod run;
+mod question_panel;
 mod screen;
-mod status;
+mod status_line;
 mod terminal;
 mod text;
 mod theme;
 mod transcript;
+mod transcript_cell;
 
-pub use input::{Completion, Files};
+pub use event_loop::{run_picker, run_screen};
+pub use input::{CompletionSources, FileCompleter};
 pub use keys::KEYS;
-pub use picker::{Card, Picked, Picker};
-pub use run::{pick, run};
-pub use screen::Screen;
-pub use terminal::{Terminal, TerminalError};
-pub use theme::Theme;
+pub use picker::{SessionPicker, SessionPickerEntry, SessionPickerOutcome};
+pub use screen::ChatScreen;
+pub use terminal::{TerminalError, TerminalHandle};
+pub use theme::TerminalTheme;
 
 #[cfg(test)]
 mod tests;

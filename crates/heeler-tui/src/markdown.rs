@@ -4,17 +4,21 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use crate::Theme;
-use crate::text::{Break, Flow, shortened, width as width_of};
+use crate::TerminalTheme;
+use crate::text::{LineBreakMode, TextFlow, truncate_to_width, width as width_of};
 
 /// How deep lists and quotes are shown to be; what is deeper stands there.
 const DEPTH_MAX: usize = 8;
 
 /// Lays out text, which must be harmless already.
-pub(crate) fn lines(text: &str, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+pub(crate) fn markdown_lines(
+    text: &str,
+    width: usize,
+    theme: &TerminalTheme,
+) -> Vec<Line<'static>> {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut page = Page::new(width, theme);
+    let mut page = MarkdownLayout::new(width, theme);
     for event in Parser::new_ext(text, options) {
         page.event(event);
     }
@@ -22,42 +26,42 @@ pub(crate) fn lines(text: &str, width: usize, theme: &Theme) -> Vec<Line<'static
     page.lines
 }
 
-struct Page<'t> {
+struct MarkdownLayout<'t> {
     width: usize,
-    theme: &'t Theme,
+    theme: &'t TerminalTheme,
     lines: Vec<Line<'static>>,
     /// What the open block says so far.
     spans: Vec<Span<'static>>,
     styles: Vec<Style>,
     /// The lists and quotes around it, outermost first.
-    around: Vec<Around>,
+    containers: Vec<MarkdownContainer>,
     /// Begins the next line of the innermost item: its sign.
-    sign: Option<String>,
+    item_marker: Option<String>,
     /// A blank line is due before the next block.
-    gap: bool,
-    code: bool,
+    needs_blank_line: bool,
+    in_code_block: bool,
     links: Vec<(String, usize)>,
     table: Option<Vec<Vec<String>>>,
 }
 
-enum Around {
+enum MarkdownContainer {
     Quote,
     /// With the next number, and how wide the sign is.
     List(Option<u64>, usize),
 }
 
-impl<'t> Page<'t> {
-    fn new(width: usize, theme: &'t Theme) -> Page<'t> {
-        Page {
+impl<'t> MarkdownLayout<'t> {
+    fn new(width: usize, theme: &'t TerminalTheme) -> MarkdownLayout<'t> {
+        MarkdownLayout {
             width,
             theme,
             lines: vec![],
             spans: vec![],
             styles: vec![Style::new()],
-            around: vec![],
-            sign: None,
-            gap: false,
-            code: false,
+            containers: vec![],
+            item_marker: None,
+            needs_blank_line: false,
+            in_code_block: false,
             links: vec![],
             table: None,
         }
@@ -67,22 +71,22 @@ impl<'t> Page<'t> {
         match event {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
-            Event::Text(text) => self.say(&text, self.style()),
+            Event::Text(text) => self.push_text(&text, self.style()),
             Event::Code(text) => {
                 let style = self.style().patch(self.theme.code);
-                self.say(&format!("`{text}`"), style);
+                self.push_text(&format!("`{text}`"), style);
             }
-            Event::Html(text) | Event::InlineHtml(text) => self.say(&text, self.style()),
-            Event::SoftBreak | Event::HardBreak => self.say("\n", self.style()),
+            Event::Html(text) | Event::InlineHtml(text) => self.push_text(&text, self.style()),
+            Event::SoftBreak | Event::HardBreak => self.push_text("\n", self.style()),
             Event::Rule => {
                 self.flush();
                 self.begin_block();
                 let rule = "─".repeat(self.width.min(40));
                 self.lines.push(Line::styled(rule, self.theme.dim));
-                self.gap = true;
+                self.needs_blank_line = true;
             }
             Event::TaskListMarker(done) => {
-                self.say(if done { "[x] " } else { "[ ] " }, self.style());
+                self.push_text(if done { "[x] " } else { "[ ] " }, self.style());
             }
             _ => {}
         }
@@ -92,7 +96,7 @@ impl<'t> Page<'t> {
         self.styles.last().copied().unwrap_or_default()
     }
 
-    fn say(&mut self, text: &str, style: Style) {
+    fn push_text(&mut self, text: &str, style: Style) {
         match self.table.as_mut().and_then(|rows| rows.last_mut()?.last_mut()) {
             Some(cell) => cell.push_str(text),
             None => self.spans.push(Span::styled(text.to_owned(), style)),
@@ -109,27 +113,29 @@ impl<'t> Page<'t> {
             }
             Tag::BlockQuote(_) => {
                 self.flush();
-                self.around.push(Around::Quote);
+                self.containers.push(MarkdownContainer::Quote);
             }
             Tag::List(first) => {
                 self.flush();
-                self.around.push(Around::List(first, 2));
+                self.containers.push(MarkdownContainer::List(first, 2));
             }
             Tag::Item => self.start_item(),
             Tag::CodeBlock(kind) => {
                 self.flush();
-                self.code = true;
+                self.in_code_block = true;
                 if let CodeBlockKind::Fenced(language) = kind
                     && !language.is_empty()
                 {
                     self.begin_block();
-                    let language = self.margin_then(&language);
+                    let language = self.margin_line(&language);
                     self.lines.push(language);
                 }
             }
-            Tag::Link { dest_url, .. } => self.links.push((dest_url.into_string(), self.said())),
+            Tag::Link { dest_url, .. } => {
+                self.links.push((dest_url.into_string(), self.span_count()))
+            }
             Tag::Image { dest_url, .. } => {
-                self.say("image: ", self.theme.dim);
+                self.push_text("image: ", self.theme.dim);
                 self.links.push((dest_url.into_string(), usize::MAX));
             }
             Tag::Table(_) => {
@@ -153,35 +159,35 @@ impl<'t> Page<'t> {
             TagEnd::Heading(_) => {
                 self.styles.pop();
                 self.flush();
-                self.gap = true;
+                self.needs_blank_line = true;
             }
             TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => {
                 self.styles.pop();
             }
             TagEnd::Paragraph | TagEnd::HtmlBlock => {
                 self.flush();
-                self.gap = !self.in_list();
+                self.needs_blank_line = !self.in_list();
             }
             TagEnd::BlockQuote(_) | TagEnd::List(_) => {
                 self.flush();
-                self.around.pop();
-                self.gap = !self.in_list();
+                self.containers.pop();
+                self.needs_blank_line = !self.in_list();
             }
             TagEnd::Item => {
-                if self.sign.is_some() && self.spans.is_empty() {
-                    self.say("", Style::new());
+                if self.item_marker.is_some() && self.spans.is_empty() {
+                    self.push_text("", Style::new());
                 }
                 self.flush();
             }
             TagEnd::CodeBlock => {
                 self.flush();
-                self.code = false;
-                self.gap = !self.in_list();
+                self.in_code_block = false;
+                self.needs_blank_line = !self.in_list();
             }
             TagEnd::Link | TagEnd::Image => self.end_link(),
             TagEnd::Table => {
                 self.end_table();
-                self.gap = !self.in_list();
+                self.needs_blank_line = !self.in_list();
             }
             _ => {}
         }
@@ -193,13 +199,15 @@ impl<'t> Page<'t> {
 
     /// Says whether it is in a list, as far out as is looked: hostile text may be very deep.
     fn in_list(&self) -> bool {
-        let mut around = self.around.iter().rev().take(DEPTH_MAX);
-        around.any(|around| matches!(around, Around::List(..)))
+        let mut around = self.containers.iter().rev().take(DEPTH_MAX);
+        around.any(|around| matches!(around, MarkdownContainer::List(..)))
     }
 
     fn start_item(&mut self) {
         self.flush();
-        let Some(Around::List(number, indent)) = self.around.last_mut() else { return };
+        let Some(MarkdownContainer::List(number, indent)) = self.containers.last_mut() else {
+            return;
+        };
         let sign = match number {
             Some(number) => {
                 let sign = format!("{number}. ");
@@ -209,11 +217,11 @@ impl<'t> Page<'t> {
             None => "• ".to_owned(),
         };
         *indent = width_of(&sign);
-        self.sign = Some(sign);
+        self.item_marker = Some(sign);
     }
 
     /// How much was said in this block, to see what a link says.
-    fn said(&self) -> usize {
+    fn span_count(&self) -> usize {
         self.spans.len()
     }
 
@@ -223,7 +231,7 @@ impl<'t> Page<'t> {
         let said = self.spans.get(from..).unwrap_or_default();
         let said: String = said.iter().map(|span| span.content.as_ref()).collect();
         if said != url && !url.is_empty() {
-            self.say(&format!(" ({url})"), self.theme.dim);
+            self.push_text(&format!(" ({url})"), self.theme.dim);
         }
     }
 
@@ -234,9 +242,9 @@ impl<'t> Page<'t> {
         }
         self.begin_block();
         let mut spans = std::mem::take(&mut self.spans);
-        let mut breaks = Break::Words;
-        if self.code {
-            breaks = Break::Anywhere;
+        let mut breaks = LineBreakMode::Words;
+        if self.in_code_block {
+            breaks = LineBreakMode::Anywhere;
             if let Some(last) = spans.last_mut() {
                 let kept = last.content.trim_end_matches('\n').to_owned();
                 last.content = kept.into();
@@ -244,11 +252,12 @@ impl<'t> Page<'t> {
             spans.iter_mut().for_each(|span| span.style = self.theme.code);
         }
         let (first, rest) = self.margins();
-        Flow { first, rest, width: self.width, breaks }.lines(&spans, &mut self.lines);
+        TextFlow { first_margin: first, rest_margin: rest, width: self.width, breaks }
+            .push_lines(&spans, &mut self.lines);
     }
 
     fn begin_block(&mut self) {
-        if std::mem::take(&mut self.gap) && !self.lines.is_empty() {
+        if std::mem::take(&mut self.needs_blank_line) && !self.lines.is_empty() {
             self.lines.push(Line::default());
         }
     }
@@ -256,19 +265,21 @@ impl<'t> Page<'t> {
     /// Returns what begins the first line of a block and its further ones.
     fn margins(&mut self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         let mut rest = String::new();
-        for around in self.around.iter().take(DEPTH_MAX) {
+        for around in self.containers.iter().take(DEPTH_MAX) {
             match around {
-                Around::Quote => rest.push_str("│ "),
-                Around::List(_, indent) => rest.extend(std::iter::repeat_n(' ', *indent)),
+                MarkdownContainer::Quote => rest.push_str("│ "),
+                MarkdownContainer::List(_, indent) => {
+                    rest.extend(std::iter::repeat_n(' ', *indent))
+                }
             }
         }
         let mut first = rest.clone();
-        if let Some(sign) = self.sign.take() {
+        if let Some(sign) = self.item_marker.take() {
             let blanks = first.len() - first.trim_end_matches(' ').len();
             first.truncate(first.len() - blanks.min(width_of(&sign)));
             first.push_str(&sign);
         }
-        if self.code {
+        if self.in_code_block {
             rest.push_str("  ");
             first.push_str("  ");
         }
@@ -276,7 +287,7 @@ impl<'t> Page<'t> {
         (margin(first), margin(rest))
     }
 
-    fn margin_then(&mut self, text: &str) -> Line<'static> {
+    fn margin_line(&mut self, text: &str) -> Line<'static> {
         let (mut spans, _) = self.margins();
         spans.push(Span::styled(text.to_owned(), self.theme.dim));
         Line::from(spans)
@@ -292,7 +303,12 @@ impl<'t> Page<'t> {
             .map(|at| rows.iter().filter_map(|row| Some(width_of(row.get(at)?))).max().unwrap_or(0))
             .collect();
         let fits = widths.iter().sum::<usize>() + 3 * columns.saturating_sub(1) <= room;
-        let flow = Flow { first, rest, width: self.width, breaks: Break::Words };
+        let flow = TextFlow {
+            first_margin: first,
+            rest_margin: rest,
+            width: self.width,
+            breaks: LineBreakMode::Words,
+        };
         for (number, row) in rows.iter().enumerate() {
             let cell = |(at, cell): (usize, &String)| match fits {
                 true => format!("{cell}{}", " ".repeat(widths[at] - width_of(cell))),
@@ -301,17 +317,23 @@ impl<'t> Page<'t> {
             let row: Vec<String> = row.iter().enumerate().map(cell).collect();
             let row = row.join(" │ ");
             let style = if number == 0 { self.theme.heading } else { Style::new() };
-            flow.lines(&[Span::styled(row.trim_end().to_owned(), style)], &mut self.lines);
+            flow.push_lines(&[Span::styled(row.trim_end().to_owned(), style)], &mut self.lines);
         }
     }
 }
 
 /// Returns the lines that begin a text which is too long to be shown whole, and how many are left.
-pub(crate) fn cut(lines: &mut Vec<Line<'static>>, max: usize, width: usize, theme: &Theme) {
+pub(crate) fn truncate_lines(
+    lines: &mut Vec<Line<'static>>,
+    max: usize,
+    width: usize,
+    theme: &TerminalTheme,
+) {
     if lines.len() > max {
         let more = lines.len() - max;
         lines.truncate(max);
-        let more = shortened(&format!("… {more} more lines; /export writes them all"), width);
+        let more =
+            truncate_to_width(&format!("… {more} more lines; /export writes them all"), width);
         lines.push(Line::styled(more, theme.dim));
     }
 }
@@ -324,7 +346,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, width: usize, expected: Expect) {
-        let lines = lines(text, width, &Theme::plain());
+        let lines = markdown_lines(text, width, &TerminalTheme::plain());
         let lines: Vec<String> =
             lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect();
         expected.assert_eq(&lines.join("\n"));
@@ -417,7 +439,7 @@ mod tests {
     fn no_depth_and_no_width_breaks_it() {
         let deep = format!("{}x\n{}- y", "> ".repeat(50_000), "  ".repeat(50));
         for width in [0, 1, 2, 3, 20] {
-            assert!(!lines(&deep, width, &Theme::dark()).is_empty());
+            assert!(!markdown_lines(&deep, width, &TerminalTheme::dark()).is_empty());
         }
     }
 }

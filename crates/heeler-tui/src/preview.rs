@@ -5,19 +5,25 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use serde_json::Value as Json;
 
-use crate::Theme;
-use crate::cell::value;
-use crate::text::{Break, Flow, beginning, open_text};
+use crate::TerminalTheme;
+use crate::text::{LineBreakMode, TextFlow, byte_prefix, reveal_hidden};
+use crate::transcript_cell::format_value;
 
 /// How much is laid out; how much more there is, is told.
-const BYTES_MAX: usize = 1 << 20;
+const PREVIEW_BYTES_MAX: usize = 1 << 20;
 
 /// How many unchanged lines are shown around a change.
-const CONTEXT: usize = 2;
+const CONTEXT_LINES: usize = 2;
 
 /// Lays out what a tool wants to do.
-pub(crate) fn lines(tool: &str, input: &Json, width: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let mut page = Page { lines: vec![], left: BYTES_MAX, missing: 0, width, theme };
+pub(crate) fn preview_lines(
+    tool: &str,
+    input: &Json,
+    width: usize,
+    theme: &TerminalTheme,
+) -> Vec<Line<'static>> {
+    let mut page =
+        ToolPreviewLayout { lines: vec![], left: PREVIEW_BYTES_MAX, missing: 0, width, theme };
     match input {
         Json::Object(fields) => {
             let edits = fields.get("edits").and_then(Json::as_array);
@@ -25,20 +31,20 @@ pub(crate) fn lines(tool: &str, input: &Json, width: usize, theme: &Theme) -> Ve
                 match (name.as_str(), it) {
                     ("old_string" | "new_string", Json::String(_)) => {}
                     ("edits", Json::Array(edits)) => {
-                        edits.iter().for_each(|edit| page.change(edit));
+                        edits.iter().for_each(|edit| page.push_edit(edit));
                     }
                     ("content", Json::String(text)) if tool == "Write" => {
-                        page.put("+ ", text, theme.good);
+                        page.push_text("+ ", text, theme.good);
                     }
-                    (name, it) => page.field(name, it),
+                    (name, it) => page.push_field(name, it),
                 }
             }
             if edits.is_none() {
-                page.change(input);
+                page.push_edit(input);
             }
         }
         Json::Null => {}
-        other => page.put("", &value(other), Style::new()),
+        other => page.push_text("", &format_value(other), Style::new()),
     }
     if page.missing > 0 {
         let told = format!("! {} more bytes are not shown", page.missing);
@@ -47,43 +53,43 @@ pub(crate) fn lines(tool: &str, input: &Json, width: usize, theme: &Theme) -> Ve
     page.lines
 }
 
-struct Page<'t> {
+struct ToolPreviewLayout<'t> {
     lines: Vec<Line<'static>>,
     left: usize,
     missing: usize,
     width: usize,
-    theme: &'t Theme,
+    theme: &'t TerminalTheme,
 }
 
-impl Page<'_> {
-    fn put(&mut self, sign: &str, text: &str, style: Style) {
-        let (shown, _) = beginning(text, self.left);
+impl ToolPreviewLayout<'_> {
+    fn push_text(&mut self, sign: &str, text: &str, style: Style) {
+        let (shown, _) = byte_prefix(text, self.left);
         self.missing += text.len() - shown.len();
         self.left -= shown.len();
         let margin =
-            vec![Span::styled("│ ", self.theme.asks), Span::styled(sign.to_owned(), style)];
-        let flow = Flow {
-            first: margin.clone(),
-            rest: margin,
+            vec![Span::styled("│ ", self.theme.attention), Span::styled(sign.to_owned(), style)];
+        let flow = TextFlow {
+            first_margin: margin.clone(),
+            rest_margin: margin,
             width: self.width,
-            breaks: Break::Anywhere,
+            breaks: LineBreakMode::Anywhere,
         };
-        flow.lines(&[Span::styled(open_text(shown), style)], &mut self.lines);
+        flow.push_lines(&[Span::styled(reveal_hidden(shown), style)], &mut self.lines);
     }
 
-    fn field(&mut self, name: &str, it: &Json) {
-        let shown = value(it);
+    fn push_field(&mut self, name: &str, it: &Json) {
+        let shown = format_value(it);
         // What is most of a request stands by itself.
         let named = if name == "command" { shown } else { format!("{name}: {shown}") };
-        self.put("", &named, Style::new());
+        self.push_text("", &named, Style::new());
     }
 
     /// Shows an edit: what goes, what comes, and a little around it.
-    fn change(&mut self, edit: &Json) {
+    fn push_edit(&mut self, edit: &Json) {
         let (Some(old), Some(new)) = (edit["old_string"].as_str(), edit["new_string"].as_str())
         else {
             if edit.get("old_string").or(edit.get("new_string")).is_some() {
-                self.put("", &edit.to_string(), Style::new());
+                self.push_text("", &edit.to_string(), Style::new());
             }
             return;
         };
@@ -96,13 +102,13 @@ impl Page<'_> {
         let (gone, come) =
             (&old_left[..old_left.len() - same_end], &new_left[..new_left.len() - same_end]);
         let theme = self.theme;
-        for line in &old[same.saturating_sub(CONTEXT)..same] {
-            self.put("  ", line, theme.dim);
+        for line in &old[same.saturating_sub(CONTEXT_LINES)..same] {
+            self.push_text("  ", line, theme.dim);
         }
-        gone.iter().for_each(|line| self.put("- ", line, theme.bad));
-        come.iter().for_each(|line| self.put("+ ", line, theme.good));
-        for line in old_left[old_left.len() - same_end..].iter().take(CONTEXT) {
-            self.put("  ", line, theme.dim);
+        gone.iter().for_each(|line| self.push_text("- ", line, theme.bad));
+        come.iter().for_each(|line| self.push_text("+ ", line, theme.good));
+        for line in old_left[old_left.len() - same_end..].iter().take(CONTEXT_LINES) {
+            self.push_text("  ", line, theme.dim);
         }
     }
 }
@@ -116,7 +122,7 @@ mod tests {
 
     #[track_caller]
     fn check(tool: &str, input: Json, expected: Expect) {
-        let lines = lines(tool, &input, 30, &Theme::plain());
+        let lines = preview_lines(tool, &input, 30, &TerminalTheme::plain());
         let lines: Vec<String> = lines.iter().map(Line::to_string).collect();
         expected.assert_eq(&lines.join("\n"));
     }
@@ -170,8 +176,12 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_told() {
-        let lines =
-            lines("Bash", &json!({"command": "x".repeat(BYTES_MAX + 7)}), 1000, &Theme::plain());
+        let lines = preview_lines(
+            "Bash",
+            &json!({"command": "x".repeat(PREVIEW_BYTES_MAX + 7)}),
+            1000,
+            &TerminalTheme::plain(),
+        );
         assert_eq!(lines.last().unwrap().to_string(), "! 7 more bytes are not shown");
     }
 }

@@ -1,8 +1,11 @@
 //! Screens as text, for keys and what is shown.
 
 use expect_test::{Expect, expect};
-use heeler_chat::{Entry, JobState, Question, Role, Shown, Speaker, Status, Wish, WorkerChip};
-use heeler_model::run::{Answer, Ask};
+use heeler_chat::{
+    ChatJobState, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus, ConversationEntry,
+    ConversationStatus, EntryRole, UserAction,
+};
+use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use jiff::Timestamp;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -11,7 +14,10 @@ use ratatui::crossterm::event::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::{Card, Completion, Picked, Picker, Screen, Theme};
+use crate::{
+    ChatScreen, CompletionSources, SessionPicker, SessionPickerEntry, SessionPickerOutcome,
+    TerminalTheme,
+};
 
 mod asks;
 mod fuzz;
@@ -33,8 +39,8 @@ const COMMANDS: &[(&str, &str, &str)] = &[
 ];
 
 /// A screen and the terminal that it is on.
-struct Rig {
-    screen: Screen,
+struct ScreenFixture {
+    screen: ChatScreen,
     terminal: Terminal<TestBackend>,
 }
 
@@ -42,24 +48,24 @@ fn now() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
 }
 
-fn completion() -> Completion {
+fn completion() -> CompletionSources {
     let files = |start: &str| {
         let all = ["Cargo.toml", "src/", "src/main.rs"];
         all.iter().filter(|name| name.starts_with(start)).map(|name| (*name).to_owned()).collect()
     };
-    Completion { commands: COMMANDS, files: Box::new(files) }
+    CompletionSources { commands: COMMANDS, files: Box::new(files) }
 }
 
-impl Rig {
-    fn new(width: u16, height: u16) -> Rig {
-        Rig::with_theme(width, height, Theme::plain())
+impl ScreenFixture {
+    fn new(width: u16, height: u16) -> ScreenFixture {
+        ScreenFixture::with_theme(width, height, TerminalTheme::plain())
     }
 
-    fn with_theme(width: u16, height: u16, theme: Theme) -> Rig {
-        let mut screen = Screen::new(theme, completion(), vec!["before".to_owned()]);
-        screen.at(now());
+    fn with_theme(width: u16, height: u16, theme: TerminalTheme) -> ScreenFixture {
+        let mut screen = ChatScreen::new(theme, completion(), vec!["before".to_owned()]);
+        screen.set_time(now());
         let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        Rig { screen, terminal }
+        ScreenFixture { screen, terminal }
     }
 
     fn draw(&mut self) -> String {
@@ -73,33 +79,33 @@ impl Rig {
         expected.assert_eq(&text);
     }
 
-    fn say(&mut self, role: Role, text: &str) {
-        self.entry(Speaker::Coordinator, Entry::new(role, text, now()));
+    fn say(&mut self, role: EntryRole, text: &str) {
+        self.entry(ChatSpeaker::Coordinator, ConversationEntry::new(role, text, now()));
     }
 
-    fn entry(&mut self, of: Speaker, entry: Entry) {
-        self.screen.show(Shown::Entry { of, entry });
+    fn entry(&mut self, of: ChatSpeaker, entry: ConversationEntry) {
+        self.screen.handle_output(ChatOutput::Entry { of, entry });
     }
 
     fn call(&mut self, id: &str, name: &str, args: Json) {
-        let mut entry = Entry::new(Role::Tool, "", now());
+        let mut entry = ConversationEntry::new(EntryRole::Tool, "", now());
         (entry.content, entry.name, entry.args) = (Json::Null, Some(name.to_owned()), Some(args));
         entry.call = Some(id.to_owned());
-        self.entry(Speaker::Coordinator, entry);
+        self.entry(ChatSpeaker::Coordinator, entry);
     }
 
     fn gave(&mut self, id: &str, text: &str, is_error: bool) {
-        let mut entry = Entry::new(Role::Tool, text, now());
+        let mut entry = ConversationEntry::new(EntryRole::Tool, text, now());
         entry.call = Some(id.to_owned());
         entry.other.insert("durationMs".to_owned(), json!(1234));
         if is_error {
             entry.other.insert("isError".to_owned(), json!(true));
         }
-        self.entry(Speaker::Coordinator, entry);
+        self.entry(ChatSpeaker::Coordinator, entry);
     }
 
-    fn ask(&mut self, id: &str, of: Speaker, kind: &str, tool: &str, input: Json) {
-        let ask = Ask {
+    fn ask(&mut self, id: &str, of: ChatSpeaker, kind: &str, tool: &str, input: Json) {
+        let ask = AgentQuestion {
             protocol: 1,
             id: id.to_owned(),
             at: now(),
@@ -109,15 +115,15 @@ impl Rig {
             until: None,
         };
         let job = "job-2026-11-16-abc123".parse().unwrap();
-        self.screen.show(Shown::Asked(Question { of, job, ask }));
+        self.screen.handle_output(ChatOutput::QuestionAsked(ChatQuestion { of, job, ask }));
     }
 
     /// Presses keys, as on a screen that is drawn after each.
-    fn keys(&mut self, text: &str) -> Vec<Wish> {
+    fn keys(&mut self, text: &str) -> Vec<UserAction> {
         let mut wishes = vec![];
         for event in events(text) {
             self.draw();
-            wishes.extend(self.screen.key(&event));
+            wishes.extend(self.screen.handle_event(&event));
         }
         wishes
     }

@@ -1,6 +1,6 @@
 //! Text of others, made harmless and fitted to a width.
 
-use heeler_model::steers_terminal;
+use heeler_model::is_terminal_control;
 use ratatui::buffer::CellWidth as _;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -10,14 +10,14 @@ use unicode_segmentation::UnicodeSegmentation as _;
 const TAB: &str = "    ";
 
 /// Returns text without anything that could steer a terminal; tabs are spaces.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
     let stripped = anstream::adapter::strip_str(&lines).to_string();
     let mut shown = String::with_capacity(stripped.len());
     for c in stripped.chars() {
         match c {
             '\t' => shown.push_str(TAB),
-            c if steers_terminal(c) => {}
+            c if is_terminal_control(c) => {}
             c => shown.push(c),
         }
     }
@@ -26,27 +26,27 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// Returns text on one line, harmless.
 pub(crate) fn one_line(text: &str) -> String {
-    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns text in which nothing hides: whoever allows something must see what it is.
-pub(crate) fn open_text(text: &str) -> String {
+pub(crate) fn reveal_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' => shown.push(c),
             '\t' => shown.push_str(TAB),
-            c if hides(c) => shown.extend(c.escape_unicode()),
+            c if is_hidden(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }
     shown
 }
 
-fn hides(c: char) -> bool {
+fn is_hidden(c: char) -> bool {
     let is_blank = c != ' ' && c.is_whitespace();
     let is_blank = is_blank || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
-    is_blank || steers_terminal(c) || width(c.encode_utf8(&mut [0; 4])) == 0
+    is_blank || is_terminal_control(c) || width(c.encode_utf8(&mut [0; 4])) == 0
 }
 
 /// Returns how many columns a text without line breaks takes.
@@ -64,7 +64,7 @@ pub(crate) fn columns(grapheme: &str) -> usize {
 }
 
 /// Returns the beginning of a text that fits, with `…` where something is missing.
-pub(crate) fn shortened(text: &str, columns_max: usize) -> String {
+pub(crate) fn truncate_to_width(text: &str, columns_max: usize) -> String {
     // No grapheme of one byte is wider than a column: short text needs no counting.
     if text.len() <= columns_max || width(text) <= columns_max {
         return text.to_owned();
@@ -85,14 +85,14 @@ pub(crate) fn shortened(text: &str, columns_max: usize) -> String {
 }
 
 /// Returns the longest beginning of at most so many bytes, and whether that is all.
-pub(crate) fn beginning(text: &str, bytes_max: usize) -> (&str, bool) {
+pub(crate) fn byte_prefix(text: &str, bytes_max: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(bytes_max.min(text.len()));
     (&text[..end], end == text.len())
 }
 
 /// Where a line may be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Break {
+pub(crate) enum LineBreakMode {
     /// Between words, which swallows the blanks there; within one only if it fills a line.
     Words,
     /// Anywhere: blanks count.
@@ -101,41 +101,46 @@ pub(crate) enum Break {
 
 /// Lays out text between margins.
 #[derive(Debug, Clone)]
-pub(crate) struct Flow {
+pub(crate) struct TextFlow {
     /// Begins the first line.
-    pub(crate) first: Vec<Span<'static>>,
+    pub(crate) first_margin: Vec<Span<'static>>,
     /// Begins every further line.
-    pub(crate) rest: Vec<Span<'static>>,
+    pub(crate) rest_margin: Vec<Span<'static>>,
     /// How many columns there are.
     pub(crate) width: usize,
     /// Where lines are broken.
-    pub(crate) breaks: Break,
+    pub(crate) breaks: LineBreakMode,
 }
 
-impl Flow {
+impl TextFlow {
     /// Lays out text in which `\n` ends a line.
-    pub(crate) fn lines(&self, spans: &[Span<'_>], out: &mut Vec<Line<'static>>) {
+    pub(crate) fn push_lines(&self, spans: &[Span<'_>], out: &mut Vec<Line<'static>>) {
         let before = out.len();
         let mut line = vec![];
         for glyph in spans.iter().flat_map(glyphs) {
             if glyph.text == "\n" {
-                self.line(&line, before, out);
+                self.push_wrapped_line(&line, before, out);
                 line.clear();
             } else {
                 line.push(glyph);
             }
         }
-        self.line(&line, before, out);
+        self.push_wrapped_line(&line, before, out);
     }
 
     /// Lays out one line of text as one or more; `before` is where the text begins.
-    fn line(&self, glyphs: &[Glyph<'_>], before: usize, out: &mut Vec<Line<'static>>) {
+    fn push_wrapped_line(
+        &self,
+        glyphs: &[StyledGlyph<'_>],
+        before: usize,
+        out: &mut Vec<Line<'static>>,
+    ) {
         let mut left = glyphs;
         loop {
-            let margin = if out.len() == before { &self.first } else { &self.rest };
+            let margin = if out.len() == before { &self.first_margin } else { &self.rest_margin };
             let room = self.width.saturating_sub(margin_width(margin)).max(1);
-            let (taken, next) = self.cut(left, room);
-            out.push(line_of(margin, &left[..taken], room));
+            let (taken, next) = self.split_line(left, room);
+            out.push(build_line(margin, &left[..taken], room));
             left = &left[next..];
             if left.is_empty() {
                 return;
@@ -144,12 +149,12 @@ impl Flow {
     }
 
     /// Returns how many glyphs are on the next line, and where the one after begins.
-    fn cut(&self, glyphs: &[Glyph<'_>], room: usize) -> (usize, usize) {
+    fn split_line(&self, glyphs: &[StyledGlyph<'_>], room: usize) -> (usize, usize) {
         let mut used = 0;
         // Where the line may end, and where the next begins then.
         let mut fits = None;
         for (at, glyph) in glyphs.iter().enumerate() {
-            let is_blank = self.breaks == Break::Words && glyph.text == " ";
+            let is_blank = self.breaks == LineBreakMode::Words && glyph.text == " ";
             used += glyph.columns;
             if is_blank {
                 // Blanks that begin a line are its indent.
@@ -163,7 +168,7 @@ impl Flow {
                 let (end, next) = fits.unwrap_or((at.max(1), at.max(1)));
                 return (end, next.max(1));
             }
-            let breaks_after = glyph.columns > 1 || self.breaks == Break::Anywhere;
+            let breaks_after = glyph.columns > 1 || self.breaks == LineBreakMode::Anywhere;
             let mark_follows = glyphs.get(at + 1).is_some_and(|next| next.columns == 0);
             if breaks_after && !mark_follows {
                 fits = Some((at + 1, at + 1));
@@ -174,22 +179,26 @@ impl Flow {
 }
 
 #[derive(Clone, Copy)]
-struct Glyph<'a> {
+struct StyledGlyph<'a> {
     text: &'a str,
     columns: usize,
     style: Style,
 }
 
-fn glyphs<'a>(span: &'a Span<'_>) -> impl Iterator<Item = Glyph<'a>> {
+fn glyphs<'a>(span: &'a Span<'_>) -> impl Iterator<Item = StyledGlyph<'a>> {
     let style = span.style;
-    span.content.graphemes(true).map(move |text| Glyph { text, columns: columns(text), style })
+    span.content.graphemes(true).map(move |text| StyledGlyph {
+        text,
+        columns: columns(text),
+        style,
+    })
 }
 
 fn margin_width(margin: &[Span<'static>]) -> usize {
     margin.iter().map(|span| width(&span.content)).sum()
 }
 
-fn line_of(margin: &[Span<'static>], glyphs: &[Glyph<'_>], room: usize) -> Line<'static> {
+fn build_line(margin: &[Span<'static>], glyphs: &[StyledGlyph<'_>], room: usize) -> Line<'static> {
     let mut spans: Vec<Span<'static>> = margin.to_vec();
     let mut text = String::new();
     let mut style = Style::new();
@@ -212,34 +221,44 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, width: usize, breaks: Break, expected: &[&str]) {
-        let flow = Flow { first: vec!["- ".into()], rest: vec!["  ".into()], width, breaks };
+    fn check(text: &str, width: usize, breaks: LineBreakMode, expected: &[&str]) {
+        let flow = TextFlow {
+            first_margin: vec!["- ".into()],
+            rest_margin: vec!["  ".into()],
+            width,
+            breaks,
+        };
         let mut lines = vec![];
-        flow.lines(&[Span::raw(text)], &mut lines);
+        flow.push_lines(&[Span::raw(text)], &mut lines);
         let lines: Vec<String> = lines.iter().map(Line::to_string).collect();
         assert_eq!(lines, expected);
     }
 
     #[test]
     fn words_are_kept_whole_where_a_line_has_room_for_them() {
-        check("one two three", 9, Break::Words, &["- one two", "  three"]);
-        check("one   two", 5, Break::Words, &["- one", "  two"]);
-        check("abcdefgh ij", 6, Break::Words, &["- abcd", "  efgh", "  ij"]);
-        check("a\n\n  b", 8, Break::Words, &["- a", "  ", "    b"]);
-        check("a b", 0, Break::Words, &["- a", "  b"]);
-        check("a  b", 5, Break::Anywhere, &["- a  ", "  b"]);
+        check("one two three", 9, LineBreakMode::Words, &["- one two", "  three"]);
+        check("one   two", 5, LineBreakMode::Words, &["- one", "  two"]);
+        check("abcdefgh ij", 6, LineBreakMode::Words, &["- abcd", "  efgh", "  ij"]);
+        check("a\n\n  b", 8, LineBreakMode::Words, &["- a", "  ", "    b"]);
+        check("a b", 0, LineBreakMode::Words, &["- a", "  b"]);
+        check("a  b", 5, LineBreakMode::Anywhere, &["- a  ", "  b"]);
     }
 
     #[test]
     fn wide_characters_and_marks_are_never_split() {
-        check("日本語です", 6, Break::Words, &["- 日本", "  語で", "  す"]);
-        check("日本", 3, Break::Words, &["- �", "  �"]);
-        check("e\u{301}e\u{301}e\u{301}", 4, Break::Words, &["- e\u{301}e\u{301}", "  e\u{301}"]);
+        check("日本語です", 6, LineBreakMode::Words, &["- 日本", "  語で", "  す"]);
+        check("日本", 3, LineBreakMode::Words, &["- �", "  �"]);
+        check(
+            "e\u{301}e\u{301}e\u{301}",
+            4,
+            LineBreakMode::Words,
+            &["- e\u{301}e\u{301}", "  e\u{301}"],
+        );
         let family = "👨\u{200d}👩\u{200d}👧";
         check(
             &format!("{family}{family}"),
             4,
-            Break::Words,
+            LineBreakMode::Words,
             &[&format!("- {family}"), &format!("  {family}")],
         );
     }
@@ -247,13 +266,13 @@ mod tests {
     #[test]
     fn what_steers_a_terminal_is_gone_and_what_hides_is_told() {
         assert_eq!(
-            harmless("\x1b[31mred\x1b[0m\x1b]0;title\x07\u{9b}2J\u{202e}\tx\r\ny"),
+            sanitize("\x1b[31mred\x1b[0m\x1b]0;title\x07\u{9b}2J\u{202e}\tx\r\ny"),
             "red2J    x\ny"
         );
         assert_eq!(one_line(" a\n\tb "), "a b");
-        assert_eq!(open_text("a\u{200b}b\x1b[m\n"), "a\\u{200b}b\\u{1b}[m\n");
-        assert_eq!(shortened("日本語", 5), "日本…");
-        assert_eq!(shortened("日本語", 4), "日…");
-        assert_eq!(shortened("abc", 0), "");
+        assert_eq!(reveal_hidden("a\u{200b}b\x1b[m\n"), "a\\u{200b}b\\u{1b}[m\n");
+        assert_eq!(truncate_to_width("日本語", 5), "日本…");
+        assert_eq!(truncate_to_width("日本語", 4), "日…");
+        assert_eq!(truncate_to_width("abc", 0), "");
     }
 }

@@ -4,11 +4,11 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// How things look.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Theme {
+pub struct TerminalTheme {
     /// What is said aside.
     pub(crate) dim: Style,
     /// What a person said.
-    pub(crate) person: Style,
+    pub(crate) user: Style,
     /// Headings.
     pub(crate) heading: Style,
     /// Code, in a line and in blocks.
@@ -18,45 +18,45 @@ pub struct Theme {
     /// Something went wrong; what is taken away.
     pub(crate) bad: Style,
     /// A person is wanted.
-    pub(crate) asks: Style,
+    pub(crate) attention: Style,
     /// What is chosen.
-    pub(crate) chosen: Style,
+    pub(crate) selected: Style,
 }
 
-impl Theme {
+impl TerminalTheme {
     /// For a dark background.
-    pub fn dark() -> Theme {
-        Theme::coloured(Color::Cyan, Color::LightBlue, Color::LightYellow)
+    pub fn dark() -> TerminalTheme {
+        TerminalTheme::coloured(Color::Cyan, Color::LightBlue, Color::LightYellow)
     }
 
     /// For a light background.
-    pub fn light() -> Theme {
-        Theme::coloured(Color::Blue, Color::Magenta, Color::Red)
+    pub fn light() -> TerminalTheme {
+        TerminalTheme::coloured(Color::Blue, Color::Magenta, Color::Red)
     }
 
     /// Without any colour.
-    pub fn plain() -> Theme {
+    pub fn plain() -> TerminalTheme {
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        Theme {
+        TerminalTheme {
             dim: Style::new().add_modifier(Modifier::DIM),
-            person: bold,
+            user: bold,
             heading: bold.add_modifier(Modifier::UNDERLINED),
             code: Style::new(),
             good: Style::new(),
             bad: bold,
-            asks: bold,
-            chosen: Style::new().add_modifier(Modifier::REVERSED),
+            attention: bold,
+            selected: Style::new().add_modifier(Modifier::REVERSED),
         }
     }
 
-    fn coloured(person: Color, code: Color, asks: Color) -> Theme {
-        let plain = Theme::plain();
-        Theme {
-            person: Style::new().fg(person),
+    fn coloured(person: Color, code: Color, asks: Color) -> TerminalTheme {
+        let plain = TerminalTheme::plain();
+        TerminalTheme {
+            user: Style::new().fg(person),
             code: Style::new().fg(code),
             good: Style::new().fg(Color::Green),
             bad: Style::new().fg(Color::Red),
-            asks: Style::new().fg(asks).add_modifier(Modifier::BOLD),
+            attention: Style::new().fg(asks).add_modifier(Modifier::BOLD),
             ..plain
         }
     }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 use camino::Utf8Path;
-use heeler_transcript::{OsDisk, create_folder, plain};
+use heeler_transcript::{OsDisk, create_folder, untrusted_file};
 
-use crate::git::Feed;
-use crate::oid::Format;
-use crate::snapshot::{Commit, SnapshotName};
-use crate::store::{SnapshotError, Snapshots, Work, io_at, is_key};
+use crate::git_command::GitInput;
+use crate::object_id::ObjectFormat;
+use crate::snapshot::{CommitId, SnapshotName};
+use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_at, is_key};
 
 /// How a snapshot is named in the file, and a commit whose parents are not there.
 const SNAPSHOT: &str = "refs/heeler/";
@@ -19,19 +19,19 @@ const SHALLOW: &str = "refs/heeler-shallow/";
 const NAMES_MAX: usize = 1_000_000;
 const LINE_BYTES_MAX: u64 = 1024;
 
-impl Snapshots {
+impl SnapshotStore {
     /// Writes commits of snapshots with all that they need, each under a name: a git bundle.
     ///
     /// The same snapshots give the same bytes, wherever they have been meanwhile.
     pub fn export(
         &self,
-        snapshots: &[(SnapshotName, Commit)],
+        snapshots: &[(SnapshotName, CommitId)],
         to: &mut dyn Write,
     ) -> Result<(), SnapshotError> {
-        let work = self.begin()?;
+        let work = self.begin_shared()?;
         let mut head = match self.format {
-            Format::Sha1 => "# v2 git bundle\n".to_owned(),
-            Format::Sha256 => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
+            ObjectFormat::Sha1 => "# v2 git bundle\n".to_owned(),
+            ObjectFormat::Sha256 => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
         };
         let mut commits = String::new();
         for (name, commit) in snapshots {
@@ -39,7 +39,7 @@ impl Snapshots {
             head.push_str(&format!("{commit} {SNAPSHOT}{name}\n"));
             commits.push_str(&format!("{commit}\n"));
         }
-        for (number, commit) in work.shallow_below(&commits)?.iter().enumerate() {
+        for (number, commit) in work.shallow_ancestors(&commits)?.iter().enumerate() {
             head.push_str(&format!("{commit} {SHALLOW}{number}\n"));
         }
         head.push('\n');
@@ -54,28 +54,28 @@ impl Snapshots {
         key: &str,
         prefix: &SnapshotName,
         from: &mut (dyn Read + Send),
-    ) -> Result<(Snapshots, Vec<SnapshotName>), SnapshotError> {
+    ) -> Result<(SnapshotStore, Vec<SnapshotName>), SnapshotError> {
         if !is_key(key) {
-            return Err(bad(&format!("{key:?} cannot name a repository")));
+            return Err(bad_export(&format!("{key:?} cannot name a repository")));
         }
         let mut from = BufReader::new(from);
-        let head = Head::read(&mut from).map_err(|error| bad(&error.to_string()))?;
+        let head = BundleHeader::read(&mut from).map_err(|error| bad_export(&error.to_string()))?;
         let below = format!("{prefix}/");
         if let Some((name, _)) = head.snapshots.iter().find(|it| !it.0.as_str().starts_with(&below))
         {
-            return Err(bad(&format!("{name} is not of {prefix}")));
+            return Err(bad_export(&format!("{name} is not of {prefix}")));
         }
         create_folder(&OsDisk, dir)?;
         let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
-        let snapshots = Snapshots::make(&dir, key, head.format, |_| Ok(()))?;
+        let snapshots = SnapshotStore::open_or_create(&dir, key, head.format, |_| Ok(()))?;
         if snapshots.format != head.format {
-            return Err(bad("its objects are named by another hash than those here"));
+            return Err(bad_export("its objects are named by another hash than those here"));
         }
         snapshots.add_shallow(&head.shallow)?;
-        let work = snapshots.begin()?;
+        let work = snapshots.begin_shared()?;
         let mut feed = |to: &mut dyn Write| io::copy(&mut from, to).map(|_| ());
-        let unpacked = work.git(&["index-pack", "--stdin"])?.output(Feed::Write(&mut feed));
-        unpacked.map_err(|error| bad(&error.to_string()))?;
+        let unpacked = work.git(&["index-pack", "--stdin"])?.output(GitInput::Write(&mut feed));
+        unpacked.map_err(|error| bad_export(&error.to_string()))?;
         let mut names = Vec::new();
         for (name, commit) in head.snapshots {
             work.commit_text(&commit)?;
@@ -88,12 +88,13 @@ impl Snapshots {
 
     /// Notes commits whose parents do not come along. It is noted before they come, so that none is
     /// ever there without; of those that are here already the parents are, or it is noted.
-    fn add_shallow(&self, more: &[Commit]) -> Result<(), SnapshotError> {
+    fn add_shallow(&self, more: &[CommitId]) -> Result<(), SnapshotError> {
         if more.is_empty() {
             return Ok(());
         }
-        let mut text = plain::read_text(&self.root.join("repo.git/shallow")).unwrap_or_default();
-        let work = self.begin()?;
+        let mut text =
+            untrusted_file::read_text(&self.root.join("repo.git/shallow")).unwrap_or_default();
+        let work = self.begin_shared()?;
         for commit in more {
             if !text.contains(commit.as_str()) && work.commit_text(commit).is_err() {
                 text.push_str(&format!("{commit}\n"));
@@ -103,19 +104,19 @@ impl Snapshots {
     }
 }
 
-fn bad(reason: &str) -> SnapshotError {
+fn bad_export(reason: &str) -> SnapshotError {
     SnapshotError::BadExport { reason: reason.to_owned() }
 }
 
-impl Work<'_> {
+impl SnapshotOperation<'_> {
     /// Returns which commits whose parents are not here these lead to.
-    fn shallow_below(&self, commits: &str) -> Result<Vec<Commit>, SnapshotError> {
+    fn shallow_ancestors(&self, commits: &str) -> Result<Vec<CommitId>, SnapshotError> {
         let path = self.snapshots.root.join("repo.git/shallow");
-        let text = plain::read_text(&path).unwrap_or_default();
-        let mut shallow: Vec<Commit> = text.lines().filter_map(Commit::parse).collect();
+        let text = untrusted_file::read_text(&path).unwrap_or_default();
+        let mut shallow: Vec<CommitId> = text.lines().filter_map(CommitId::parse).collect();
         if !shallow.is_empty() {
             let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
-            let listed = self.git(&["rev-list", "--stdin"])?.text(Feed::Write(&mut feed))?;
+            let listed = self.git(&["rev-list", "--stdin"])?.text(GitInput::Write(&mut feed))?;
             let met: HashSet<&str> = listed.lines().collect();
             shallow.retain(|commit| met.contains(commit.as_str()));
         }
@@ -135,26 +136,27 @@ impl Work<'_> {
         let args = [&["pack-objects", "--stdout", "--revs", "-q"][..], &fresh[..]].concat();
         let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
         let mut read = |out: &mut dyn Read| io::copy(out, to).map(|_| ());
-        Ok(self.git(&args)?.read(Feed::Write(&mut feed), &mut read)?)
+        Ok(self.git(&args)?.read(GitInput::Write(&mut feed), &mut read)?)
     }
 }
 
 /// What the first lines of an export say.
-struct Head {
-    format: Format,
-    snapshots: Vec<(SnapshotName, Commit)>,
-    shallow: Vec<Commit>,
+struct BundleHeader {
+    format: ObjectFormat,
+    snapshots: Vec<(SnapshotName, CommitId)>,
+    shallow: Vec<CommitId>,
 }
 
-impl Head {
-    fn read(file: &mut dyn BufRead) -> io::Result<Head> {
-        let mut head = Head { format: Format::Sha1, snapshots: Vec::new(), shallow: Vec::new() };
-        let first = line(file)?;
+impl BundleHeader {
+    fn read(file: &mut dyn BufRead) -> io::Result<BundleHeader> {
+        let mut head =
+            BundleHeader { format: ObjectFormat::Sha1, snapshots: Vec::new(), shallow: Vec::new() };
+        let first = read_line(file)?;
         if first != "# v2 git bundle" && first != "# v3 git bundle" {
             return Err(io::Error::other("it is no git bundle"));
         }
         for _ in 0..NAMES_MAX {
-            let text = line(file)?;
+            let text = read_line(file)?;
             if text.is_empty() {
                 return Ok(head);
             }
@@ -165,11 +167,11 @@ impl Head {
 
     fn add(&mut self, text: &str) -> Option<()> {
         if text == "@object-format=sha256" {
-            self.format = Format::Sha256;
+            self.format = ObjectFormat::Sha256;
             return Some(());
         }
         let (commit, name) = text.split_once(' ')?;
-        let commit = Commit::parse(commit)?;
+        let commit = CommitId::parse(commit)?;
         if name.starts_with(SHALLOW) {
             self.shallow.push(commit);
         } else {
@@ -180,7 +182,7 @@ impl Head {
     }
 }
 
-fn line(file: &mut dyn BufRead) -> io::Result<String> {
+fn read_line(file: &mut dyn BufRead) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
     match bytes.pop() {

@@ -8,10 +8,10 @@ use std::io;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::oid::{Kind, Oid};
-use crate::pack::Pack;
-use crate::snapshot::{Commit, LeftOut, Snapshot};
-use crate::work_tree::Head;
+use crate::object_id::{ObjectId, ObjectKind};
+use crate::pack_writer::PackWriter;
+use crate::snapshot::{CommitId, Snapshot, SnapshotOmission};
+use crate::work_tree::HeadState;
 
 /// What begins the last line of a snapshot's message.
 const MARK: &str = "Heeler: ";
@@ -20,30 +20,30 @@ const MARK: &str = "Heeler: ";
 const COMMITTER: &str = "heeler <heeler@localhost>";
 
 /// What the commits say.
-pub(crate) struct Draft<'a> {
-    pub(crate) head: &'a Head,
-    pub(crate) index_tree: Oid,
+pub(crate) struct SnapshotCommitDraft<'a> {
+    pub(crate) head: &'a HeadState,
+    pub(crate) index_tree: ObjectId,
     pub(crate) note: &'a str,
     pub(crate) now: Timestamp,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Meta {
-    base: Option<Commit>,
+struct SnapshotCommitMetadata {
+    base: Option<CommitId>,
     branch: Option<String>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SnapshotOmission>,
 }
 
-impl Draft<'_> {
+impl SnapshotCommitDraft<'_> {
     /// Puts both commits into a pack; returns the second.
     pub(crate) fn write(
         &self,
-        pack: &mut Pack,
-        tree: Oid,
-        left_out: &[LeftOut],
-    ) -> io::Result<Commit> {
+        pack: &mut PackWriter,
+        tree: ObjectId,
+        left_out: &[SnapshotOmission],
+    ) -> io::Result<CommitId> {
         let base = self.head.commit.as_ref();
-        let meta = Meta {
+        let meta = SnapshotCommitMetadata {
             base: base.cloned(),
             branch: self.head.branch.clone(),
             left_out: left_out.to_vec(),
@@ -56,11 +56,11 @@ impl Draft<'_> {
 
     fn commit(
         &self,
-        pack: &mut Pack,
-        tree: Oid,
-        parents: &[Option<&Commit>],
+        pack: &mut PackWriter,
+        tree: ObjectId,
+        parents: &[Option<&CommitId>],
         message: &str,
-    ) -> io::Result<Commit> {
+    ) -> io::Result<CommitId> {
         let mut text = format!("tree {}\n", tree.hex());
         for parent in parents.iter().flatten() {
             text.push_str(&format!("parent {parent}\n"));
@@ -71,25 +71,25 @@ impl Draft<'_> {
         }
         // Git ends a message at a zero byte.
         text.push_str(&format!("\n{}", message.replace('\0', "\u{fffd}")));
-        let oid = pack.add(Kind::Commit, text.as_bytes())?;
-        Ok(Commit::parse(&oid.hex()).expect("an object id is a commit id"))
+        let oid = pack.add(ObjectKind::Commit, text.as_bytes())?;
+        Ok(CommitId::parse(&oid.hex()).expect("an object id is a commit id"))
     }
 }
 
 /// Reads a snapshot back from the text of its commit; `None` when the commit is none.
-pub(crate) fn read_commit(commit: &Commit, text: &str) -> Option<Snapshot> {
+pub(crate) fn read_commit(commit: &CommitId, text: &str) -> Option<Snapshot> {
     let line = text.trim_end().lines().next_back()?.strip_prefix(MARK)?;
-    let Meta { base, branch, left_out } = serde_json::from_str(line).ok()?;
-    Some(Snapshot { commit: commit.clone(), base, branch, left_out })
+    let SnapshotCommitMetadata { base, branch, left_out } = serde_json::from_str(line).ok()?;
+    Some(Snapshot { commit: commit.clone(), base, branch, omissions: left_out })
 }
 
 /// Reads the tree of a commit.
-pub(crate) fn tree_in(text: &str) -> Option<Oid> {
-    Oid::parse(text.lines().next()?.strip_prefix("tree ")?.as_bytes())
+pub(crate) fn parse_tree(text: &str) -> Option<ObjectId> {
+    ObjectId::parse(text.lines().next()?.strip_prefix("tree ")?.as_bytes())
 }
 
 /// Reads which commit holds what was staged: the last parent.
-pub(crate) fn staged_in(text: &str) -> Option<Commit> {
+pub(crate) fn parse_staged_commit(text: &str) -> Option<CommitId> {
     let parents = text.lines().take_while(|line| !line.is_empty());
-    parents.filter_map(|line| line.strip_prefix("parent ")).last().and_then(Commit::parse)
+    parents.filter_map(|line| line.strip_prefix("parent ")).last().and_then(CommitId::parse)
 }

@@ -6,26 +6,26 @@ use camino::Utf8Path;
 use jiff::Timestamp;
 
 use crate::commit::read_commit;
-use crate::oid::short_digest;
-use crate::snapshot::{Commit, Snapshot, SnapshotName};
-use crate::store::{SnapshotError, Snapshots, Work};
+use crate::object_id::short_digest;
+use crate::snapshot::{CommitId, Snapshot, SnapshotName};
+use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore};
 use crate::work_tree::WorkTree;
 
-/// The longest patch that a [`Diff`] holds.
+/// The longest patch that a [`SnapshotDiff`] holds.
 pub const PATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What a snapshot is compared with.
 #[derive(Debug, Clone, Copy)]
-pub enum DiffTo<'a> {
+pub enum DiffTarget<'a> {
     /// Another snapshot, or any commit that is kept here.
-    Commit(&'a Commit),
+    Commit(&'a CommitId),
     /// The files as they are now.
     Now(&'a WorkTree),
 }
 
 /// What changed between two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diff {
+pub struct SnapshotDiff {
     /// A line for each file, and a total.
     pub summary: String,
     /// The unified diff, whose bytes are those of the files.
@@ -34,7 +34,7 @@ pub struct Diff {
     pub cut: bool,
 }
 
-impl Snapshots {
+impl SnapshotStore {
     /// Finds a snapshot by name.
     pub fn find(&self, name: &SnapshotName) -> Result<Option<Snapshot>, SnapshotError> {
         match self.commit_of(name)? {
@@ -44,17 +44,17 @@ impl Snapshots {
     }
 
     /// Reads a snapshot by its commit.
-    pub fn snapshot(&self, commit: &Commit) -> Result<Snapshot, SnapshotError> {
-        let text = self.begin()?.commit_text(commit)?;
+    pub fn snapshot(&self, commit: &CommitId) -> Result<Snapshot, SnapshotError> {
+        let text = self.begin_shared()?.commit_text(commit)?;
         let none = || SnapshotError::NotASnapshot { commit: commit.to_string() };
         read_commit(commit, &text).ok_or_else(none)
     }
 
     /// Returns the last state of a work tree that was recorded, also for a comparison; `None` if that
     /// is not known any more.
-    pub fn last_of(&self, top: &Utf8Path) -> Result<Option<Commit>, SnapshotError> {
+    pub fn last_commit(&self, top: &Utf8Path) -> Result<Option<CommitId>, SnapshotError> {
         let kept = self.root.join("kept").join(short_digest(top.as_str()));
-        let work = self.begin()?;
+        let work = self.begin_shared()?;
         let commit = self.read_ref(&kept)?;
         Ok(commit.filter(|commit| work.commit_text(commit).is_ok()))
     }
@@ -62,14 +62,14 @@ impl Snapshots {
     /// Compares a snapshot with another, or with the files as they are now.
     pub fn diff(
         &self,
-        from: &Commit,
-        to: DiffTo<'_>,
+        from: &CommitId,
+        to: DiffTarget<'_>,
         now: Timestamp,
-    ) -> Result<Diff, SnapshotError> {
-        let work = self.begin()?;
+    ) -> Result<SnapshotDiff, SnapshotError> {
+        let work = self.begin_shared()?;
         let to = match to {
-            DiffTo::Commit(commit) => commit.clone(),
-            DiffTo::Now(tree) => {
+            DiffTarget::Commit(commit) => commit.clone(),
+            DiffTarget::Now(tree) => {
                 let _lock = work.lock_tree(&tree.top)?;
                 work.record(tree, None, "for a comparison", now)?.commit
             }
@@ -78,21 +78,21 @@ impl Snapshots {
         // So that a patch can be applied, binary files too.
         let how = ["--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"];
         let (patch, cut) = work.diff_tree(from, &to, &how)?;
-        Ok(Diff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
+        Ok(SnapshotDiff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
     }
 }
 
-impl Work<'_> {
+impl SnapshotOperation<'_> {
     /// Returns the text of a commit that is kept here.
-    pub(crate) fn commit_text(&self, commit: &Commit) -> Result<String, SnapshotError> {
+    pub(crate) fn commit_text(&self, commit: &CommitId) -> Result<String, SnapshotError> {
         let none = |_| SnapshotError::NotASnapshot { commit: commit.to_string() };
-        self.git(&["cat-file", "commit", commit.as_str()])?.text(self.feed()).map_err(none)
+        self.git(&["cat-file", "commit", commit.as_str()])?.text(self.lock_input()).map_err(none)
     }
 
     fn diff_tree(
         &self,
-        from: &Commit,
-        to: &Commit,
+        from: &CommitId,
+        to: &CommitId,
         how: &[&str],
     ) -> Result<(Vec<u8>, bool), SnapshotError> {
         let mut args =
@@ -106,7 +106,7 @@ impl Work<'_> {
             cut = io::copy(first.into_inner(), &mut io::sink())? > 0;
             Ok(())
         };
-        self.git(&args)?.read(self.feed(), &mut read)?;
+        self.git(&args)?.read(self.lock_input(), &mut read)?;
         Ok((bytes, cut))
     }
 }

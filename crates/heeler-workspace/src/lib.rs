@@ -3,36 +3,38 @@
 //! A snapshot holds every tracked and untracked file of somebody's [`WorkTree`], byte for byte, as a
 //! commit in a repository of ours. Nothing is written into the user's repository, and nothing that
 //! an agent wrote there is run: git never sees its config, hooks or filters. This crate does not
-//! know what a session is. Start at [`Snapshots`].
+//! know what a session is. Start at [`SnapshotStore`].
 
 mod bundle;
 mod commit;
 mod diff;
-mod git;
+mod file_reader;
+mod git_command;
 mod lock;
+mod object_id;
 mod objects;
-mod oid;
-mod pack;
-mod paths;
-mod plan;
+mod pack_writer;
+mod path_map;
 mod prune;
-mod read;
 mod snapshot;
-mod stat;
-mod store;
-mod take;
+mod snapshot_cache;
+mod snapshot_plan;
+mod snapshot_store;
+mod take_snapshot;
 mod walk;
 mod work_tree;
 mod worktree;
 
-pub use diff::{Diff, DiffTo, PATCH_BYTES_MAX};
-pub use git::{GIT_TIME_MAX, GitError};
+pub use diff::{DiffTarget, PATCH_BYTES_MAX, SnapshotDiff};
+pub use git_command::{GIT_TIME_MAX, GitError};
 pub use prune::PRUNE_AGE;
 pub use snapshot::{
-    Commit, EXAMPLES_MAX, LeftOut, NAME_BYTES_MAX, Snapshot, SnapshotName, SnapshotNameError,
+    CommitId, EXAMPLES_MAX, NAME_BYTES_MAX, Snapshot, SnapshotName, SnapshotNameError,
+    SnapshotOmission,
 };
-pub use store::{
-    FILE_BYTES_MAX, Limits, SnapshotError, Snapshots, UNTRACKED_BYTES_MAX, UNTRACKED_FILES_MAX,
+pub use snapshot_store::{
+    FILE_BYTES_MAX, SnapshotError, SnapshotLimits, SnapshotStore, UNTRACKED_BYTES_MAX,
+    UNTRACKED_FILES_MAX,
 };
-pub use work_tree::{FindError, WorkTree};
-pub use worktree::Unrecorded;
+pub use work_tree::{WorkTree, WorkTreeFindError};
+pub use worktree::UnrecordedPolicy;

@@ -8,46 +8,46 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 
-use crate::git::GIT_TIME_MAX;
-use crate::store::SnapshotError;
+use crate::git_command::GIT_TIME_MAX;
+use crate::snapshot_store::SnapshotError;
 
 /// How long to wait between two attempts at a lock.
-const RETRY_EVERY: Duration = Duration::from_millis(3);
+const RETRY_INTERVAL: Duration = Duration::from_millis(3);
 
 /// How long to wait for a lock: whoever holds it is bounded by git's own limit, a few times over.
 const LOCK_WAIT_MAX: Duration = GIT_TIME_MAX.saturating_mul(4);
 
 /// How a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum LockMode {
     Shared,
-    Alone,
+    Exclusive,
 }
 
 /// Takes a lock, waiting for whoever has it.
-pub(crate) fn take(path: &Utf8Path, hold: Hold) -> Result<File, SnapshotError> {
+pub(crate) fn acquire(path: &Utf8Path, hold: LockMode) -> Result<File, SnapshotError> {
     let deadline = Instant::now() + LOCK_WAIT_MAX;
     loop {
-        if let Some(file) = try_take(path, hold)? {
+        if let Some(file) = try_acquire(path, hold)? {
             return Ok(file);
         }
         if Instant::now() >= deadline {
             let source = std::io::ErrorKind::TimedOut.into();
             return Err(SnapshotError::Io { attempt: "lock", path: path.to_owned(), source });
         }
-        std::thread::sleep(RETRY_EVERY);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }
 
 /// Takes a lock if it is free.
-pub(crate) fn try_take(path: &Utf8Path, hold: Hold) -> Result<Option<File>, SnapshotError> {
+pub(crate) fn try_acquire(path: &Utf8Path, hold: LockMode) -> Result<Option<File>, SnapshotError> {
     let error = |source| SnapshotError::Io { attempt: "lock", path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = plain::open_with(&mut options, path).map_err(error)?;
-    let taken = if hold == Hold::Shared { file.try_lock_shared() } else { file.try_lock() };
+    let file = untrusted_file::open_with(&mut options, path).map_err(error)?;
+    let taken = if hold == LockMode::Shared { file.try_lock_shared() } else { file.try_lock() };
     match taken {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

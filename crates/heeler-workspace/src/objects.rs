@@ -7,10 +7,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{OsDisk, plain, replace_file, sync_file_system, temp_name};
+use heeler_transcript::{OsDisk, replace_file, sync_file_system, temp_name, untrusted_file};
 
-use crate::stat::{RACY_NS, mtime_ns};
-use crate::store::{FILE_MODE, SnapshotError, io_at};
+use crate::snapshot_cache::{RACY_NS, mtime_ns};
+use crate::snapshot_store::{FILE_MODE, SnapshotError, io_at};
 
 /// How often one repository may borrow objects of another, which borrows.
 const ALTERNATES_DEPTH_MAX: usize = 5;
@@ -30,17 +30,17 @@ const PACK_PARTS: [&str; 4] = ["pack", "rev", "promisor", "idx"];
 /// Links every object file of `theirs`, and of those it borrows from, that `ours` lacks.
 ///
 /// `stamps` is a file that says which folders have been read through: they are read again only when they have changed.
-pub(crate) fn link(
+pub(crate) fn link_objects(
     theirs: &Utf8Path,
     ours: &Utf8Path,
     stamps: &Utf8Path,
     fs_now_ns: i64,
 ) -> Result<(), SnapshotError> {
-    link_by(|from, to| fs::hard_link(from, to), theirs, ours, stamps, fs_now_ns)
+    link_objects_with(|from, to| fs::hard_link(from, to), theirs, ours, stamps, fs_now_ns)
 }
 
-fn link_by(
-    link: Link,
+fn link_objects_with(
+    link: LinkFn,
     theirs: &Utf8Path,
     ours: &Utf8Path,
     stamps: &Utf8Path,
@@ -48,20 +48,21 @@ fn link_by(
 ) -> Result<(), SnapshotError> {
     let known = read_stamps(stamps);
     let (seen, files) = (BTreeMap::new(), Vec::new());
-    let mut linked = Linked { link, ours, known, seen, files, fs_now_ns };
-    for folder in borrowed(theirs)? {
-        linked.folder(&folder)?;
+    let mut linked =
+        ObjectLinker { link, ours, old_stamps: known, new_stamps: seen, files, fs_now_ns };
+    for folder in with_alternates(theirs)? {
+        linked.link_directory(&folder)?;
     }
     linked.sync().map_err(io_at("sync", ours))?;
-    if linked.seen != linked.known {
-        let text = serde_json::to_vec(&linked.seen).map_err(io::Error::from);
+    if linked.new_stamps != linked.old_stamps {
+        let text = serde_json::to_vec(&linked.new_stamps).map_err(io::Error::from);
         replace_file(&OsDisk, stamps, &text.map_err(io_at("write", stamps))?)?;
     }
     Ok(())
 }
 
 /// Returns an objects folder and all that it borrows from.
-pub(crate) fn borrowed(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
+pub(crate) fn with_alternates(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
     let mut all = vec![objects.to_owned()];
     let mut from = 0;
     for _ in 0..ALTERNATES_DEPTH_MAX {
@@ -69,7 +70,7 @@ pub(crate) fn borrowed(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotE
         for at in from..until {
             let folder = all[at].clone();
             let list = folder.join("info/alternates");
-            let text = match plain::read(&list, LIST_BYTES_MAX) {
+            let text = match untrusted_file::read(&list, LIST_BYTES_MAX) {
                 Ok(text) => String::from_utf8_lossy(&text).into_owned(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(io_at("read", &list)(error)),
@@ -87,73 +88,74 @@ pub(crate) fn borrowed(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotE
 }
 
 /// Gives a file a second name, if the file system can.
-type Link = fn(&Utf8Path, &Utf8Path) -> io::Result<()>;
+type LinkFn = fn(&Utf8Path, &Utf8Path) -> io::Result<()>;
 
-struct Linked<'a> {
-    link: Link,
+struct ObjectLinker<'a> {
+    link: LinkFn,
     ours: &'a Utf8Path,
-    known: BTreeMap<String, i64>,
-    seen: BTreeMap<String, i64>,
+    old_stamps: BTreeMap<String, i64>,
+    new_stamps: BTreeMap<String, i64>,
     /// The new files, which are to be synced.
     files: Vec<Utf8PathBuf>,
     fs_now_ns: i64,
 }
 
-impl Linked<'_> {
+impl ObjectLinker<'_> {
     /// Loose objects come before packs: git packs an object before it drops the loose one.
-    fn folder(&mut self, objects: &Utf8Path) -> Result<(), SnapshotError> {
+    fn link_directory(&mut self, objects: &Utf8Path) -> Result<(), SnapshotError> {
         for first in 0..=u8::MAX {
             let name = format!("{first:02x}");
-            self.unless_known(&objects.join(&name), |linked, folder| {
-                linked.loose(folder, &linked.ours.join(&name))
+            self.link_unless_unchanged(&objects.join(&name), |linked, folder| {
+                linked.link_loose_objects(folder, &linked.ours.join(&name))
             })?;
         }
-        self.unless_known(&objects.join("pack"), |linked, folder| {
+        self.link_unless_unchanged(&objects.join("pack"), |linked, folder| {
             for _ in 1..REPACKS_MAX {
-                match linked.packs(folder) {
+                match linked.link_packs(folder) {
                     // Repacked meanwhile: what it held is in another pack by now.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     result => return result,
                 }
             }
-            linked.packs(folder)
+            linked.link_packs(folder)
         })
     }
 
-    fn unless_known(
+    fn link_unless_unchanged(
         &mut self,
         folder: &Utf8Path,
         link: impl FnOnce(&mut Self, &Utf8Path) -> io::Result<()>,
     ) -> Result<(), SnapshotError> {
         let Ok(found) = fs::metadata(folder) else { return Ok(()) };
         let changed_ns = mtime_ns(&found);
-        if self.known.get(folder.as_str()) != Some(&changed_ns) {
+        if self.old_stamps.get(folder.as_str()) != Some(&changed_ns) {
             link(self, folder).map_err(io_at("link the objects of", folder))?;
         }
         if changed_ns.saturating_add(RACY_NS) <= self.fs_now_ns {
-            self.seen.insert(folder.to_string(), changed_ns);
+            self.new_stamps.insert(folder.to_string(), changed_ns);
         }
         Ok(())
     }
 
-    fn loose(&mut self, folder: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        let names = names(folder, |name| name.len() >= 38 && is_hex(name))?;
+    fn link_loose_objects(&mut self, folder: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        let names = list_names(folder, |name| name.len() >= 38 && is_hex(name))?;
         if !names.is_empty() {
             make_folder(to)?;
         }
-        names.iter().try_for_each(|name| self.file(&folder.join(name), &to.join(name)))
+        names.iter().try_for_each(|name| self.link_file(&folder.join(name), &to.join(name)))
     }
 
-    fn packs(&mut self, folder: &Utf8Path) -> io::Result<()> {
+    fn link_packs(&mut self, folder: &Utf8Path) -> io::Result<()> {
         let to = self.ours.join("pack");
-        for index in names(folder, |name| name.starts_with("pack-") && name.ends_with(".idx"))? {
+        for index in list_names(folder, |name| name.starts_with("pack-") && name.ends_with(".idx"))?
+        {
             if to.join(&index).exists() {
                 continue;
             }
             for part in PACK_PARTS {
                 let name = Utf8Path::new(&index).with_extension(part);
                 let is_optional = !matches!(part, "pack" | "idx");
-                match self.file(&folder.join(&name), &to.join(&name)) {
+                match self.link_file(&folder.join(&name), &to.join(&name)) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound && is_optional => {}
                     result => result?,
                 }
@@ -162,7 +164,7 @@ impl Linked<'_> {
         Ok(())
     }
 
-    fn file(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+    fn link_file(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
         match (self.link)(from, to) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -199,7 +201,7 @@ fn is_hex(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+fn list_names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -213,7 +215,7 @@ fn names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Str
 
 fn copy(from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
     let temp = temp_name(to);
-    let mut source = plain::open(from)?;
+    let mut source = untrusted_file::open(from)?;
     let mut target = File::options().write(true).create_new(true).mode(FILE_MODE).open(&temp)?;
     io::copy(&mut source, &mut target)?;
     fs::rename(&temp, to)
@@ -227,13 +229,13 @@ fn make_folder(path: &Utf8Path) -> io::Result<()> {
 }
 
 fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i64> {
-    let bytes = plain::read(path, LIST_BYTES_MAX).unwrap_or_default();
+    let bytes = untrusted_file::read(path, LIST_BYTES_MAX).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// Says whether a pack of ours is there under the same name in a user's repository.
 pub(crate) fn shared_packs(ours: &Utf8Path, theirs: &[Utf8PathBuf]) -> io::Result<Vec<String>> {
-    let mut packs = names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
+    let mut packs = list_names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
     packs.retain(|name| theirs.iter().any(|folder| folder.join("pack").join(name).exists()));
     Ok(packs)
 }
@@ -254,19 +256,19 @@ mod tests {
             fs::write(theirs.join(name), name).unwrap();
         }
         fs::create_dir_all(ours.join("pack")).unwrap();
-        let refuse: Link = |_, to| match to.exists() {
+        let refuse: LinkFn = |_, to| match to.exists() {
             true => Err(io::ErrorKind::AlreadyExists.into()),
             false => Err(io::ErrorKind::CrossesDevices.into()),
         };
         for round in 0..2 {
-            link_by(refuse, &theirs, &ours, &stamps, 0).unwrap();
+            link_objects_with(refuse, &theirs, &ours, &stamps, 0).unwrap();
             for name in [loose.as_str(), "pack/pack-1.pack", "pack/pack-1.idx"] {
                 assert_eq!(fs::read_to_string(ours.join(name)).unwrap(), name, "round {round}");
                 let inode = |folder: &Utf8Path| fs::metadata(folder.join(name)).unwrap().ino();
                 assert_ne!(inode(&theirs), inode(&ours));
             }
-            assert_eq!(names(&ours.join("pack"), |_| true).unwrap().len(), 2);
-            assert_eq!(names(&ours.join("ab"), |_| true).unwrap().len(), 1);
+            assert_eq!(list_names(&ours.join("pack"), |_| true).unwrap().len(), 2);
+            assert_eq!(list_names(&ours.join("ab"), |_| true).unwrap().len(), 1);
         }
     }
 }

@@ -6,12 +6,14 @@ use std::io;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 use jiff::Timestamp;
 
+use crate::object_id::ObjectId;
 use crate::objects;
-use crate::oid::Oid;
-use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder, write_file};
+use crate::snapshot_store::{
+    SnapshotError, SnapshotOperation, SnapshotStore, entries, io_at, remove_folder, write_file,
+};
 
 /// Objects younger than this stay: an agent in a worktree may be about to use them.
 pub const PRUNE_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -19,12 +21,12 @@ pub const PRUNE_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The most that is read of a list of refs or a log of them.
 const REFS_BYTES_MAX: u64 = 256 << 20;
 
-impl Snapshots {
+impl SnapshotStore {
     /// Drops the objects that neither a snapshot nor a worktree of ours needs, unless they are younger
     /// than [`PRUNE_AGE`]. Packs that are still the user's own stay as they are: they cost nothing.
     pub fn prune(&self, now: Timestamp) -> Result<(), SnapshotError> {
-        let work = self.begin_alone()?;
-        self.drop_leavings()?;
+        let work = self.begin_exclusive()?;
+        self.drop_leftovers()?;
         work.drop_torn_packs()?;
         // What is linked from now on is linked anew: some of it may be about to go.
         let stamps = self.root.join("linked");
@@ -36,7 +38,7 @@ impl Snapshots {
         }
         work.write_roots()?;
         let theirs = match self.origin() {
-            Some(origin) if origin.is_dir() => objects::borrowed(&origin.join("objects"))?,
+            Some(origin) if origin.is_dir() => objects::with_alternates(&origin.join("objects"))?,
             _ => Vec::new(),
         };
         let shared = objects::shared_packs(&self.objects(), &theirs);
@@ -47,17 +49,18 @@ impl Snapshots {
         for pack in shared {
             repack = repack.arg(format!("--keep-pack={pack}"));
         }
-        repack.output(work.feed())?;
-        work.git(&["prune", &format!("--expire=@{before}")])?.output(work.feed())?;
+        repack.output(work.lock_input())?;
+        work.git(&["prune", &format!("--expire=@{before}")])?.output(work.lock_input())?;
         Ok(())
     }
 
     /// Drops what is left of worktrees that are gone, and folders without names in them.
-    fn drop_leavings(&self) -> Result<(), SnapshotError> {
+    fn drop_leftovers(&self) -> Result<(), SnapshotError> {
         let there = self.worktrees()?;
         let admin = self.root.join("repo.git/worktrees");
         for id in entries(&admin)? {
-            let text = plain::read_text(&admin.join(&id).join("gitdir")).unwrap_or_default();
+            let text =
+                untrusted_file::read_text(&admin.join(&id).join("gitdir")).unwrap_or_default();
             let at = Utf8Path::new(text.trim_end()).parent().map(Utf8Path::to_owned);
             // A worktree that somebody moved still has its files: it stays.
             let is_gone = at.is_none_or(|at| !there.contains(&at) && !at.exists());
@@ -81,25 +84,25 @@ fn drop_empty(folder: &Utf8Path) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-impl Work<'_> {
+impl SnapshotOperation<'_> {
     /// Tells the git that is about to prune of everything that is needed: it finds it as refs.
     fn write_roots(&self) -> Result<(), SnapshotError> {
         let root = &self.snapshots.root;
         let repo = root.join("repo.git");
-        let mut roots = Roots { found: BTreeSet::new() };
+        let mut roots = PruneRoots { found: BTreeSet::new() };
         for folder in [root.join("refs"), root.join("kept"), repo.join("refs"), repo.join("logs")] {
-            roots.files_below(&folder)?;
+            roots.add_files_below(&folder)?;
         }
-        roots.words_of(&repo.join("packed-refs"))?;
+        roots.add_ids_of_file(&repo.join("packed-refs"))?;
         let admin = repo.join("worktrees");
         for id in entries(&admin)? {
-            roots.files_below(&admin.join(&id))?;
+            roots.add_files_below(&admin.join(&id))?;
             let index = admin.join(&id).join("index");
             if index.is_file() {
                 let git = self.git(&["ls-files", "--stage", "-z"])?.env("GIT_INDEX_FILE", &index);
-                for record in git.output(self.feed())?.split(|&byte| byte == 0) {
+                for record in git.output(self.lock_input())?.split(|&byte| byte == 0) {
                     let is_submodule = record.starts_with(b"160000");
-                    roots.words(if is_submodule {
+                    roots.add_ids(if is_submodule {
                         &[]
                     } else {
                         record.get(..100).unwrap_or(record)
@@ -108,7 +111,7 @@ impl Work<'_> {
             }
         }
         let mut known = String::from("# pack-refs with: sorted \n");
-        for (number, oid) in self.only_there(&roots.found)?.iter().enumerate() {
+        for (number, oid) in self.existing_objects(&roots.found)?.iter().enumerate() {
             known.push_str(&format!("{oid} refs/roots/{number:012}\n"));
         }
         let path = self.git_dir().join("packed-refs");
@@ -116,22 +119,22 @@ impl Work<'_> {
     }
 
     /// Keeps the ids of objects that are there; logs may name others.
-    fn only_there(&self, oids: &BTreeSet<String>) -> Result<Vec<String>, SnapshotError> {
+    fn existing_objects(&self, oids: &BTreeSet<String>) -> Result<Vec<String>, SnapshotError> {
         let mut feed =
             |to: &mut dyn io::Write| oids.iter().try_for_each(|oid| writeln!(to, "{oid}"));
         let git = self.git(&["cat-file", "--batch-check=%(objectname)"])?;
-        let listed = git.text(crate::git::Feed::Write(&mut feed))?;
+        let listed = git.text(crate::git_command::GitInput::Write(&mut feed))?;
         Ok(listed.lines().filter(|line| oids.contains(*line)).map(str::to_owned).collect())
     }
 }
 
-struct Roots {
+struct PruneRoots {
     found: BTreeSet<String>,
 }
 
-impl Roots {
+impl PruneRoots {
     /// Takes every object id in the small text files below a folder: refs, logs, `HEAD`.
-    fn files_below(&mut self, folder: &Utf8Path) -> Result<(), SnapshotError> {
+    fn add_files_below(&mut self, folder: &Utf8Path) -> Result<(), SnapshotError> {
         let mut folders: Vec<Utf8PathBuf> = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {
             for name in entries(&folder)? {
@@ -139,25 +142,25 @@ impl Roots {
                 if path.is_dir() {
                     folders.push(path);
                 } else if name != "index" {
-                    self.words_of(&path)?;
+                    self.add_ids_of_file(&path)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn words_of(&mut self, path: &Utf8Path) -> Result<(), SnapshotError> {
-        match plain::read(path, REFS_BYTES_MAX) {
-            Ok(bytes) => self.words(&bytes),
+    fn add_ids_of_file(&mut self, path: &Utf8Path) -> Result<(), SnapshotError> {
+        match untrusted_file::read(path, REFS_BYTES_MAX) {
+            Ok(bytes) => self.add_ids(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io_at("read", path)(error)),
         }
         Ok(())
     }
 
-    fn words(&mut self, bytes: &[u8]) {
+    fn add_ids(&mut self, bytes: &[u8]) {
         for word in bytes.split(|byte| byte.is_ascii_whitespace() || *byte == b'^') {
-            if let Some(oid) = Oid::parse(word) {
+            if let Some(oid) = ObjectId::parse(word) {
                 self.found.insert(oid.hex());
             }
         }

@@ -14,14 +14,14 @@ pub const EXAMPLES_MAX: usize = 5;
 /// A commit's object id in hex: 40 digits, or 64 where the repository uses SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Commit(String);
+pub struct CommitId(String);
 
-impl Commit {
+impl CommitId {
     /// Reads an id; `None` when it is not a whole one.
-    pub fn parse(text: &str) -> Option<Commit> {
+    pub fn parse(text: &str) -> Option<CommitId> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let whole = matches!(text.len(), 40 | 64) && text.bytes().all(is_hex);
-        whole.then(|| Commit(text.to_owned()))
+        whole.then(|| CommitId(text.to_owned()))
     }
 
     /// Returns the digits.
@@ -30,15 +30,15 @@ impl Commit {
     }
 }
 
-impl TryFrom<String> for Commit {
+impl TryFrom<String> for CommitId {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Commit, String> {
-        Commit::parse(&text).ok_or_else(|| format!("{text:?} is no whole commit id"))
+    fn try_from(text: String) -> Result<CommitId, String> {
+        CommitId::parse(&text).ok_or_else(|| format!("{text:?} is no whole commit id"))
     }
 }
 
-impl fmt::Display for Commit {
+impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -87,19 +87,19 @@ fn is_part(part: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The commit in our repository whose tree is the work tree.
-    pub commit: Commit,
+    pub commit: CommitId,
     /// The commit that `HEAD` was at; `None` where nothing was committed yet.
-    pub base: Option<Commit>,
+    pub base: Option<CommitId>,
     /// The branch that was checked out; `None` when `HEAD` was detached.
     pub branch: Option<String>,
     /// What is on disk and not in the snapshot.
-    pub left_out: Vec<LeftOut>,
+    pub omissions: Vec<SnapshotOmission>,
 }
 
 /// Something of a work tree that a snapshot does not hold. Examples are at most [`EXAMPLES_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum LeftOut {
+pub enum SnapshotOmission {
     /// Files and folders that `.gitignore` or `info/exclude` names; a folder counts once.
     Ignored {
         /// How many.
@@ -170,25 +170,33 @@ pub enum LeftOut {
     },
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for SnapshotOmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, count, examples) = match self {
-            LeftOut::NestedRepository { path } => {
+            SnapshotOmission::NestedRepository { path } => {
                 return write!(f, "{path} is a repository of its own and is not recorded");
             }
-            LeftOut::Submodule { path } => {
+            SnapshotOmission::Submodule { path } => {
                 return write!(f, "{path} is a submodule: its commit is recorded, not its files");
             }
-            LeftOut::Ignored { count, examples } => ("ignored", count, examples),
-            LeftOut::Lfs { count, examples } => {
+            SnapshotOmission::Ignored { count, examples } => ("ignored", count, examples),
+            SnapshotOmission::Lfs { count, examples } => {
                 ("large LFS files recorded as pointers", count, examples)
             }
-            LeftOut::EmptyFolder { count, examples } => ("empty folders", count, examples),
-            LeftOut::TooLarge { count, examples, .. } => ("past the size limits", count, examples),
-            LeftOut::NotCheckedOut { count, examples } => ("not checked out", count, examples),
-            LeftOut::Unreadable { count, examples } => ("could not be read", count, examples),
-            LeftOut::Special { count, examples } => ("sockets, pipes and devices", count, examples),
-            LeftOut::Conflict { count, examples } => {
+            SnapshotOmission::EmptyFolder { count, examples } => ("empty folders", count, examples),
+            SnapshotOmission::TooLarge { count, examples, .. } => {
+                ("past the size limits", count, examples)
+            }
+            SnapshotOmission::NotCheckedOut { count, examples } => {
+                ("not checked out", count, examples)
+            }
+            SnapshotOmission::Unreadable { count, examples } => {
+                ("could not be read", count, examples)
+            }
+            SnapshotOmission::Special { count, examples } => {
+                ("sockets, pipes and devices", count, examples)
+            }
+            SnapshotOmission::Conflict { count, examples } => {
                 ("in conflict: recorded without the sides of the merge", count, examples)
             }
         };

@@ -10,51 +10,51 @@ use camino::Utf8Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode as FsMode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use crate::oid::Oid;
-use crate::paths::Paths;
-use crate::snapshot::{EXAMPLES_MAX, LeftOut};
-use crate::stat::{Mode, Stat};
-use crate::store::{SnapshotError, io_at};
+use crate::object_id::ObjectId;
+use crate::path_map::PathMap;
+use crate::snapshot::{EXAMPLES_MAX, SnapshotOmission};
+use crate::snapshot_cache::{FileStat, GitFileMode};
+use crate::snapshot_store::{SnapshotError, io_at};
 
 /// How deep folders may lie in each other; what is below is unreadable. Paths end at 4,096 bytes anyway.
 const DEPTH_MAX: usize = 1000;
 
 /// What git knows of a path that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum GitPathStatus {
     /// It is in the user's index.
-    Tracked { mode: Mode, oid: Oid, sparse: bool },
+    Tracked { mode: GitFileMode, oid: ObjectId, sparse: bool },
     /// It is neither there nor ignored.
     Untracked,
 }
 
 /// The paths that count.
-pub(crate) type KnownFiles = Paths<Known>;
+pub(crate) type GitPathStatuses = PathMap<GitPathStatus>;
 
 /// What the walk saw.
 #[derive(Debug, Default)]
-pub(crate) struct Walked {
+pub(crate) struct WorkTreeScan {
     /// For each path that counts, the file as it is.
-    pub(crate) stats: Vec<Option<Stat>>,
+    pub(crate) stats: Vec<Option<FileStat>>,
     /// Folders that are repositories of their own, without the slash.
-    pub(crate) nested: Vec<Vec<u8>>,
+    pub(crate) nested_repositories: Vec<Vec<u8>>,
     /// Folders that may not be read.
-    pub(crate) closed: Vec<Vec<u8>>,
+    pub(crate) unreadable_directories: Vec<Vec<u8>>,
     pub(crate) submodules: Vec<Vec<u8>>,
-    pub(crate) ignored: Tally,
-    pub(crate) empty: Tally,
-    pub(crate) unreadable: Tally,
-    pub(crate) special: Tally,
+    pub(crate) ignored: PathTally,
+    pub(crate) empty: PathTally,
+    pub(crate) unreadable: PathTally,
+    pub(crate) special: PathTally,
 }
 
 /// How many, and some of them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct PathTally {
     pub(crate) count: u64,
     pub(crate) examples: Vec<String>,
 }
 
-impl Tally {
+impl PathTally {
     pub(crate) fn add(&mut self, path: &[u8]) {
         self.count += 1;
         if self.examples.len() < EXAMPLES_MAX {
@@ -63,7 +63,11 @@ impl Tally {
     }
 
     /// Puts it among what was left out, if there is any.
-    pub(crate) fn said(self, to: &mut Vec<LeftOut>, kind: fn(u64, Vec<String>) -> LeftOut) {
+    pub(crate) fn add_to(
+        self,
+        to: &mut Vec<SnapshotOmission>,
+        kind: fn(u64, Vec<String>) -> SnapshotOmission,
+    ) {
         if self.count > 0 {
             to.push(kind(self.count, self.examples));
         }
@@ -71,42 +75,49 @@ impl Tally {
 }
 
 /// Walks a work tree.
-pub(crate) fn walk(top: &Utf8Path, known: &KnownFiles) -> Result<Walked, SnapshotError> {
+pub(crate) fn walk(top: &Utf8Path, known: &GitPathStatuses) -> Result<WorkTreeScan, SnapshotError> {
     let folder = openat(CWD, top.as_std_path(), folder_flags(), FsMode::empty());
     let folder = folder.map_err(|errno| io_at("read", top)(errno.into()))?;
     let stats = vec![None; known.len()];
-    let mut walk = Walk { known, walked: Walked { stats, ..Walked::default() } };
-    let listed = Listed::new(folder);
+    let mut walk =
+        WorkTreeWalker { statuses: known, scan: WorkTreeScan { stats, ..WorkTreeScan::default() } };
+    let listed = DirectoryListing::new(folder);
     let listed = listed.map_err(|errno| io_at("read", top)(errno.into()))?;
-    walk.folder(&listed, &mut Vec::new(), &(0..known.len()), 0);
-    Ok(walk.walked)
+    walk.walk_directory(&listed, &mut Vec::new(), &(0..known.len()), 0);
+    Ok(walk.scan)
 }
 
-struct Walk<'a> {
-    known: &'a KnownFiles,
-    walked: Walked,
+struct WorkTreeWalker<'a> {
+    statuses: &'a GitPathStatuses,
+    scan: WorkTreeScan,
 }
 
 /// A folder, open, with what is in it.
-struct Listed {
+struct DirectoryListing {
     folder: Dir,
     names: Vec<u8>,
     entries: Vec<(Range<usize>, FileType)>,
 }
 
-impl Walk<'_> {
+impl WorkTreeWalker<'_> {
     /// Looks at a folder; `path` is empty or ends with a slash, and `within` it lie these paths.
-    fn folder(&mut self, listed: &Listed, path: &mut Vec<u8>, within: &Range<usize>, depth: usize) {
+    fn walk_directory(
+        &mut self,
+        listed: &DirectoryListing,
+        path: &mut Vec<u8>,
+        within: &Range<usize>,
+        depth: usize,
+    ) {
         let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
         for (name, kind) in listed.iter().filter(|(name, _)| *name != b".git") {
             path.extend_from_slice(name);
-            self.entry(folder, (name, kind), path, within, depth);
+            self.visit_entry(folder, (name, kind), path, within, depth);
             path.truncate(length);
         }
     }
 
-    fn entry(
+    fn visit_entry(
         &mut self,
         folder: BorrowedFd<'_>,
         (name, kind): (&[u8], FileType),
@@ -114,29 +125,32 @@ impl Walk<'_> {
         within: &Range<usize>,
         depth: usize,
     ) {
-        let at = self.known.find(within, path);
+        let at = self.statuses.find(within, path);
         match (kind, at) {
             (FileType::Directory, _) => {
-                let known = at.map(|at| self.known.value(at));
-                if matches!(known, Some(Known::Tracked { mode: Mode::Submodule, .. })) {
-                    self.walked.submodules.push(path.clone());
+                let known = at.map(|at| self.statuses.value(at));
+                if matches!(
+                    known,
+                    Some(GitPathStatus::Tracked { mode: GitFileMode::Submodule, .. })
+                ) {
+                    self.scan.submodules.push(path.clone());
                 } else {
-                    self.below(folder, name, path, within, depth + 1);
+                    self.walk_subdirectory(folder, name, path, within, depth + 1);
                 }
             }
             (FileType::RegularFile | FileType::Symlink, Some(at)) => {
                 match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => self.walked.stats[at] = Some(Stat::of(&stat)),
+                    Ok(stat) => self.scan.stats[at] = Some(FileStat::from_os(&stat)),
                     Err(Errno::NOENT) => {}
-                    Err(_) => self.walked.unreadable.add(path),
+                    Err(_) => self.scan.unreadable.add(path),
                 }
             }
-            (FileType::RegularFile | FileType::Symlink, None) => self.walked.ignored.add(path),
-            _ => self.walked.special.add(path),
+            (FileType::RegularFile | FileType::Symlink, None) => self.scan.ignored.add(path),
+            _ => self.scan.special.add(path),
         }
     }
 
-    fn below(
+    fn walk_subdirectory(
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
@@ -145,42 +159,47 @@ impl Walk<'_> {
         depth: usize,
     ) {
         let opened = openat(folder, name, folder_flags(), FsMode::empty());
-        let listed = match opened.and_then(Listed::new) {
+        let listed = match opened.and_then(DirectoryListing::new) {
             Ok(listed) if depth <= DEPTH_MAX => listed,
             Err(Errno::NOENT) => return,
             _ => {
-                self.walked.closed.push(path.clone());
-                return self.walked.unreadable.add(path);
+                self.scan.unreadable_directories.push(path.clone());
+                return self.scan.unreadable.add(path);
             }
         };
         if listed.iter().any(|(name, _)| name == b".git") {
-            return self.walked.nested.push(path.clone());
+            return self.scan.nested_repositories.push(path.clone());
         }
         let length = path.len();
         path.push(b'/');
-        let within = self.known.below(within, path);
+        let within = self.statuses.with_prefix(within, path);
         if within.is_empty() {
-            self.dead(&listed, path, depth);
+            self.classify_skipped_directory(&listed, path, depth);
         } else {
-            self.folder(&listed, path, &within, depth);
+            self.walk_directory(&listed, path, &within, depth);
         }
         path.truncate(length);
     }
 
     /// Says why nothing in a folder counts: it is a nested repository's parent, ignored, or empty.
-    fn dead(&mut self, listed: &Listed, path: &mut Vec<u8>, depth: usize) {
+    fn classify_skipped_directory(
+        &mut self,
+        listed: &DirectoryListing,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) {
         let itself = &path[..path.len() - 1];
         if listed.iter().any(|(_, kind)| kind != FileType::Directory) {
-            return self.walked.ignored.add(itself);
+            return self.scan.ignored.add(itself);
         }
         if listed.entries.is_empty() {
-            return self.walked.empty.add(itself);
+            return self.scan.empty.add(itself);
         }
         let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
         for (name, _) in listed.iter() {
             path.extend_from_slice(name);
-            self.below(folder, name, path, &(0..0), depth + 1);
+            self.walk_subdirectory(folder, name, path, &(0..0), depth + 1);
             path.truncate(length);
         }
     }
@@ -190,10 +209,10 @@ fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-impl Listed {
-    fn new(folder: OwnedFd) -> Result<Listed, Errno> {
+impl DirectoryListing {
+    fn new(folder: OwnedFd) -> Result<DirectoryListing, Errno> {
         let mut listed =
-            Listed { folder: Dir::new(folder)?, names: Vec::new(), entries: Vec::new() };
+            DirectoryListing { folder: Dir::new(folder)?, names: Vec::new(), entries: Vec::new() };
         while let Some(entry) = listed.folder.read() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{self, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 use thiserror::Error;
 
-use crate::snapshot::Commit;
+use crate::snapshot::CommitId;
 
 /// The most that is read of a small file of a repository's: `HEAD`, `commondir`, a ref.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
@@ -31,7 +31,7 @@ pub struct WorkTree {
 
 /// Why a work tree was not found or not understood.
 #[derive(Debug, Error)]
-pub enum FindError {
+pub enum WorkTreeFindError {
     /// A file of the repository could not be read.
     #[error("cannot read {path}")]
     Read {
@@ -67,27 +67,29 @@ pub enum FindError {
 
 /// Where `HEAD` is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) commit: Option<Commit>,
+pub(crate) struct HeadState {
+    pub(crate) commit: Option<CommitId>,
     pub(crate) branch: Option<String>,
 }
 
 impl WorkTree {
     /// Finds the work tree that a folder is in; `None` when it is in none.
-    pub fn find(folder: &Utf8Path) -> Result<Option<WorkTree>, FindError> {
-        let start = real(folder)?;
+    pub fn find(folder: &Utf8Path) -> Result<Option<WorkTree>, WorkTreeFindError> {
+        let start = canonicalize(folder)?;
         for top in start.ancestors() {
             let dot_git = top.join(".git");
             match fs::metadata(&dot_git) {
                 Ok(found) if found.is_dir() => {
                     // A folder named .git that is none is passed over, as git does.
                     if is_git_dir(&dot_git) {
-                        return WorkTree::at(top, &dot_git).map(Some);
+                        return WorkTree::from_git_dir(top, &dot_git).map(Some);
                     }
                 }
-                Ok(_) => return WorkTree::at(top, &linked(&dot_git)?).map(Some),
+                Ok(_) => {
+                    return WorkTree::from_git_dir(top, &read_gitdir_file(&dot_git)?).map(Some);
+                }
                 Err(_) if is_git_dir(top) && top.join("config").is_file() => {
-                    return Err(FindError::Bare { path: top.to_owned() });
+                    return Err(WorkTreeFindError::Bare { path: top.to_owned() });
                 }
                 Err(_) => {}
             }
@@ -95,68 +97,71 @@ impl WorkTree {
         Ok(None)
     }
 
-    fn at(top: &Utf8Path, git_dir: &Utf8Path) -> Result<WorkTree, FindError> {
-        let git_dir = real(git_dir)?;
+    fn from_git_dir(top: &Utf8Path, git_dir: &Utf8Path) -> Result<WorkTree, WorkTreeFindError> {
+        let git_dir = canonicalize(git_dir)?;
         let common_dir = match read(&git_dir.join("commondir"), SMALL_BYTES_MAX)? {
-            Some(text) => real(&git_dir.join(trimmed(&text)))?,
+            Some(text) => canonicalize(&git_dir.join(trimmed(&text)))?,
             None => git_dir.clone(),
         };
         if !common_dir.join("objects").is_dir() {
-            return Err(FindError::Broken { path: common_dir, reason: "it has no objects" });
+            return Err(WorkTreeFindError::Broken {
+                path: common_dir,
+                reason: "it has no objects",
+            });
         }
         Ok(WorkTree { top: top.to_owned(), git_dir, common_dir })
     }
 
     /// Reads which commit and branch are checked out.
-    pub(crate) fn head(&self) -> Result<Head, FindError> {
+    pub(crate) fn head(&self) -> Result<HeadState, WorkTreeFindError> {
         let path = self.git_dir.join("HEAD");
         let text = read(&path, SMALL_BYTES_MAX)?;
-        let text = text.ok_or(FindError::Broken { path, reason: "it has no HEAD" })?;
+        let text = text.ok_or(WorkTreeFindError::Broken { path, reason: "it has no HEAD" })?;
         let Some(first) = trimmed(&text).strip_prefix("ref:").map(|name| name.trim().to_owned())
         else {
-            return Ok(Head { commit: Commit::parse(trimmed(&text)), branch: None });
+            return Ok(HeadState { commit: CommitId::parse(trimmed(&text)), branch: None });
         };
         if first == "refs/heads/.invalid" {
-            return Err(FindError::RefFormat { path: self.common_dir.clone() });
+            return Err(WorkTreeFindError::RefFormat { path: self.common_dir.clone() });
         }
         let branch = first.strip_prefix("refs/heads/").unwrap_or(&first).to_owned();
-        Ok(Head { commit: self.resolve(first)?, branch: Some(branch) })
+        Ok(HeadState { commit: self.resolve(first)?, branch: Some(branch) })
     }
 
-    fn resolve(&self, mut name: String) -> Result<Option<Commit>, FindError> {
+    fn resolve(&self, mut name: String) -> Result<Option<CommitId>, WorkTreeFindError> {
         for _ in 0..SYMREFS_MAX {
             // A name that leads out of the repository is nobody's ref.
             if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
                 return Ok(None);
             }
             let Some(text) = read(&self.common_dir.join(&name), SMALL_BYTES_MAX)? else {
-                return self.packed(&name);
+                return self.find_packed_ref(&name);
             };
             match trimmed(&text).strip_prefix("ref:") {
                 Some(next) => name = next.trim().to_owned(),
-                None => return Ok(Commit::parse(trimmed(&text))),
+                None => return Ok(CommitId::parse(trimmed(&text))),
             }
         }
         Ok(None)
     }
 
-    fn packed(&self, name: &str) -> Result<Option<Commit>, FindError> {
+    fn find_packed_ref(&self, name: &str) -> Result<Option<CommitId>, WorkTreeFindError> {
         let text = read(&self.common_dir.join("packed-refs"), LARGE_BYTES_MAX)?;
         let line = text.as_deref().and_then(|text| {
             text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix(' '))
         });
-        Ok(line.and_then(Commit::parse))
+        Ok(line.and_then(CommitId::parse))
     }
 
     /// Reads a file of the repository's that is only data; `None` when it is not there.
-    pub(crate) fn common_file(&self, name: &str) -> Result<Option<String>, FindError> {
+    pub(crate) fn common_file(&self, name: &str) -> Result<Option<String>, WorkTreeFindError> {
         read(&self.common_dir.join(name), LARGE_BYTES_MAX)
     }
 }
 
 /// Reads where a `.git` file leads.
-fn linked(dot_git: &Utf8Path) -> Result<Utf8PathBuf, FindError> {
-    let broken = |reason| FindError::Broken { path: dot_git.to_owned(), reason };
+fn read_gitdir_file(dot_git: &Utf8Path) -> Result<Utf8PathBuf, WorkTreeFindError> {
+    let broken = |reason| WorkTreeFindError::Broken { path: dot_git.to_owned(), reason };
     let text = read(dot_git, SMALL_BYTES_MAX)?.ok_or(broken("it is gone"))?;
     let target = trimmed(&text).strip_prefix("gitdir:").ok_or(broken("it names no gitdir"))?;
     let folder = dot_git.parent().unwrap_or(dot_git).join(target.trim_start());
@@ -169,25 +174,26 @@ fn is_git_dir(folder: &Utf8Path) -> bool {
     has_head && (is_whole || folder.join("commondir").is_file())
 }
 
-fn real(path: &Utf8Path) -> Result<Utf8PathBuf, FindError> {
-    path.canonicalize_utf8().map_err(|source| FindError::Read { path: path.to_owned(), source })
+fn canonicalize(path: &Utf8Path) -> Result<Utf8PathBuf, WorkTreeFindError> {
+    path.canonicalize_utf8()
+        .map_err(|source| WorkTreeFindError::Read { path: path.to_owned(), source })
 }
 
 /// Reads a plain file as text, at most so much of it; what is not UTF-8 in it is replaced.
-fn read(path: &Utf8Path, max: u64) -> Result<Option<String>, FindError> {
+fn read(path: &Utf8Path, max: u64) -> Result<Option<String>, WorkTreeFindError> {
     // A folder of that name is a ref's parent, not a ref.
     if path.is_dir() {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    match plain::open(path).and_then(|file| file.take(max).read_to_end(&mut bytes)) {
+    match untrusted_file::open(path).and_then(|file| file.take(max).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if is_absence(&error) => Ok(None),
-        Err(source) => Err(FindError::Read { path: path.to_owned(), source }),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(source) => Err(WorkTreeFindError::Read { path: path.to_owned(), source }),
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
+fn is_not_found(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

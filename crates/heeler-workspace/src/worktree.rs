@@ -8,40 +8,42 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{OsDisk, create_folder, plain, sync_file_system, temp_name};
+use heeler_transcript::{OsDisk, create_folder, sync_file_system, temp_name, untrusted_file};
 use jiff::Timestamp;
 
-use crate::commit::{read_commit, staged_in, tree_in};
-use crate::git::Git;
-use crate::oid::{Oid, short_digest};
-use crate::paths::Paths;
-use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
-use crate::stat::{CacheHead, Mode, Recorded, encode, fs_now_ns};
-use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder, write_file};
-use crate::walk::{Known, walk};
+use crate::commit::{parse_staged_commit, parse_tree, read_commit};
+use crate::git_command::GitCommand;
+use crate::object_id::{ObjectId, short_digest};
+use crate::path_map::PathMap;
+use crate::snapshot::{CommitId, Snapshot, SnapshotName, SnapshotOmission};
+use crate::snapshot_cache::{GitFileMode, RecordedFile, SnapshotCacheHeader, encode, fs_now_ns};
+use crate::snapshot_store::{
+    SnapshotError, SnapshotOperation, SnapshotStore, entries, io_at, remove_folder, write_file,
+};
+use crate::walk::{GitPathStatus, walk};
 use crate::work_tree::WorkTree;
 
 /// What to do about files that no snapshot can hold when a worktree is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unrecorded {
+pub enum UnrecordedPolicy {
     /// Refuse to remove it when there are any, ignored files and empty folders aside.
     Keep,
     /// They may go.
     Discard,
 }
 
-impl Snapshots {
+impl SnapshotStore {
     /// Makes a worktree of our repository with the files of a snapshot, byte for byte.
     ///
     /// `HEAD` is detached at the snapshot's base, and what was staged is staged, so that `git status`
     /// says what it said then.
     pub fn add_worktree(
         &self,
-        snapshot: &Commit,
+        snapshot: &CommitId,
         at: &Utf8Path,
     ) -> Result<WorkTree, SnapshotError> {
-        let work = self.begin()?;
-        let at = placed(at)?;
+        let work = self.begin_shared()?;
+        let at = prepare_path(at)?;
         let _lock = work.lock_tree(&at)?;
         if fs::symlink_metadata(&at).is_ok() {
             return Err(SnapshotError::Taken { at });
@@ -49,12 +51,12 @@ impl Snapshots {
         let text = work.commit_text(snapshot)?;
         let none = || SnapshotError::NotASnapshot { commit: snapshot.to_string() };
         let recorded = read_commit(snapshot, &text).ok_or_else(none)?;
-        let staged = staged_in(&text).ok_or_else(none)?;
-        let tree = tree_in(&text).ok_or_else(none)?;
-        let draft = Pending::new(self, &at)?;
+        let staged = parse_staged_commit(&text).ok_or_else(none)?;
+        let tree = parse_tree(&text).ok_or_else(none)?;
+        let draft = PendingFolder::new(self, &at)?;
         work.check_out(snapshot, &draft.path)?;
-        work.admit(&recorded, &staged, &draft.path, &at)?;
-        work.remember((snapshot, tree), &draft.path, &at)?;
+        work.register_worktree(&recorded, &staged, &draft.path, &at)?;
+        work.cache_contents((snapshot, tree), &draft.path, &at)?;
         // Whoever made it is told so, and a record may name it: a power loss must not empty its files.
         sync_file_system(&draft.path).map_err(io_at("sync", &draft.path))?;
         fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
@@ -69,9 +71,11 @@ impl Snapshots {
         let admin = self.root.join("repo.git/worktrees");
         let mut found = Vec::new();
         for id in entries(&admin)? {
-            let Ok(text) = plain::read_text(&admin.join(&id).join("gitdir")) else { continue };
+            let Ok(text) = untrusted_file::read_text(&admin.join(&id).join("gitdir")) else {
+                continue;
+            };
             let at = Utf8Path::new(text.trim_end()).parent().unwrap_or(Utf8Path::new(""));
-            if self.admin_of(at).is_ok_and(|admin| admin.file_name() == Some(&id)) {
+            if self.admin_dir(at).is_ok_and(|admin| admin.file_name() == Some(&id)) {
                 found.push(at.to_owned());
             }
         }
@@ -86,22 +90,22 @@ impl Snapshots {
         &self,
         at: &Utf8Path,
         name: &SnapshotName,
-        unrecorded: Unrecorded,
+        unrecorded: UnrecordedPolicy,
         now: Timestamp,
     ) -> Result<Snapshot, SnapshotError> {
-        let work = self.begin()?;
-        let at = placed(at)?;
+        let work = self.begin_shared()?;
+        let at = prepare_path(at)?;
         let _lock = work.lock_tree(&at)?;
-        let admin = self.admin_of(&at)?;
+        let admin = self.admin_dir(&at)?;
         let none = || SnapshotError::NotAWorktree { at: at.clone() };
         let tree = WorkTree::find(&at)?.filter(|tree| tree.top == at).ok_or_else(none)?;
         let snapshot = work.record(&tree, Some(name), "before its worktree was removed", now)?;
-        let lost: Vec<LeftOut> =
-            snapshot.left_out.iter().filter(|left| is_loss(left)).cloned().collect();
-        if unrecorded == Unrecorded::Keep && !lost.is_empty() {
+        let lost: Vec<SnapshotOmission> =
+            snapshot.omissions.iter().filter(|left| would_lose(left)).cloned().collect();
+        if unrecorded == UnrecordedPolicy::Keep && !lost.is_empty() {
             return Err(SnapshotError::WouldLose { at, left_out: lost });
         }
-        let trash = Pending::new(self, &at)?;
+        let trash = PendingFolder::new(self, &at)?;
         fs::rename(&at, &trash.path).map_err(io_at("remove", &at))?;
         remove_folder(&admin)?;
         remove_folder(&trash.path)?;
@@ -120,13 +124,13 @@ impl Snapshots {
 
     /// Returns where git keeps what it knows of a worktree of ours. An agent can write the file that
     /// says so: what it names must know the worktree in turn.
-    fn admin_of(&self, at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
+    fn admin_dir(&self, at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
         let none = || SnapshotError::NotAWorktree { at: at.to_owned() };
-        let text = plain::read_text(&at.join(".git")).map_err(|_| none())?;
+        let text = untrusted_file::read_text(&at.join(".git")).map_err(|_| none())?;
         let admin = Utf8PathBuf::from(text.strip_prefix("gitdir: ").ok_or_else(none)?.trim_end());
         let ours = self.root.join("repo.git/worktrees");
         let is_below = |name: &str| admin == ours.join(name) && !matches!(name, "." | "..");
-        let named = plain::read_text(&admin.join("gitdir"));
+        let named = untrusted_file::read_text(&admin.join("gitdir"));
         let is_its = named.is_ok_and(|named| named.trim_end() == at.join(".git").as_str());
         match admin.file_name().is_some_and(is_below) && is_its {
             true => Ok(admin),
@@ -136,23 +140,23 @@ impl Snapshots {
 }
 
 /// Says whether removing a folder would lose this: ignored files are made again, the rest is work.
-fn is_loss(left: &LeftOut) -> bool {
+fn would_lose(left: &SnapshotOmission) -> bool {
     match left {
-        LeftOut::Ignored { .. }
-        | LeftOut::EmptyFolder { .. }
-        | LeftOut::NotCheckedOut { .. }
-        | LeftOut::Special { .. }
-        | LeftOut::Conflict { .. } => false,
-        LeftOut::NestedRepository { .. }
-        | LeftOut::Submodule { .. }
-        | LeftOut::Lfs { .. }
-        | LeftOut::TooLarge { .. }
-        | LeftOut::Unreadable { .. } => true,
+        SnapshotOmission::Ignored { .. }
+        | SnapshotOmission::EmptyFolder { .. }
+        | SnapshotOmission::NotCheckedOut { .. }
+        | SnapshotOmission::Special { .. }
+        | SnapshotOmission::Conflict { .. } => false,
+        SnapshotOmission::NestedRepository { .. }
+        | SnapshotOmission::Submodule { .. }
+        | SnapshotOmission::Lfs { .. }
+        | SnapshotOmission::TooLarge { .. }
+        | SnapshotOmission::Unreadable { .. } => true,
     }
 }
 
 /// Returns the path with its folder made and free of links.
-fn placed(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
+fn prepare_path(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
     let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else {
         return Err(SnapshotError::Taken { at: at.to_owned() });
     };
@@ -161,17 +165,17 @@ fn placed(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
 }
 
 /// A folder outside our repository that is not to outlive a crash: a note says that it is there.
-struct Pending {
+struct PendingFolder {
     path: Utf8PathBuf,
     note: Utf8PathBuf,
 }
 
-impl Pending {
-    fn new(snapshots: &Snapshots, at: &Utf8Path) -> Result<Pending, SnapshotError> {
+impl PendingFolder {
+    fn new(snapshots: &SnapshotStore, at: &Utf8Path) -> Result<PendingFolder, SnapshotError> {
         let path = temp_name(at);
         let name = format!("pending/{:016x}", fastrand::u64(..));
         snapshots.write(&name, path.as_str().as_bytes())?;
-        let pending = Pending { path, note: snapshots.root.join(name) };
+        let pending = PendingFolder { path, note: snapshots.root.join(name) };
         let made = DirBuilder::new().mode(0o700).create(&pending.path);
         made.map_err(io_at("make", &pending.path))?;
         Ok(pending)
@@ -183,7 +187,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingFolder {
     fn drop(&mut self) {
         // After a success both are gone; what stays after a failure is swept at the next opening.
         if fs::remove_dir_all(&self.path).is_ok() {
@@ -192,30 +196,31 @@ impl Drop for Pending {
     }
 }
 
-impl Work<'_> {
+impl SnapshotOperation<'_> {
     /// Fills a folder with the files of a commit.
-    fn check_out(&self, commit: &Commit, to: &Utf8Path) -> Result<(), SnapshotError> {
+    fn check_out(&self, commit: &CommitId, to: &Utf8Path) -> Result<(), SnapshotError> {
         let workers = ["-c", "checkout.workers=0", "-c", "core.symlinks=true"];
         let args = ["read-tree", "--reset", "-u", commit.as_str()];
         let git = self.git(&[&workers[..], &args[..]].concat())?;
-        self.with_index(git).env("GIT_WORK_TREE", to).folder(to).output(self.feed())?;
+        self.with_index(git).env("GIT_WORK_TREE", to).folder(to).output(self.lock_input())?;
         Ok(())
     }
 
-    fn with_index(&self, git: Git) -> Git {
+    fn with_index(&self, git: GitCommand) -> GitCommand {
         git.env("GIT_INDEX_FILE", self.scratch.join("index"))
     }
 
     /// Makes a folder a linked worktree of `repo.git`.
-    fn admit(
+    fn register_worktree(
         &self,
         recorded: &Snapshot,
-        staged: &Commit,
+        staged: &CommitId,
         draft: &Utf8Path,
         at: &Utf8Path,
     ) -> Result<(), SnapshotError> {
         // The index becomes that of what was staged; what is on disk as it was staged stays known.
-        self.with_index(self.git(&["read-tree", "-m", staged.as_str()])?).output(self.feed())?;
+        self.with_index(self.git(&["read-tree", "-m", staged.as_str()])?)
+            .output(self.lock_input())?;
         let name: String = at
             .file_name()
             .unwrap_or_default()
@@ -257,42 +262,42 @@ impl Work<'_> {
     }
 
     /// Records what is in a new worktree, so that its first snapshot reads only what changed.
-    fn remember(
+    fn cache_contents(
         &self,
-        (commit, tree): (&Commit, Oid),
+        (commit, tree): (&CommitId, ObjectId),
         draft: &Utf8Path,
         at: &Utf8Path,
     ) -> Result<(), SnapshotError> {
         let fs_now = fs_now_ns(&self.scratch)?;
         let git = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])?;
-        let listed = git.output(self.feed())?;
+        let listed = git.output(self.lock_input())?;
         let (mut rows, mut start) = (Vec::new(), 0);
         for line in listed.split(|&byte| byte == 0) {
             let end = start + line.len();
-            if let Some((path, known)) = listed_file(line) {
+            if let Some((path, known)) = parse_tree_line(line) {
                 rows.push((end - path..end, known));
             }
             start = end + 1;
         }
-        let known = Paths::new(listed, rows);
+        let known = PathMap::new(listed, rows);
         let stats = walk(draft, &known)?.stats;
         let mut files = Vec::with_capacity(known.len());
         for ((path, known), stat) in known.iter().zip(stats) {
-            let Known::Tracked { mode, oid, .. } = *known else { continue };
+            let GitPathStatus::Tracked { mode, oid, .. } = *known else { continue };
             let stat = stat.filter(|stat| stat.is_settled(fs_now));
-            files.push((path, Recorded { mode, oid, stat }));
+            files.push((path, RecordedFile { mode, oid, stat }));
         }
-        let head = CacheHead { commit, tree, index: None };
+        let head = SnapshotCacheHeader { commit, tree, index: None };
         let files = files.iter().map(|(path, file)| (*path, file));
-        self.note_last(at, &head, &encode(&head, files))
+        self.record_last_snapshot(at, &head, &encode(&head, files))
     }
 }
 
 /// Reads a line of `git ls-tree`, `100644 blob <id><tab>path`: the length of the path, and what it is.
-fn listed_file(line: &[u8]) -> Option<(usize, Known)> {
+fn parse_tree_line(line: &[u8]) -> Option<(usize, GitPathStatus)> {
     let tab = line.iter().position(|&byte| byte == b'\t')?;
     let mut fields = line[..tab].split(|&byte| byte == b' ');
-    let mode = Mode::parse(fields.next()?)?;
-    let oid = Oid::parse(fields.nth(1)?)?;
-    Some((line.len() - tab - 1, Known::Tracked { mode, oid, sparse: false }))
+    let mode = GitFileMode::parse(fields.next()?)?;
+    let oid = ObjectId::parse(fields.nth(1)?)?;
+    Some((line.len() - tab - 1, GitPathStatus::Tracked { mode, oid, sparse: false }))
 }

@@ -2,25 +2,25 @@
 
 use std::time::Instant;
 
-use heeler_store::import::{self, AdoptError, Adoption, Kind};
+use heeler_store::import::{self, AdoptError, AdoptionReport, ImportItemKind};
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
-use crate::place::{self, Place};
 
 /// Adopts the state directory when it is herdctl's and not ours yet; says so in one line.
-pub(crate) fn if_foreign(place: &Place) -> Outcome {
+pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
     if !import::is_adoptable(&place.state_dir) {
         return Ok(());
     }
-    refuse_own(place)?;
+    refuse_lost_database(place)?;
     let start = Instant::now();
-    let adopted = import::adopt(&place.state_dir, place::now()).map_err(failure)?;
+    let adopted = import::adopt(&place.state_dir, context::now()).map_err(failure)?;
     let Some(adoption) = adopted else { return Ok(()) };
-    publish(place, "adopt");
+    publish_views(place, "adopt");
     if !place.quiet {
         let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
-        output::note(&account(place, &adoption, took))?;
+        output::print_note(&adoption_summary(place, &adoption, took))?;
     }
     Ok(())
 }
@@ -29,8 +29,8 @@ pub(crate) fn if_foreign(place: &Place) -> Outcome {
 /// takes the day's backup.
 ///
 /// Opening the store publishes. Where another process has become the writer, that one does.
-pub(crate) fn publish(place: &Place, command: &str) {
-    let now = place::now();
+pub(crate) fn publish_views(place: &CommandContext, command: &str) {
+    let now = context::now();
     let done = place.store(command, now).map_err(|failure| failure.error);
     let done = done.and_then(|store| Ok(store.backup_daily(now)?));
     if let Err(error) = done {
@@ -39,7 +39,7 @@ pub(crate) fn publish(place: &Place, command: &str) {
 }
 
 /// A directory that has backups of ours lost its database: that is a case for the doctor.
-fn refuse_own(place: &Place) -> Outcome {
+fn refuse_lost_database(place: &CommandContext) -> CommandResult {
     // A rebuild or restore that was cut off is completed by what comes next.
     if place.state_dir.join("rebuild.json").exists() {
         return Ok(());
@@ -47,19 +47,28 @@ fn refuse_own(place: &Place) -> Outcome {
     let backups = place.state_dir.join("backups").read_dir_utf8();
     if backups.is_ok_and(|mut entries| entries.next().is_some()) {
         let message = format!("{} has lost its database", place.state_dir);
-        return Err(Failure::message(Code::Failed, message).hint("heeler doctor --rebuild"));
+        return Err(
+            CommandFailure::message(FailureCode::Failed, message).hint("heeler doctor --rebuild")
+        );
     }
     Ok(())
 }
 
-fn account(place: &Place, adoption: &Adoption, milliseconds: i64) -> String {
+fn adoption_summary(
+    place: &CommandContext,
+    adoption: &AdoptionReport,
+    milliseconds: i64,
+) -> String {
     let report = &adoption.report;
-    let (jobs, sessions) = (report.of(Kind::Job).imported, report.of(Kind::Session).imported);
+    let (jobs, sessions) = (
+        report.counts_for(ImportItemKind::Job).imported,
+        report.counts_for(ImportItemKind::Session).imported,
+    );
     let mut text = format!(
         "adopted herdctl's state in {}: {}, {}",
         place.state_dir,
-        output::counted(jobs, "job"),
-        output::counted(sessions, "session")
+        output::pluralize(jobs, "job"),
+        output::pluralize(sessions, "session")
     );
     if adoption.interrupted > 0 {
         text += &format!(", {} left unfinished by a crash", adoption.interrupted);
@@ -67,18 +76,18 @@ fn account(place: &Place, adoption: &Adoption, milliseconds: i64) -> String {
     if !report.refused.is_empty() {
         text += &format!(", {} unreadable (see: heeler doctor)", report.refused.len());
     }
-    if adoption.kept > 0 {
-        text += &format!("; originals kept in .before-heeler ({})", adoption.kept);
+    if adoption.originals_kept > 0 {
+        text += &format!("; originals kept in .before-heeler ({})", adoption.originals_kept);
     }
-    format!("{text}; took {}", output::duration(milliseconds))
+    format!("{text}; took {}", output::format_duration(milliseconds))
 }
 
-fn failure(error: AdoptError) -> Failure {
+fn failure(error: AdoptError) -> CommandFailure {
     match error {
-        AdoptError::HerdctlRuns { .. }
+        AdoptError::HerdctlRunning { .. }
         | AdoptError::ReadOnly { .. }
-        | AdoptError::Locked { .. } => Failure::new(Code::Refused, error),
+        | AdoptError::Locked { .. } => CommandFailure::new(FailureCode::Refused, error),
         AdoptError::Layout(error) => error.into(),
-        AdoptError::Build { .. } => Failure::new(Code::Failed, error),
+        AdoptError::Build { .. } => CommandFailure::new(FailureCode::Failed, error),
     }
 }

@@ -1,11 +1,11 @@
-//! A conversation with a fleet: what holds its parts together. Start at [`Inputs`].
+//! A conversation with a fleet: what holds its parts together. Start at [`ChatInputQueue`].
 
-pub(crate) mod fleet;
-mod follow;
-mod glances;
-mod plain;
-mod rules;
-mod workers;
+pub(crate) mod daemon_fleet;
+mod job_follower;
+mod permission_rules;
+mod plain_printer;
+mod session_previews;
+mod worker_watcher;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,23 +13,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use heeler_chat::{Book, COMMANDS, Happened, Role, Shown, Speaker, Talk, Wish};
-use heeler_tui::{Completion, Screen, Terminal, Theme};
+use heeler_chat::{
+    COMMANDS, ChatFleetEvent, ChatOutput, ChatSpeaker, Conversation, EntryRole, SessionFile,
+    UserAction,
+};
+use heeler_tui::{ChatScreen, CompletionSources, TerminalHandle, TerminalTheme};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub(crate) use self::fleet::DaemonFleet;
-pub(crate) use self::glances::{Glances, unread};
-use self::plain::Plain;
-use crate::failure::Outcome;
+pub(crate) use self::daemon_fleet::DaemonFleet;
+use self::plain_printer::PlainChatPrinter;
+pub(crate) use self::session_previews::{SessionPreviewLoader, placeholder_card};
+use crate::context;
+use crate::failure::CommandResult;
 use crate::output;
-use crate::place;
 
 /// How many happenings wait to be taken; what follows runs has to wait then, never a person.
-const HAPPENED_MAX: usize = 1024;
+const QUEUED_EVENTS_MAX: usize = 1024;
 /// How long it waits before it looks again.
-const FULL_WAIT: Duration = Duration::from_millis(2);
+const QUEUE_FULL_WAIT: Duration = Duration::from_millis(2);
 /// How many things wait to be drawn.
-const SHOWN_MAX: usize = 1024;
+const DISPLAY_QUEUE_MAX: usize = 1024;
 /// How many files of a folder are looked at for completion.
 const FILES_MAX: usize = 10_000;
 /// How many of the person's lines can be called back.
@@ -37,44 +40,44 @@ const HISTORY_MAX: usize = 200;
 /// How often time passes for a conversation.
 const TICK: Duration = Duration::from_millis(500);
 /// How often it is tried again to write what a disk did not take.
-const STUCK_TICK: Duration = Duration::from_millis(100);
+const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a conversation takes.
-enum Input {
+enum ChatLoopInput {
     /// Of a person.
-    Wish(Wish),
+    UserRequest(UserAction),
     /// Of the fleet.
-    Happened(Happened),
+    FleetEvent(ChatFleetEvent),
 }
 
 /// Where everything comes together that a conversation takes.
-pub(crate) struct Inputs {
-    tell: Sender<Input>,
-    inputs: Receiver<Input>,
+pub(crate) struct ChatInputQueue {
+    sender: Sender<ChatLoopInput>,
+    receiver: Receiver<ChatLoopInput>,
     /// What came while nothing could be taken.
-    late: VecDeque<Input>,
+    deferred: VecDeque<ChatLoopInput>,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Inputs {
+impl ChatInputQueue {
     /// Makes every signal that ends a process a wish to leave.
-    pub(crate) fn new() -> Outcome<Inputs> {
+    pub(crate) fn new() -> CommandResult<ChatInputQueue> {
         let (tell, inputs) = channel();
-        on_signals(tell.clone())?;
+        handle_signals(tell.clone())?;
         let (late, waiting) = (VecDeque::new(), Arc::new(AtomicUsize::new(0)));
-        Ok(Inputs { tell, inputs, late, waiting })
+        Ok(ChatInputQueue { sender: tell, receiver: inputs, deferred: late, waiting })
     }
 
     /// Takes what happens in a fleet too.
-    pub(crate) fn hear(&self, happened: Receiver<Happened>) {
-        let (teller, count) = (self.tell.clone(), Arc::clone(&self.waiting));
+    pub(crate) fn forward_events(&self, happened: Receiver<ChatFleetEvent>) {
+        let (teller, count) = (self.sender.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
             for happened in happened {
-                while count.load(Ordering::Relaxed) >= HAPPENED_MAX {
-                    std::thread::sleep(FULL_WAIT);
+                while count.load(Ordering::Relaxed) >= QUEUED_EVENTS_MAX {
+                    std::thread::sleep(QUEUE_FULL_WAIT);
                 }
                 count.fetch_add(1, Ordering::Relaxed);
-                if teller.send(Input::Happened(happened)).is_err() {
+                if teller.send(ChatLoopInput::FleetEvent(happened)).is_err() {
                     return;
                 }
             }
@@ -82,29 +85,31 @@ impl Inputs {
     }
 
     /// Says whether somebody wants to leave before there is a conversation.
-    pub(crate) fn is_left(&mut self) -> bool {
-        self.next_to_leave(Duration::ZERO).is_some()
+    pub(crate) fn is_exit_requested(&mut self) -> bool {
+        self.next_exit_request(Duration::ZERO).is_some()
     }
 
     /// Returns what came first, if something comes in time.
-    fn next(&mut self, wait: Duration) -> Option<Input> {
-        self.late.pop_front().or_else(|| self.inputs.recv_timeout(wait).ok())
+    fn next(&mut self, wait: Duration) -> Option<ChatLoopInput> {
+        self.deferred.pop_front().or_else(|| self.receiver.recv_timeout(wait).ok())
     }
 
     /// Returns the next wish to leave, if one comes in time. All else stays for later.
-    fn next_to_leave(&mut self, wait: Duration) -> Option<Input> {
+    fn next_exit_request(&mut self, wait: Duration) -> Option<ChatLoopInput> {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.inputs.recv_timeout(left).ok()? {
-                Input::Wish(wish) if wish.is_to_leave() => return Some(Input::Wish(wish)),
-                other => self.late.push_back(other),
+            match self.receiver.recv_timeout(left).ok()? {
+                ChatLoopInput::UserRequest(wish) if wish.is_exit() => {
+                    return Some(ChatLoopInput::UserRequest(wish));
+                }
+                other => self.deferred.push_back(other),
             }
         }
     }
 }
 
-fn on_signals(tell: Sender<Input>) -> std::io::Result<()> {
+fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -116,15 +121,15 @@ fn on_signals(tell: Sender<Input>) -> std::io::Result<()> {
             let mut terminates = 0;
             loop {
                 let wish = tokio::select! {
-                    _ = interrupt.recv() => Wish::Leave,
+                    _ = interrupt.recv() => UserAction::Exit,
                     _ = terminate.recv() => {
                         terminates += 1;
-                        if terminates == 1 { Wish::HangUp } else { Wish::Leave }
+                        if terminates == 1 { UserAction::HangUp } else { UserAction::Exit }
                     }
                     // A terminal that is closed tells it in several ways: none of them hurries.
-                    _ = hangup.recv() => Wish::HangUp,
+                    _ = hangup.recv() => UserAction::HangUp,
                 };
-                if tell.send(Input::Wish(wish)).is_err() {
+                if tell.send(ChatLoopInput::UserRequest(wish)).is_err() {
                     return;
                 }
             }
@@ -134,83 +139,87 @@ fn on_signals(tell: Sender<Input>) -> std::io::Result<()> {
 }
 
 /// Holds a conversation in lines until it ends.
-pub(crate) fn in_lines(mut talk: Talk, mut inputs: Inputs) -> Outcome {
-    let mut face = Plain::new(inputs.tell.clone());
+pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> CommandResult {
+    let mut face = PlainChatPrinter::new(inputs.sender.clone());
     run(&mut talk, &mut inputs, &mut |talk, is_line| {
         if is_line {
-            face.heard();
+            face.on_line_read();
         }
-        for shown in talk.shown() {
+        for shown in talk.take_output() {
             // Whoever read has gone: the conversation ends as it should.
-            if face.show(&shown).is_err() && !talk.is_over() {
-                talk.wish(Wish::HangUp, place::now());
+            if face.show(&shown).is_err() && !talk.has_ended() {
+                talk.handle_action(UserAction::HangUp, context::now());
             }
         }
-        face.settle();
+        face.request_line();
     });
     Ok(())
 }
 
 /// Holds a conversation on a screen until it ends.
-pub(crate) fn on_screen(
-    mut talk: Talk,
-    mut inputs: Inputs,
-    mut terminal: Terminal,
+pub(crate) fn run_on_screen(
+    mut talk: Conversation,
+    mut inputs: ChatInputQueue,
+    mut terminal: TerminalHandle,
     history: Vec<String>,
     env: &BTreeMap<String, String>,
-) -> Outcome {
-    let (show, shown) = sync_channel(SHOWN_MAX);
-    let tell = inputs.tell.clone();
+) -> CommandResult {
+    let (show, shown) = sync_channel(DISPLAY_QUEUE_MAX);
+    let tell = inputs.sender.clone();
     let talking = std::thread::spawn(move || {
         let mut last_words = Vec::new();
         run(&mut talk, &mut inputs, &mut |talk, _| {
-            for shown in talk.shown() {
-                if let Shown::Leaving(text) = &shown {
+            for shown in talk.take_output() {
+                if let ChatOutput::ExitMessage(text) = &shown {
                     last_words.push(text.clone());
                 }
                 // A closed terminal: the conversation ends as it should.
-                if show.send(shown).is_err() && !talk.is_over() {
-                    talk.wish(Wish::HangUp, place::now());
+                if show.send(shown).is_err() && !talk.has_ended() {
+                    talk.handle_action(UserAction::HangUp, context::now());
                 }
             }
         });
         last_words
     });
-    let completion = Completion { commands: COMMANDS, files: Box::new(files) };
-    let mut screen = Screen::new(theme(env), completion, history);
-    heeler_tui::run(&mut terminal, &mut screen, shown, place::now, move |wish| {
+    let completion = CompletionSources { commands: COMMANDS, files: Box::new(complete_files) };
+    let mut screen = ChatScreen::new(theme(env), completion, history);
+    heeler_tui::run_screen(&mut terminal, &mut screen, shown, context::now, move |wish| {
         // It has ended already.
-        drop(tell.send(Input::Wish(wish)));
+        drop(tell.send(ChatLoopInput::UserRequest(wish)));
     });
     let last_words = talking.join();
     drop(terminal);
     let broken = |_| anyhow::anyhow!("the conversation broke off; everything shown is on disk");
     // They went with the screen. All is saved, so a terminal that is gone is no failure.
-    let told = last_words.map_err(broken)?.into_iter().try_for_each(output::line);
+    let told = last_words.map_err(broken)?.into_iter().try_for_each(output::print_line);
     drop(told);
     Ok(())
 }
 
 /// Chooses the colours.
-pub(crate) fn theme(env: &BTreeMap<String, String>) -> Theme {
+pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
     let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
     let background = env.get("COLORFGBG").and_then(|it| it.rsplit(';').next()?.parse::<u8>().ok());
     match background {
-        _ if is_set("NO_COLOR") => Theme::plain(),
-        Some(7 | 9..=15) => Theme::light(),
-        _ => Theme::dark(),
+        _ if is_set("NO_COLOR") => TerminalTheme::plain(),
+        Some(7 | 9..=15) => TerminalTheme::light(),
+        _ => TerminalTheme::dark(),
     }
 }
 
 /// Returns what the person said before, oldest first.
-pub(crate) fn history(book: &Book) -> Vec<String> {
-    let page = book.older(&Speaker::Coordinator, None, HISTORY_MAX);
+pub(crate) fn prompt_history(book: &SessionFile) -> Vec<String> {
+    let page = book.entries_before(&ChatSpeaker::Coordinator, None, HISTORY_MAX);
     let entries = page.map(|page| page.entries).unwrap_or_default();
-    entries.iter().filter(|entry| entry.role == Role::User).map(heeler_chat::Entry::text).collect()
+    entries
+        .iter()
+        .filter(|entry| entry.role == EntryRole::User)
+        .map(heeler_chat::ConversationEntry::text)
+        .collect()
 }
 
 /// Names the files of a folder that begin so.
-fn files(typed: &str) -> Vec<String> {
+fn complete_files(typed: &str) -> Vec<String> {
     let (folder, start) =
         typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (folder, start));
     let listed = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
@@ -232,27 +241,31 @@ fn files(typed: &str) -> Vec<String> {
 }
 
 /// Hands in what comes, and time, until the conversation is over.
-fn run(talk: &mut Talk, inputs: &mut Inputs, shows: &mut dyn FnMut(&mut Talk, bool)) {
+fn run(
+    talk: &mut Conversation,
+    inputs: &mut ChatInputQueue,
+    shows: &mut dyn FnMut(&mut Conversation, bool),
+) {
     let mut next_tick = Instant::now() + TICK;
     shows(talk, false);
-    while !talk.is_over() {
-        let input = match talk.is_stuck() {
-            true => inputs.next_to_leave(STUCK_TICK),
+    while !talk.has_ended() {
+        let input = match talk.has_unwritten_entries() {
+            true => inputs.next_exit_request(DISK_RETRY_INTERVAL),
             false => inputs.next(next_tick.saturating_duration_since(Instant::now())),
         };
         let heard = match input {
-            Some(Input::Wish(wish)) => {
-                let is_line = matches!(wish, Wish::Say(_));
-                talk.wish(wish, place::now());
+            Some(ChatLoopInput::UserRequest(wish)) => {
+                let is_line = matches!(wish, UserAction::SendLine(_));
+                talk.handle_action(wish, context::now());
                 is_line
             }
-            Some(Input::Happened(happened)) => {
+            Some(ChatLoopInput::FleetEvent(happened)) => {
                 inputs.waiting.fetch_sub(1, Ordering::Relaxed);
-                talk.happened(happened, place::now());
+                talk.handle_fleet_event(happened, context::now());
                 false
             }
             None => {
-                talk.tick(place::now());
+                talk.tick(context::now());
                 next_tick = Instant::now() + TICK;
                 false
             }
@@ -267,18 +280,18 @@ mod tests {
 
     #[test]
     fn who_wants_to_leave_is_heard_before_all_else_while_a_disk_takes_nothing() {
-        let mut inputs = Inputs::new().unwrap();
-        let line = || Wish::Say("hello".to_owned());
-        for wish in [line(), Wish::Interrupt, Wish::Leave] {
-            inputs.tell.send(Input::Wish(wish)).unwrap();
+        let mut inputs = ChatInputQueue::new().unwrap();
+        let line = || UserAction::SendLine("hello".to_owned());
+        for wish in [line(), UserAction::Interrupt, UserAction::Exit] {
+            inputs.sender.send(ChatLoopInput::UserRequest(wish)).unwrap();
         }
         let wish = |input| match input {
-            Some(Input::Wish(wish)) => Some(wish),
+            Some(ChatLoopInput::UserRequest(wish)) => Some(wish),
             _ => None,
         };
-        assert_eq!(wish(inputs.next_to_leave(STUCK_TICK)), Some(Wish::Leave));
-        assert_eq!(wish(inputs.next_to_leave(Duration::ZERO)), None);
+        assert_eq!(wish(inputs.next_exit_request(DISK_RETRY_INTERVAL)), Some(UserAction::Exit));
+        assert_eq!(wish(inputs.next_exit_request(Duration::ZERO)), None);
         assert_eq!(wish(inputs.next(TICK)), Some(line()), "the others are not lost");
-        assert_eq!(wish(inputs.next(TICK)), Some(Wish::Interrupt));
+        assert_eq!(wish(inputs.next(TICK)), Some(UserAction::Interrupt));
     }
 }

@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
-use heeler_model::workflow::CourseStatus;
-use heeler_model::{ApprovalStatus, JobStatus, Scope, SessionStatus};
+use heeler_model::workflow::WorkflowRunStatus;
+use heeler_model::{AccessScope, ApprovalStatus, JobStatus, SessionStatus};
 
 use crate::commands;
-use crate::complete;
-use crate::logging::Form;
-use crate::place::Place;
+use crate::completion;
+use crate::context::CommandContext;
+use crate::logging::LogOutputFormat;
 
 /// Runs fleets of coding agents and never loses their work.
 #[derive(Parser)]
@@ -24,17 +24,17 @@ use crate::place::Place;
     after_help = "Start with `heeler init`, or run any command in a herdctl project: it is adopted in place.\n\
         Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 70 our bug, 130 interrupted."
 )]
-pub(crate) struct Cli {
+pub(crate) struct CliArgs {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Options that every command takes.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// Config file, or the folder to look upward from [default: the working directory]
     #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) config: Option<Utf8PathBuf>,
@@ -53,7 +53,7 @@ pub(crate) struct Global {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run the fleet: schedules, queue, recovery
     #[command(after_help = commands::start::ABOUT)]
     Start(commands::start::StartArgs),
@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Chat(commands::chat::ChatArgs),
     /// End running jobs (the same as `jobs cancel`)
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
-    Cancel(commands::cancel::CancelArgs),
+    Cancel(commands::cancel::JobCancelArgs),
     /// Run one agent in a folder that is prepared for it; the engine does that
     #[command(hide = true)]
     Runner(commands::runner::RunnerArgs),
@@ -147,7 +147,7 @@ pub(crate) enum Command {
     },
     /// List sessions (herdctl's spelling of `session list`)
     #[command(hide = true)]
-    Sessions(commands::session::list::ListArgs),
+    Sessions(commands::session::list::SessionListArgs),
     /// Find text in all transcripts
     Search(commands::search::SearchArgs),
     /// Make a fleet that works at once, or add an agent to one
@@ -190,7 +190,7 @@ const LIMIT: &str = "20";
 
 /// Which part of a list, and in what form.
 #[derive(Args, Clone)]
-pub(crate) struct Page {
+pub(crate) struct ListPageArgs {
     /// Only this agent's
     #[arg(short, long, value_name = "NAME", add = agents())]
     pub(crate) agent: Option<String>,
@@ -208,9 +208,14 @@ pub(crate) struct Page {
     pub(crate) json: bool,
 }
 
-impl Page {
+impl ListPageArgs {
     /// Returns the command for the next page, with the filters of this one.
-    pub(crate) fn next(&self, command: &str, status: Option<&str>, last: &str) -> String {
+    pub(crate) fn next_page_command(
+        &self,
+        command: &str,
+        status: Option<&str>,
+        last: &str,
+    ) -> String {
         let limit = self.limit.to_string();
         let limit = (limit != LIMIT).then_some(limit.as_str());
         let filters = [
@@ -226,7 +231,12 @@ impl Page {
     }
 
     /// Says that there is nothing to show, and why.
-    pub(crate) fn nothing(&self, what: &str, status: Option<&str>, place: &Place) -> String {
+    pub(crate) fn empty_list_note(
+        &self,
+        what: &str,
+        status: Option<&str>,
+        place: &CommandContext,
+    ) -> String {
         let filtered = self.agent.is_some() || self.since.is_some() || status.is_some();
         match (filtered, &self.before) {
             (true, _) => format!("no {what} match"),
@@ -239,15 +249,15 @@ impl Page {
 /// Completes job and session ids.
 fn jobs_or_sessions() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
-        let mut found = complete::jobs(typed);
-        found.extend(complete::sessions(typed));
+        let mut found = completion::jobs(typed);
+        found.extend(completion::sessions(typed));
         found
     })
 }
 
 /// Reads what somebody may.
-pub(crate) fn scope() -> impl clap::builder::TypedValueParser<Value = Scope> {
-    words(Scope::ALL.iter().map(|scope| scope.as_str()))
+pub(crate) fn scope() -> impl clap::builder::TypedValueParser<Value = AccessScope> {
+    words(AccessScope::ALL.iter().map(|scope| scope.as_str()))
 }
 
 /// Reads a job status, with the list of them on a mistake.
@@ -269,7 +279,7 @@ fn words<T>(
     words: impl Iterator<Item = &'static str>,
 ) -> impl clap::builder::TypedValueParser<Value = T>
 where
-    T: std::str::FromStr<Err = heeler_model::UnknownWord> + Clone + Send + Sync + 'static,
+    T: std::str::FromStr<Err = heeler_model::UnknownWordError> + Clone + Send + Sync + 'static,
 {
     use clap::builder::TypedValueParser as _;
     clap::builder::PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
@@ -277,59 +287,59 @@ where
 
 /// Completes agent names.
 pub(crate) fn agents() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::agents)
+    ArgValueCompleter::new(completion::agents)
 }
 
 /// Completes session ids.
 pub(crate) fn sessions() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::sessions)
+    ArgValueCompleter::new(completion::sessions)
 }
 
 /// Completes ids of what waits for an answer.
 pub(crate) fn approvals() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::approvals)
+    ArgValueCompleter::new(completion::approvals)
 }
 
 /// Completes names of workflows.
 pub(crate) fn workflows() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::workflows)
+    ArgValueCompleter::new(completion::workflows)
 }
 
 /// Completes ids of workflow runs.
 pub(crate) fn workflow_runs() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::workflow_runs)
+    ArgValueCompleter::new(completion::workflow_runs)
 }
 
 /// Completes names of workflows and ids of their runs.
 pub(crate) fn workflows_or_runs() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
-        let mut found = complete::workflows(typed);
-        found.extend(complete::workflow_runs(typed));
+        let mut found = completion::workflows(typed);
+        found.extend(completion::workflow_runs(typed));
         found
     })
 }
 
 /// Reads the status of a workflow run.
-pub(crate) fn run_status() -> impl clap::builder::TypedValueParser<Value = CourseStatus> {
-    words(CourseStatus::ALL.iter().map(|status| status.as_str()))
+pub(crate) fn run_status() -> impl clap::builder::TypedValueParser<Value = WorkflowRunStatus> {
+    words(WorkflowRunStatus::ALL.iter().map(|status| status.as_str()))
 }
 
 /// Completes job ids.
 pub(crate) fn jobs() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::jobs)
+    ArgValueCompleter::new(completion::jobs)
 }
 
 /// Lets the words at the end of every help fit the terminal: lines of a paragraph flow together, what is
 /// indented stays as it is.
-pub(crate) fn flowing(command: clap::Command) -> clap::Command {
+pub(crate) fn reflow_help(command: clap::Command) -> clap::Command {
     let command = match command.get_after_help().map(ToString::to_string) {
-        Some(text) => command.after_help(flow(&text)),
+        Some(text) => command.after_help(reflow_text(&text)),
         None => command,
     };
-    command.mut_subcommands(flowing)
+    command.mut_subcommands(reflow_help)
 }
 
-fn flow(text: &str) -> String {
+fn reflow_text(text: &str) -> String {
     let mut flowed = String::with_capacity(text.len());
     let mut before = "";
     for line in text.lines() {
@@ -344,13 +354,13 @@ fn flow(text: &str) -> String {
     flowed
 }
 
-impl Command {
+impl CliCommand {
     /// Says what is logged, and how.
-    pub(crate) fn log_form(&self) -> Form {
+    pub(crate) fn log_form(&self) -> LogOutputFormat {
         match self {
-            Command::Start(args) if args.is_daemon() && args.json => Form::Json,
-            Command::Start(args) if args.is_daemon() => Form::Lines,
-            _ => Form::Remarks,
+            CliCommand::Start(args) if args.is_daemon() && args.json => LogOutputFormat::Json,
+            CliCommand::Start(args) if args.is_daemon() => LogOutputFormat::Lines,
+            _ => LogOutputFormat::Remarks,
         }
     }
 
@@ -359,23 +369,23 @@ impl Command {
         use commands::config::ConfigCommand;
         use commands::jobs::JobsCommand;
         match self {
-            Command::Start(args) => args.json && !args.is_daemon(),
-            Command::Stop(args) => args.json,
-            Command::Restart(args) => args.json,
-            Command::Reload(args) => args.json,
-            Command::Schedule { command } => command.wants_json(),
-            Command::Workflow { command } => command.wants_json(),
-            Command::Agent { command } => command.wants_json(),
-            Command::Approvals { command } => command.wants_json(),
-            Command::Costs(args) => args.json,
-            Command::Chat(_) => false,
-            Command::Open(args) => args.json,
-            Command::Token { command } => command.wants_json(),
-            Command::Password { command } => command.wants_json(),
-            Command::Status(args) => args.json,
-            Command::Trigger(args) => args.json,
-            Command::Cancel(args) => args.json,
-            Command::Jobs(args) => match &args.command {
+            CliCommand::Start(args) => args.json && !args.is_daemon(),
+            CliCommand::Stop(args) => args.json,
+            CliCommand::Restart(args) => args.json,
+            CliCommand::Reload(args) => args.json,
+            CliCommand::Schedule { command } => command.wants_json(),
+            CliCommand::Workflow { command } => command.wants_json(),
+            CliCommand::Agent { command } => command.wants_json(),
+            CliCommand::Approvals { command } => command.wants_json(),
+            CliCommand::Costs(args) => args.json,
+            CliCommand::Chat(_) => false,
+            CliCommand::Open(args) => args.json,
+            CliCommand::Token { command } => command.wants_json(),
+            CliCommand::Password { command } => command.wants_json(),
+            CliCommand::Status(args) => args.json,
+            CliCommand::Trigger(args) => args.json,
+            CliCommand::Cancel(args) => args.json,
+            CliCommand::Jobs(args) => match &args.command {
                 None => args.list.page.json,
                 Some(JobsCommand::Show(args)) => args.json,
                 Some(JobsCommand::Logs(args)) => args.how.json,
@@ -384,28 +394,28 @@ impl Command {
                 Some(JobsCommand::Retry(args)) => args.json,
                 Some(JobsCommand::Fork(args)) => args.how.json,
             },
-            Command::Job(args) => args.show.json,
-            Command::Logs(args) => args.how.json,
-            Command::Session { command } => command.wants_json(),
-            Command::Sessions(args) => args.page.json,
-            Command::Search(args) => args.json,
-            Command::Config { command } => match command {
+            CliCommand::Job(args) => args.show.json,
+            CliCommand::Logs(args) => args.how.json,
+            CliCommand::Session { command } => command.wants_json(),
+            CliCommand::Sessions(args) => args.page.json,
+            CliCommand::Search(args) => args.json,
+            CliCommand::Config { command } => match command {
                 ConfigCommand::Validate(args) => args.json,
                 ConfigCommand::Show(args) => args.json,
                 ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
             },
-            Command::Import(args) => args.json,
-            Command::Doctor(args) => args.json,
-            Command::Backup(args) => args.json,
-            Command::Restore(args) => args.json,
-            Command::Version(args) => args.json,
-            Command::Init(_)
-            | Command::Demo(_)
-            | Command::Play(_)
-            | Command::Snapshot(_)
-            | Command::Runner(_)
-            | Command::Completions(_)
-            | Command::Man(_) => false,
+            CliCommand::Import(args) => args.json,
+            CliCommand::Doctor(args) => args.json,
+            CliCommand::Backup(args) => args.json,
+            CliCommand::Restore(args) => args.json,
+            CliCommand::Version(args) => args.json,
+            CliCommand::Init(_)
+            | CliCommand::Demo(_)
+            | CliCommand::Play(_)
+            | CliCommand::Snapshot(_)
+            | CliCommand::Runner(_)
+            | CliCommand::Completions(_)
+            | CliCommand::Man(_) => false,
         }
     }
 }

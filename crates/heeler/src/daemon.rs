@@ -1,33 +1,34 @@
 //! The daemon of a fleet, as commands see it: found, started in the background, asked.
 //!
 //! Whether one runs is told by the state's lock; `daemon.json` only says where it listens. Commands
-//! that write use [`ask`]; those that make no sense without a daemon use [`require`].
+//! that write use [`request`]; those that make no sense without a daemon use [`connect_required`].
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use heeler_engine::{
-    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, WorkflowOrder, launch_daemon,
+    CommandReply, DaemonCommand, DaemonFile, DaemonMode, ScheduleChange, StopMode,
+    WorkflowOperation, launch_daemon,
 };
-use heeler_query::told::Told;
-use heeler_server::{Client, ClientError};
+use heeler_query::replies::DaemonReply;
+use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::{self, Place};
 
 /// How long a command waits for a daemon while another process writes the state.
 const START_WAIT: Duration = Duration::from_secs(60);
 
 /// How long a daemon that has said that it ends may take to do so.
-const END_WAIT: Duration = Duration::from_secs(30);
+const EXIT_WAIT: Duration = Duration::from_secs(30);
 
 /// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a daemon may take to answer what it can answer at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// What a daemon that was started in the background tells whoever started it, once.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "daemon")]
-pub(crate) enum Readiness {
+pub(crate) enum DaemonReadiness {
     /// It listens.
     Ready {
         /// Its process.
@@ -58,50 +59,53 @@ pub(crate) enum Readiness {
 }
 
 /// Connects to the fleet's daemon; `None` if there is none.
-pub(crate) fn connect(place: &Place) -> Outcome<Option<Client>> {
-    let Some(file) = file(place)? else { return Ok(None) };
-    match Client::connect(&file.socket) {
+pub(crate) fn connect(place: &CommandContext) -> CommandResult<Option<DaemonClient>> {
+    let Some(file) = read_daemon_file(place)? else { return Ok(None) };
+    match DaemonClient::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
         // Nothing was asked yet: it has ended, or is just doing so.
-        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => {
-            Ok(None)
-        }
+        Err(
+            DaemonClientError::NoDaemon { .. }
+            | DaemonClientError::Ending
+            | DaemonClientError::Io { .. },
+        ) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Reads what the fleet's daemon says of itself, which may have died since.
-pub(crate) fn file(place: &Place) -> Outcome<Option<DaemonFile>> {
+pub(crate) fn read_daemon_file(place: &CommandContext) -> CommandResult<Option<DaemonFile>> {
     if !place.state_dir.is_dir() {
         return Ok(None);
     }
-    DaemonFile::read(&place.dir()?).map_err(|error| Failure::new(Code::Failed, error))
+    DaemonFile::read(&place.dir()?).map_err(|error| CommandFailure::new(FailureCode::Failed, error))
 }
 
 /// Says whether a daemon runs that a person started.
-pub(crate) fn is_permanent(place: &Place) -> Outcome<bool> {
-    let is_permanent = file(place)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
+pub(crate) fn is_permanent(place: &CommandContext) -> CommandResult<bool> {
+    let is_permanent =
+        read_daemon_file(place)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
     Ok(is_permanent && connect(place)?.is_some())
 }
 
 /// Connects to the fleet's daemon, without which the command makes no sense.
-pub(crate) fn require(place: &Place) -> Outcome<Client> {
+pub(crate) fn connect_required(place: &CommandContext) -> CommandResult<DaemonClient> {
     connect(place)?.ok_or_else(|| no_daemon(place))
 }
 
 /// Says that no daemon runs, or which process keeps it from running.
-pub(crate) fn no_daemon(place: &Place) -> Failure {
-    let message = match writer(place) {
+pub(crate) fn no_daemon(place: &CommandContext) -> CommandFailure {
+    let message = match find_writer(place) {
         Ok(Some(writer)) => {
             format!("no daemon answers in {}; it is written to by {writer}", place.state_dir)
         }
         _ => format!("no daemon runs in {}", place.state_dir),
     };
-    Failure::message(Code::NoDaemon, message).hint("heeler start")
+    CommandFailure::message(FailureCode::NoDaemon, message).hint("heeler start")
 }
 
 /// Says who writes the state, in words; `None` if nobody does.
-pub(crate) fn writer(place: &Place) -> Outcome<Option<String>> {
+pub(crate) fn find_writer(place: &CommandContext) -> CommandResult<Option<String>> {
     if !place.state_dir.is_dir() {
         return Ok(None);
     }
@@ -113,31 +117,38 @@ pub(crate) fn writer(place: &Place) -> Outcome<Option<String>> {
 }
 
 /// Asks the fleet's daemon; without one, one that ends when it is idle is started for it.
-pub(crate) fn ask(place: &Place, command: &Command) -> Outcome<Answer> {
-    ask_unless(place, command, &|| false)
+pub(crate) fn request(
+    place: &CommandContext,
+    command: &DaemonCommand,
+) -> CommandResult<CommandReply> {
+    request_unless(place, command, &|| false)
 }
 
 /// The same, unless it is given up before the daemon has heard it.
-pub(crate) fn ask_unless(
-    place: &Place,
-    command: &Command,
+pub(crate) fn request_unless(
+    place: &CommandContext,
+    command: &DaemonCommand,
     is_given_up: &dyn Fn() -> bool,
-) -> Outcome<Answer> {
-    ask_as(place, command, None, is_given_up)
+) -> CommandResult<CommandReply> {
+    request_as(place, command, None, is_given_up)
 }
 
 /// The same under a name of the request's own, under which it is done once: if the daemon dies over
 /// it, the next one is asked.
-pub(crate) fn ask_once(place: &Place, command: &Command, name: &str) -> Outcome<Answer> {
-    ask_as(place, command, Some(name), &|| false)
+pub(crate) fn request_idempotent(
+    place: &CommandContext,
+    command: &DaemonCommand,
+    name: &str,
+) -> CommandResult<CommandReply> {
+    request_as(place, command, Some(name), &|| false)
 }
 
-fn ask_as(
-    place: &Place,
-    command: &Command,
+fn request_as(
+    place: &CommandContext,
+    command: &DaemonCommand,
     name: Option<&str>,
     is_given_up: &dyn Fn() -> bool,
-) -> Outcome<Answer> {
+) -> CommandResult<CommandReply> {
     // An agent has an environment of its own, and its daemon is there.
     if starts_a_run(command) && !place.env.contains_key("HEELER_RUN") {
         replace_outdated(place)?;
@@ -147,30 +158,32 @@ fn ask_as(
     let deadline = Instant::now() + START_WAIT;
     loop {
         let mut daemon = connect_or_start_unless(place, is_given_up)?;
-        let answer = daemon.ask_once(command, name, patience);
+        let answer = daemon.send_command_once(command, name, patience);
         let may_ask_again = match &answer {
             // It has done nothing; the next one will.
-            Err(ClientError::Ending) => true,
+            Err(DaemonClientError::Ending) => true,
             // If it was done, the next one says so.
-            Err(ClientError::Io { .. }) => name.is_some(),
+            Err(DaemonClientError::Io { .. }) => name.is_some(),
             _ => false,
         };
         if !may_ask_again || Instant::now() >= deadline {
             return Ok(answer?);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Says whether a command may make an agent start now, by the config and the environment of the
 /// daemon.
-fn starts_a_run(command: &Command) -> bool {
+fn starts_a_run(command: &DaemonCommand) -> bool {
     let triggers = |change: &ScheduleChange| *change == ScheduleChange::Trigger;
     match command {
-        Command::Trigger(_) | Command::Resume { .. } | Command::Retry { .. } => true,
-        Command::Schedule { change, .. } => triggers(change),
-        Command::Workflow { order, .. } => {
-            matches!(order, WorkflowOrder::Run(_) | WorkflowOrder::Retry { .. })
+        DaemonCommand::Trigger(_) | DaemonCommand::Resume { .. } | DaemonCommand::Retry { .. } => {
+            true
+        }
+        DaemonCommand::Schedule { change, .. } => triggers(change),
+        DaemonCommand::Workflow { order, .. } => {
+            matches!(order, WorkflowOperation::Run(_) | WorkflowOperation::Retry { .. })
         }
         _ => false,
     }
@@ -178,18 +191,19 @@ fn starts_a_run(command: &Command) -> bool {
 
 /// Lets a daemon that was started for an earlier command make way if the config or the environment
 /// is another by now: whoever starts no daemon expects their own to count. Its jobs go on.
-fn replace_outdated(place: &Place) -> Outcome {
-    let Some(file) = file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle) else {
+fn replace_outdated(place: &CommandContext) -> CommandResult {
+    let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
+    else {
         return Ok(());
     };
-    match file.surroundings == Some(surroundings(place)?) {
+    match file.surroundings == Some(environment_hash(place)?) {
         true => Ok(()),
-        false => make_way(place),
+        false => stop_idle_daemon(place),
     }
 }
 
 /// Variables that differ from one terminal to the next and mean nothing to an agent.
-const PASSING_VARIABLES: [&str; 13] = [
+const IGNORED_VARIABLES: [&str; 13] = [
     "_",
     "COLUMNS",
     "HEELER_LOG",
@@ -206,14 +220,14 @@ const PASSING_VARIABLES: [&str; 13] = [
 ];
 
 /// Tells the config and the environment of a command from others.
-pub(crate) fn surroundings(place: &Place) -> Outcome<u64> {
+pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
     let mut hasher = DefaultHasher::new();
-    let is_kept = |name: &str| !PASSING_VARIABLES.contains(&name);
+    let is_kept = |name: &str| !IGNORED_VARIABLES.contains(&name);
     place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
     let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
-    let loaded = fleet::try_load(place, file, &fleet::read_text)?;
+    let loaded = fleet_config::try_load(place, file, &fleet_config::read_text)?;
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
-    files.push(place::beside(file).join(".env"));
+    files.push(context::parent_dir(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);
         let known = std::fs::metadata(&file).ok().map(|it| (it.len(), it.modified().ok()));
@@ -223,41 +237,54 @@ pub(crate) fn surroundings(place: &Place) -> Outcome<u64> {
 }
 
 /// Asks a daemon that runs already.
-pub(crate) fn ask_running(place: &Place, command: &Command) -> Outcome<Answer> {
-    Ok(require(place)?.ask(command, Some(ANSWER_WAIT))?)
+pub(crate) fn request_running(
+    place: &CommandContext,
+    command: &DaemonCommand,
+) -> CommandResult<CommandReply> {
+    Ok(connect_required(place)?.send_command(command, Some(ANSWER_WAIT))?)
 }
 
 /// Connects to the fleet's daemon, or starts one that ends when it is idle.
 ///
 /// Two commands may do so at once: the one whose daemon comes second finds the first one's. A daemon
 /// that is connected to does not end by itself.
-pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
+pub(crate) fn connect_or_start(place: &CommandContext) -> CommandResult<DaemonClient> {
     connect_or_start_unless(place, &|| false)
 }
 
-fn connect_or_start_unless(place: &Place, is_given_up: &dyn Fn() -> bool) -> Outcome<Client> {
+fn connect_or_start_unless(
+    place: &CommandContext,
+    is_given_up: &dyn Fn() -> bool,
+) -> CommandResult<DaemonClient> {
     let deadline = Instant::now() + START_WAIT;
     loop {
         if is_given_up() {
-            return Err(Failure::message(Code::Interrupted, "interrupted before it was asked"));
+            return Err(CommandFailure::message(
+                FailureCode::Interrupted,
+                "interrupted before it was asked",
+            ));
         }
         if let Some(client) = connect(place)? {
             return Ok(client);
         }
         // A directory that was named by mistake is not made.
-        drop(place.reader()?);
+        drop(place.open_reader()?);
         match launch(place, DaemonMode::UntilIdle)? {
-            Readiness::Ready { .. } => {}
-            Readiness::Held { .. } if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
-            Readiness::Held { holder } => return Err(second(place, &holder)),
-            Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
+            DaemonReadiness::Ready { .. } => {}
+            DaemonReadiness::Held { .. } if Instant::now() < deadline => {
+                std::thread::sleep(POLL_INTERVAL)
+            }
+            DaemonReadiness::Held { holder } => return Err(already_running(place, &holder)),
+            DaemonReadiness::Failed { code, message, hint } => {
+                return Err(background_failure(code, message, hint));
+            }
         }
     }
 }
 
 /// Starts a daemon in the background and waits until it is ready.
-pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
-    let fleet = place::engine(&place.state_dir, &place.env)?;
+pub(crate) fn launch(place: &CommandContext, mode: DaemonMode) -> CommandResult<DaemonReadiness> {
+    let fleet = context::engine_fleet(&place.state_dir, &place.env)?;
     let state_dir = fleet.dir.root().to_owned();
     let mut args = vec!["start", "--in-background", "--state-dir", state_dir.as_str()];
     if let Some(config) = &place.config {
@@ -268,69 +295,75 @@ pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
     }
     let env: Vec<(String, String)> = place.env.clone().into_iter().collect();
     let mut start = launch_daemon(&fleet, &args, &env).map_err(anyhow::Error::from)?;
-    let line = start.line();
+    let line = start.read_ready_line();
     match line.as_deref().map(serde_json::from_str) {
         Some(Ok(readiness)) => Ok(readiness),
         _ => {
             let log = fleet.dir.logs().join("heeler.log");
             let message = format!("the daemon did not start; the end of {log} says why");
-            Err(Failure::message(Code::Failed, message))
+            Err(CommandFailure::message(FailureCode::Failed, message))
         }
     }
 }
 
 /// Makes a failure of what a daemon in the background told.
-fn failed(code: u8, message: String, hint: Option<String>) -> Failure {
-    let known = [Code::Usage, Code::NotFound, Code::Refused];
-    let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(Code::Failed);
-    let hint = hint.or_else(|| (code == Code::Usage).then(|| "heeler config validate".to_owned()));
-    Failure { hint, ..Failure::message(code, message) }
+fn background_failure(code: u8, message: String, hint: Option<String>) -> CommandFailure {
+    let known = [FailureCode::Usage, FailureCode::NotFound, FailureCode::Refused];
+    let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(FailureCode::Failed);
+    let hint =
+        hint.or_else(|| (code == FailureCode::Usage).then(|| "heeler config validate".to_owned()));
+    CommandFailure { hint, ..CommandFailure::message(code, message) }
 }
 
 /// Starts a daemon in the background that stays; one that would end when idle makes way for it.
-pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
+pub(crate) fn start_permanent(place: &CommandContext) -> CommandResult<u32> {
     let deadline = Instant::now() + START_WAIT;
     loop {
-        make_way(place)?;
+        stop_idle_daemon(place)?;
         match launch(place, DaemonMode::Permanent)? {
-            Readiness::Ready { pid } => return Ok(pid),
-            Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
-            Readiness::Held { holder } => {
+            DaemonReadiness::Ready { pid } => return Ok(pid),
+            DaemonReadiness::Failed { code, message, hint } => {
+                return Err(background_failure(code, message, hint));
+            }
+            DaemonReadiness::Held { holder } => {
                 let is_daemon = connect(place)?.is_some();
-                let is_passing = file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
+                let is_passing =
+                    read_daemon_file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
                 if is_daemon && !is_passing || Instant::now() >= deadline {
-                    return Err(second(place, &holder));
+                    return Err(already_running(place, &holder));
                 }
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
 }
 
 /// Says that another process, which is most likely a daemon, writes the state.
-pub(crate) fn second(place: &Place, holder: &str) -> Failure {
+pub(crate) fn already_running(place: &CommandContext, holder: &str) -> CommandFailure {
     let message = format!("{} is held by {holder}", place.state_dir);
-    Failure::message(Code::Refused, message).hint("heeler status, heeler stop or heeler restart")
+    CommandFailure::message(FailureCode::Refused, message)
+        .hint("heeler status, heeler stop or heeler restart")
 }
 
 /// Lets a daemon that would end when idle end now; its jobs go on.
-pub(crate) fn make_way(place: &Place) -> Outcome {
-    let Some(file) = file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle) else {
+pub(crate) fn stop_idle_daemon(place: &CommandContext) -> CommandResult {
+    let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
+    else {
         return Ok(());
     };
     let Some(mut client) = connect(place)? else { return Ok(()) };
-    if client.hello().pid != file.pid {
+    if client.daemon_info().pid != file.pid {
         return Ok(());
     }
-    match client.ask(&Command::Stop(Stopping::KeepJobs), Some(ANSWER_WAIT)) {
-        Ok(_) | Err(ClientError::Ending) => wait_gone(place, file.pid),
+    match client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), Some(ANSWER_WAIT)) {
+        Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(place, file.pid),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Waits until a daemon that has said that it ends has done so.
-pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
-    let deadline = Instant::now() + END_WAIT;
+pub(crate) fn wait_for_exit(place: &CommandContext, pid: u32) -> CommandResult {
+    let deadline = Instant::now() + EXIT_WAIT;
     let lock = place.dir()?.lock();
     loop {
         let held = LockFile::probe(&lock).map_err(anyhow::Error::from)?;
@@ -340,64 +373,69 @@ pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
         }
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) does not end");
-            return Err(Failure::message(Code::Failed, message).hint(format!("kill {pid}")));
+            return Err(
+                CommandFailure::message(FailureCode::Failed, message).hint(format!("kill {pid}"))
+            );
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Says that a daemon answered something else than what it was asked.
-pub(crate) fn unexpected(answer: &Answer) -> Failure {
-    Failure::message(Code::Failed, format!("the daemon answered something else: {answer:?}"))
-        .hint("heeler restart, if it is of another version")
+pub(crate) fn unexpected(answer: &CommandReply) -> CommandFailure {
+    CommandFailure::message(
+        FailureCode::Failed,
+        format!("the daemon answered something else: {answer:?}"),
+    )
+    .hint("heeler restart, if it is of another version")
 }
 
 /// Prints what a daemon answered.
-pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
+pub(crate) fn print_answer(answer: &CommandReply, json: bool) -> CommandResult {
     if json {
-        return Ok(output::json(&to_json(answer))?);
+        return Ok(output::print_json(&to_json(answer))?);
     }
     match answer {
-        Answer::Job { job, status, waits } => {
+        CommandReply::Job { job, status, waits } => {
             let waits = waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            output::line(format!("{job} {status}{waits}"))?;
+            output::print_line(format!("{job} {status}{waits}"))?;
         }
-        Answer::Known { job, status } => output::line(format!("{job} {status}"))?,
-        Answer::Done { message } => output::line(message.as_str())?,
-        Answer::Session(made) => output::line(made.id.as_str())?,
-        Answer::Taken(taken) => output::line(taken.id.as_str())?,
-        Answer::Sessions { sessions, .. } => {
+        CommandReply::Known { job, status } => output::print_line(format!("{job} {status}"))?,
+        CommandReply::Done { message } => output::print_line(message.as_str())?,
+        CommandReply::Session(made) => output::print_line(made.id.as_str())?,
+        CommandReply::Taken(taken) => output::print_line(taken.id.as_str())?,
+        CommandReply::Sessions { sessions, .. } => {
             for session in sessions {
-                output::line(session.as_str())?;
+                output::print_line(session.as_str())?;
             }
         }
-        Answer::WorkflowRun { run, status, is_new } => {
+        CommandReply::WorkflowRun { run, status, is_new } => {
             let known = if *is_new { "" } else { " (it was there already)" };
-            output::line(format!("{run} {status}{known}"))?;
+            output::print_line(format!("{run} {status}{known}"))?;
         }
-        Answer::Reloaded { changes } if changes.is_empty() => {
-            output::line("read again; nothing has changed")?;
+        CommandReply::Reloaded { changes } if changes.is_empty() => {
+            output::print_line("read again; nothing has changed")?;
         }
-        Answer::Reloaded { changes } => {
+        CommandReply::Reloaded { changes } => {
             for change in changes {
-                output::line(change.as_str())?;
+                output::print_line(change.as_str())?;
             }
         }
-        Answer::Status(status) => output::json(status)?,
+        CommandReply::Status(status) => output::print_json(status)?,
     }
     Ok(())
 }
 
 /// Returns what programs get of an answer.
-pub(crate) fn to_json(answer: &Answer) -> Value {
-    match Told::from(answer.clone()) {
-        Told::Job(job) => json!({ "job": job }),
-        Told::Run(run) => json!({ "run": run }),
+pub(crate) fn to_json(answer: &CommandReply) -> Value {
+    match DaemonReply::from(answer.clone()) {
+        DaemonReply::Job(job) => json!({ "job": job }),
+        DaemonReply::Run(run) => json!({ "run": run }),
         // Only a cleanup keeps any, and it tells of them by itself.
-        Told::Sessions(sessions) => {
+        DaemonReply::Sessions(sessions) => {
             json!({ "sessions": sessions.sessions, "total": sessions.total })
         }
-        Told::Known(job) => json!({ "job": job }),
+        DaemonReply::Known(job) => json!({ "job": job }),
         told => json!(told),
     }
 }

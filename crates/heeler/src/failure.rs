@@ -3,18 +3,20 @@
 use std::fmt::Write as _;
 use std::io;
 
-use heeler_engine::{Refused, RefusedKind};
-use heeler_model::IdError;
+use heeler_engine::{DaemonCommandError, DaemonCommandErrorKind};
+use heeler_model::IdParseError;
 use heeler_query::{QueryError, QueryErrorKind};
-use heeler_server::ClientError;
-use heeler_store::{DbError, LayoutError, LookupError, OpenError, StoreError};
+use heeler_server::DaemonClientError;
+use heeler_store::{
+    DatabaseError, DatabaseOpenError, IdLookupError, StateDirError, StoreOpenError,
+};
 
 /// What every command returns.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type CommandResult<T = ()> = Result<T, CommandFailure>;
 
 /// The exit codes, as `docs/cli.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum FailureCode {
     /// The job or check failed.
     Failed = 1,
     /// Usage or configuration.
@@ -33,47 +35,47 @@ pub(crate) enum Code {
     Interrupted = 130,
 }
 
-impl Code {
+impl FailureCode {
     /// Returns the word that `--json` errors carry.
-    fn word(self) -> &'static str {
+    fn json_name(self) -> &'static str {
         match self {
-            Code::Failed => "failed",
-            Code::Usage => "usage",
-            Code::NoDaemon => "no_daemon",
-            Code::NotFound => "not_found",
-            Code::Refused => "refused",
-            Code::Unusable => "unusable",
-            Code::Bug => "bug",
-            Code::Interrupted => "interrupted",
+            FailureCode::Failed => "failed",
+            FailureCode::Usage => "usage",
+            FailureCode::NoDaemon => "no_daemon",
+            FailureCode::NotFound => "not_found",
+            FailureCode::Refused => "refused",
+            FailureCode::Unusable => "unusable",
+            FailureCode::Bug => "bug",
+            FailureCode::Interrupted => "interrupted",
         }
     }
 }
 
 /// A failed command.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     /// The exit code.
-    pub(crate) code: Code,
+    pub(crate) code: FailureCode,
     /// What was attempted and why it failed.
     pub(crate) error: anyhow::Error,
     /// What to do next, where there is something to do.
     pub(crate) hint: Option<String>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Makes a failure from anything that reads as an error.
-    pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
-        Failure { code, error: error.into(), hint: None }
+    pub(crate) fn new(code: FailureCode, error: impl Into<anyhow::Error>) -> CommandFailure {
+        CommandFailure { code, error: error.into(), hint: None }
     }
 
     /// Makes a failure from a message.
-    pub(crate) fn message(code: Code, message: impl Into<String>) -> Failure {
-        Failure::new(code, anyhow::Error::msg(message.into()))
+    pub(crate) fn message(code: FailureCode, message: impl Into<String>) -> CommandFailure {
+        CommandFailure::new(code, anyhow::Error::msg(message.into()))
     }
 
     /// Makes a failure whose output has been printed already.
-    pub(crate) fn silent(code: Code) -> Failure {
-        Failure::message(code, "")
+    pub(crate) fn silent(code: FailureCode) -> CommandFailure {
+        CommandFailure::message(code, "")
     }
 
     /// Says whether there is nothing left to print.
@@ -82,7 +84,7 @@ impl Failure {
     }
 
     /// Adds what to do next.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> CommandFailure {
         self.hint = Some(hint.into());
         self
     }
@@ -116,77 +118,79 @@ impl Failure {
     /// Returns the failure for programs.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({ "error": {
-            "code": self.code.word(),
+            "code": self.code.json_name(),
             "message": format!("{:#}", self.error),
             "hint": self.hint,
         }})
     }
 }
 
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        Failure::new(Code::Failed, error)
+impl From<anyhow::Error> for CommandFailure {
+    fn from(error: anyhow::Error) -> CommandFailure {
+        CommandFailure::new(FailureCode::Failed, error)
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::new(Code::Failed, error)
+impl From<io::Error> for CommandFailure {
+    fn from(error: io::Error) -> CommandFailure {
+        CommandFailure::new(FailureCode::Failed, error)
     }
 }
 
-impl From<IdError> for Failure {
-    fn from(error: IdError) -> Failure {
-        Failure::new(Code::Usage, error)
+impl From<IdParseError> for CommandFailure {
+    fn from(error: IdParseError) -> CommandFailure {
+        CommandFailure::new(FailureCode::Usage, error)
     }
 }
 
-impl From<DbError> for Failure {
-    fn from(error: DbError) -> Failure {
-        Failure::new(Code::Failed, error)
+impl From<DatabaseError> for CommandFailure {
+    fn from(error: DatabaseError) -> CommandFailure {
+        CommandFailure::new(FailureCode::Failed, error)
     }
 }
 
-impl From<LayoutError> for Failure {
-    fn from(error: LayoutError) -> Failure {
-        Failure::new(Code::Refused, error)
+impl From<StateDirError> for CommandFailure {
+    fn from(error: StateDirError) -> CommandFailure {
+        CommandFailure::new(FailureCode::Refused, error)
     }
 }
 
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Failure {
+impl From<DatabaseOpenError> for CommandFailure {
+    fn from(error: DatabaseOpenError) -> CommandFailure {
         match error {
-            OpenError::Newer { .. } | OpenError::Older { .. } => Failure::new(Code::Refused, error),
-            other => Failure::new(Code::Failed, other).hint("heeler doctor"),
+            DatabaseOpenError::Newer { .. } | DatabaseOpenError::Older { .. } => {
+                CommandFailure::new(FailureCode::Refused, error)
+            }
+            other => CommandFailure::new(FailureCode::Failed, other).hint("heeler doctor"),
         }
     }
 }
 
-impl From<LookupError> for Failure {
-    fn from(error: LookupError) -> Failure {
+impl From<IdLookupError> for CommandFailure {
+    fn from(error: IdLookupError) -> CommandFailure {
         match error {
-            LookupError::Unknown { what, .. } => {
-                Failure::new(Code::NotFound, error).hint(match what {
+            IdLookupError::Unknown { what, .. } => {
+                CommandFailure::new(FailureCode::NotFound, error).hint(match what {
                     "job" => "heeler jobs",
                     "approval" => "heeler approvals list --all",
                     "workflow run" => "heeler workflow runs",
                     _ => "heeler session list",
                 })
             }
-            LookupError::Ambiguous { .. } => Failure::new(Code::Usage, error),
-            LookupError::Db(error) => error.into(),
+            IdLookupError::Ambiguous { .. } => CommandFailure::new(FailureCode::Usage, error),
+            IdLookupError::Db(error) => error.into(),
         }
     }
 }
 
-impl From<QueryError> for Failure {
-    fn from(error: QueryError) -> Failure {
+impl From<QueryError> for CommandFailure {
+    fn from(error: QueryError) -> CommandFailure {
         let hint = error.hint().map(str::to_owned);
         let code = match error.kind() {
-            QueryErrorKind::NotFound => Code::NotFound,
-            QueryErrorKind::Usage => Code::Usage,
-            QueryErrorKind::Refused => Code::Refused,
-            QueryErrorKind::Trouble => Code::Failed,
+            QueryErrorKind::NotFound => FailureCode::NotFound,
+            QueryErrorKind::Usage => FailureCode::Usage,
+            QueryErrorKind::Refused => FailureCode::Refused,
+            QueryErrorKind::Internal => FailureCode::Failed,
         };
         match error {
             QueryError::Lookup(error) => error.into(),
@@ -194,47 +198,49 @@ impl From<QueryError> for Failure {
             QueryError::Open(error) => error.into(),
             QueryError::Db(error) => error.into(),
             QueryError::Daemon(refused) => refused.into(),
-            error => Failure { hint, ..Failure::new(code, error) },
+            error => CommandFailure { hint, ..CommandFailure::new(code, error) },
         }
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Failure {
+impl From<StoreOpenError> for CommandFailure {
+    fn from(error: StoreOpenError) -> CommandFailure {
         match error {
-            StoreError::Lock { .. } | StoreError::Restoring { .. } => {
-                Failure::new(Code::Refused, error)
+            StoreOpenError::Lock { .. } | StoreOpenError::Restoring { .. } => {
+                CommandFailure::new(FailureCode::Refused, error)
             }
-            other => Failure::new(Code::Failed, other).hint("heeler doctor"),
+            other => CommandFailure::new(FailureCode::Failed, other).hint("heeler doctor"),
         }
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Failure {
+impl From<DaemonCommandError> for CommandFailure {
+    fn from(refused: DaemonCommandError) -> CommandFailure {
         let code = match refused.kind {
-            RefusedKind::NotFound => Code::NotFound,
-            RefusedKind::Busy | RefusedKind::Conflict | RefusedKind::NotAllowed => Code::Refused,
-            RefusedKind::Usage => Code::Usage,
-            RefusedKind::Trouble => Code::Failed,
+            DaemonCommandErrorKind::NotFound => FailureCode::NotFound,
+            DaemonCommandErrorKind::Busy
+            | DaemonCommandErrorKind::Conflict
+            | DaemonCommandErrorKind::NotAllowed => FailureCode::Refused,
+            DaemonCommandErrorKind::Usage => FailureCode::Usage,
+            DaemonCommandErrorKind::Trouble => FailureCode::Failed,
         };
         let hint = refused.hint.clone();
-        Failure { hint, ..Failure::new(code, refused) }
+        CommandFailure { hint, ..CommandFailure::new(code, refused) }
     }
 }
 
-impl From<ClientError> for Failure {
-    fn from(error: ClientError) -> Failure {
+impl From<DaemonClientError> for CommandFailure {
+    fn from(error: DaemonClientError) -> CommandFailure {
         match error {
-            ClientError::Refused(refused) => refused.into(),
-            error @ (ClientError::NoDaemon { .. } | ClientError::Ending) => {
-                Failure::new(Code::NoDaemon, error).hint("heeler start")
+            DaemonClientError::Refused(refused) => refused.into(),
+            error @ (DaemonClientError::NoDaemon { .. } | DaemonClientError::Ending) => {
+                CommandFailure::new(FailureCode::NoDaemon, error).hint("heeler start")
             }
-            error @ ClientError::Protocol { .. } => {
-                Failure::new(Code::Failed, error).hint("heeler restart")
+            error @ DaemonClientError::Protocol { .. } => {
+                CommandFailure::new(FailureCode::Failed, error).hint("heeler restart")
             }
-            error @ ClientError::Io { .. } => {
-                Failure::new(Code::Failed, error).hint("heeler status")
+            error @ DaemonClientError::Io { .. } => {
+                CommandFailure::new(FailureCode::Failed, error).hint("heeler status")
             }
         }
     }

@@ -7,19 +7,19 @@ mod adopt;
 mod chat;
 mod cli;
 mod commands;
-mod complete;
+mod completion;
+mod context;
 mod daemon;
-mod door;
+mod display_rows;
 mod failure;
-mod files;
-mod fleet;
-mod live;
+mod fleet_client;
+mod fleet_config;
+mod job_watch;
 mod logging;
+mod open_file_limit;
 mod output;
-mod place;
-mod rows;
 mod schema;
-mod since;
+mod time_argument;
 mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,22 +29,22 @@ use std::sync::mpsc::Receiver;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::cli::Cli;
-use crate::failure::{Code, Failure};
+use crate::cli::CliArgs;
+use crate::failure::{CommandFailure, FailureCode};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    clap_complete::CompleteEnv::with_factory(Cli::command).complete();
+    clap_complete::CompleteEnv::with_factory(CliArgs::command).complete();
     let given = command().get_matches_from(arguments());
-    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    let cli = CliArgs::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     logging::start(
         cli.command.log_form(),
         cli.global.verbose,
         cli.global.quiet,
-        place::environment().get("HEELER_LOG").map(String::as_str),
+        context::environment().get("HEELER_LOG").map(String::as_str),
     );
     if cli.global.quiet {
-        output::be_quiet();
+        output::set_quiet();
     }
     let json = cli.command.wants_json();
     match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
@@ -53,7 +53,7 @@ pub fn main() -> ExitCode {
         // The panic's own message is on stderr already.
         Err(_) => {
             eprintln!("error: this is a bug in heeler; please report it with the lines above");
-            ExitCode::from(Code::Bug as u8)
+            ExitCode::from(FailureCode::Bug as u8)
         }
     }
 }
@@ -61,20 +61,21 @@ pub fn main() -> ExitCode {
 /// Opens a fleet as conversations have it, by its config file and environment; `revive` starts a
 /// daemon where there is none. The tests have it from here, since they are not the program.
 #[doc(hidden)]
-pub fn fleet_of(
+pub fn open_fleet(
     config: camino::Utf8PathBuf,
     env: std::collections::BTreeMap<String, String>,
     revive: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-) -> Result<(Box<dyn heeler_chat::Fleet>, Receiver<heeler_chat::Happened>), String> {
-    let place = place::Place::given(config, env);
-    let opened = chat::fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
+) -> Result<(Box<dyn heeler_chat::ChatFleetClient>, Receiver<heeler_chat::ChatFleetEvent>), String>
+{
+    let place = context::CommandContext::from_parts(config, env);
+    let opened = chat::daemon_fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
     let (fleet, happened) = opened.map_err(|failure| format!("{:#}", failure.error))?;
     Ok((Box::new(fleet), happened))
 }
 
 /// Returns the command line as data; the generated reference and manual pages are made of it too.
 pub fn command() -> clap::Command {
-    cli::flowing(Cli::command())
+    cli::reflow_help(CliArgs::command())
 }
 
 /// Returns the arguments. `heeler --resume` is agents-fleet's way to write `heeler chat --resume`.
@@ -87,7 +88,7 @@ fn arguments() -> Vec<std::ffi::OsString> {
     arguments
 }
 
-fn report(failure: &Failure, json: bool) -> ExitCode {
+fn report(failure: &CommandFailure, json: bool) -> ExitCode {
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
@@ -96,9 +97,9 @@ fn report(failure: &Failure, json: bool) -> ExitCode {
     }
     // When even this cannot be written there is nobody left to tell.
     if json {
-        drop(output::json(&failure.json()));
+        drop(output::print_json(&failure.json()));
     } else {
-        drop(output::complain(failure.text()));
+        drop(output::print_error(failure.text()));
     }
     ExitCode::from(failure.code as u8)
 }

@@ -4,14 +4,14 @@
 //! and of crates that are not ours only warnings are, since they log what they are given. Start at
 //! [`start`].
 
-mod daemon;
-mod live;
+mod daemon_log;
+mod line_format;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
-use heeler_model::redact::Redactor;
+use heeler_model::redact::SecretRedactor;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
@@ -19,16 +19,16 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, fmt};
 
-pub(crate) use daemon::keep_in;
+pub(crate) use daemon_log::log_to_file;
 
 use crate::output;
 
 /// What may not be logged, once it is known.
-static SECRETS: OnceLock<Redactor> = OnceLock::new();
+static SECRETS: OnceLock<SecretRedactor> = OnceLock::new();
 
 /// What a log looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum LogOutputFormat {
     /// What a command has to say beside its output.
     Remarks,
     /// What a daemon does, as lines for people.
@@ -38,11 +38,11 @@ pub(crate) enum Form {
 }
 
 /// Starts logging at the level that `-v`, `-q` or `HEELER_LOG` asks for.
-pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) {
+pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Option<&str>) {
     let default = match (quiet, verbose) {
-        (true, _) if form == Form::Remarks => "error",
+        (true, _) if form == LogOutputFormat::Remarks => "error",
         (true, _) => "warn",
-        (false, 0) if form == Form::Remarks => "warn",
+        (false, 0) if form == LogOutputFormat::Remarks => "warn",
         (false, 0) => "info",
         (false, 1) => "info",
         (false, 2) => "debug",
@@ -52,7 +52,7 @@ pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) 
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
             // Logging is not worth a failure, and where this cannot be said nobody listens.
-            drop(output::note(&format!("HEELER_LOG is not understood: {error}")));
+            drop(output::print_note(&format!("HEELER_LOG is not understood: {error}")));
             EnvFilter::new(default)
         }
         None => EnvFilter::new(default),
@@ -62,28 +62,28 @@ pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) 
         ["ureq=warn", "ureq_proto=warn", "rustls=warn"].iter().fold(filter, |filter, quiet| {
             filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
         });
-    let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
+    let to_stderr = || RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
     let ansi = io::stderr().is_terminal();
-    if form == Form::Remarks {
+    if form == LogOutputFormat::Remarks {
         return subscriber(filter, ansi, to_stderr).init();
     }
-    let to_stderr = || Clean { to: daemon::Stderr, secrets: SECRETS.get() };
-    let to_file = || Clean { to: daemon::Kept, secrets: SECRETS.get() };
-    let lines = live::Lines { is_terminal: false };
+    let to_stderr = || RedactingWriter { to: daemon_log::DaemonStderr, secrets: SECRETS.get() };
+    let to_file = || RedactingWriter { to: daemon_log::DaemonLogFile, secrets: SECRETS.get() };
+    let lines = line_format::LogLineFormat { is_terminal: false };
     let kept = fmt::layer().with_ansi(false).event_format(lines).with_writer(to_file);
-    let log = tracing_subscriber::registry().with(filter).with(filter_fn(may_be_told)).with(kept);
+    let log = tracing_subscriber::registry().with(filter).with(filter_fn(is_loggable)).with(kept);
     let shown = fmt::layer().with_ansi(ansi).with_writer(to_stderr);
     match form {
-        Form::Json => {
+        LogOutputFormat::Json => {
             let json = shown.json().flatten_event(true);
             log.with(json.with_current_span(false).with_span_list(false)).init();
         }
-        _ => log.with(shown.event_format(live::Lines { is_terminal: ansi })).init(),
+        _ => log.with(shown.event_format(line_format::LogLineFormat { is_terminal: ansi })).init(),
     }
 }
 
 /// Keeps secrets out of what is logged from now on, and out of what a panic says.
-pub(crate) fn keep_out(secrets: &Redactor) {
+pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
     if SECRETS.set(secrets.clone()).is_err() {
         tracing::debug!("what may not be logged was known already");
     }
@@ -93,7 +93,7 @@ pub(crate) fn keep_out(secrets: &Redactor) {
             BacktraceStatus::Captured => format!("{panic}\n{trace}\n"),
             _ => format!("{panic}\n"),
         };
-        let mut clean = Clean { to: io::stderr(), secrets: SECRETS.get() };
+        let mut clean = RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
         // Where this cannot be said nobody listens.
         drop(clean.write_all(text.as_bytes()));
     }));
@@ -105,24 +105,24 @@ fn subscriber(
     writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
 ) -> impl Subscriber + Send + Sync {
     let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    plain.with_ansi(ansi).with_target(false).without_time().finish().with(filter_fn(may_be_told))
+    plain.with_ansi(ansi).with_target(false).without_time().finish().with(filter_fn(is_loggable))
 }
 
 /// Says whether something may be logged, whatever is asked for.
-fn may_be_told(what: &Metadata<'_>) -> bool {
+fn is_loggable(what: &Metadata<'_>) -> bool {
     *what.level() <= Level::WARN || what.target().starts_with("heeler")
 }
 
 /// Writes without secrets. Each write is a whole text.
-struct Clean<'s, W> {
+struct RedactingWriter<'s, W> {
     to: W,
-    secrets: Option<&'s Redactor>,
+    secrets: Option<&'s SecretRedactor>,
 }
 
-impl<W: Write> Write for Clean<'_, W> {
+impl<W: Write> Write for RedactingWriter<'_, W> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match self.secrets {
-            Some(secrets) => self.to.write_all(&secrets.bytes(text))?,
+            Some(secrets) => self.to.write_all(&secrets.redact_bytes(text))?,
             None => self.to.write_all(text)?,
         }
         Ok(text.len())
@@ -140,9 +140,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
+    struct TestLogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Log {
+    impl Write for TestLogBuffer {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(text)
         }
@@ -153,10 +153,11 @@ mod tests {
     }
 
     fn logged(wanted: &str, log: fn()) -> String {
-        let kept = Log::default();
+        let kept = TestLogBuffer::default();
         let to = kept.clone();
-        let secrets: &Redactor = Box::leak(Box::new(Redactor::new(&["hunter2hunter2".to_owned()])));
-        let writer = move || Clean { to: to.clone(), secrets: Some(secrets) };
+        let secrets: &SecretRedactor =
+            Box::leak(Box::new(SecretRedactor::new(&["hunter2hunter2".to_owned()])));
+        let writer = move || RedactingWriter { to: to.clone(), secrets: Some(secrets) };
         tracing::subscriber::with_default(subscriber(EnvFilter::new(wanted), false, writer), log);
         let kept = kept.0.lock().unwrap().clone();
         String::from_utf8(kept).unwrap()

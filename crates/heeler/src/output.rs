@@ -1,6 +1,6 @@
 //! What people see: aligned tables, relative times, harmless text; and JSON for programs.
 //!
-//! Whatever goes to a terminal goes through [`Text`], so nothing that an agent or a cloned
+//! Whatever goes to a terminal goes through [`SafeText`], so nothing that an agent or a cloned
 //! repository wrote can steer it.
 
 use std::fmt;
@@ -10,43 +10,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::Style;
 use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
-use heeler_model::config::{self, Faults};
-use heeler_model::{JobStatus, steers_terminal};
+use heeler_model::config::{self, ConfigFaults};
+use heeler_model::{JobStatus, is_terminal_control};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::failure::Outcome;
-use crate::wrap::{self, BESIDE};
+use crate::failure::CommandResult;
+use crate::wrap::{self, VALUE_INDENT};
 
 /// Prints one JSON document, as `--json` promises.
-pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)
 }
 
 /// Prints one line of JSON as it is: programs get what was written.
-pub(crate) fn json_line(text: &str) -> io::Result<()> {
+pub(crate) fn print_json_line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
 /// Text for a terminal: what strangers wrote is harmless, and styles are ours alone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Text(String);
+pub(crate) struct SafeText(String);
 
-impl Text {
+impl SafeText {
     /// Returns the text in a style.
-    pub(crate) fn styled(style: Style, text: &str) -> Text {
-        Text(format!("{style}{}{style:#}", harmless(text)))
+    pub(crate) fn styled(style: Style, text: &str) -> SafeText {
+        SafeText(format!("{style}{}{style:#}", sanitize(text)))
     }
 
     /// Returns faults with the lines they are about; their renderer makes each part harmless.
-    pub(crate) fn of_faults(faults: &Faults, base: &Utf8Path) -> Text {
-        Text(faults.render(config::Style::Coloured, base))
+    pub(crate) fn from_faults(faults: &ConfigFaults, base: &Utf8Path) -> SafeText {
+        SafeText(faults.render(config::RenderStyle::Coloured, base))
     }
 
     /// Adds more.
-    pub(crate) fn then(mut self, more: impl Into<Text>) -> Text {
+    pub(crate) fn append(mut self, more: impl Into<SafeText>) -> SafeText {
         self.0.push_str(&more.into().0);
         self
     }
@@ -62,31 +62,31 @@ impl Text {
     }
 
     /// Indents every line but the first.
-    pub(crate) fn indented(self, columns: usize) -> Text {
-        Text(self.0.trim_end().replace('\n', &format!("\n{:columns$}", "")))
+    pub(crate) fn indented(self, columns: usize) -> SafeText {
+        SafeText(self.0.trim_end().replace('\n', &format!("\n{:columns$}", "")))
     }
 }
 
-impl From<&str> for Text {
-    fn from(text: &str) -> Text {
-        Text(harmless(text))
+impl From<&str> for SafeText {
+    fn from(text: &str) -> SafeText {
+        SafeText(sanitize(text))
     }
 }
 
-impl From<String> for Text {
-    fn from(text: String) -> Text {
-        Text::from(text.as_str())
+impl From<String> for SafeText {
+    fn from(text: String) -> SafeText {
+        SafeText::from(text.as_str())
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for SafeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// Prints one line; colours go to terminals only.
-pub(crate) fn line(text: impl Into<Text>) -> io::Result<()> {
+pub(crate) fn print_line(text: impl Into<SafeText>) -> io::Result<()> {
     writeln!(anstream::stdout().lock(), "{}", text.into())
 }
 
@@ -94,54 +94,54 @@ pub(crate) fn line(text: impl Into<Text>) -> io::Result<()> {
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Leaves out all remarks from now on, as `--quiet` wants it.
-pub(crate) fn be_quiet() {
+pub(crate) fn set_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
 /// Prints a remark to stderr, dimmed, so that stdout holds results only; nothing with `--quiet`.
-pub(crate) fn note(text: &str) -> io::Result<()> {
+pub(crate) fn print_note(text: &str) -> io::Result<()> {
     if QUIET.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let lines = wrap::remark(text, wrap::screen_width(io::stderr()));
-    lines.iter().try_for_each(|line| complain(Text::styled(Style::new().dimmed(), line)))
+    let lines = wrap::wrap_remark(text, wrap::screen_width(io::stderr()));
+    lines.iter().try_for_each(|line| print_error(SafeText::styled(Style::new().dimmed(), line)))
 }
 
 /// Prints what is wrong to stderr.
-pub(crate) fn complain(text: impl Into<Text>) -> io::Result<()> {
+pub(crate) fn print_error(text: impl Into<SafeText>) -> io::Result<()> {
     writeln!(anstream::stderr().lock(), "{}", text.into())
 }
 
 /// Prints `name: value` when there is a value; further lines are indented.
-pub(crate) fn field(name: &str, value: Option<Text>) -> io::Result<()> {
+pub(crate) fn print_field(name: &str, value: Option<SafeText>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
     let plain = value.plain();
-    let fits = |columns: usize| wrap::wide(&plain) + BESIDE <= columns;
+    let fits = |columns: usize| wrap::text_width(&plain) + VALUE_INDENT <= columns;
     // What has a style is a word or two.
     if plain != value.0 || wrap::screen_width(io::stdout()).is_none_or(fits) {
-        return line(named(name).then(" ").then(value.indented(BESIDE)));
+        return print_line(field_label(name).append(" ").append(value.indented(VALUE_INDENT)));
     }
-    let lines = wrap::beside(&plain, wrap::screen_width(io::stdout()));
-    line(named(name).then(" ").then(Text(lines.join("\n"))))
+    let lines = wrap::wrap_beside_name(&plain, wrap::screen_width(io::stdout()));
+    print_line(field_label(name).append(" ").append(SafeText(lines.join("\n"))))
 }
 
 /// Prints `name: command` when there is one: whole, so that it can be copied.
-pub(crate) fn command(name: &str, text: Option<&str>) -> io::Result<()> {
+pub(crate) fn print_command(name: &str, text: Option<&str>) -> io::Result<()> {
     let Some(text) = text else { return Ok(()) };
-    let has_room = |columns: usize| wrap::wide(text) + BESIDE <= columns;
+    let has_room = |columns: usize| wrap::text_width(text) + VALUE_INDENT <= columns;
     let gap = if wrap::screen_width(io::stdout()).is_none_or(has_room) { " " } else { "\n" };
-    line(named(name).then(gap).then(text))
+    print_line(field_label(name).append(gap).append(text))
 }
 
-fn named(name: &str) -> Text {
-    let width = BESIDE - 1;
-    Text::styled(Style::new().bold(), &format!("{:<width$}", format!("{name}:")))
+fn field_label(name: &str) -> SafeText {
+    let width = VALUE_INDENT - 1;
+    SafeText::styled(Style::new().bold(), &format!("{:<width$}", format!("{name}:")))
 }
 
 /// Asks a question on the terminal; Enter takes the default.
-pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
+pub(crate) fn confirm(question: &str, default: bool) -> CommandResult<bool> {
     let choices = if default { "[Y/n]" } else { "[y/N]" };
-    write!(anstream::stderr().lock(), "{} {choices} ", Text::from(question))?;
+    write!(anstream::stderr().lock(), "{} {choices} ", SafeText::from(question))?;
     let mut answer = String::new();
     // The end of input is no answer, and no answer is no.
     if io::stdin().read_line(&mut answer)? == 0 {
@@ -160,19 +160,19 @@ const COLUMN_GAP: u16 = 2;
 const FLEXIBLE_WIDTH_MIN: u16 = 8;
 
 /// A table for a terminal or a pipe: no borders, one line a row.
-pub(crate) struct Lines {
+pub(crate) struct OutputTable {
     table: Table,
     flexible: Vec<usize>,
     /// The column that stays, besides the first.
-    vital: Option<usize>,
+    kept_column: Option<usize>,
     has_headings: bool,
 }
 
-impl Lines {
+impl OutputTable {
     /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way, the
     /// last ones first, and then the others but the first two; the first, which is what is typed back,
     /// is always whole.
-    pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
+    pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> OutputTable {
         let mut header: Row = headings.iter().map(Cell::new).collect::<Vec<_>>().into();
         header.max_height(1);
         let mut table = Table::new();
@@ -189,26 +189,26 @@ impl Lines {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        Lines { table, flexible: gives_way, vital: None, has_headings: true }
+        OutputTable { table, flexible: gives_way, kept_column: None, has_headings: true }
     }
 
     /// Leaves this column where it is, however narrow the terminal: without it the rest says nothing.
-    pub(crate) fn keeping(mut self, heading: &str) -> Lines {
+    pub(crate) fn keep_column(mut self, heading: &str) -> OutputTable {
         let mut headings = self.table.header().into_iter().flat_map(Row::cell_iter);
-        self.vital = headings.position(|cell| cell.content() == heading);
+        self.kept_column = headings.position(|cell| cell.content() == heading);
         self
     }
 
     /// Starts a table without headings, of so many columns; the `flexible` one gives way.
-    pub(crate) fn bare(columns: usize, flexible: usize) -> Lines {
+    pub(crate) fn without_headings(columns: usize, flexible: usize) -> OutputTable {
         const GIVES_WAY: &str = " ";
         let headings: Vec<&str> =
             (0..columns).map(|number| if number == flexible { GIVES_WAY } else { "" }).collect();
-        Lines { has_headings: false, ..Lines::new(&headings, &[GIVES_WAY]) }
+        OutputTable { has_headings: false, ..OutputTable::new(&headings, &[GIVES_WAY]) }
     }
 
     /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
-    pub(crate) fn push(&mut self, cells: Vec<Text>) {
+    pub(crate) fn push(&mut self, cells: Vec<SafeText>) {
         let mut row = Row::from(cells);
         if self.table.width().is_some() {
             row.max_height(1);
@@ -223,13 +223,13 @@ impl Lines {
     }
 
     /// Returns the table's lines.
-    pub(crate) fn lines(mut self) -> Vec<Text> {
-        self.leave_out_what_has_no_room();
+    pub(crate) fn lines(mut self) -> Vec<SafeText> {
+        self.drop_columns_that_do_not_fit();
         let above = usize::from(!self.has_headings);
-        self.table.lines().skip(above).map(|line| Text(line.trim_end().to_owned())).collect()
+        self.table.lines().skip(above).map(|line| SafeText(line.trim_end().to_owned())).collect()
     }
 
-    fn leave_out_what_has_no_room(&mut self) {
+    fn drop_columns_that_do_not_fit(&mut self) {
         let Some(room) = self.table.width() else { return };
         let widths = self.table.column_max_content_widths();
         let least = |number: &usize| match self.flexible.contains(number) {
@@ -245,7 +245,7 @@ impl Lines {
         };
         let mut kept: Vec<usize> = (0..widths.len()).collect();
         while needed(&kept) > room && kept.len() > 1 {
-            let gives_way = |number: &usize| Some(*number) != self.vital;
+            let gives_way = |number: &usize| Some(*number) != self.kept_column;
             let is_flexible = |number: &usize| self.flexible.contains(number);
             let flexible = kept.iter().rposition(|it| is_flexible(it) && gives_way(it));
             let last = kept.iter().rposition(gives_way).filter(|at| *at > 0 && kept.len() > 2);
@@ -269,32 +269,32 @@ impl Lines {
 }
 
 /// Progress on long work, on stderr, where a person sees it.
-pub(crate) struct Progress(indicatif::ProgressBar);
+pub(crate) struct ProgressIndicator(indicatif::ProgressBar);
 
-impl Progress {
+impl ProgressIndicator {
     /// Starts a bar that counts bytes; hidden where nobody looks.
-    pub(crate) fn bytes(what: &'static str, hidden: bool) -> Progress {
+    pub(crate) fn bytes(what: &'static str, hidden: bool) -> ProgressIndicator {
         let style = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
-        Progress::start(what, style, hidden)
+        ProgressIndicator::start(what, style, hidden)
     }
 
     /// Starts a spinner for work of unknown length.
-    pub(crate) fn spinner(what: &'static str, hidden: bool) -> Progress {
-        Progress::start(what, "{spinner} {msg} {elapsed}", hidden)
+    pub(crate) fn spinner(what: &'static str, hidden: bool) -> ProgressIndicator {
+        ProgressIndicator::start(what, "{spinner} {msg} {elapsed}", hidden)
     }
 
-    fn start(what: &'static str, style: &str, hidden: bool) -> Progress {
+    fn start(what: &'static str, style: &str, hidden: bool) -> ProgressIndicator {
         if hidden {
-            return Progress(indicatif::ProgressBar::hidden());
+            return ProgressIndicator(indicatif::ProgressBar::hidden());
         }
         let style = indicatif::ProgressStyle::with_template(style).expect("templates are tested");
         let bar = indicatif::ProgressBar::new(0).with_style(style).with_message(what);
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
-        Progress(bar)
+        ProgressIndicator(bar)
     }
 
     /// Moves the bar.
-    pub(crate) fn at(&self, done: u64, all: u64) {
+    pub(crate) fn update(&self, done: u64, all: u64) {
         self.0.set_length(all);
         self.0.set_position(done);
     }
@@ -306,7 +306,7 @@ impl Progress {
 }
 
 /// The pictures of a moving sign: something goes on.
-pub(crate) const SIGNS: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+pub(crate) const SPINNER_FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// The width of what is no terminal.
 const WIDTH: usize = 120;
@@ -321,7 +321,7 @@ pub(crate) fn width() -> usize {
 }
 
 /// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
-pub(crate) fn fitting(text: &str, columns: usize) -> &str {
+pub(crate) fn truncate_to_width(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, character) in text.char_indices() {
         // What is not ASCII may be wide.
@@ -334,7 +334,7 @@ pub(crate) fn fitting(text: &str, columns: usize) -> &str {
 }
 
 /// Takes colours away and leaves what moves the cursor.
-pub(crate) fn without_colours(frame: &str) -> String {
+pub(crate) fn strip_colours(frame: &str) -> String {
     let mut text = String::with_capacity(frame.len());
     let mut rest = frame;
     while let Some(at) = rest.find("\x1b[") {
@@ -350,7 +350,7 @@ pub(crate) fn without_colours(frame: &str) -> String {
 }
 
 /// Returns a size: `12 MB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     indicatif::DecimalBytes(bytes).to_string()
 }
 
@@ -368,10 +368,10 @@ pub(crate) fn status_style(status: JobStatus) -> Style {
 }
 
 /// Returns `3m ago`, `in 2h`, or the date when it is far away.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn relative_time(at: Timestamp, now: Timestamp) -> String {
     const FAR: SignedDuration = SignedDuration::from_hours(24 * 30);
     let distance = now.duration_since(at);
-    let span = brief(distance.abs());
+    let span = format_short_duration(distance.abs());
     match () {
         () if distance.abs() > FAR => at.strftime("%Y-%m-%d").to_string(),
         () if span == "0s" => "now".to_owned(),
@@ -381,12 +381,12 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// Returns when something is due: `in 5m`, or `overdue` where that time has passed.
-pub(crate) fn upcoming(at: Timestamp, now: Timestamp) -> String {
-    if at < now { "overdue".to_owned() } else { relative(at, now) }
+pub(crate) fn due_text(at: Timestamp, now: Timestamp) -> String {
+    if at < now { "overdue".to_owned() } else { relative_time(at, now) }
 }
 
 /// Returns at most so many characters, with an ellipsis where something was cut.
-pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+pub(crate) fn truncate_chars(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -394,7 +394,7 @@ pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
 }
 
 /// Returns the largest fitting unit: `45s`, `12m`, `3h`, `2d`.
-pub(crate) fn brief(length: SignedDuration) -> String {
+pub(crate) fn format_short_duration(length: SignedDuration) -> String {
     let seconds = length.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -405,7 +405,7 @@ pub(crate) fn brief(length: SignedDuration) -> String {
 }
 
 /// Returns a length with two units: `5m 23s`, `1h 02m`; `320ms` below a second.
-pub(crate) fn duration(milliseconds: i64) -> String {
+pub(crate) fn format_duration(milliseconds: i64) -> String {
     let seconds = milliseconds / 1_000;
     match seconds {
         i64::MIN..1 => format!("{milliseconds}ms"),
@@ -416,12 +416,12 @@ pub(crate) fn duration(milliseconds: i64) -> String {
 }
 
 /// Returns what something cost; nothing where it was free.
-pub(crate) fn price(usd: Option<f64>) -> Option<String> {
+pub(crate) fn format_price(usd: Option<f64>) -> Option<String> {
     usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
 }
 
 /// Returns a number with thousands separators.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -434,20 +434,20 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// Returns `1 job`, `1,234 jobs`.
-pub(crate) fn counted(number: u64, word: &str) -> String {
+pub(crate) fn pluralize(number: u64, word: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {word}{plural}", grouped(number))
+    format!("{} {word}{plural}", group_thousands(number))
 }
 
 /// Returns the text without anything that could steer a terminal. Agents print untrusted text.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     let stripped = anstream::adapter::strip_str(text).to_string();
-    stripped.chars().filter(|c| !steers_terminal(*c)).collect()
+    stripped.chars().filter(|c| !is_terminal_control(*c)).collect()
 }
 
 /// Returns the text on one line.
 pub(crate) fn one_line(text: &str) -> String {
-    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn times_are_told_as_people_tell_them() {
         let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
-        let ago = |text: &str| relative(text.parse().unwrap(), now);
+        let ago = |text: &str| relative_time(text.parse().unwrap(), now);
         assert_eq!(ago("2026-11-15T12:00:00Z"), "now");
         assert_eq!(ago("2026-11-15T11:59:15Z"), "45s ago");
         assert_eq!(ago("2026-11-15T09:00:00Z"), "3h ago");
@@ -468,20 +468,20 @@ mod tests {
 
     #[test]
     fn lengths_and_numbers_are_short() {
-        assert_eq!(duration(320), "320ms");
-        assert_eq!(duration(12_340), "12.3s");
-        assert_eq!(duration(323_000), "5m 23s");
-        assert_eq!(duration(3_720_000), "1h 02m");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(grouped(999), "999");
+        assert_eq!(format_duration(320), "320ms");
+        assert_eq!(format_duration(12_340), "12.3s");
+        assert_eq!(format_duration(323_000), "5m 23s");
+        assert_eq!(format_duration(3_720_000), "1h 02m");
+        assert_eq!(group_thousands(1_234_567), "1,234,567");
+        assert_eq!(group_thousands(999), "999");
     }
 
     /// A table as a terminal of so many columns shows it.
     fn narrow(columns: u16, headings: &[&str], flexible: &[&str], row: &[&str]) -> Vec<String> {
-        let mut lines = Lines::new(headings, flexible);
+        let mut lines = OutputTable::new(headings, flexible);
         lines.table.set_width(columns);
-        lines.push(row.iter().map(|cell| Text::from(*cell)).collect());
-        lines.lines().iter().map(Text::plain).collect()
+        lines.push(row.iter().map(|cell| SafeText::from(*cell)).collect());
+        lines.lines().iter().map(SafeText::plain).collect()
     }
 
     #[test]
@@ -501,9 +501,9 @@ mod tests {
             assert!(lines.iter().all(fits), "{columns}: {lines:?}");
             assert!(lines[1].starts_with(row[0]), "{columns}: {lines:?}");
         }
-        let mut kept = Lines::new(&headings, &["SUMMARY"]).keeping("SUMMARY");
+        let mut kept = OutputTable::new(&headings, &["SUMMARY"]).keep_column("SUMMARY");
         kept.table.set_width(40);
-        kept.push(row.iter().map(|cell| Text::from(*cell)).collect());
+        kept.push(row.iter().map(|cell| SafeText::from(*cell)).collect());
         assert_eq!(kept.lines()[1].plain(), "job-2026-11-15-k3v9q1  Did it");
         // Of two that are both too wide the second is cut.
         let both = narrow(30, &["ID", "AGENT"], &[], &[row[0], row[1]]);
@@ -512,23 +512,23 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_to_its_columns() {
-        assert_eq!(fitting("abcdef", 3), "abc");
-        assert_eq!(fitting("abc", 3), "abc");
-        assert_eq!(fitting("日本語", 5), "日本");
-        assert_eq!(fitting("", 0), "");
+        assert_eq!(truncate_to_width("abcdef", 3), "abc");
+        assert_eq!(truncate_to_width("abc", 3), "abc");
+        assert_eq!(truncate_to_width("日本語", 5), "日本");
+        assert_eq!(truncate_to_width("", 0), "");
     }
 
     #[test]
     fn agent_text_cannot_steer_the_terminal() {
-        assert_eq!(harmless("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
-        assert_eq!(harmless("\u{9b}31m\u{202e}txt.exe\u{2066}\r"), "31mtxt.exe");
+        assert_eq!(sanitize("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
+        assert_eq!(sanitize("\u{9b}31m\u{202e}txt.exe\u{2066}\r"), "31mtxt.exe");
         assert_eq!(one_line("two\n  lines\t here"), "two lines here");
     }
 
     #[test]
     fn only_our_own_styles_reach_the_terminal() {
         let bold = Style::new().bold();
-        let text = Text::styled(bold, "ours \x1b[45mtheirs").then("\x1b[45mtheirs");
+        let text = SafeText::styled(bold, "ours \x1b[45mtheirs").append("\x1b[45mtheirs");
         assert_eq!(text.to_string(), format!("{bold}ours theirs{bold:#}theirs"));
     }
 }

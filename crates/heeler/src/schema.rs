@@ -6,8 +6,8 @@ use camino::Utf8Path;
 use heeler_model::config::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 use heeler_transcript::{OsDisk, create_folder, replace_file};
 
-use crate::failure::Outcome;
-use crate::fleet::read_text;
+use crate::failure::CommandResult;
+use crate::fleet_config::read_text;
 
 /// The schema of a fleet file, within the state directory.
 pub(crate) const FLEET: &str = "schema/heeler.schema.json";
@@ -20,7 +20,7 @@ const WORKFLOW: &str = "schema/workflow.schema.json";
 const CRON: &str = "schema/cron.schema.json";
 
 /// Writes the schemas that are missing or those of another version.
-pub(crate) fn place(state_dir: &Utf8Path) -> Outcome {
+pub(crate) fn write_schemas(state_dir: &Utf8Path) -> CommandResult {
     create_folder(&OsDisk, &state_dir.join("schema")).map_err(anyhow::Error::from)?;
     let schemas = [
         (FLEET, fleet_schema()),

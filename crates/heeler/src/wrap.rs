@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::output::harmless;
+use crate::output::sanitize;
 
 /// The narrowest screen that text is wrapped for.
 const WIDTH_MIN: usize = 20;
 
 /// What becomes of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum LongWord {
+pub(crate) enum LongWordPolicy {
     /// It is broken where the line ends.
     Break,
     /// It has a line of its own and is left whole.
@@ -28,12 +28,12 @@ pub(crate) fn screen_width(out: impl AsFd) -> Option<usize> {
 }
 
 /// Returns how many columns a text takes.
-pub(crate) fn wide(text: &str) -> usize {
+pub(crate) fn text_width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// Returns how many bytes of the text fit into so many columns.
-fn fitting(text: &str, columns: usize) -> usize {
+fn fitting_bytes(text: &str, columns: usize) -> usize {
     let mut used = 0;
     let too_far = |(_, c): &(usize, char)| {
         used += c.width().unwrap_or(0);
@@ -43,20 +43,22 @@ fn fitting(text: &str, columns: usize) -> usize {
 }
 
 /// Cuts a line to so many columns, with an ellipsis where something was cut.
-pub(crate) fn fitted(text: &str, columns: usize) -> String {
-    match fitting(text, columns) < text.len() {
-        true => format!("{}…", &text[..fitting(text, columns.saturating_sub(1))]),
+pub(crate) fn truncate_with_ellipsis(text: &str, columns: usize) -> String {
+    match fitting_bytes(text, columns) < text.len() {
+        true => format!("{}…", &text[..fitting_bytes(text, columns.saturating_sub(1))]),
         false => text.to_owned(),
     }
 }
 
 /// Breaks text into lines of at most so many columns, between words where that is possible.
-pub(crate) fn wrapped(text: &str, columns: Option<usize>, long: LongWord) -> Vec<String> {
-    let text = harmless(text).replace('\t', "    ");
+pub(crate) fn wrap_text(text: &str, columns: Option<usize>, long: LongWordPolicy) -> Vec<String> {
+    let text = sanitize(text).replace('\t', "    ");
     let mut lines = Vec::new();
     for line in text.trim_end().lines() {
         let mut rest = line.trim_end();
-        while let Some(room) = columns.map(|it| fitting(rest, it)).filter(|&it| it < rest.len()) {
+        while let Some(room) =
+            columns.map(|it| fitting_bytes(rest, it)).filter(|&it| it < rest.len())
+        {
             let (kept, left) = rest.split_at(break_at(rest, room, long));
             lines.push(kept.trim_end().to_owned());
             rest = left.trim_start();
@@ -69,13 +71,13 @@ pub(crate) fn wrapped(text: &str, columns: Option<usize>, long: LongWord) -> Vec
 }
 
 /// Returns where to break a line of which so many bytes fit.
-fn break_at(line: &str, room: usize, long: LongWord) -> usize {
+fn break_at(line: &str, room: usize, long: LongWordPolicy) -> usize {
     // A space just behind the last column is a good place too.
     let next = line[room..].starts_with(' ');
     let space = if next { Some(room) } else { line[..room].rfind(' ') };
     match space.filter(|&at| !line[..at].trim().is_empty()) {
         Some(space) => space,
-        None if long == LongWord::Keep => {
+        None if long == LongWordPolicy::Keep => {
             let word = line.len() - line.trim_start().len();
             line[word..].find(' ').map_or(line.len(), |at| word + at)
         }
@@ -84,41 +86,41 @@ fn break_at(line: &str, room: usize, long: LongWord) -> usize {
 }
 
 /// How far what belongs to a name stands from the left, where it has room beside it.
-pub(crate) const BESIDE: usize = 14;
+pub(crate) const VALUE_INDENT: usize = 14;
 /// How far it stands below its name.
-const BELOW: usize = 2;
+const BELOW_INDENT: usize = 2;
 
 /// Returns the lines of a value beside its name, which is not in them; below it if there is no room.
 /// The first is what stands beside the name.
-pub(crate) fn beside(value: &str, columns: Option<usize>) -> Vec<String> {
-    let longest = value.split_whitespace().map(wide).max().unwrap_or(0);
+pub(crate) fn wrap_beside_name(value: &str, columns: Option<usize>) -> Vec<String> {
+    let longest = value.split_whitespace().map(text_width).max().unwrap_or(0);
     let indented = |lines: Vec<String>, by: usize| {
         lines.into_iter().map(move |line| format!("{:by$}{line}", ""))
     };
     match columns {
-        Some(columns) if longest > columns.saturating_sub(BESIDE) => {
-            let lines = wrapped(value, Some(columns - BELOW), LongWord::Keep);
-            std::iter::once(String::new()).chain(indented(lines, BELOW)).collect()
+        Some(columns) if longest > columns.saturating_sub(VALUE_INDENT) => {
+            let lines = wrap_text(value, Some(columns - BELOW_INDENT), LongWordPolicy::Keep);
+            std::iter::once(String::new()).chain(indented(lines, BELOW_INDENT)).collect()
         }
         _ => {
-            let room = columns.map(|columns| columns - BESIDE);
-            let mut lines = wrapped(value, room, LongWord::Keep).into_iter();
+            let room = columns.map(|columns| columns - VALUE_INDENT);
+            let mut lines = wrap_text(value, room, LongWordPolicy::Keep).into_iter();
             let first = lines.next().unwrap_or_default();
-            std::iter::once(first).chain(indented(lines.collect(), BESIDE)).collect()
+            std::iter::once(first).chain(indented(lines.collect(), VALUE_INDENT)).collect()
         }
     }
 }
 
 /// Returns the lines of a remark. A command in it begins a line if it does not fit, and is whole.
-pub(crate) fn remark(text: &str, columns: Option<usize>) -> Vec<String> {
-    let is_long = columns.is_some_and(|columns| wide(text) > columns);
+pub(crate) fn wrap_remark(text: &str, columns: Option<usize>) -> Vec<String> {
+    let is_long = columns.is_some_and(|columns| text_width(text) > columns);
     match text.find(" heeler ").filter(|_| is_long) {
         Some(at) => {
-            let mut lines = wrapped(&text[..at], columns, LongWord::Keep);
+            let mut lines = wrap_text(&text[..at], columns, LongWordPolicy::Keep);
             lines.push(text[at + 1..].to_owned());
             lines
         }
-        None => wrapped(text, columns, LongWord::Keep),
+        None => wrap_text(text, columns, LongWordPolicy::Keep),
     }
 }
 
@@ -129,39 +131,42 @@ mod tests {
     #[test]
     fn nothing_is_wrapped_where_no_screen_is() {
         let text = "word ".repeat(100);
-        assert_eq!(wrapped(&text, None, LongWord::Break).len(), 1);
-        assert_eq!(beside(&text, None).len(), 1);
-        assert_eq!(remark(&text, None).len(), 1);
+        assert_eq!(wrap_text(&text, None, LongWordPolicy::Break).len(), 1);
+        assert_eq!(wrap_beside_name(&text, None).len(), 1);
+        assert_eq!(wrap_remark(&text, None).len(), 1);
     }
 
     #[test]
     fn a_word_that_is_too_long_is_broken_or_has_a_line_of_its_own() {
-        assert_eq!(wrapped(&"x".repeat(100), Some(30), LongWord::Break).len(), 4);
-        assert_eq!(wrapped("日本", Some(1), LongWord::Break), ["日", "本"]);
-        let lines = wrapped("see /a/long/path/of/ours there", Some(10), LongWord::Keep);
+        assert_eq!(wrap_text(&"x".repeat(100), Some(30), LongWordPolicy::Break).len(), 4);
+        assert_eq!(wrap_text("日本", Some(1), LongWordPolicy::Break), ["日", "本"]);
+        let lines = wrap_text("see /a/long/path/of/ours there", Some(10), LongWordPolicy::Keep);
         assert_eq!(lines, ["see", "/a/long/path/of/ours", "there"]);
-        assert_eq!(wrapped("  日本日本日本 x", Some(6), LongWord::Keep), ["  日本日本日本", "x"]);
+        assert_eq!(
+            wrap_text("  日本日本日本 x", Some(6), LongWordPolicy::Keep),
+            ["  日本日本日本", "x"]
+        );
     }
 
     #[test]
     fn a_value_stands_beside_its_name_or_below_it() {
-        assert_eq!(beside("two words", Some(40)), ["two words"]);
+        assert_eq!(wrap_beside_name("two words", Some(40)), ["two words"]);
         let long = "it takes its history over when it begins";
-        let lines = beside(long, Some(40));
+        let lines = wrap_beside_name(long, Some(40));
         assert_eq!(lines, ["it takes its history over", "              when it begins"]);
         let id = "c2bcf146-ae3f-41f8-9f9e-f5477594b66c";
-        assert_eq!(beside(id, Some(40)), [String::new(), format!("  {id}")]);
-        assert_eq!(beside("a\nb", None), ["a", "              b"]);
-        assert_eq!(beside("", Some(40)), [""]);
+        assert_eq!(wrap_beside_name(id, Some(40)), [String::new(), format!("  {id}")]);
+        assert_eq!(wrap_beside_name("a\nb", None), ["a", "              b"]);
+        assert_eq!(wrap_beside_name("", Some(40)), [""]);
     }
 
     #[test]
     fn a_command_in_a_remark_is_left_whole() {
         let text = "messages 1 to 2 of 40; older: heeler session show sess-1a2b3c4d --before 1";
-        assert_eq!(remark(text, Some(100)), [text]);
-        let lines = remark(text, Some(24));
+        assert_eq!(wrap_remark(text, Some(100)), [text]);
+        let lines = wrap_remark(text, Some(24));
         let command = "heeler session show sess-1a2b3c4d --before 1";
         assert_eq!(lines, ["messages 1 to 2 of 40;", "older:", command]);
-        assert_eq!(remark("no command at all", Some(20)), ["no command at all"]);
+        assert_eq!(wrap_remark("no command at all", Some(20)), ["no command at all"]);
     }
 }

@@ -1,102 +1,118 @@
-//! The project's chores: `cargo xtask setup | test | prove | bench | docs`.
+//! Development tasks: `cargo xtask setup | check | test | audit | prove | bench | docs | measure`.
 //!
-//! Everything CI does is here, so that a laptop and CI run the same code. Nothing here ships.
+//! CI runs `cargo xtask test`, so a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
+mod audit;
 mod axe;
 mod bench;
+mod check;
 mod claude;
+mod measure;
 mod schemathesis;
 mod setup;
 mod shell;
+mod source;
+mod test_runner;
+#[cfg(test)]
+mod tidy;
 
 use anyhow::Result;
 use clap::Parser;
 
-use crate::shell::{Step, run, step};
+use crate::shell::{Step, has_nextest, run, step};
 
 /// How often each proof repeats itself under `prove`.
 const PROVE_SCALE: u32 = 10_000;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Heeler's chores")]
+#[command(name = "cargo xtask", about = "Development tasks of Heeler")]
 enum Chore {
-    /// Installs every outside part that the checks need; says what it does; safe to repeat
+    /// Install the programs that the tests need (safe to repeat)
     Setup,
-    /// Runs everything CI runs: setup, format, lints, tests, docs, dependency rules
+    /// Check the crates you changed: format, lints, unit tests (no network, no browser)
+    Check,
+    /// Run everything that CI runs: setup, format, lints, tests, docs, audit
     Test,
-    /// Runs the long versions of the proofs
+    /// Check licences, bans and sources of the dependencies with cargo-deny
+    Audit,
+    /// Run the long versions of the proofs
     Prove {
-        /// How often each proof repeats itself
+        /// Number of repetitions of each proof
         #[arg(long, default_value_t = PROVE_SCALE)]
         scale: u32,
-        /// Repeats a failure: the seed that a failed proof printed
+        /// Seed printed by a failed proof, to repeat it
         #[arg(long)]
         seed: Option<u64>,
-        /// Only proofs whose name contains this
+        /// Run only proofs with this text in their name
         filter: Option<String>,
     },
-    /// Fuzzes one of the readers (needs a nightly toolchain)
+    /// Fuzz a parser (needs a nightly toolchain)
     Fuzz {
-        /// The target: transcript or config
+        /// Target: transcript or config
         target: String,
-        /// For how long
+        /// Duration in seconds
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Measures ours and the alternatives in one run, and prints the ratios
+    /// Measure Heeler beside its alternatives and print the ratios
     Bench {
-        /// Only this group: `transcripts`, `jobs` or `runs`.
+        /// Run only this group, such as `transcripts`, `jobs` or `runs`
         group: Option<String>,
     },
-    /// Writes the generated references under docs/ again
+    /// Regenerate the reference documents in docs/
     Docs,
+    /// Print figures about the code base: names, prose, sizes
+    Measure,
 }
 
 fn main() -> Result<()> {
     std::env::set_current_dir(shell::workspace_root()?)?;
     match Chore::parse() {
         Chore::Setup => setup::all(),
+        Chore::Check => check::run_check(),
         Chore::Test => test(),
+        Chore::Audit => audit::audit(),
         Chore::Prove { scale, seed, filter } => prove(scale, seed, filter.as_deref()),
         Chore::Fuzz { target, seconds } => fuzz(&target, seconds),
         Chore::Bench { group } => bench::figures(group.as_deref()),
         Chore::Docs => docs(),
+        Chore::Measure => measure::print_table(),
     }
 }
 
 fn test() -> Result<()> {
     step("setup", setup::all)?;
-    let steps: [Step; 5] = [
+    let before: [Step; 2] = [
         ("format", &["cargo", "fmt", "--all", "--check"], &[]),
         (
             "lints",
             &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
             &[],
         ),
-        ("tests", &["cargo", "nextest", "run", "--workspace"], &[]),
-        (
-            "docs",
-            &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"],
-            &[("RUSTDOCFLAGS", "-D warnings")],
-        ),
-        (
-            // Advisories need a database that only the network has; `cargo deny check` on a
-            // connected machine covers them.
-            "dependencies",
-            &["cargo", "deny", "check", "bans", "licenses", "sources"],
-            &[],
-        ),
     ];
-    for (name, command, env) in steps {
+    for (name, command, env) in before {
         step(name, || run(command, env))?;
     }
+    step("tests", tests)?;
+    let docs = ["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"];
+    step("docs", || run(&docs, &[("RUSTDOCFLAGS", "-D warnings")]))?;
+    step("dependencies", audit::audit_if_changed)?;
     eprintln!("xtask: all checks passed");
     Ok(())
 }
 
+fn tests() -> Result<()> {
+    if has_nextest() {
+        return run(&["cargo", "nextest", "run", "--workspace"], &[]);
+    }
+    eprintln!("xtask: cargo-nextest is not installed; using the built-in test runner");
+    test_runner::run_all()
+}
+
 fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
     setup::all()?;
+    setup::cargo_tool("cargo-nextest", "0.9.143")?;
     let expression = match filter {
         Some(name) => format!("test(proof_) & test({name})"),
         None => "test(proof_)".to_owned(),

@@ -5,13 +5,9 @@ use anyhow::{Result, bail};
 use crate::shell::{run, succeeds};
 use crate::{axe, claude, schemathesis};
 
-/// A cargo tool and the version we check with.
-const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-deny", "0.20.2")];
-
 /// Installs all that is missing.
 pub(crate) fn all() -> Result<()> {
     debian(&[("git", "git"), ("chromium", "chromium"), ("chromedriver", "chromium-driver")])?;
-    CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))?;
     claude::fetch()?;
     axe::fetch()?;
     schemathesis::install()

@@ -52,3 +52,9 @@ pub(crate) fn succeeds(command: &[&str]) -> bool {
         .status()
         .is_ok_and(|status| status.success())
 }
+
+/// Says whether cargo-nextest is installed. It is used if it is and never built: that takes longer
+/// than the tests of most changes.
+pub(crate) fn has_nextest() -> bool {
+    succeeds(&["cargo", "nextest", "--version"])
+}

@@ -8,21 +8,21 @@ use tempfile::TempDir;
 
 use super::*;
 
-struct Rig {
+struct CheckoutFixture {
     root: Utf8PathBuf,
     env: BTreeMap<String, String>,
     _folder: TempDir,
 }
 
-impl Rig {
+impl CheckoutFixture {
     /// A bare repository `origin.git` with two commits on `main` and one more on `side`.
-    fn new() -> Rig {
+    fn new() -> CheckoutFixture {
         let folder = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(folder.path()).unwrap().canonicalize_utf8().unwrap();
         let mut env = BTreeMap::from([("HOME".to_owned(), root.to_string())]);
         let path = std::env::vars().find(|(name, _)| name == "PATH");
         env.extend(path);
-        let rig = Rig { root, env, _folder: folder };
+        let rig = CheckoutFixture { root, env, _folder: folder };
         rig.git(&["init", "-q", "-b", "main", "seed"]);
         for text in ["one", "two"] {
             fs::write(rig.root.join("seed/file"), text).unwrap();
@@ -47,7 +47,7 @@ impl Rig {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn agent(&self, keys: &str) -> Agent {
+    fn agent(&self, keys: &str) -> AgentConfig {
         let file = self.root.join("heeler.yaml");
         let yaml = format!("agents: [{{name: a, {}}}]", keys.replace("ROOT", self.root.as_str()));
         let loaded = load(&file, &|_: &Utf8Path| Ok(yaml.clone()), &self.env);
@@ -55,7 +55,7 @@ impl Rig {
     }
 
     fn make(&self, keys: &str) -> Result<(), CheckoutError> {
-        make_ready(&self.agent(keys), &self.env, Timestamp::UNIX_EPOCH)
+        ensure_checkout(&self.agent(keys), &self.env, Timestamp::UNIX_EPOCH)
     }
 
     fn names(&self, folder: &str) -> BTreeSet<String> {
@@ -68,7 +68,7 @@ const ORIGIN: &str = "repo: 'file://ROOT/origin.git', working_directory: work/re
 
 #[test]
 fn a_missing_working_directory_is_cloned() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     rig.make(ORIGIN).unwrap();
     assert_eq!(fs::read_to_string(rig.root.join("work/repo/file")).unwrap(), "two");
     assert_eq!(rig.git(&["-C", "work/repo", "rev-list", "--count", "HEAD"]), "1\n");
@@ -80,7 +80,7 @@ fn a_missing_working_directory_is_cloned() {
 
 #[test]
 fn branch_and_depth_are_as_the_config_says() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     let keys = "repo: 'file://ROOT/origin.git', \
                 working_directory: {root: r, clone_depth: 9, default_branch: side}";
     rig.make(keys).unwrap();
@@ -93,7 +93,7 @@ fn branch_and_depth_are_as_the_config_says() {
 
 #[test]
 fn what_is_there_or_not_wanted_is_left_alone() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     fs::create_dir_all(rig.root.join("work/repo")).unwrap();
     rig.make(ORIGIN).unwrap();
     assert_eq!(rig.names("work/repo"), BTreeSet::new());
@@ -106,7 +106,7 @@ fn what_is_there_or_not_wanted_is_left_alone() {
 
 #[test]
 fn a_failed_clone_leaves_nothing_and_tells_what_git_said() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     let error = rig.make("repo: ./none.git, working_directory: work/repo").unwrap_err().to_string();
     let start = format!("git cannot clone {0}/none.git to {0}/work/repo: fatal: ", rig.root);
     assert!(error.starts_with(&start), "{error}");
@@ -119,7 +119,7 @@ fn a_failed_clone_leaves_nothing_and_tells_what_git_said() {
 
 #[test]
 fn what_a_killed_clone_left_is_swept() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     for name in [
         ".repo.heeler-clone.00112233445566ff",
         ".repo.heeler-clone.mine",
@@ -139,7 +139,7 @@ fn what_a_killed_clone_left_is_swept() {
 
 #[test]
 fn of_two_that_want_it_one_clones_and_the_other_waits() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -153,7 +153,7 @@ fn of_two_that_want_it_one_clones_and_the_other_waits() {
 }
 
 /// Puts a program in the place of git.
-fn play_git(rig: &mut Rig, script: &str) {
+fn play_git(rig: &mut CheckoutFixture, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::create_dir(rig.root.join("bin")).unwrap();
     let program = rig.root.join("bin/git");
@@ -165,7 +165,7 @@ fn play_git(rig: &mut Rig, script: &str) {
 
 #[test]
 fn a_token_reaches_git_by_its_environment_alone() {
-    let mut rig = Rig::new();
+    let mut rig = CheckoutFixture::new();
     // It asks the helper as git does, and says all that it was given.
     let script = "echo \"args: $*\" >&2; eval \"$(printf %s \"$GIT_CONFIG_VALUE_1\" | cut -c2-) get\" >&2; exit 1";
     play_git(&mut rig, script);
@@ -184,13 +184,13 @@ fn a_token_reaches_git_by_its_environment_alone() {
 
 #[test]
 fn real_git_asks_our_helper() {
-    let rig = Rig::new();
+    let rig = CheckoutFixture::new();
     let agent =
         rig.agent("repo: 'https://me:s%20ecret@example.invalid/x.git', working_directory: r");
-    let clone = Clone {
+    let clone = RepositoryClone {
         path: &agent.working_directory,
         repo: agent.repo.as_ref().unwrap(),
-        how: None,
+        options: None,
         env: &rig.env,
         time: CLONE_TIME_MAX,
     };
@@ -209,22 +209,22 @@ fn real_git_asks_our_helper() {
 
 #[test]
 fn a_git_that_does_not_end_is_killed_with_all_that_it_started() {
-    let mut rig = Rig::new();
+    let mut rig = CheckoutFixture::new();
     let pid = rig.root.join("pid");
     // The child holds git's place beyond it; both are in one group.
     play_git(&mut rig, &format!("sleep 1000 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"));
     let agent = rig.agent(ORIGIN);
-    let clone = |time| Clone {
+    let clone = |time| RepositoryClone {
         path: &agent.working_directory,
         repo: agent.repo.as_ref().unwrap(),
-        how: None,
+        options: None,
         env: &rig.env,
         time,
     };
     let mut time = Duration::from_millis(50);
     // On a slow machine it is killed before it has begun.
     while is_missing(&pid) {
-        let error = clone(time).make(Timestamp::UNIX_EPOCH).unwrap_err();
+        let error = clone(time).run_clone(Timestamp::UNIX_EPOCH).unwrap_err();
         assert!(matches!(error, CheckoutError::Slow { .. }), "{error}");
         time *= 2;
     }
@@ -238,7 +238,7 @@ fn a_git_that_does_not_end_is_killed_with_all_that_it_started() {
 
 #[test]
 fn without_git_one_is_told_what_to_do() {
-    let mut rig = Rig::new();
+    let mut rig = CheckoutFixture::new();
     rig.env.insert("PATH".to_owned(), rig.root.join("empty").into_string());
     let error = rig.make(ORIGIN).unwrap_err().to_string();
     assert!(error.contains("install git, or make "), "{error}");

@@ -32,7 +32,7 @@ pub struct DaemonStatus {
     /// The config file that it works by.
     pub config: Utf8PathBuf,
     /// Every schedule.
-    pub schedules: Vec<ScheduleStatus>,
+    pub schedules: Vec<DaemonScheduleStatus>,
     /// The jobs that wait, in their order.
     pub queue: Vec<WaitingJob>,
     /// The jobs that run.
@@ -47,7 +47,7 @@ pub struct DaemonStatus {
 
 /// A schedule of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScheduleStatus {
+pub struct DaemonScheduleStatus {
     /// The agent.
     pub agent: String,
     /// The schedule's name.

@@ -1,61 +1,65 @@
 //! What people answer: it goes on record before anybody acts on it, and the first one counts. Start at
-//! [`Turn::answer`].
+//! [`DispatchTransaction::answer_question`].
 
 use std::sync::Arc;
 
-use heeler_model::redact::Redactor;
-use heeler_model::workflow::NOBODY_IN_TIME;
+use heeler_model::redact::SecretRedactor;
+use heeler_model::workflow::TIMEOUT_ANSWERER;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
     RunId, WorkflowRunId, iso_millis, question,
 };
-use heeler_store::DbError;
+use heeler_store::DatabaseError;
 use serde_json::Value as Json;
 
-use super::turn::{Outcome, Turn};
+use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::approvals;
-use crate::asks::RunAsks;
-use crate::command::{Answer, Refused, RefusedKind};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::prepare::environment;
+use crate::run_questions::RunQuestionFiles;
 
 /// How many gates that nobody has answered in time are decided in one turn.
 const GATES_PER_TURN: usize = 256;
 
-impl Turn<'_, '_> {
+impl DispatchTransaction<'_, '_> {
     /// Records what a run asks, and how its questions ended.
-    pub(super) fn questions(&mut self, run: RunId, asks: &RunAsks) -> Result<(), DbError> {
+    pub(super) fn record_questions(
+        &mut self,
+        run: RunId,
+        asks: &RunQuestionFiles,
+    ) -> Result<(), DatabaseError> {
         // Its end is on record, and how its questions ended with it.
-        let Some(job) = self.board.live.get(&run).map(|live| live.job.clone()) else {
+        let Some(job) = self.state.unfinished_runs.get(&run).map(|live| live.job.clone()) else {
             return Ok(());
         };
         let Some(job) = self.tx.job(&job)? else { return Ok(()) };
         for ask in &asks.open {
-            approvals::ask(self.tx, &job, run, ask)?;
+            approvals::record_question(self.tx, &job, run, ask)?;
         }
         for closed in &asks.closed {
-            approvals::ended(self.tx, &job, run, closed, self.now)?;
+            approvals::record_closed_question(self.tx, &job, run, closed, self.now)?;
         }
         Ok(())
     }
 
     /// Takes an answer: the first one counts.
-    pub(super) fn answer(
+    pub(super) fn answer_question(
         &mut self,
         id: &ApprovalId,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<Outcome, DbError> {
-        let Some(approval) = self.tx.approval(id)? else { return Ok(Err(no_approval(id))) };
-        if let Err(refused) = fits(&approval, answer) {
+    ) -> Result<EventOutcome, DatabaseError> {
+        let Some(approval) = self.tx.approval(id)? else { return Ok(Err(approval_not_found(id))) };
+        if let Err(refused) = check_answer(&approval, answer) {
             return Ok(Err(refused));
         }
         if approval.ask_id.is_none() {
             return self.answer_gate(&approval, answer, by);
         }
-        let live = approval.run_id.is_some_and(|run| self.board.live.contains_key(&run));
+        let live = approval.run_id.is_some_and(|run| self.state.unfinished_runs.contains_key(&run));
         if !live {
             let message = format!("the run that asked {id} is over");
-            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
         }
         let redactor = self.redactor_of(&approval);
         let status = match answer.approve {
@@ -65,11 +69,11 @@ impl Turn<'_, '_> {
         if let Some(input) = &answer.updated_input {
             let mut detail = approval.detail.clone().unwrap_or(Json::Null);
             let mut input = input.clone();
-            redactor.json(&mut input);
+            redactor.redact_json(&mut input);
             detail["updatedInput"] = input;
             self.tx.set_approval_detail(id, &detail)?;
         }
-        let text = answer.text.as_deref().map(|text| redactor.text(text));
+        let text = answer.text.as_deref().map(|text| redactor.redact_text(text));
         self.tx.answer_approval(id, status, text.as_deref(), by, self.now)?;
         tracing::info!(approval = %id, by, status = %status, "answered");
         let message = match (approval.kind, answer.approve) {
@@ -77,7 +81,7 @@ impl Turn<'_, '_> {
             (_, true) => format!("{} is allowed ({id})", approval.gate),
             (_, false) => format!("{} is denied ({id})", approval.gate),
         };
-        Ok(Ok(Some(Answer::Done { message })))
+        Ok(Ok(Some(CommandReply::Done { message })))
     }
 
     /// Takes the answer to a gate of a workflow run.
@@ -86,14 +90,14 @@ impl Turn<'_, '_> {
         approval: &Approval,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<Outcome, DbError> {
+    ) -> Result<EventOutcome, DatabaseError> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
-        let is_awaited = run.is_ok_and(|run| self.board.courses.contains_key(&run));
-        let redactor = Arc::clone(&self.board.redactor);
-        let text = answer.text.as_deref().map(|text| redactor.text(text).into_owned());
+        let is_awaited = run.is_ok_and(|run| self.state.workflow_runs.contains_key(&run));
+        let redactor = Arc::clone(&self.state.redactor);
+        let text = answer.text.as_deref().map(|text| redactor.redact_text(text).into_owned());
         self.decide_gate(approval, answer.approve, text.as_deref(), by)?;
-        let how = match (answer.approve, approval.kind.wants_words()) {
+        let how = match (answer.approve, approval.kind.expects_text()) {
             (true, true) => "is answered",
             (true, false) => "is approved",
             (false, _) => "is rejected",
@@ -103,7 +107,7 @@ impl Turn<'_, '_> {
         if !is_awaited {
             message.push_str("; nothing waits for it here");
         }
-        Ok(Ok(Some(Answer::Done { message })))
+        Ok(Ok(Some(CommandReply::Done { message })))
     }
 
     /// Puts on record how a gate was decided, and lets its run go on by that.
@@ -113,64 +117,71 @@ impl Turn<'_, '_> {
         consents: bool,
         text: Option<&str>,
         by: &str,
-    ) -> Result<(), DbError> {
+    ) -> Result<(), DatabaseError> {
         let status = match consents {
             true => ApprovalStatus::Approved,
             false => ApprovalStatus::Rejected,
         };
         if self.tx.answer_approval(&approval.id, status, text, by, self.now)? {
             tracing::info!(approval = %approval.id, by, status = %status, "answered");
-            self.gate_answered(approval, consents, text, by)?;
+            self.apply_gate_answer(approval, consents, text, by)?;
         }
-        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        self.state.gate_expires_at = self.tx.next_gate_expiry()?;
         Ok(())
     }
 
     /// Decides gates that nobody has answered in time, as their workflows say.
-    pub(crate) fn expire_gates(&mut self) -> Result<(), DbError> {
-        if self.board.gate_expires_at.is_none_or(|at| at > self.now) {
+    pub(crate) fn expire_gates(&mut self) -> Result<(), DatabaseError> {
+        if self.state.gate_expires_at.is_none_or(|at| at > self.now) {
             return Ok(());
         }
         for gate in self.tx.expired_gates(self.now, GATES_PER_TURN)? {
             let default = gate.default_answer.as_deref().unwrap_or("reject");
-            let by = NOBODY_IN_TIME;
+            let by = TIMEOUT_ANSWERER;
             match default.strip_prefix("reply:") {
                 Some(text) => self.decide_gate(&gate, true, Some(text), by)?,
                 None => self.decide_gate(&gate, default == "approve", None, by)?,
             }
         }
-        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        self.state.gate_expires_at = self.tx.next_gate_expiry()?;
         Ok(())
     }
 
     /// Returns what removes the secrets that the asking agent was given.
-    fn redactor_of(&self, approval: &Approval) -> Redactor {
-        let setup = &self.board.setup;
+    fn redactor_of(&self, approval: &Approval) -> SecretRedactor {
+        let setup = &self.state.setup;
         let agent = approval.requested_by.as_deref().and_then(|name| setup.agent(name));
-        let given = agent.and_then(|agent| environment::give(agent, &setup.env).ok());
-        given.map_or_else(|| Redactor::new(&[]), |given| Redactor::new(&given.secrets))
+        let given = agent.and_then(|agent| environment::select_environment(agent, &setup.env).ok());
+        given.map_or_else(|| SecretRedactor::new(&[]), |given| SecretRedactor::new(&given.secrets))
     }
 }
 
-fn no_approval(id: &ApprovalId) -> Refused {
-    let refused = Refused::new(RefusedKind::NotFound, format!("there is no approval {id}"));
-    refused.hint("heeler approvals list --all")
+fn approval_not_found(id: &ApprovalId) -> DaemonCommandError {
+    let refused = DaemonCommandError::new(
+        DaemonCommandErrorKind::NotFound,
+        format!("there is no approval {id}"),
+    );
+    refused.with_hint("heeler approvals list --all")
 }
 
 /// Refuses what is no answer, or comes too late.
-fn fits(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Refused> {
+fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), DaemonCommandError> {
     let Approval { id, kind, .. } = approval;
     if approval.status != ApprovalStatus::Pending {
-        return Err(Refused::new(RefusedKind::NotAllowed, answered(approval)));
+        return Err(DaemonCommandError::new(
+            DaemonCommandErrorKind::NotAllowed,
+            closed_approval_text(approval),
+        ));
     }
-    let usage =
-        |message: String, hint: String| Err(Refused::new(RefusedKind::Usage, message).hint(hint));
+    let usage = |message: String, hint: String| {
+        Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).with_hint(hint))
+    };
     let text = answer.text.as_deref().unwrap_or_default().trim();
     if text.len() > APPROVAL_TEXT_BYTES_MAX {
         let message = format!("an answer has at most {APPROVAL_TEXT_BYTES_MAX} bytes");
         return usage(message, "put it into a file and name that".to_owned());
     }
-    if !kind.wants_words() || !answer.approve || answer.updated_input.is_some() {
+    if !kind.expects_text() || !answer.approve || answer.updated_input.is_some() {
         return Ok(());
     }
     let hint = format!("heeler approvals reply {id} 'your answer'");
@@ -178,14 +189,14 @@ fn fits(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Refused> {
         return usage(format!("{id} asks for words, not for yes or no"), hint);
     }
     let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
-    match (approval.ask_id.is_some()).then(|| question::answered(input, text)) {
+    match (approval.ask_id.is_some()).then(|| question::fill_answers(input, text)) {
         Some(Err(wrong)) => usage(format!("{id} is not answered by that: {wrong}"), hint),
         _ => Ok(()),
     }
 }
 
 /// Says what became of an approval that no longer waits.
-fn answered(approval: &Approval) -> String {
+fn closed_approval_text(approval: &Approval) -> String {
     let Approval { id, status, .. } = approval;
     let by = approval.responded_by.as_deref().unwrap_or("somebody");
     let at = approval.responded_at.map(iso_millis).unwrap_or_default();

@@ -1,19 +1,19 @@
 //! What goes on, for whoever asks.
 
+use heeler_model::budget_ledger::{BudgetAccount, SpendingLimits};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::ledger::{Account, Limits};
 
-use super::{Board, Dispatcher};
+use super::{Dispatcher, FleetState};
 use crate::command::{
-    BudgetStatus, DaemonStatus, ParkedCredential, RunningJob, ScheduleOverride, ScheduleStatus,
-    WaitingJob,
+    BudgetStatus, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
+    ScheduleOverride, WaitingJob,
 };
 
 impl Dispatcher {
     pub(super) fn status(&self) -> DaemonStatus {
-        let board = self.board();
+        let board = self.state();
         let mut running: Vec<RunningJob> = board
-            .live
+            .unfinished_runs
             .iter()
             .map(|(run, live)| RunningJob {
                 job: live.job.clone(),
@@ -24,38 +24,39 @@ impl Dispatcher {
             })
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
-        let failed = self.pending.failed.as_ref().and_then(|failed| failed.why.clone());
-        let mut faults: Vec<String> = self.pending.faults.values().cloned().chain(failed).collect();
+        let failed = self.deferred.failed_commit.as_ref().and_then(|failed| failed.why.clone());
+        let mut faults: Vec<String> =
+            self.deferred.faults.values().cloned().chain(failed).collect();
         faults.sort();
         DaemonStatus {
             pid: std::process::id(),
             version: self.version.clone(),
             since: self.since,
             mode: self.mode,
-            stopping: self.pending.stop.is_some(),
+            stopping: self.deferred.stop.is_some(),
             config: board.setup.config.clone(),
-            schedules: schedules(&board),
-            queue: self.waiting(&board),
+            schedules: schedule_statuses(&board),
+            queue: self.waiting_jobs(&board),
             running,
-            parked: parked(&board),
-            budgets: budgets(&board),
+            parked: parked_credentials(&board),
+            budgets: budget_statuses(&board),
             faults,
         }
     }
 
-    fn waiting(&self, board: &Board) -> Vec<WaitingJob> {
+    fn waiting_jobs(&self, board: &FleetState) -> Vec<WaitingJob> {
         let now = (self.fleet.now)();
-        let one = |asked: &super::board::Asked| {
-            let agent = board.setup.agent_for(&asked.wanted).ok();
-            let hindrance = agent.and_then(|agent| board.hindrance(&agent, now));
+        let one = |asked: &super::fleet_state::UnfinishedJob| {
+            let agent = board.setup.agent_for(&asked.request).ok();
+            let hindrance = agent.and_then(|agent| board.blocking_reason(&agent, now));
             WaitingJob {
                 job: asked.row.job.clone(),
-                agent: asked.wanted.agent.to_string(),
+                agent: asked.request.agent.to_string(),
                 priority: asked.row.priority,
-                since: asked.row.asked_at,
+                since: asked.row.requested_at,
                 not_before: asked.row.not_before,
                 reason: match asked.row.not_before.is_some_and(|at| at > now)
-                    || board.held.contains(&asked.row.job)
+                    || board.held_jobs.contains(&asked.row.job)
                 {
                     true => asked.row.reason.clone(),
                     false => hindrance.unwrap_or_else(|| "it is about to start".to_owned()),
@@ -66,16 +67,16 @@ impl Dispatcher {
     }
 }
 
-fn schedules(board: &Board) -> Vec<ScheduleStatus> {
+fn schedule_statuses(board: &FleetState) -> Vec<DaemonScheduleStatus> {
     let mut found = Vec::new();
     for agent in &board.setup.loaded.agents {
         for schedule in &agent.schedules {
             let (agent, name) = (agent.name.to_string(), schedule.name.clone());
             let key = ScheduleKey { agent: agent.clone(), schedule: name.clone() };
             let by_hand = board.overrides.get(&key);
-            found.push(ScheduleStatus {
-                enabled: board.is_enabled(&key, schedule),
-                next: board.calendar.next(&key).map(|(due, _)| due),
+            found.push(DaemonScheduleStatus {
+                enabled: board.is_schedule_enabled(&key, schedule),
+                next: board.calendar.next_due(&key).map(|(due, _)| due),
                 changed: by_hand.map(|row| ScheduleOverride { by: row.by.clone(), at: row.at }),
                 agent,
                 schedule: name,
@@ -85,9 +86,12 @@ fn schedules(board: &Board) -> Vec<ScheduleStatus> {
     found
 }
 
-fn parked(board: &Board) -> Vec<ParkedCredential> {
-    let one = |row: &heeler_store::Parked| ParkedCredential {
-        agents: board.agents_on(&row.credential).map(|agent| agent.name.clone()).collect(),
+fn parked_credentials(board: &FleetState) -> Vec<ParkedCredential> {
+    let one = |row: &heeler_store::ParkedCredentialRecord| ParkedCredential {
+        agents: board
+            .agents_with_credential(&row.credential)
+            .map(|agent| agent.name.clone())
+            .collect(),
         until: row.until,
         since: row.since,
         reason: row.reason.clone(),
@@ -95,26 +99,26 @@ fn parked(board: &Board) -> Vec<ParkedCredential> {
     board.parked.values().map(one).collect()
 }
 
-fn budgets(board: &Board) -> Vec<BudgetStatus> {
-    let one = |whose: &str, account: &Account| BudgetStatus {
+fn budget_statuses(board: &FleetState) -> Vec<BudgetStatus> {
+    let one = |whose: &str, account: &BudgetAccount| BudgetStatus {
         whose: whose.to_owned(),
         day_limit: account.limits.day,
         day_spent: account.today,
         total_limit: account.limits.total,
-        total_spent: account.in_all,
+        total_spent: account.total,
         reserved: account.reserved,
     };
     let fleet = board.ledger.fleet();
     let mut found = vec![one("fleet", fleet)];
     for fleet in board.setup.loaded.fleets.iter().skip(1) {
-        let account = board.ledger.inner(&fleet.path);
-        if account.limits != Limits::default() {
+        let account = board.ledger.subfleet(&fleet.path);
+        if account.limits != SpendingLimits::default() {
             found.push(one(&fleet.path, &account));
         }
     }
     for agent in &board.setup.loaded.agents {
         let account = board.ledger.agent(agent.name.as_str());
-        if account.limits != Limits::default() {
+        if account.limits != SpendingLimits::default() {
             found.push(one(agent.name.as_str(), &account));
         }
     }

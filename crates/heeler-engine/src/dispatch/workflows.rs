@@ -1,77 +1,88 @@
 //! Runs of workflows: what people, schedules, jobs and answers want of them.
 //!
-//! What happens to a run is decided by its course. Start at [`Turn::workflow_order`].
+//! What happens to a run is decided by its course. Start at [`DispatchTransaction::apply_workflow_operation`].
 
 use std::sync::Arc;
 
 use heeler_model::run::ErrorClass;
 use heeler_model::workflow::{
-    Answer as GateAnswer, CourseStatus, Decision, Ended, Happening, How, Part, freeze,
+    EndedPart, GateAnswer, PartDecision, PartOutcome, PhasePart, WorkflowRunStatus,
+    WorkflowStepEvent, freeze_workflow,
 };
 use heeler_model::{Approval, ApprovalKind, Job, JobStatus, TriggerType, WorkflowRunId};
-use heeler_store::{DbError, WorkflowOverride, WorkflowRunHead, WorkflowRunRow};
+use heeler_store::{DatabaseError, WorkflowOverride, WorkflowRunHead, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
-use super::turn::{Outcome, Turn};
-use crate::command::{Answer, Refused, RefusedKind};
-use crate::workflows::{BegunRun, Running, WorkflowOrder, WorkflowWanted};
+use super::transaction::{DispatchTransaction, EventOutcome};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::workflows::{
+    ActiveWorkflowRun, StartedWorkflowRun, WorkflowOperation, WorkflowRunRequest,
+};
 
-impl Turn<'_, '_> {
+impl DispatchTransaction<'_, '_> {
     /// Does what a person wants of workflows.
-    pub(super) fn workflow_order(
+    pub(super) fn apply_workflow_operation(
         &mut self,
-        order: WorkflowOrder,
+        order: WorkflowOperation,
         by: &str,
-    ) -> Result<Outcome, DbError> {
+    ) -> Result<EventOutcome, DatabaseError> {
         match order {
-            WorkflowOrder::Run(wanted) => {
-                let begun = self.begin_workflow(wanted, by)?;
-                Ok(begun.map(|BegunRun { run, status, is_new }| {
-                    Some(Answer::WorkflowRun { run, status, is_new })
+            WorkflowOperation::Run(wanted) => {
+                let begun = self.start_workflow_run(wanted, by)?;
+                Ok(begun.map(|StartedWorkflowRun { run, status, is_new }| {
+                    Some(CommandReply::WorkflowRun { run, status, is_new })
                 }))
             }
-            WorkflowOrder::Cancel { run, now } => self.cancel_workflow(&run, now, by),
-            WorkflowOrder::Retry { run, from } => self.retry_workflow(&run, from.as_deref(), by),
-            WorkflowOrder::Enable { workflow } => self.switch_workflow(&workflow, true, by),
-            WorkflowOrder::Disable { workflow } => self.switch_workflow(&workflow, false, by),
+            WorkflowOperation::Cancel { run, now } => self.cancel_workflow(&run, now, by),
+            WorkflowOperation::Retry { run, from } => {
+                self.retry_workflow(&run, from.as_deref(), by)
+            }
+            WorkflowOperation::Enable { workflow } => {
+                self.set_workflow_enabled(&workflow, true, by)
+            }
+            WorkflowOperation::Disable { workflow } => {
+                self.set_workflow_enabled(&workflow, false, by)
+            }
         }
     }
 
     /// Begins a run, unless one about the same goes on.
-    pub(super) fn begin_workflow(
+    pub(super) fn start_workflow_run(
         &mut self,
-        wanted: WorkflowWanted,
+        wanted: WorkflowRunRequest,
         by: &str,
-    ) -> Result<Result<BegunRun, Refused>, DbError> {
-        let WorkflowWanted { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
-        let setup = Arc::clone(&self.board.setup);
+    ) -> Result<Result<StartedWorkflowRun, DaemonCommandError>, DatabaseError> {
+        let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
+        let setup = Arc::clone(&self.state.setup);
         let loaded = match setup.workflow(&name) {
             Ok(loaded) => loaded,
             Err(refused) => return Ok(Err(refused)),
         };
         let name = loaded.workflow.name.as_str();
-        if let Some(refused) = self.switched_off(name)? {
+        if let Some(refused) = self.disabled_workflow_error(name)? {
             return Ok(Err(refused));
         }
-        let inputs = match heeler_model::workflow::inputs::check(&loaded.workflow, inputs) {
+        let inputs = match heeler_model::workflow::inputs::resolve_inputs(&loaded.workflow, inputs)
+        {
             Ok(inputs) => inputs,
             Err(faults) => {
-                let refused = Refused::new(RefusedKind::Usage, faults.to_string());
-                return Ok(Err(refused.hint(format!("heeler workflow show {name}"))));
+                let refused =
+                    DaemonCommandError::new(DaemonCommandErrorKind::Usage, faults.to_string());
+                return Ok(Err(refused.with_hint(format!("heeler workflow show {name}"))));
             }
         };
-        let (hash, files) = freeze(loaded);
+        let (hash, files) = freeze_workflow(loaded);
         self.tx.put_definition(&hash, name, &files, self.now)?;
         let id = self.tx.new_workflow_run_id(self.now)?;
-        let status = match self.has_room_for_workflow() {
-            true => CourseStatus::Running,
-            false => CourseStatus::Queued,
+        let status = match self.has_workflow_capacity() {
+            true => WorkflowRunStatus::Running,
+            false => WorkflowRunStatus::Queued,
         };
         let about = trigger_id.unwrap_or_else(|| id.to_string());
         let context = Json::Object(inputs);
         let mut redacted = context.clone();
-        self.board.redactor.json(&mut redacted);
+        self.state.redactor.redact_json(&mut redacted);
         let mut row = WorkflowRunRow {
             definition: Some(hash),
             triggered_by: Some(by.to_owned()),
@@ -81,8 +92,8 @@ impl Turn<'_, '_> {
         row.head.mode = mode.as_text();
         if let Err(active) = self.tx.insert_workflow_run(&row)? {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
-            let status = status.unwrap_or(CourseStatus::Running);
-            return Ok(Ok(BegunRun { run: active, status, is_new: false }));
+            let status = status.unwrap_or(WorkflowRunStatus::Running);
+            return Ok(Ok(StartedWorkflowRun { run: active, status, is_new: false }));
         }
         self.tx.add_workflow_event(
             &id,
@@ -92,31 +103,35 @@ impl Turn<'_, '_> {
             self.now,
         )?;
         tracing::info!(run = %id, workflow = name, by, "a workflow starts");
-        let mut running = Running::begin(self.tx, row, Arc::new(loaded.workflow.clone()))?;
+        let mut running =
+            ActiveWorkflowRun::start_new(self.tx, row, Arc::new(loaded.workflow.clone()))?;
         // What was typed may hold secrets: it is known as long as this daemon lives.
-        running.course.context = context;
-        self.board.courses.insert(id.clone(), running);
-        if status == CourseStatus::Running {
-            self.happens(&id, Happening::GoOn)?;
+        running.state.context = context;
+        self.state.workflow_runs.insert(id.clone(), running);
+        if status == WorkflowRunStatus::Running {
+            self.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
         }
         let row = self.tx.workflow_run(&id)?;
-        let status = row.map_or(CourseStatus::Running, |row| row.head.status);
-        Ok(Ok(BegunRun { run: id, status, is_new: true }))
+        let status = row.map_or(WorkflowRunStatus::Running, |row| row.head.status);
+        Ok(Ok(StartedWorkflowRun { run: id, status, is_new: true }))
     }
 
-    fn switched_off(&self, name: &str) -> Result<Option<Refused>, DbError> {
+    fn disabled_workflow_error(
+        &self,
+        name: &str,
+    ) -> Result<Option<DaemonCommandError>, DatabaseError> {
         let off = self.tx.workflow_override(name)?.filter(|row| !row.enabled);
         Ok(off.map(|row| {
             let message = format!("{name} was switched off by {}", row.by);
-            let refused = Refused::new(RefusedKind::NotAllowed, message);
-            refused.hint(format!("heeler workflow enable {name}"))
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+            refused.with_hint(format!("heeler workflow enable {name}"))
         }))
     }
 
-    fn has_room_for_workflow(&self) -> bool {
-        let most = self.board.setup.workflow_settings().max_concurrent;
-        let running = self.board.courses.values();
-        let running = running.filter(|it| it.course.status == CourseStatus::Running).count();
+    fn has_workflow_capacity(&self) -> bool {
+        let most = self.state.setup.workflow_settings().max_concurrent;
+        let running = self.state.workflow_runs.values();
+        let running = running.filter(|it| it.state.status == WorkflowRunStatus::Running).count();
         most.is_none_or(|most| running < most.get() as usize)
     }
 
@@ -125,26 +140,31 @@ impl Turn<'_, '_> {
         id: &WorkflowRunId,
         now: bool,
         by: &str,
-    ) -> Result<Outcome, DbError> {
-        let Some(row) = self.tx.workflow_run(id)? else { return Ok(Err(no_run(id))) };
-        let is_ending = now && self.parts_of(id).next().is_some();
-        match self.board.courses.contains_key(id) {
+    ) -> Result<EventOutcome, DatabaseError> {
+        let Some(row) = self.tx.workflow_run(id)? else {
+            return Ok(Err(workflow_run_not_found(id)));
+        };
+        let is_ending = now && self.unfinished_jobs_of_run(id).next().is_some();
+        match self.state.workflow_runs.contains_key(id) {
             true => {
                 tracing::info!(run = %id, by, "a workflow is cancelled");
-                self.happens(id, Happening::Cancel { by: by.to_owned(), now })?;
+                self.apply_workflow_event(
+                    id,
+                    WorkflowStepEvent::Cancel { by: by.to_owned(), now },
+                )?;
             }
             // Its jobs were to end gracefully, and take their time.
-            false if row.head.status == CourseStatus::Cancelled && is_ending => {
-                self.stop_parts(id, now)?;
+            false if row.head.status == WorkflowRunStatus::Cancelled && is_ending => {
+                self.cancel_parts(id, now)?;
             }
             false => {
                 let message = format!("{id} has ended already: {}", row.head.status);
-                return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+                return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
             }
         }
-        Ok(Ok(Some(Answer::WorkflowRun {
+        Ok(Ok(Some(CommandReply::WorkflowRun {
             run: id.clone(),
-            status: CourseStatus::Cancelled,
+            status: WorkflowRunStatus::Cancelled,
             is_new: false,
         })))
     }
@@ -154,30 +174,38 @@ impl Turn<'_, '_> {
         id: &WorkflowRunId,
         from: Option<&str>,
         by: &str,
-    ) -> Result<Outcome, DbError> {
-        let Some(mut row) = self.tx.workflow_run(id)? else { return Ok(Err(no_run(id))) };
-        let busy = |message: String| Ok(Err(Refused::new(RefusedKind::Busy, message)));
+    ) -> Result<EventOutcome, DatabaseError> {
+        let Some(mut row) = self.tx.workflow_run(id)? else {
+            return Ok(Err(workflow_run_not_found(id)));
+        };
+        let busy = |message: String| {
+            Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)))
+        };
         if !row.head.status.is_final() {
             return busy(format!("{id} has not ended: {}", row.head.status));
         }
-        if row.head.status == CourseStatus::Succeeded && from.is_none() {
-            let refused = Refused::new(RefusedKind::Busy, format!("{id} has succeeded"));
-            return Ok(Err(refused.hint(format!("heeler workflow retry {id} --from PHASE"))));
+        if row.head.status == WorkflowRunStatus::Succeeded && from.is_none() {
+            let refused = DaemonCommandError::new(
+                DaemonCommandErrorKind::Busy,
+                format!("{id} has succeeded"),
+            );
+            return Ok(Err(refused.with_hint(format!("heeler workflow retry {id} --from PHASE"))));
         }
-        let workflow = match self.board.setup.definition_of(self.tx, &row)? {
+        let workflow = match self.state.setup.definition_of(self.tx, &row)? {
             Ok(workflow) => workflow,
             Err(refused) => return Ok(Err(refused)),
         };
         let place = match from {
             None => None,
-            Some(name) => match workflow.place_of(name) {
+            Some(name) => match workflow.phase_index(name) {
                 Some(place) => Some(place),
                 None => {
                     let names: Vec<&str> =
                         workflow.phases.iter().map(|phase| phase.name.as_str()).collect();
                     let message = format!("{} has no phase `{name}`", workflow.name);
-                    let refused = Refused::new(RefusedKind::NotFound, message);
-                    return Ok(Err(refused.hint(format!("it has {}", names.join(", ")))));
+                    let refused =
+                        DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message);
+                    return Ok(Err(refused.with_hint(format!("it has {}", names.join(", ")))));
                 }
             },
         };
@@ -185,29 +213,34 @@ impl Turn<'_, '_> {
         if let Some(active) = active {
             return busy(format!("{active} is at the same ({}) now", row.head.trigger_id));
         }
-        if let Some(refused) = self.switched_off(&row.head.workflow)? {
+        if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
             return Ok(Err(refused));
         }
         row.head.finished_at = None;
-        row.head.status = CourseStatus::Running;
-        let running = Running::restore(self.tx, row, workflow)?;
-        if running.course.is_at_work() {
+        row.head.status = WorkflowRunStatus::Running;
+        let running = ActiveWorkflowRun::load(self.tx, row, workflow)?;
+        if running.state.has_open_parts() {
             return busy(format!("jobs of {id} are still ending; try again in a moment"));
         }
         let text = from.map_or_else(String::new, |from| format!(", from `{from}`"));
         let text = format!("tried again by {by}{text}");
         self.tx.add_workflow_event(id, "retried", from, &text, self.now)?;
         // It waits for its turn as any other run does.
-        let queued = !self.has_room_for_workflow();
-        self.board.courses.insert(id.clone(), running);
-        self.happens(id, Happening::Retry { from: place, queued })?;
+        let queued = !self.has_workflow_capacity();
+        self.state.workflow_runs.insert(id.clone(), running);
+        self.apply_workflow_event(id, WorkflowStepEvent::Retry { from: place, queued })?;
         let row = self.tx.workflow_run(id)?;
-        let status = row.map_or(CourseStatus::Running, |row| row.head.status);
-        Ok(Ok(Some(Answer::WorkflowRun { run: id.clone(), status, is_new: false })))
+        let status = row.map_or(WorkflowRunStatus::Running, |row| row.head.status);
+        Ok(Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false })))
     }
 
-    fn switch_workflow(&mut self, name: &str, enabled: bool, by: &str) -> Result<Outcome, DbError> {
-        let setup = Arc::clone(&self.board.setup);
+    fn set_workflow_enabled(
+        &mut self,
+        name: &str,
+        enabled: bool,
+        by: &str,
+    ) -> Result<EventOutcome, DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
         // One with faults too: whoever corrects it may not want it to start at once.
         let faulty = setup.loaded.faulty_workflow(name).and_then(|faulty| faulty.name.clone());
         let name = match (setup.workflow(name), faulty) {
@@ -220,146 +253,155 @@ impl Turn<'_, '_> {
         let how = if enabled { "on" } else { "off: runs of it that go on end as they would" };
         let message = format!("{name} is switched {how}");
         tracing::info!(workflow = name, by, message, "changed");
-        Ok(Ok(Some(Answer::Done { message })))
+        Ok(Ok(Some(CommandReply::Done { message })))
     }
 
     /// Ends runs that cannot go on: what they go by cannot be read, or names what is gone.
-    pub(super) fn give_up_workflows(&mut self) -> Result<(), DbError> {
-        let setup = Arc::clone(&self.board.setup);
+    pub(super) fn fail_broken_workflow_runs(&mut self) -> Result<(), DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
         for row in self.tx.active_workflow_runs()? {
-            if self.board.courses.contains_key(&row.head.id) {
+            if self.state.workflow_runs.contains_key(&row.head.id) {
                 continue;
             }
             let why = match setup.definition_of(self.tx, &row)? {
                 Ok(workflow) => {
                     let id = row.head.id.clone();
-                    let running = Running::restore(self.tx, row, workflow)?;
-                    self.board.courses.insert(id, running);
+                    let running = ActiveWorkflowRun::load(self.tx, row, workflow)?;
+                    self.state.workflow_runs.insert(id, running);
                     continue;
                 }
                 Err(refused) => refused.message,
             };
-            self.end_workflow(row, &why)?;
+            self.end_workflow_run(row, &why)?;
         }
         Ok(())
     }
 
     /// Ends a run whose next step is refused.
-    pub(crate) fn give_up_workflow(
+    pub(crate) fn fail_workflow_run(
         &mut self,
         id: &WorkflowRunId,
         why: &str,
-    ) -> Result<(), DbError> {
-        self.board.courses.remove(id);
+    ) -> Result<(), DatabaseError> {
+        self.state.workflow_runs.remove(id);
         match self.tx.workflow_run(id)? {
-            Some(row) => self.end_workflow(row, why),
+            Some(row) => self.end_workflow_run(row, why),
             None => Ok(()),
         }
     }
 
-    fn end_workflow(&mut self, mut row: WorkflowRunRow, why: &str) -> Result<(), DbError> {
+    fn end_workflow_run(
+        &mut self,
+        mut row: WorkflowRunRow,
+        why: &str,
+    ) -> Result<(), DatabaseError> {
         let id = row.head.id.clone();
         tracing::error!(run = %id, why, "a workflow cannot go on");
         self.tx.add_workflow_event(&id, "ended", None, &format!("failed: {why}"), self.now)?;
-        row.head.status = CourseStatus::Failed;
+        row.head.status = WorkflowRunStatus::Failed;
         row.head.finished_at = Some(self.now);
         row.head.error = Some(why.to_owned());
         self.tx.update_workflow_run(&row)?;
-        self.stop_parts(&id, false)
+        self.cancel_parts(&id, false)
     }
 
     /// Begins runs that waited for room.
-    pub(crate) fn admit_workflows(&mut self) -> Result<(), DbError> {
-        if self.board.is_held || self.is_stopping {
+    pub(crate) fn start_waiting_workflow_runs(&mut self) -> Result<(), DatabaseError> {
+        if self.state.is_queue_held || self.is_stopping {
             return Ok(());
         }
-        while self.has_room_for_workflow() {
-            let waiting = self.board.courses.iter();
-            let waiting = waiting.filter(|(_, it)| it.course.status == CourseStatus::Queued);
+        while self.has_workflow_capacity() {
+            let waiting = self.state.workflow_runs.iter();
+            let waiting = waiting.filter(|(_, it)| it.state.status == WorkflowRunStatus::Queued);
             let first = waiting.min_by_key(|(id, it)| (it.row.head.started_at, (*id).clone()));
             let Some(id) = first.map(|(id, _)| id.clone()) else { break };
-            if let Some(running) = self.board.courses.get_mut(&id) {
-                running.course.status = CourseStatus::Running;
+            if let Some(running) = self.state.workflow_runs.get_mut(&id) {
+                running.state.status = WorkflowRunStatus::Running;
             }
-            self.happens(&id, Happening::GoOn)?;
+            self.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
         }
         Ok(())
     }
 
     /// Takes note of a job that is over and was a part of a run.
-    pub(super) fn part_over(
+    pub(super) fn record_part_end(
         &mut self,
         job: &Job,
         class: Option<ErrorClass>,
-    ) -> Result<(), DbError> {
+    ) -> Result<(), DatabaseError> {
         let (Some(run), Some(phase), Some(part), Some(seq)) =
             (&job.workflow_run_id, &job.phase, job.part, job.seq)
         else {
             return Ok(());
         };
         let Ok(id) = run.parse::<WorkflowRunId>() else { return Ok(()) };
-        let Some(running) = self.board.courses.get(&id) else { return self.note_unjudged(job) };
-        let Some(place) = running.course.workflow.place_of(phase) else { return Ok(()) };
-        let how = How::of_job(job.head.status, job.head.exit_reason, job.interrupted);
+        let Some(running) = self.state.workflow_runs.get(&id) else {
+            return self.record_unjudged_part(job);
+        };
+        let Some(place) = running.state.workflow.phase_index(phase) else { return Ok(()) };
+        let how = PartOutcome::from_job(job.head.status, job.head.exit_reason, job.interrupted);
         let Some(how) = how else { return Ok(()) };
         // A command said no; that is no error of a check.
-        let said_no = matches!(part, Part::Check(_)) && class == Some(ErrorClass::AgentFailed);
-        let ended = Ended {
+        let said_no = matches!(part, PhasePart::Check(_)) && class == Some(ErrorClass::AgentFailed);
+        let ended = EndedPart {
             phase: place,
             part,
             seq,
             job: job.head.id.clone(),
-            how,
+            outcome: how,
             output: job.output_text.clone(),
             error: job.error.clone().filter(|_| !said_no),
             micros: self.tx.spent_by_job(&job.head.id)?,
             is_stopped: self.is_stopping && job.head.status == JobStatus::Cancelled,
         };
-        self.happens(&id, Happening::Ended(ended))
+        self.apply_workflow_event(&id, WorkflowStepEvent::PartEnded(ended))
     }
 
     /// Notes that a part ended well after its run was over: nobody has looked at what it said.
-    fn note_unjudged(&mut self, job: &Job) -> Result<(), DbError> {
+    fn record_unjudged_part(&mut self, job: &Job) -> Result<(), DatabaseError> {
         if job.head.status != JobStatus::Completed || job.decision.is_some() {
             return Ok(());
         }
         let Some(mut job) = self.tx.job(&job.head.id)? else { return Ok(()) };
-        job.decision = Some(Decision::Unjudged);
+        job.decision = Some(PartDecision::Unjudged);
         self.tx.update_job(&job).map(|_| ())
     }
 
     /// Takes note of the answer to a gate, which is on record.
-    pub(super) fn gate_answered(
+    pub(super) fn apply_gate_answer(
         &mut self,
         approval: &Approval,
         consents: bool,
         text: Option<&str>,
         by: &str,
-    ) -> Result<(), DbError> {
+    ) -> Result<(), DatabaseError> {
         let (Some(phase), Some(part), Some(seq)) = (&approval.phase, approval.part, approval.seq)
         else {
             return Ok(());
         };
         let Ok(id) = approval.workflow_run_id.parse::<WorkflowRunId>() else { return Ok(()) };
-        let Some(running) = self.board.courses.get(&id) else { return Ok(()) };
-        let Some(place) = running.course.workflow.place_of(phase) else { return Ok(()) };
+        let Some(running) = self.state.workflow_runs.get(&id) else { return Ok(()) };
+        let Some(place) = running.state.workflow.phase_index(phase) else { return Ok(()) };
         let verb = match (consents, approval.kind) {
             (true, ApprovalKind::Reply) => "answered",
             (true, _) => "approved",
             (false, _) => "rejected",
         };
         let told = text.map(|text| format!(": {text}")).unwrap_or_default();
-        let whose = GateAnswer::whose(by);
+        let whose = GateAnswer::describe_author(by);
         let said = format!("`{}` {verb}{whose}{told}", approval.gate);
         self.tx.add_workflow_event(&id, verb, Some(phase), &said, self.now)?;
         let answer = GateAnswer {
-            consents,
+            is_approved: consents,
             text: text.map(str::to_owned),
             by: by.to_owned(),
             at: self.now,
             seq,
         };
-        self.happens(&id, Happening::Answered { phase: place, part, answer })
+        self.apply_workflow_event(
+            &id,
+            WorkflowStepEvent::GateAnswered { phase: place, part, answer },
+        )
     }
 }
 
@@ -369,7 +411,7 @@ fn new_row(
     workflow: &str,
     trigger_id: String,
     trigger: &TriggerType,
-    status: CourseStatus,
+    status: WorkflowRunStatus,
     now: Timestamp,
 ) -> WorkflowRunRow {
     WorkflowRunRow {
@@ -398,7 +440,8 @@ fn new_row(
     }
 }
 
-fn no_run(id: &WorkflowRunId) -> Refused {
+fn workflow_run_not_found(id: &WorkflowRunId) -> DaemonCommandError {
     let message = format!("there is no workflow run {id}");
-    Refused::new(RefusedKind::NotFound, message).hint("heeler workflow runs")
+    DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
+        .with_hint("heeler workflow runs")
 }

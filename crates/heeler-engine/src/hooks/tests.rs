@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, channel};
 use camino::Utf8Path;
 use heeler_model::config;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
-use heeler_store::{DbError, Effect};
+use heeler_store::{DatabaseError, EffectRecord};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::command::{DaemonMode, Stopping};
-use crate::tests::Place;
-use server::Server;
+use crate::command::{DaemonMode, StopMode};
+use crate::tests::EngineFixture;
+use server::HookTestServer;
 
 /// A secret that no error may hold.
 const TOKEN: &str = "xoxb-hunter2-hunter2";
@@ -23,13 +23,13 @@ const TOKEN: &str = "xoxb-hunter2-hunter2";
 const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A fleet with one agent that has hooks.
-struct Hooked {
-    place: Place,
-    config: HookConfig,
+struct HookFixture {
+    place: EngineFixture,
+    config: HookWorkerConfig,
 }
 
 /// One agent; `keys` are lines of it.
-fn load(place: &Place, keys: &str, env: &BTreeMap<String, String>) -> Arc<Loaded> {
+fn load(place: &EngineFixture, keys: &str, env: &BTreeMap<String, String>) -> Arc<LoadedConfig> {
     let head = "agents:\n  - name: coder\n    runtime: command\n    command: 'true'\n";
     let file = place.root.join("heeler.yaml");
     let read = |_: &Utf8Path| Ok(format!("{head}{keys}"));
@@ -37,36 +37,36 @@ fn load(place: &Place, keys: &str, env: &BTreeMap<String, String>) -> Arc<Loaded
     Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())))
 }
 
-impl Hooked {
+impl HookFixture {
     /// `keys` are lines of the agent.
-    fn new(keys: &str) -> Hooked {
-        let place = Place::new("success");
+    fn new(keys: &str) -> HookFixture {
+        let place = EngineFixture::new("success");
         let env = BTreeMap::from([("HOOK_TOKEN".to_owned(), TOKEN.to_owned())]);
-        let (sockets, services) = (place.root.clone(), Services::of(&env));
+        let (sockets, services) = (place.root.clone(), ChatServiceUrls::from_env(&env));
         let loaded = load(&place, keys, &env);
-        let config = HookConfig { loaded, env, sockets, services };
-        Hooked { place, config }
+        let config = HookWorkerConfig { loaded, env, sockets, services };
+        HookFixture { place, config }
     }
 
     /// An agent with this hook after each job.
-    fn after_run(hook: &str) -> Hooked {
-        Hooked::new(&format!("    hooks:\n      after_run:\n        - {hook}\n"))
+    fn after_run(hook: &str) -> HookFixture {
+        HookFixture::new(&format!("    hooks:\n      after_run:\n        - {hook}\n"))
     }
 
     fn load(&mut self, keys: &str) {
         self.config.loaded = load(&self.place, keys, &self.config.env);
     }
 
-    fn agent(&self) -> &Agent {
+    fn agent(&self) -> &AgentConfig {
         &self.config.loaded.agents[0]
     }
 
-    fn perform(&self) -> Result<(), HookError> {
-        let mut context = HookContext::of(&job(), "Coder", None).unwrap();
+    fn perform(&self) -> Result<(), HookExecutionError> {
+        let mut context = HookContext::for_job(&job(), "Coder", None).unwrap();
         context.event_id = "job-2026-11-15-abc123.7.0000".to_owned();
         let (fleet, config, stop) = (&self.place.fleet, &self.config, &AtomicBool::new(false));
-        let around = HookAround { fleet, config, agent: self.agent(), stop };
-        let done = perform(&self.agent().hooks.after_run[0], &context, &around);
+        let around = HookExecutionContext { fleet, config, agent: self.agent(), stop };
+        let done = execute_hook(&self.agent().hooks.after_run[0], &context, &around);
         if let Err(error) = &done {
             let told = format!("{error} {error:?}");
             assert!(!told.contains("hunter2"), "{told}");
@@ -74,16 +74,16 @@ impl Hooked {
         done
     }
 
-    fn effects(&self) -> Vec<Effect> {
-        effects_of(self.agent(), &job(), &JobEnd::default(), (self.place.fleet.now)())
+    fn effects(&self) -> Vec<EffectRecord> {
+        hook_effects(self.agent(), &job(), &JobEnd::default(), (self.place.fleet.now)())
     }
 
-    fn add(&self, effects: Vec<Effect>) {
+    fn add(&self, effects: Vec<EffectRecord>) {
         let store = self.place.store();
-        let add = move |tx: &mut heeler_store::Tx<'_>| {
+        let add = move |tx: &mut heeler_store::StoreTransaction<'_>| {
             effects.iter().try_for_each(|effect| tx.add_effect(effect).map(|_| ()))
         };
-        store.write::<_, DbError, _>(add).unwrap();
+        store.write::<_, DatabaseError, _>(add).unwrap();
     }
 
     /// A worker, and what it tells; nothing of that is recorded.
@@ -98,7 +98,7 @@ impl Hooked {
 fn job() -> Job {
     let at: Timestamp = "2026-11-15T09:00:00Z".parse().unwrap();
     let id = "job-2026-11-15-abc123".parse().unwrap();
-    let mut job = Job::asked(id, "coder", TriggerType::Schedule, at);
+    let mut job = Job::new_pending(id, "coder", TriggerType::Schedule, at);
     job.head.status = JobStatus::Failed;
     job.head.exit_reason = Some(ExitReason::Error);
     job.head.finished_at = Some(at + SignedDuration::from_secs(3));
@@ -108,23 +108,23 @@ fn job() -> Job {
 }
 
 #[track_caller]
-fn lasting(done: Result<(), HookError>) -> String {
+fn lasting(done: Result<(), HookExecutionError>) -> String {
     match done.unwrap_err() {
-        HookError::Lasting(message) => message,
+        HookExecutionError::Permanent(message) => message,
         error => panic!("{error:?} is not lasting"),
     }
 }
 
 #[track_caller]
-fn passing(done: Result<(), HookError>) -> (String, Option<u64>) {
+fn passing(done: Result<(), HookExecutionError>) -> (String, Option<u64>) {
     match done.unwrap_err() {
-        HookError::Passing { message, after } => (message, after.map(|it| it.as_secs())),
+        HookExecutionError::Transient { message, after } => (message, after.map(|it| it.as_secs())),
         error => panic!("{error:?} is not passing"),
     }
 }
 
-fn webhook(server: &Server, more: &str) -> Hooked {
-    Hooked::after_run(&format!(
+fn webhook(server: &HookTestServer, more: &str) -> HookFixture {
+    HookFixture::after_run(&format!(
         "{{type: webhook, url: '{}/in/${{HOOK_TOKEN}}?k=${{HOOK_TOKEN}}', headers: {{X-Key: \
          '${{HOOK_TOKEN}}'}}{more}}}",
         server.url()
@@ -133,7 +133,7 @@ fn webhook(server: &Server, more: &str) -> Hooked {
 
 #[test]
 fn a_webhook_gets_the_context_its_headers_and_the_events_id() {
-    let server = Server::start(&["204 No Content"]);
+    let server = HookTestServer::start(&["204 No Content"]);
     webhook(&server, ", method: PUT").perform().unwrap();
     let asked = server.asked();
     assert_eq!(asked.len(), 1);
@@ -148,7 +148,7 @@ fn a_webhook_gets_the_context_its_headers_and_the_events_id() {
 
 #[test]
 fn servers_that_have_trouble_are_asked_again_when_they_say_and_refusals_are_final() {
-    let of = |answer: &str| webhook(&Server::start(&[answer]), "").perform();
+    let of = |answer: &str| webhook(&HookTestServer::start(&[answer]), "").perform();
     let echo = format!("500 Oops {TOKEN}\n\nyour key {TOKEN}");
     assert_eq!(passing(of(&echo)), ("127.0.0.1 answered 500".to_owned(), None));
     let limited = "429 Too Many Requests\nRetry-After: 7";
@@ -161,21 +161,21 @@ fn servers_that_have_trouble_are_asked_again_when_they_say_and_refusals_are_fina
 
 #[test]
 fn a_server_that_is_silent_gone_or_no_server_passes() {
-    let silent = webhook(&Server::start(&[""]), ", timeout: 200ms");
+    let silent = webhook(&HookTestServer::start(&[""]), ", timeout: 200ms");
     assert_eq!(passing(silent.perform()).0, "127.0.0.1 did not answer within 0.2 s");
-    let mut gone = Server::start(&["200 OK"]);
+    let mut gone = HookTestServer::start(&["200 OK"]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     gone.port = listener.local_addr().unwrap().port();
     drop(listener);
     let message = passing(webhook(&gone, "").perform()).0;
     assert!(message.starts_with("cannot reach 127.0.0.1: "), "{message}");
-    let garbled = webhook(&Server::start(&["what\n\n?"]), "");
+    let garbled = webhook(&HookTestServer::start(&["what\n\n?"]), "");
     assert_eq!(passing(garbled.perform()).0, "127.0.0.1 does not answer as HTTP wants it");
 }
 
 #[test]
 fn a_redirect_is_followed_within_its_host_and_nowhere_else() {
-    let home = Server::start(&[
+    let home = HookTestServer::start(&[
         "308 Moved\nLocation: /new?at=home",
         "307 Moved\nLocation: /newer",
         "200 OK",
@@ -186,31 +186,32 @@ fn a_redirect_is_followed_within_its_host_and_nowhere_else() {
     assert_eq!(lines, ["POST /new?at=home", "POST /newer"]);
     assert!(asked.iter().all(|it| it.header("x-key") == Some(TOKEN) && it.body == asked[0].body));
 
-    let other = Server::start(&["200 OK"]);
+    let other = HookTestServer::start(&["200 OK"]);
     for status in ["307", "308", "301", "302", "303"] {
         let away = format!("{status} Moved\nLocation: {}/{TOKEN}", other.url());
-        let message = lasting(webhook(&Server::start(&[&away]), "").perform());
+        let message = lasting(webhook(&HookTestServer::start(&[&away]), "").perform());
         assert!(
             message.starts_with(&format!("127.0.0.1 answered {status}, a redirect")),
             "{message}"
         );
     }
     // A method that changes on the way would lose what is told.
-    let message = lasting(webhook(&Server::start(&["302 Found\nLocation: /x"]), "").perform());
+    let message =
+        lasting(webhook(&HookTestServer::start(&["302 Found\nLocation: /x"]), "").perform());
     assert!(message.contains("not followed"), "{message}");
     assert_eq!(other.asked().len(), 0, "no other host has heard of it");
 
-    let circle = Server::start(&["307 Moved\nLocation: /again"]);
+    let circle = HookTestServer::start(&["307 Moved\nLocation: /again"]);
     lasting(webhook(&circle, "").perform());
     assert_eq!(circle.asked().len(), 4);
 }
 
-fn slack(answer: &str) -> (Server, Hooked) {
-    let server = Server::start(&[answer]);
+fn slack(answer: &str) -> (HookTestServer, HookFixture) {
+    let server = HookTestServer::start(&[answer]);
     let hook = "{type: slack, channel_id: C1, bot_token_env: HOOK_TOKEN}";
-    let mut hooked = Hooked::after_run(hook);
+    let mut hooked = HookFixture::after_run(hook);
     hooked.config.env.insert("HEELER_SLACK_API".to_owned(), server.url());
-    hooked.config.services = Services::of(&hooked.config.env);
+    hooked.config.services = ChatServiceUrls::from_env(&hooked.config.env);
     (server, hooked)
 }
 
@@ -238,13 +239,13 @@ fn slack_is_believed_by_its_word_not_by_its_status() {
     }
 }
 
-fn discord(answer: &str) -> (Server, Hooked) {
-    let server = Server::start(&[answer]);
+fn discord(answer: &str) -> (HookTestServer, HookFixture) {
+    let server = HookTestServer::start(&[answer]);
     let hook = "{type: discord, channel_id: '12/3', bot_token_env: HOOK_TOKEN}";
-    let mut hooked = Hooked::after_run(hook);
+    let mut hooked = HookFixture::after_run(hook);
     let api = format!("{}/api/v10/", server.url());
     hooked.config.env.insert("HEELER_DISCORD_API".to_owned(), api);
-    hooked.config.services = Services::of(&hooked.config.env);
+    hooked.config.services = ChatServiceUrls::from_env(&hooked.config.env);
     (server, hooked)
 }
 
@@ -272,7 +273,7 @@ fn a_token_that_is_not_there_is_named_and_nothing_is_sent() {
         assert!(lasting(hooked.perform()).starts_with("there is no HOOK_TOKEN: "));
     }
     assert_eq!(server.asked().len(), 0);
-    let server = Server::start(&["200 OK"]);
+    let server = HookTestServer::start(&["200 OK"]);
     let mut broken = webhook(&server, "");
     broken.config.env.insert("HOOK_TOKEN".to_owned(), format!("{TOKEN}\u{7}"));
     broken.load(&format!(
@@ -285,7 +286,7 @@ fn a_token_that_is_not_there_is_named_and_nothing_is_sent() {
 
 #[test]
 fn a_jobs_end_is_recorded_hook_by_hook_in_order_and_without_secrets() {
-    let hooked = Hooked::new(
+    let hooked = HookFixture::new(
         "    hooks:
       after_run:
         - {type: webhook, name: first, url: 'http://x/${HOOK_TOKEN}'}
@@ -304,23 +305,23 @@ fn a_jobs_end_is_recorded_hook_by_hook_in_order_and_without_secrets() {
     assert_eq!(payload["context"]["eventId"], effects[1].id);
 
     let end = JobEnd { output: Some("more".to_owned()), metadata: Some(json!({"ready": 1})) };
-    assert_eq!(effects_of(hooked.agent(), &job(), &end, Timestamp::UNIX_EPOCH).len(), 3);
+    assert_eq!(hook_effects(hooked.agent(), &job(), &end, Timestamp::UNIX_EPOCH).len(), 3);
     let running =
         Job { head: heeler_model::JobHead { status: JobStatus::Running, ..job().head }, ..job() };
-    assert_eq!(effects_of(hooked.agent(), &running, &end, Timestamp::UNIX_EPOCH), []);
+    assert_eq!(hook_effects(hooked.agent(), &running, &end, Timestamp::UNIX_EPOCH), []);
 }
 
 #[test]
 fn chats_are_reached_where_they_are_unless_a_variable_says_otherwise() {
-    let Services { slack, discord } = Services::of(&BTreeMap::new());
+    let ChatServiceUrls { slack, discord } = ChatServiceUrls::from_env(&BTreeMap::new());
     assert_eq!((&*slack, &*discord), ("https://slack.com/api", "https://discord.com/api/v10"));
 }
 
 #[test]
 fn metadata_counts_only_if_it_was_changed_since_the_run_started() {
-    let hooked = Hooked::new("    metadata_file: out/meta.json\n");
+    let hooked = HookFixture::new("    metadata_file: out/meta.json\n");
     let path = hooked.agent().working_directory.join("out/meta.json");
-    let found = |since| metadata(hooked.agent(), &hooked.config.env, since);
+    let found = |since| read_metadata(hooked.agent(), &hooked.config.env, since);
     assert_eq!(found(Timestamp::UNIX_EPOCH), None, "there is none");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let write = |text: &str| std::fs::write(&path, text).unwrap();
@@ -349,8 +350,8 @@ fn ids(outcome: &HookOutcome) -> Vec<(String, Option<String>)> {
 
 #[test]
 fn a_failed_hook_stops_those_after_it_only_if_it_says_so() {
-    let (good, bad) = (Server::start(&["200 OK"]), Server::start(&["400 Bad"]));
-    let hook = |server: &Server, more: &str| {
+    let (good, bad) = (HookTestServer::start(&["200 OK"]), HookTestServer::start(&["400 Bad"]));
+    let hook = |server: &HookTestServer, more: &str| {
         format!("        - {{type: webhook, url: '{}'{more}}}\n", server.url())
     };
     let hooks = [
@@ -360,7 +361,7 @@ fn a_failed_hook_stops_those_after_it_only_if_it_says_so() {
         hook(&good, ""),
         hook(&good, ""),
     ];
-    let hooked = Hooked::new(&format!("    hooks:\n      after_run:\n{}", hooks.concat()));
+    let hooked = HookFixture::new(&format!("    hooks:\n      after_run:\n{}", hooks.concat()));
     hooked.add(hooked.effects());
     let (worker, told) = hooked.work();
     let next = || ids(&told.recv_timeout(WAIT_MAX).unwrap());
@@ -380,9 +381,9 @@ fn a_failed_hook_stops_those_after_it_only_if_it_says_so() {
 
 #[test]
 fn a_hook_is_tried_again_until_it_succeeds_and_those_after_it_wait() {
-    let server = Server::start(&["503 Busy", "200 OK"]);
+    let server = HookTestServer::start(&["503 Busy", "200 OK"]);
     let hook = format!("        - {{type: webhook, url: '{}'}}\n", server.url());
-    let hooked = Hooked::new(&format!("    hooks:\n      after_run:\n{hook}{hook}"));
+    let hooked = HookFixture::new(&format!("    hooks:\n      after_run:\n{hook}{hook}"));
     hooked.add(hooked.effects());
     let (worker, told) = hooked.work();
     let first = told.recv_timeout(WAIT_MAX).unwrap();
@@ -391,10 +392,10 @@ fn a_hook_is_tried_again_until_it_succeeds_and_those_after_it_wait() {
     let store = hooked.place.store();
     let record = |outcome: HookOutcome| {
         let now = (hooked.place.fleet.now)();
-        store.write::<_, DbError, _>(move |tx| outcome.record(tx, now)).unwrap();
+        store.write::<_, DatabaseError, _>(move |tx| outcome.record(tx, now)).unwrap();
     };
     record(first);
-    let undone = hooked.place.reader().undone_effects(9).unwrap();
+    let undone = hooked.place.reader().pending_effects(9).unwrap();
     assert_eq!(undone[0].last_error.as_deref(), Some("127.0.0.1 answered 503"));
     for order in ["0000", "0001"] {
         let outcome = told.recv_timeout(WAIT_MAX).unwrap();
@@ -402,7 +403,7 @@ fn a_hook_is_tried_again_until_it_succeeds_and_those_after_it_wait() {
         record(outcome);
     }
     worker.stop();
-    assert_eq!(hooked.place.reader().undone_effects(9).unwrap(), []);
+    assert_eq!(hooked.place.reader().pending_effects(9).unwrap(), []);
     let asked = server.asked();
     let event = |at: usize| asked[at].header("x-heeler-event").unwrap();
     assert_eq!(event(0), event(1), "the same event has the same id");
@@ -412,7 +413,7 @@ fn a_hook_is_tried_again_until_it_succeeds_and_those_after_it_wait() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "no reader lists what is over")]
 fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
-    let server = Server::start(&["500 Oops"]);
+    let server = HookTestServer::start(&["500 Oops"]);
     let hooked = webhook(&server, "");
     let mut effects = hooked.effects();
     effects[0].attempts = ATTEMPTS_MAX - 1;
@@ -424,7 +425,7 @@ fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
     assert_eq!(ids(&outcome), [("0000".to_owned(), Some(why.to_owned()))]);
     let now = (hooked.place.fleet.now)();
     let store = hooked.place.store();
-    store.write::<_, DbError, _>(move |tx| outcome.record(tx, now)).unwrap();
+    store.write::<_, DatabaseError, _>(move |tx| outcome.record(tx, now)).unwrap();
     worker.stop();
     let db = rusqlite::Connection::open(hooked.place.fleet.dir.database()).unwrap();
     let sql = "SELECT last_error, done_at IS NOT NULL FROM effects WHERE id = ?1";
@@ -434,7 +435,7 @@ fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
 }
 
 /// A fleet file whose agent has a schedule and calls the server after each job.
-fn scheduled(server: &Server) -> String {
+fn scheduled(server: &HookTestServer) -> String {
     format!(
         "agents:
   - name: coder
@@ -447,7 +448,7 @@ fn scheduled(server: &Server) -> String {
 }
 
 #[track_caller]
-fn wait_asked(server: &Server) {
+fn wait_asked(server: &HookTestServer) {
     let deadline = std::time::Instant::now() + WAIT_MAX;
     while server.asked().is_empty() {
         assert!(std::time::Instant::now() < deadline, "nobody was called");
@@ -457,11 +458,11 @@ fn wait_asked(server: &Server) {
 
 #[test]
 fn a_daemon_does_the_hooks_of_scheduled_jobs() {
-    let server = Server::start(&["200 OK"]);
-    let place = Place::new("success");
+    let server = HookTestServer::start(&["200 OK"]);
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
     wait_asked(&server);
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
     let context = server.asked()[0].json();
     assert_eq!(context["event"], "completed");
     assert_eq!(context["job"]["scheduleName"], "often");
@@ -470,26 +471,29 @@ fn a_daemon_does_the_hooks_of_scheduled_jobs() {
 
 #[test]
 fn what_came_of_a_hook_while_its_daemon_ends_is_recorded() {
-    let (server, gate) = Server::gated(&["200 OK"]);
-    let place = Place::new("success");
+    let (server, gate) = HookTestServer::gated(&["200 OK"]);
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
     wait_asked(&server);
     std::thread::scope(|scope| {
-        let stopping = scope.spawn(|| running.stop(Stopping::KeepJobs));
+        let stopping = scope.spawn(|| running.stop(StopMode::KeepJobs));
         gate.send(()).unwrap();
         stopping.join().unwrap();
     });
-    assert_eq!(place.reader().undone_effects(9).unwrap(), []);
+    assert_eq!(place.reader().pending_effects(9).unwrap(), []);
 }
 
 #[test]
 fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
-    let server = Server::start(&["200 OK"]);
+    let server = HookTestServer::start(&["200 OK"]);
     let hook = |name: &str| {
         format!("        - {{type: webhook, name: {name}, url: '{}'}}\n", server.url())
     };
-    let mut hooked =
-        Hooked::new(&format!("    hooks:\n      after_run:\n{}{}", hook("gone"), hook("moved")));
+    let mut hooked = HookFixture::new(&format!(
+        "    hooks:\n      after_run:\n{}{}",
+        hook("gone"),
+        hook("moved")
+    ));
     let mut effects = hooked.effects();
     let mut stray = effects[0].clone();
     (stray.id, stray.payload) = ("x.9999".to_owned(), "?".to_owned());
@@ -503,9 +507,9 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     assert_eq!(next(), [("0001".to_owned(), None)]);
     let stray = "not done: its record cannot be understood";
     assert_eq!(next(), [("9999".to_owned(), Some(stray.to_owned()))]);
-    let mut nobody = Loaded::clone(&hooked.config.loaded);
+    let mut nobody = LoadedConfig::clone(&hooked.config.loaded);
     nobody.agents.clear();
-    worker.reload(HookConfig { loaded: Arc::new(nobody), ..hooked.config.clone() });
+    worker.reload(HookWorkerConfig { loaded: Arc::new(nobody), ..hooked.config.clone() });
     let mut later = hooked.effects();
     later.iter_mut().for_each(|effect| effect.id = effect.id.replace("179", "180"));
     hooked.add(later);

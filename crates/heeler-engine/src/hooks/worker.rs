@@ -6,7 +6,7 @@
 //! What was told and is not on record yet is remembered, so that it is not done twice; a crash
 //! before it is on record has it done again. Nor does a worker that has just started wait for one that
 //! was put off by the one before it; attempts are counted all the same. Start at
-//! [`HookWorker::start`].
+//! [`HookWorker::start_job_hooks`].
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,15 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use heeler_model::chain;
-use heeler_model::config::{Agent, Hook};
-use heeler_store::{DbError, Effect, Reader, Tx};
+use heeler_model::config::{AgentConfig, Hook};
+use heeler_model::error_chain;
+use heeler_store::{DatabaseError, EffectRecord, StoreReader, StoreTransaction};
 use jiff::{SignedDuration, Timestamp};
 
-use super::effects::{HookOrder, KIND, end_of};
-use super::{HookAround, HookConfig, HookError, perform, shell};
+use super::effects::{HOOK_EFFECT_KIND, HookEffectPayload, job_end_id};
+use super::{
+    HookExecutionContext, HookExecutionError, HookWorkerConfig, command_hook, execute_hook,
+};
 use crate::fault::{self, FaultPoint};
-use crate::fleet::Fleet;
+use crate::fleet::EngineContext;
 
 /// How often a hook is tried that may succeed later; then it has failed.
 pub const ATTEMPTS_MAX: i64 = 5;
@@ -40,13 +42,13 @@ const PAGE: usize = 256;
 /// How long to wait for a sign that there is something new.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How long to wait where the state could not be read.
-const TROUBLE_WAIT: Duration = Duration::from_secs(1);
+const READ_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long hooks that are being done may take when the worker ends. A command then goes on by
 /// itself and the next worker hears of it; a call is made again.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 /// What fits into the worker's channel. Signs that there is something new are dropped when it is
 /// full, since it then looks anyway; its own threads wait.
-const CHANNEL: usize = 64;
+const CHANNEL_CAPACITY: usize = 64;
 
 /// What came of hooks. Whoever writes the database records each in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +77,11 @@ pub struct FinishedHook {
 
 impl HookOutcome {
     /// Records it. Doing so twice changes nothing.
-    pub fn record(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
+    pub fn record(
+        &self,
+        tx: &mut StoreTransaction<'_>,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
         match self {
             HookOutcome::Postponed { id, error, until } => tx.postpone_effect(id, error, *until),
             HookOutcome::Finished(hooks) => hooks.iter().try_for_each(|hook| {
@@ -92,49 +98,49 @@ impl HookOutcome {
 /// Does hooks until it is stopped.
 #[derive(Debug)]
 pub struct HookWorker {
-    shared: Arc<Shared>,
-    tell: SyncSender<Told>,
+    shared: Arc<HookWorkerState>,
+    sender: SyncSender<HookWorkerMessage>,
     thread: JoinHandle<()>,
 }
 
 impl HookWorker {
     /// Starts. `done` is called with what came of hooks, by the worker's thread, which waits for it.
     pub fn start(
-        fleet: Fleet,
-        config: HookConfig,
+        fleet: EngineContext,
+        config: HookWorkerConfig,
         done: Box<dyn Fn(HookOutcome) + Send>,
     ) -> std::io::Result<HookWorker> {
-        let (tell, told) = sync_channel(CHANNEL);
+        let (tell, told) = sync_channel(CHANNEL_CAPACITY);
         let config = Mutex::new(Arc::new(config));
-        let shared = Arc::new(Shared { fleet, config, stop: AtomicBool::new(false) });
-        let desk = Desk {
+        let shared = Arc::new(HookWorkerState { fleet, config, stop: AtomicBool::new(false) });
+        let desk = HookScheduler {
             shared: shared.clone(),
-            tell: tell.clone(),
-            told,
-            done,
-            busy: HashSet::new(),
-            tried: HashMap::new(),
-            is_to_sweep: true,
+            sender: tell.clone(),
+            receiver: told,
+            on_outcome: done,
+            active_jobs: HashSet::new(),
+            unrecorded: HashMap::new(),
+            needs_sweep: true,
         };
-        let thread = std::thread::Builder::new().name("hooks".to_owned()).spawn(|| desk.work())?;
-        Ok(HookWorker { shared, tell, thread })
+        let thread = std::thread::Builder::new().name("hooks".to_owned()).spawn(|| desk.run())?;
+        Ok(HookWorker { shared, sender: tell, thread })
     }
 
     /// Says that hooks were recorded. Never waits.
     pub fn wake(&self) {
         // If there is no room, it looks anyway.
-        drop(self.tell.try_send(Told::Look));
+        drop(self.sender.try_send(HookWorkerMessage::Wake));
     }
 
     /// Has hooks done by another config from now on.
-    pub fn reload(&self, config: HookConfig) {
+    pub fn reload(&self, config: HookWorkerConfig) {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
     /// Asks the worker to end. It does within `STOP_WAIT`, and what is not done stays on record.
     ///
     /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
-    pub fn ask_to_end(&self) {
+    pub fn request_stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
     }
@@ -146,7 +152,7 @@ impl HookWorker {
 
     /// Ends the worker. Whoever takes outcomes in another thread goes on doing so meanwhile.
     pub fn stop(self) {
-        self.ask_to_end();
+        self.request_stop();
         if self.thread.join().is_err() {
             tracing::error!("the hook worker had panicked; what it had not done stays on record");
         }
@@ -154,14 +160,14 @@ impl HookWorker {
 }
 
 #[derive(Debug)]
-struct Shared {
-    fleet: Fleet,
-    config: Mutex<Arc<HookConfig>>,
+struct HookWorkerState {
+    fleet: EngineContext,
+    config: Mutex<Arc<HookWorkerConfig>>,
     stop: AtomicBool,
 }
 
-impl Shared {
-    fn config(&self) -> Arc<HookConfig> {
+impl HookWorkerState {
+    fn config(&self) -> Arc<HookWorkerConfig> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -171,90 +177,94 @@ impl Shared {
 }
 
 #[derive(Debug)]
-enum Told {
+enum HookWorkerMessage {
     /// There may be something new.
-    Look,
+    Wake,
     /// A hook was tried so many times, with this outcome.
-    Tried { outcome: HookOutcome, attempts: i64 },
+    Attempted { outcome: HookOutcome, attempts: i64 },
     /// Nothing more is being done for this job.
-    Over { job: String },
+    JobDone { job: String },
 }
 
 /// What is known of a hook that is not on record yet.
 #[derive(Debug, Clone, Copy)]
-struct Tried {
+struct UnrecordedAttempt {
     attempts: i64,
     /// `None`: it is over.
     until: Option<Timestamp>,
 }
 
 /// The worker's thread.
-struct Desk {
-    shared: Arc<Shared>,
-    tell: SyncSender<Told>,
-    told: Receiver<Told>,
-    done: Box<dyn Fn(HookOutcome) + Send>,
+struct HookScheduler {
+    shared: Arc<HookWorkerState>,
+    sender: SyncSender<HookWorkerMessage>,
+    receiver: Receiver<HookWorkerMessage>,
+    on_outcome: Box<dyn Fn(HookOutcome) + Send>,
     /// Jobs whose hooks are being done.
-    busy: HashSet<String>,
-    tried: HashMap<String, Tried>,
+    active_jobs: HashSet<String>,
+    unrecorded: HashMap<String, UnrecordedAttempt>,
     /// Whether folders may be there that nobody needs.
-    is_to_sweep: bool,
+    needs_sweep: bool,
 }
 
-impl Desk {
-    fn work(mut self) {
+impl HookScheduler {
+    fn run(mut self) {
         while !self.shared.is_stopping() {
-            let wait = self.look();
-            if let Ok(told) = self.told.recv_timeout(wait) {
-                self.take(told);
+            let wait = self.start_due_hooks();
+            if let Ok(told) = self.receiver.recv_timeout(wait) {
+                self.handle_message(told);
             }
-            while let Ok(told) = self.told.try_recv() {
-                self.take(told);
+            while let Ok(told) = self.receiver.try_recv() {
+                self.handle_message(told);
             }
         }
         let deadline = Instant::now() + STOP_WAIT;
-        while !self.busy.is_empty() {
+        while !self.active_jobs.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.told.recv_timeout(left) {
-                Ok(told) => self.take(told),
+            match self.receiver.recv_timeout(left) {
+                Ok(told) => self.handle_message(told),
                 Err(_) => return,
             }
         }
     }
 
-    fn take(&mut self, told: Told) {
+    fn handle_message(&mut self, told: HookWorkerMessage) {
         match told {
-            Told::Look => {}
-            Told::Over { job } => {
-                self.busy.remove(&job);
+            HookWorkerMessage::Wake => {}
+            HookWorkerMessage::JobDone { job } => {
+                self.active_jobs.remove(&job);
             }
-            Told::Tried { outcome, attempts } => {
+            HookWorkerMessage::Attempted { outcome, attempts } => {
                 match &outcome {
                     HookOutcome::Finished(hooks) => hooks.iter().for_each(|hook| {
-                        self.tried.insert(hook.id.clone(), Tried { attempts, until: None });
+                        self.unrecorded
+                            .insert(hook.id.clone(), UnrecordedAttempt { attempts, until: None });
                     }),
                     HookOutcome::Postponed { id, until, .. } => {
-                        self.tried.insert(id.clone(), Tried { attempts, until: Some(*until) });
+                        self.unrecorded.insert(
+                            id.clone(),
+                            UnrecordedAttempt { attempts, until: Some(*until) },
+                        );
                     }
                 }
-                (self.done)(outcome);
+                (self.on_outcome)(outcome);
             }
         }
     }
 
     /// Starts what is due, and returns how long there is nothing to do.
-    fn look(&mut self) -> Duration {
-        let undone = match self.undone() {
+    fn start_due_hooks(&mut self) -> Duration {
+        let undone = match self.load_pending_effects() {
             Ok(undone) => undone,
             Err(reason) => {
                 tracing::warn!(%reason, "cannot read which hooks are to be done");
-                return TROUBLE_WAIT;
+                return READ_RETRY_DELAY;
             }
         };
         let now = (self.shared.fleet.now)();
-        let Plan { ready, next } = plan(undone, &self.busy, &self.tried, now);
+        let HookPlan { ready, next } = plan_hooks(undone, &self.active_jobs, &self.unrecorded, now);
         for (job, effects) in ready {
-            self.start(job, effects);
+            self.start_job_hooks(job, effects);
         }
         let wait = next.map(|next| next.duration_since(now));
         let wait = wait.map(|wait| Duration::try_from(wait).unwrap_or_default());
@@ -262,73 +272,83 @@ impl Desk {
     }
 
     /// Reads what is on record and forgets what need not be remembered any more.
-    fn undone(&mut self) -> Result<Vec<Effect>, String> {
-        let reader = Reader::open(&self.shared.fleet.dir).map_err(|error| chain(&error))?;
-        let undone = reader.undone_effects(PAGE).map_err(|error| chain(&error))?;
+    fn load_pending_effects(&mut self) -> Result<Vec<EffectRecord>, String> {
+        let reader =
+            StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
+        let undone = reader.pending_effects(PAGE).map_err(|error| error_chain(&error))?;
         let is_all = undone.len() < PAGE;
-        let hooks: Vec<Effect> = undone.into_iter().filter(|it| it.kind == KIND).collect();
+        let hooks: Vec<EffectRecord> =
+            undone.into_iter().filter(|it| it.kind == HOOK_EFFECT_KIND).collect();
         if is_all {
             let ids: HashSet<&str> = hooks.iter().map(|it| it.id.as_str()).collect();
-            let before = self.tried.len();
-            self.tried.retain(|id, _| ids.contains(id.as_str()));
-            if self.is_to_sweep || self.tried.len() < before {
-                self.is_to_sweep = false;
-                self.sweep(&ids);
+            let before = self.unrecorded.len();
+            self.unrecorded.retain(|id, _| ids.contains(id.as_str()));
+            if self.needs_sweep || self.unrecorded.len() < before {
+                self.needs_sweep = false;
+                self.remove_finished_folders(&ids);
             }
         }
         Ok(hooks)
     }
 
     /// Removes the folders of events that are done.
-    fn sweep(&self, undone: &HashSet<&str>) {
+    fn remove_finished_folders(&self, undone: &HashSet<&str>) {
         let Ok(entries) = self.shared.fleet.dir.hooks().read_dir_utf8() else { return };
         for entry in entries.flatten().filter(|entry| !undone.contains(entry.file_name())) {
-            if let Err(error) = shell::remove(&self.shared.fleet, entry.path()) {
+            if let Err(error) = command_hook::remove_event_folder(&self.shared.fleet, entry.path())
+            {
                 tracing::warn!("cannot clear up after a hook: {error}");
             }
         }
     }
 
-    fn start(&mut self, job: String, effects: Vec<Effect>) {
-        let tried = |effect: &Effect| self.tried.get(&effect.id).map_or(0, |tried| tried.attempts);
+    fn start_job_hooks(&mut self, job: String, effects: Vec<EffectRecord>) {
+        let tried = |effect: &EffectRecord| {
+            self.unrecorded.get(&effect.id).map_or(0, |tried| tried.attempts)
+        };
         let effects = effects.into_iter().map(|effect| {
             let attempts = effect.attempts.max(tried(&effect));
-            Effect { attempts, ..effect }
+            EffectRecord { attempts, ..effect }
         });
-        let hand = Hand { shared: self.shared.clone(), tell: self.tell.clone(), job: job.clone() };
-        let effects: Vec<Effect> = effects.collect();
+        let hand = HookThread {
+            shared: self.shared.clone(),
+            sender: self.sender.clone(),
+            job: job.clone(),
+        };
+        let effects: Vec<EffectRecord> = effects.collect();
         let thread = std::thread::Builder::new().name("hook".to_owned());
-        match thread.spawn(move || hand.work(&effects)) {
-            Ok(_) => drop(self.busy.insert(job)),
+        match thread.spawn(move || hand.run_hooks(&effects)) {
+            Ok(_) => drop(self.active_jobs.insert(job)),
             Err(error) => tracing::warn!(%error, "cannot start a thread for hooks"),
         }
     }
 }
 
-struct Plan {
+struct HookPlan {
     /// Jobs whose next hook is due, with all that follow it; as many as there is room for.
-    ready: Vec<(String, Vec<Effect>)>,
+    ready: Vec<(String, Vec<EffectRecord>)>,
     /// When the next of the others is.
     next: Option<Timestamp>,
 }
 
 /// Chooses what is done now. Hooks of a job are done in their order, so those after one that waits
 /// wait as well.
-fn plan(
-    undone: Vec<Effect>,
+fn plan_hooks(
+    undone: Vec<EffectRecord>,
     busy: &HashSet<String>,
-    tried: &HashMap<String, Tried>,
+    tried: &HashMap<String, UnrecordedAttempt>,
     now: Timestamp,
-) -> Plan {
-    let is_over = |effect: &Effect| tried.get(&effect.id).is_some_and(|it| it.until.is_none());
-    let mut jobs: Vec<(String, Vec<Effect>)> = Vec::new();
+) -> HookPlan {
+    let is_over =
+        |effect: &EffectRecord| tried.get(&effect.id).is_some_and(|it| it.until.is_none());
+    let mut jobs: Vec<(String, Vec<EffectRecord>)> = Vec::new();
     for effect in undone.into_iter().filter(|it| !busy.contains(&it.key) && !is_over(it)) {
         match jobs.iter_mut().find(|(job, _)| *job == effect.key) {
             Some((_, effects)) => effects.push(effect),
             None => jobs.push((effect.key.clone(), vec![effect])),
         }
     }
-    let mut plan = Plan { ready: Vec::new(), next: None };
+    let mut plan = HookPlan { ready: Vec::new(), next: None };
     for (job, effects) in jobs {
         match effects.first().and_then(|first| tried.get(&first.id)?.until) {
             Some(until) if until > now => {
@@ -342,36 +362,36 @@ fn plan(
 }
 
 /// A thread that does the hooks of one job.
-struct Hand {
-    shared: Arc<Shared>,
-    tell: SyncSender<Told>,
+struct HookThread {
+    shared: Arc<HookWorkerState>,
+    sender: SyncSender<HookWorkerMessage>,
     job: String,
 }
 
-impl Drop for Hand {
+impl Drop for HookThread {
     fn drop(&mut self) {
         // Nobody listens once the worker has ended.
-        drop(self.tell.send(Told::Over { job: std::mem::take(&mut self.job) }));
+        drop(self.sender.send(HookWorkerMessage::JobDone { job: std::mem::take(&mut self.job) }));
     }
 }
 
 /// What came of one attempt.
-enum Attempt {
+enum HookAttemptOutcome {
     Done,
     /// It is over: the hooks after it are done all the same, or not.
     Failed {
         error: String,
-        stops: bool,
+        skips_rest: bool,
     },
-    Again {
+    Retry {
         error: String,
         after: Option<Duration>,
     },
     Stopped,
 }
 
-impl Hand {
-    fn work(self, effects: &[Effect]) {
+impl HookThread {
+    fn run_hooks(self, effects: &[EffectRecord]) {
         let mut left = effects;
         while let Some((effect, after)) = left.split_first() {
             if self.shared.is_stopping() {
@@ -380,68 +400,77 @@ impl Hand {
             let attempts = effect.attempts + 1;
             left = after;
             let finished = match self.attempt(effect) {
-                Attempt::Stopped => return,
-                Attempt::Again { error, after } => {
-                    return self.say(postponed(effect, error, after, &self.shared.fleet), attempts);
+                HookAttemptOutcome::Stopped => return,
+                HookAttemptOutcome::Retry { error, after } => {
+                    return self.report_outcome(
+                        postponed_outcome(effect, error, after, &self.shared.fleet),
+                        attempts,
+                    );
                 }
-                Attempt::Done => vec![finished(effect, None)],
-                Attempt::Failed { error, stops } => {
+                HookAttemptOutcome::Done => vec![finished_hook(effect, None)],
+                HookAttemptOutcome::Failed { error, skips_rest: stops } => {
                     tracing::warn!(job = %effect.key, event = %effect.id, "a hook failed: {error}");
-                    let same = after.iter().take_while(|it| stops && end_of(it) == end_of(effect));
+                    let same =
+                        after.iter().take_while(|it| stops && job_end_id(it) == job_end_id(effect));
                     let same = same.count();
                     left = &after[same..];
                     let why =
                         "not done: a hook before it failed that has `continue_on_error: false`";
-                    let first = finished(effect, Some(error));
-                    let others = after[..same].iter().map(|it| finished(it, Some(why.to_owned())));
+                    let first = finished_hook(effect, Some(error));
+                    let others =
+                        after[..same].iter().map(|it| finished_hook(it, Some(why.to_owned())));
                     std::iter::once(first).chain(others).collect()
                 }
             };
-            self.say(HookOutcome::Finished(finished), attempts);
+            self.report_outcome(HookOutcome::Finished(finished), attempts);
         }
     }
 
-    fn say(&self, outcome: HookOutcome, attempts: i64) {
+    fn report_outcome(&self, outcome: HookOutcome, attempts: i64) {
         // Nobody listens once the worker has ended: it is done again.
-        drop(self.tell.send(Told::Tried { outcome, attempts }));
+        drop(self.sender.send(HookWorkerMessage::Attempted { outcome, attempts }));
     }
 
-    fn attempt(&self, effect: &Effect) -> Attempt {
+    fn attempt(&self, effect: &EffectRecord) -> HookAttemptOutcome {
         let config = self.shared.config();
-        let (order, agent, hook) = match find(effect, &config) {
+        let (order, agent, hook) = match find_hook(effect, &config) {
             Ok(found) => found,
-            Err(error) => return Attempt::Failed { error, stops: false },
+            Err(error) => return HookAttemptOutcome::Failed { error, skips_rest: false },
         };
-        let Shared { fleet, stop, .. } = &*self.shared;
-        let around = HookAround { fleet, config: &config, agent, stop };
-        let done = catch_unwind(AssertUnwindSafe(|| perform(hook, &order.context, &around)));
+        let HookWorkerState { fleet, stop, .. } = &*self.shared;
+        let around = HookExecutionContext { fleet, config: &config, agent, stop };
+        let done = catch_unwind(AssertUnwindSafe(|| execute_hook(hook, &order.context, &around)));
         fault::reach(FaultPoint::HookDone);
         let is_last = effect.attempts + 1 >= ATTEMPTS_MAX;
         let stops = !hook.continue_on_error;
-        match done.unwrap_or_else(|_| Err(HookError::Lasting("internal error".to_owned()))) {
+        match done
+            .unwrap_or_else(|_| Err(HookExecutionError::Permanent("internal error".to_owned())))
+        {
             Ok(()) => {
                 tracing::info!(job = %effect.key, event = %effect.id, "a hook is done");
-                Attempt::Done
+                HookAttemptOutcome::Done
             }
-            Err(HookError::Stopped) => Attempt::Stopped,
-            Err(HookError::Passing { message: error, after }) if !is_last => {
-                Attempt::Again { error, after }
+            Err(HookExecutionError::Stopped) => HookAttemptOutcome::Stopped,
+            Err(HookExecutionError::Transient { message: error, after }) if !is_last => {
+                HookAttemptOutcome::Retry { error, after }
             }
-            Err(HookError::Passing { message, .. }) => {
+            Err(HookExecutionError::Transient { message, .. }) => {
                 let error = format!("{message}; it was tried {ATTEMPTS_MAX} times");
-                Attempt::Failed { error, stops }
+                HookAttemptOutcome::Failed { error, skips_rest: stops }
             }
-            Err(HookError::Lasting(error)) => Attempt::Failed { error, stops },
+            Err(HookExecutionError::Permanent(error)) => {
+                HookAttemptOutcome::Failed { error, skips_rest: stops }
+            }
         }
     }
 }
 
 /// Looks the hook of an effect up in the config, which may have changed since.
-fn find<'c>(
-    effect: &Effect,
-    config: &'c HookConfig,
-) -> Result<(HookOrder, &'c Agent, &'c Hook), String> {
-    let order: HookOrder = serde_json::from_str(&effect.payload)
+fn find_hook<'c>(
+    effect: &EffectRecord,
+    config: &'c HookWorkerConfig,
+) -> Result<(HookEffectPayload, &'c AgentConfig, &'c Hook), String> {
+    let order: HookEffectPayload = serde_json::from_str(&effect.payload)
         .map_err(|_| "not done: its record cannot be understood".to_owned())?;
     let agent = config.loaded.agent(&order.agent);
     let gone = |what: &str| format!("not done: the config has no such {what} any more");
@@ -451,15 +480,15 @@ fn find<'c>(
     Ok((order, agent, hook))
 }
 
-fn finished(effect: &Effect, error: Option<String>) -> FinishedHook {
+fn finished_hook(effect: &EffectRecord, error: Option<String>) -> FinishedHook {
     FinishedHook { id: effect.id.clone(), error }
 }
 
-fn postponed(
-    effect: &Effect,
+fn postponed_outcome(
+    effect: &EffectRecord,
     error: String,
     after: Option<Duration>,
-    fleet: &Fleet,
+    fleet: &EngineContext,
 ) -> HookOutcome {
     let wait = backoff(effect.attempts, after);
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);

@@ -7,20 +7,20 @@ use tempfile::TempDir;
 
 use super::*;
 
-struct Rig {
+struct LogFixture {
     root: Utf8PathBuf,
     _folder: TempDir,
 }
 
-impl Rig {
-    fn new() -> Rig {
+impl LogFixture {
+    fn new() -> LogFixture {
         let folder = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(folder.path()).unwrap().to_owned();
-        Rig { root, _folder: folder }
+        LogFixture { root, _folder: folder }
     }
 
     fn log(&self, size: &str, keep: u32) -> RotatingLog {
-        let limits = Logs { max_size: size.parse().unwrap(), keep };
+        let limits = LogRotation { max_size: size.parse().unwrap(), keep };
         RotatingLog::open(&self.root.join("x.log"), limits).unwrap()
     }
 
@@ -41,13 +41,13 @@ impl Rig {
     }
 }
 
-fn limits() -> Logs {
-    Logs { max_size: "1m".parse().unwrap(), keep: 5 }
+fn limits() -> LogRotation {
+    LogRotation { max_size: "1m".parse().unwrap(), keep: 5 }
 }
 
 #[test]
 fn a_log_that_has_grown_is_set_aside_and_so_many_are_kept() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let mut log = rig.log("8", 2);
     for number in 0..9 {
         log.append(format!("{number}aa\n").as_bytes()).unwrap();
@@ -59,7 +59,7 @@ fn a_log_that_has_grown_is_set_aside_and_so_many_are_kept() {
 
 #[test]
 fn none_is_kept_where_none_is_wanted() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     for name in ["x.log.1", "x.log.7", "x.log.old"] {
         fs::write(rig.root.join(name), "old\n").unwrap();
     }
@@ -71,7 +71,7 @@ fn none_is_kept_where_none_is_wanted() {
 
 #[test]
 fn a_rotation_that_was_cut_off_loses_nothing() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     // Killed after `.2` became `.3` and before `.1` became `.2`.
     for (name, text) in [("x.log", "new\n"), ("x.log.1", "b\n"), ("x.log.3", "a\n")] {
         fs::write(rig.root.join(name), text).unwrap();
@@ -82,7 +82,7 @@ fn a_rotation_that_was_cut_off_loses_nothing() {
 
 #[test]
 fn a_log_that_somebody_moved_away_is_begun_anew() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let mut log = rig.log("1k", 2);
     log.append(b"one\n").unwrap();
     fs::rename(rig.root.join("x.log"), rig.root.join("away")).unwrap();
@@ -92,21 +92,21 @@ fn a_log_that_somebody_moved_away_is_begun_anew() {
 
 #[test]
 fn logs_are_private_and_no_links() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let logs = AgentLogs::new(&rig.root, limits());
     let agent: AgentName = "web.coder".parse().unwrap();
-    logs.line(&agent, Timestamp::UNIX_EPOCH, "job-1 \u{1b}[31mstarted\nnow");
+    logs.append_line(&agent, Timestamp::UNIX_EPOCH, "job-1 \u{1b}[31mstarted\nnow");
     assert_eq!(rig.files(), ["web.coder.log 1970-01-01T00:00:00.000Z job-1 [31mstarted now|"]);
     let mode = logs.path(&agent).metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     std::os::unix::fs::symlink("target", rig.root.join("link.log")).unwrap();
-    logs.line(&"link".parse().unwrap(), Timestamp::UNIX_EPOCH, "x");
+    logs.append_line(&"link".parse().unwrap(), Timestamp::UNIX_EPOCH, "x");
     assert!(!rig.root.join("target").exists());
 }
 
 #[test]
 fn an_agent_called_heeler_does_not_write_the_daemons_log() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let logs = AgentLogs::new(&rig.root, limits());
     assert_eq!(logs.path(&"heeler".parse().unwrap()).file_name(), Some("heeler+.log"));
     assert_eq!(logs.path(&"coder".parse().unwrap()).file_name(), Some("coder.log"));
@@ -135,20 +135,26 @@ fn a_job_is_told_as_people_want_to_hear_it() {
         session_id: None,
         summary: None,
     };
-    let told = |schedule| started(&job.id, schedule, job.trigger_type.as_str());
+    let told = |schedule| job_start_line(&job.id, schedule, job.trigger_type.as_str());
     assert_eq!(told(Some("nightly")), "job-2026-11-15-abc123 started: schedule nightly");
     assert_eq!(told(None), "job-2026-11-15-abc123 started: schedule");
     (job.status, job.duration_ms, job.cost_usd) =
         (JobStatus::Completed, Some(192_345), Some(0.125));
     job.summary = Some("\n Fixed it.\nMore.".to_owned());
-    assert_eq!(ended(&job, None), "job-2026-11-15-abc123 completed in 3m12s, $0.1250: Fixed it.");
+    assert_eq!(
+        job_end_line(&job, None),
+        "job-2026-11-15-abc123 completed in 3m12s, $0.1250: Fixed it."
+    );
     (job.status, job.duration_ms, job.cost_usd) = (JobStatus::Failed, Some(12), None);
-    assert_eq!(ended(&job, Some("no key\nat all")), "job-2026-11-15-abc123 failed in 12ms: no key");
+    assert_eq!(
+        job_end_line(&job, Some("no key\nat all")),
+        "job-2026-11-15-abc123 failed in 12ms: no key"
+    );
 }
 
 #[test]
 fn the_last_lines_are_read_through_logs_that_were_set_aside() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let path = rig.root.join("x.log");
     let mut log = rig.log("8", 3);
     for number in 0..5 {
@@ -162,19 +168,19 @@ fn the_last_lines_are_read_through_logs_that_were_set_aside() {
 
 #[test]
 fn of_a_long_log_only_the_end_is_read() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let line = "x".repeat(1023);
     let text = format!("{line}\n").repeat(TAIL_BYTES_MAX as usize / 1024 + 10);
     fs::write(rig.root.join("x.log"), text).unwrap();
     let (mut tail, lines) = LogTail::last(&rig.root.join("x.log"), usize::MAX).unwrap();
     assert_eq!(lines.len(), TAIL_BYTES_MAX as usize / 1024);
     assert!(lines.iter().all(|read| *read == line));
-    assert!(tail.more().unwrap().is_empty());
+    assert!(tail.read_more().unwrap().is_empty());
 }
 
 #[test]
 fn a_follower_reads_every_line_once_though_the_log_is_set_aside() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let mut log = rig.log("8", 3);
     let (mut tail, lines) = LogTail::last(&rig.root.join("x.log"), 10).unwrap();
     assert!(lines.is_empty());
@@ -182,61 +188,64 @@ fn a_follower_reads_every_line_once_though_the_log_is_set_aside() {
     for number in 0..7 {
         log.append(format!("{number}aa\n").as_bytes()).unwrap();
         if number % 2 == 0 {
-            seen.extend(tail.more().unwrap());
+            seen.extend(tail.read_more().unwrap());
         }
     }
     assert_eq!(seen, ["0aa", "1aa", "2aa", "3aa", "4aa", "5aa", "6aa"]);
     fs::remove_file(rig.root.join("x.log")).unwrap();
-    assert!(tail.more().unwrap().is_empty());
+    assert!(tail.read_more().unwrap().is_empty());
 }
 
-fn texts(lines: &[(LogMark, String)]) -> Vec<&str> {
+fn texts(lines: &[(LogCursor, String)]) -> Vec<&str> {
     lines.iter().map(|(_, text)| text.as_str()).collect()
 }
 
 #[test]
 fn whoever_reads_a_log_by_marks_goes_on_after_any_line_also_when_it_was_set_aside() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let path = rig.root.join("x.log");
     let mut log = rig.log("12", 3);
-    let mut lines = MarkedLines::last(&path, 10).unwrap();
-    assert!(lines.more().unwrap().is_empty());
+    let mut lines = LogLineReader::last(&path, 10).unwrap();
+    assert!(lines.read_more().unwrap().is_empty());
     let mut all = Vec::new();
     for number in 0..8 {
         log.append(format!("{number}aa\n").as_bytes()).unwrap();
-        all.extend(lines.more().unwrap());
+        all.extend(lines.read_more().unwrap());
     }
     let expected: Vec<String> = (0..8).map(|number| format!("{number}aa")).collect();
     assert_eq!(texts(&all), expected);
     for (at, (mark, _)) in all.iter().enumerate() {
-        let mark: LogMark = mark.to_string().parse().unwrap();
-        let mut again = MarkedLines::after(&path, &mark).unwrap().expect("its log is there");
-        assert_eq!(again.more().unwrap(), all[at + 1..], "after {mark}");
-        assert!(again.more().unwrap().is_empty());
+        let mark: LogCursor = mark.to_string().parse().unwrap();
+        let mut again = LogLineReader::after(&path, &mark).unwrap().expect("its log is there");
+        assert_eq!(again.read_more().unwrap(), all[at + 1..], "after {mark}");
+        assert!(again.read_more().unwrap().is_empty());
     }
     for count in 0..=8 {
-        let mut last = MarkedLines::last(&path, count).unwrap();
-        assert_eq!(last.more().unwrap(), all[8 - count..], "the last {count}");
+        let mut last = LogLineReader::last(&path, count).unwrap();
+        assert_eq!(last.read_more().unwrap(), all[8 - count..], "the last {count}");
     }
     // Two logs are set aside between two looks.
-    let mut slow = MarkedLines::last(&path, 0).unwrap();
+    let mut slow = LogLineReader::last(&path, 0).unwrap();
     for number in 8..15 {
         log.append(format!("{number:03}\n").as_bytes()).unwrap();
     }
-    assert_eq!(texts(&slow.more().unwrap()), ["008", "009", "010", "011", "012", "013", "014"]);
-    assert!(MarkedLines::after(&path, &all[0].0).unwrap().is_none(), "its log is gone");
+    assert_eq!(
+        texts(&slow.read_more().unwrap()),
+        ["008", "009", "010", "011", "012", "013", "014"]
+    );
+    assert!(LogLineReader::after(&path, &all[0].0).unwrap().is_none(), "its log is gone");
 }
 
 #[test]
 fn a_line_without_end_is_waited_for_and_told_when_its_log_is_set_aside() {
-    let rig = Rig::new();
+    let rig = LogFixture::new();
     let path = rig.root.join("x.log");
     let mut log = rig.log("12", 3);
     log.append(b"one\ntwo").unwrap();
-    let mut lines = MarkedLines::last(&path, 10).unwrap();
-    assert_eq!(texts(&lines.more().unwrap()), ["one"]);
+    let mut lines = LogLineReader::last(&path, 10).unwrap();
+    assert_eq!(texts(&lines.read_more().unwrap()), ["one"]);
     log.append(b"three\n").unwrap();
-    let more = lines.more().unwrap();
+    let more = lines.read_more().unwrap();
     assert_eq!(texts(&more), ["two", "three"], "another log follows the half line");
 }
 
@@ -252,6 +261,6 @@ fn what_is_no_mark_of_a_line_is_refused() {
         "0123456789abcdef-01",
         "0123456789abcdef--1",
     ] {
-        assert_eq!(text.parse::<LogMark>(), Err(NoMark), "{text}");
+        assert_eq!(text.parse::<LogCursor>(), Err(LogCursorParseError), "{text}");
     }
 }

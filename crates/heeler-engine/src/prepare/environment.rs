@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heeler_model::config::{Agent, McpServer, McpTransport, SecretText, WebUrl};
+use heeler_model::config::{AgentConfig, McpServer, McpTransport, SecretText, WebUrl};
 use heeler_model::redact::{check_secret, is_secret_name};
 use indexmap::IndexMap;
 use url::Url;
@@ -10,39 +10,40 @@ use url::Url;
 use super::PrepareError;
 
 /// What every program needs; everything else must be named.
-const PASSED: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "TMPDIR"];
+const PASSED_VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "TMPDIR"];
 
 /// Beginnings of names that are passed too.
-const PASSED_BEGINNINGS: [&str; 3] = ["LC_", "CLAUDE_", "ANTHROPIC_"];
+const PASSED_PREFIXES: [&str; 3] = ["LC_", "CLAUDE_", "ANTHROPIC_"];
 
 /// The marker by which a run's processes are found; the runner sets it.
 const MARKER: &str = "HEELER_RUN";
 
 /// PATH where there is none, as under cron.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Headers that carry a secret whatever they are called.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-auth"];
 
 /// What an agent is given.
-pub(crate) struct Given {
+pub(crate) struct AgentEnvironment {
     pub(crate) env: IndexMap<String, String>,
     /// What nothing of ours may write.
     pub(crate) secrets: Vec<String>,
 }
 
 /// Chooses from the environment what the agent gets.
-pub(crate) fn give(
-    agent: &Agent,
+pub(crate) fn select_environment(
+    agent: &AgentConfig,
     around: &BTreeMap<String, String>,
-) -> Result<Given, PrepareError> {
+) -> Result<AgentEnvironment, PrepareError> {
     let passed = |name: &str| {
-        PASSED.contains(&name) || PASSED_BEGINNINGS.iter().any(|start| name.starts_with(start))
+        PASSED_VARIABLES.contains(&name)
+            || PASSED_PREFIXES.iter().any(|start| name.starts_with(start))
     };
     let own = around.iter().filter(|(name, _)| passed(name));
     let mut env: IndexMap<String, String> =
         own.map(|(name, value)| (name.clone(), value.clone())).collect();
-    env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+    env.entry("PATH".to_owned()).or_insert_with(|| PATH_DEFAULT.to_owned());
 
     let configured = agent.env.get();
     for name in &agent.secrets {
@@ -61,13 +62,13 @@ pub(crate) fn give(
     env.shift_remove(MARKER);
 
     let secrets = secrets(agent, around);
-    Ok(Given { env, secrets })
+    Ok(AgentEnvironment { env, secrets })
 }
 
 /// Lists what nothing of ours may write, also where the agent could not be given all that it needs:
 /// what the environment and the agent's own variables hold by convention, what it is to be kept by
 /// name, and what its MCP servers are given.
-pub(crate) fn secrets(agent: &Agent, around: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
     let own: IndexMap<String, String> = agent
         .env
         .get()
@@ -106,13 +107,13 @@ fn add_secrets_of(server: &McpServer, secrets: &mut Vec<String>) {
             secrets.extend(found.map(|(_, value)| value.to_owned()));
         }
         McpTransport::Http { url, headers } | McpTransport::Sse { url, headers } => {
-            secrets.extend(secrets_of_call(url, headers));
+            secrets.extend(call_secrets(url, headers));
         }
     }
 }
 
 /// Lists the secrets in how somebody is called: in headers, and in the address.
-pub(crate) fn secrets_of_call(
+pub(crate) fn call_secrets(
     url: &WebUrl,
     headers: &IndexMap<String, SecretText>,
 ) -> impl Iterator<Item = String> {
@@ -120,7 +121,7 @@ pub(crate) fn secrets_of_call(
     let parts = named.flat_map(|(name, value)| {
         parts_of_header(value.expose()).filter(|part| check_secret(name, part).is_ok())
     });
-    parts.chain(secrets_of_url(url.expose()))
+    parts.chain(url_secrets(url.expose()))
 }
 
 /// Returns the value of a header and its parts: programs show the secret in `Bearer s3cret` and in
@@ -136,7 +137,7 @@ fn is_secret_header(name: &str) -> bool {
 }
 
 /// An address may hold a password or a token.
-fn secrets_of_url(address: &str) -> Vec<String> {
+fn url_secrets(address: &str) -> Vec<String> {
     let Ok(url) = address.parse::<Url>() else { return Vec::new() };
     let queried = url.query_pairs().filter(|(name, _)| is_secret_name(name));
     let mut found: Vec<String> = queried.map(|(_, value)| value.into_owned()).collect();

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use heeler_model::config::{self, Loaded};
-use heeler_model::run::{ClaudeBrief, McpBrief, Work};
+use heeler_model::config::{self, LoadedConfig};
+use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
 
 use super::*;
 
 /// A folder with a `claude` in it.
-struct Place {
+struct PrepareFixture {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     env: BTreeMap<String, String>,
 }
 
-impl Place {
-    fn new() -> Place {
+impl PrepareFixture {
+    fn new() -> PrepareFixture {
         use std::os::unix::fs::PermissionsExt as _;
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
@@ -23,14 +23,14 @@ impl Place {
         std::fs::write(&claude, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o700)).unwrap();
         let env = BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{root}"))]);
-        Place { _temp: temp, root, env }
+        PrepareFixture { _temp: temp, root, env }
     }
 
     fn set(&mut self, name: &str, value: &str) {
         self.env.insert(name.to_owned(), value.to_owned());
     }
 
-    fn load(&self, agent: &str) -> Loaded {
+    fn load(&self, agent: &str) -> LoadedConfig {
         let text = format!("agents:\n  - {{name: a, {agent}}}\n");
         let file = self.root.join("heeler.yaml");
         let read = |path: &Utf8Path| {
@@ -41,52 +41,52 @@ impl Place {
             .unwrap_or_else(|faults| panic!("{}", faults.summary()))
     }
 
-    fn prepare(&self, agent: &str, wanted: Wanted) -> Result<JobRequest, PrepareError> {
+    fn prepare(&self, agent: &str, wanted: JobRequest) -> Result<ResolvedJobRequest, PrepareError> {
         let loaded = self.load(agent);
-        let around = Surroundings {
+        let around = PrepareContext {
             directory: None,
             env: &self.env,
             home: Utf8Path::new("/home/me/.heeler"),
             sockets: Utf8Path::new("/run/user/1000/heeler"),
-            durability: Durability::Interval,
+            durability: LogDurability::Interval,
             max_concurrent: None,
             agents: &loaded.agents,
             protected: &["/fleet/heeler.yaml".into()],
         };
-        prepare(&loaded.agents[0], &wanted, &around)
+        prepare_request(&loaded.agents[0], &wanted, &around)
     }
 
     #[track_caller]
-    fn brief(&self, agent: &str) -> Brief {
+    fn brief(&self, agent: &str) -> AgentLaunchSpec {
         self.prepare(agent, asked("hi")).unwrap().brief
     }
 
     #[track_caller]
-    fn claude(&self, agent: &str) -> ClaudeBrief {
+    fn claude(&self, agent: &str) -> ClaudeLaunchSpec {
         match self.brief(agent).work {
-            Work::Claude(brief) => *brief,
+            RuntimeLaunchSpec::Claude(brief) => *brief,
             _ => panic!("not claude"),
         }
     }
 }
 
-fn unasked() -> Wanted {
-    Wanted::of("coder".parse().unwrap())
+fn unasked() -> JobRequest {
+    JobRequest::new("coder".parse().unwrap())
 }
 
-fn asked(prompt: &str) -> Wanted {
-    Wanted { prompt: Some(prompt.to_owned()), ..unasked() }
+fn asked(prompt: &str) -> JobRequest {
+    JobRequest { prompt: Some(prompt.to_owned()), ..unasked() }
 }
 
 #[test]
 fn claude_is_told_what_it_must_not_write() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     assert_eq!(place.claude("allowed_tools: [Write]").protected, ["/fleet/heeler.yaml"]);
 }
 
 #[test]
 fn an_agent_gets_what_every_program_needs_and_what_is_named() {
-    let mut place = Place::new();
+    let mut place = PrepareFixture::new();
     for name in ["HOME", "LC_ALL", "TZ", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"] {
         place.set(name, "passed");
     }
@@ -113,7 +113,7 @@ fn an_agent_gets_what_every_program_needs_and_what_is_named() {
 
 #[test]
 fn without_a_path_there_is_one() {
-    let mut place = Place::new();
+    let mut place = PrepareFixture::new();
     place.env.clear();
     place.set("X", "y");
     assert_eq!(
@@ -124,7 +124,7 @@ fn without_a_path_there_is_one() {
 
 #[test]
 fn whatever_may_be_a_secret_is_kept_out_of_what_we_write() {
-    let mut place = Place::new();
+    let mut place = PrepareFixture::new();
     place.set("DEPLOY", "deploy-deploy");
     place.set("GITHUB_TOKEN", "github-github");
     place.set("SHORT_KEY", "short");
@@ -155,13 +155,13 @@ fn whatever_may_be_a_secret_is_kept_out_of_what_we_write() {
 
 #[test]
 fn what_is_taken_in_from_outside_is_cleaned_of_the_secrets_of_the_whole_fleet() {
-    let mut place = Place::new();
+    let mut place = PrepareFixture::new();
     place.set("DEPLOY", "deploy-deploy");
     // The other one could not even run: it lacks a secret.
     let fleet = "env: {MY_PASSWORD: password-1}}\n  - {name: b, secrets: [DEPLOY, MISSING], \
         env: {OTHER_TOKEN: other-token-1}";
     let secrets = |take_in: bool| {
-        place.prepare(fleet, Wanted { take_in, ..asked("hi") }).unwrap().brief.secrets
+        place.prepare(fleet, JobRequest { take_in, ..asked("hi") }).unwrap().brief.secrets
     };
     assert_eq!(secrets(false), ["password-1"]);
     assert_eq!(secrets(true), ["deploy-deploy", "other-token-1", "password-1"]);
@@ -169,9 +169,10 @@ fn what_is_taken_in_from_outside_is_cleaned_of_the_secrets_of_the_whole_fleet() 
 
 #[test]
 fn a_secret_that_is_missing_or_too_short_is_refused() {
-    let mut place = Place::new();
-    let refused =
-        |place: &Place| place.prepare("secrets: [DEPLOY]", asked("x")).unwrap_err().to_string();
+    let mut place = PrepareFixture::new();
+    let refused = |place: &PrepareFixture| {
+        place.prepare("secrets: [DEPLOY]", asked("x")).unwrap_err().to_string()
+    };
     assert!(refused(&place).contains("a needs the secret DEPLOY"));
     place.set("DEPLOY", "");
     assert!(refused(&place).contains("a needs the secret DEPLOY"));
@@ -182,7 +183,7 @@ fn a_secret_that_is_missing_or_too_short_is_refused() {
 
 #[test]
 fn claude_is_found_on_path_or_where_the_config_says() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     assert_eq!(place.claude("model: m").program, place.root.join("claude"));
     assert_eq!(place.claude("claude_path: ./claude").program, place.root.join("claude"));
     let error = place.prepare("claude_path: claude-next", asked("x")).unwrap_err().to_string();
@@ -193,7 +194,7 @@ fn claude_is_found_on_path_or_where_the_config_says() {
 
 #[test]
 fn what_the_config_says_of_claude_is_handed_over() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     let brief = place.claude(
         "permission_mode: plan, allowed_tools: [Read, 'mcp__x__*'], denied_tools: [Bash], tools: [Read], \
          system_prompt: Be brief., model: m, plugins: [./p], mcp_servers: {web: {url: 'https://h/', \
@@ -210,18 +211,21 @@ fn what_the_config_says_of_claude_is_handed_over() {
         ("Be brief.", "m")
     );
     assert_eq!(brief.plugins, [place.root.join("p")]);
-    let McpBrief::Http { url, headers, timeout_ms, always_load } = &brief.mcp_servers["web"] else {
+    let McpServerSpec::Http { url, headers, timeout_ms, always_load } = &brief.mcp_servers["web"]
+    else {
         panic!()
     };
     assert_eq!((url.as_str(), headers["A"].as_str()), ("https://h/", "b"));
     assert_eq!((*timeout_ms, *always_load), (Some(3000), Some(true)));
-    let McpBrief::Stdio { command, args, env, .. } = &brief.mcp_servers["local"] else { panic!() };
+    let McpServerSpec::Stdio { command, args, env, .. } = &brief.mcp_servers["local"] else {
+        panic!()
+    };
     assert_eq!((command.as_str(), args[0].as_str(), env["E"].as_str()), ("c", "d", "f"));
 }
 
 #[test]
 fn settings_come_from_a_working_directory_that_is_named() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     assert_eq!(place.claude("model: m").setting_sources, [""; 0]);
     assert_eq!(place.claude("working_directory: .").setting_sources, ["project"]);
     assert_eq!(place.claude("setting_sources: [user, local]").setting_sources, ["user", "local"]);
@@ -232,13 +236,13 @@ fn settings_come_from_a_working_directory_that_is_named() {
 
 #[test]
 fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     let agent = "default_prompt: default, schedules: {s: {interval: 1h, prompt: scheduled}, t: {interval: 1h}}";
     let prompt = |wanted| place.prepare(agent, wanted).unwrap().brief.prompt;
-    let on = |schedule: &str| Wanted { schedule: Some(schedule.to_owned()), ..unasked() };
+    let on = |schedule: &str| JobRequest { schedule: Some(schedule.to_owned()), ..unasked() };
     assert_eq!(prompt(asked("given")), "given");
     assert_eq!(prompt(on("s")), "scheduled");
-    assert_eq!(prompt(Wanted { schedule: Some("s".to_owned()), ..asked("given") }), "given");
+    assert_eq!(prompt(JobRequest { schedule: Some("s".to_owned()), ..asked("given") }), "given");
     assert_eq!(prompt(on("t")), "default");
     assert_eq!(prompt(unasked()), "default");
     assert!(
@@ -252,7 +256,7 @@ fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
 
 #[test]
 fn limits_sessions_and_attendance_follow_the_config() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     let agent = "timeout: 1h, stall_timeout: 5m, max_turns: 7, budget: {job: 1.5}, session: {mode: persistent}, \
                  schedules: {s: {interval: 1h, prompt: p, timeout: 2h, outputToFile: true, session: {mode: fresh_per_job}}}";
     let request = place.prepare(agent, asked("x")).unwrap();
@@ -261,16 +265,16 @@ fn limits_sessions_and_attendance_follow_the_config() {
     assert_eq!((limits.max_turns, limits.budget_usd), (Some(7), Some(1.5)));
     assert_eq!(request.rules.mode, SessionMode::Persistent);
     assert_eq!(request.rules.expires_after, Some("24h".parse().unwrap()));
-    assert_eq!((request.attendance, request.output_file), (Attendance::Nobody, false));
+    assert_eq!((request.attendance, request.output_file), (QuestionPolicy::Nobody, false));
 
-    let scheduled = Wanted { schedule: Some("s".to_owned()), attended: true, ..unasked() };
+    let scheduled = JobRequest { schedule: Some("s".to_owned()), attended: true, ..unasked() };
     let request = place.prepare(agent, scheduled).unwrap();
     assert_eq!(request.limits.timeout_ms, Some(7_200_000));
     assert_eq!(request.rules.mode, SessionMode::FreshPerJob);
     assert_eq!((request.schedule.as_deref(), request.output_file), (Some("s"), true));
-    assert!(matches!(request.attendance, Attendance::Person { .. }));
+    assert!(matches!(request.attendance, QuestionPolicy::Person { .. }));
 
-    let in_channel = Wanted { channel: Some("C1".to_owned()), ..asked("x") };
+    let in_channel = JobRequest { channel: Some("C1".to_owned()), ..asked("x") };
     let rules = place.prepare("model: m", in_channel).unwrap().rules;
     assert_eq!(
         (rules.mode, rules.expires_after),
@@ -280,7 +284,7 @@ fn limits_sessions_and_attendance_follow_the_config() {
 
 #[test]
 fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     for (agent, key) in [
         ("docker: {enabled: true}", "docker"),
         ("sandbox: {level: 2}", "sandbox"),
@@ -296,7 +300,7 @@ fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
 
 #[test]
 fn a_working_directory_is_a_real_folder() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     std::fs::create_dir(place.root.join("real")).unwrap();
     std::os::unix::fs::symlink("real", place.root.join("link")).unwrap();
     let request = place.prepare("working_directory: link", asked("x")).unwrap();
@@ -310,10 +314,10 @@ fn a_working_directory_is_a_real_folder() {
 
 #[test]
 fn a_request_survives_its_pipe() {
-    let place = Place::new();
+    let place = PrepareFixture::new();
     let request = place.prepare("model: m, secrets: [], env: {A: b}", asked("x")).unwrap();
     let text = serde_json::to_string(&request).unwrap();
-    let read: JobRequest = serde_json::from_str(&text).unwrap();
+    let read: ResolvedJobRequest = serde_json::from_str(&text).unwrap();
     assert!(read.brief == request.brief && read.limits == request.limits);
     assert_eq!(format!("{read:?}"), "JobRequest(a, …)");
 }

@@ -2,20 +2,24 @@
 //!
 //! Whether one is resumed is decided by its age in any case; this is for those who look.
 
-use heeler_model::config::{Agent, Loaded, SessionRules};
-use heeler_model::session_choice::expired_by;
+use heeler_model::config::{AgentConfig, LoadedConfig, SessionRules};
+use heeler_model::session_choice::expiry_rule;
 use heeler_model::{Session, SessionEvent, SessionMode, SessionStatus};
-use heeler_store::{Db, DbError, Tx};
+use heeler_store::{DatabaseError, StateDatabase, StoreTransaction};
 use jiff::{SignedDuration, Timestamp};
 
 /// How many sessions of an agent in a state are put aside at once.
 pub(crate) const EXPIRED_MAX: usize = 1000;
 
 /// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
-pub(crate) fn expire(tx: &mut Tx<'_>, loaded: &Loaded, now: Timestamp) -> Result<usize, DbError> {
-    let mut expired = expired(tx, loaded, now, EXPIRED_MAX)?;
+pub(crate) fn expire_sessions(
+    tx: &mut StoreTransaction<'_>,
+    loaded: &LoadedConfig,
+    now: Timestamp,
+) -> Result<usize, DatabaseError> {
+    let mut expired = expired_sessions(tx, loaded, now, EXPIRED_MAX)?;
     for session in &mut expired {
-        session.meets(SessionEvent::Expire);
+        session.apply_event(SessionEvent::Expire);
         tx.put_session(session)?;
     }
     Ok(expired.len())
@@ -23,21 +27,21 @@ pub(crate) fn expire(tx: &mut Tx<'_>, loaded: &Loaded, now: Timestamp) -> Result
 
 /// Lists those sessions: of each agent in each state, at most `limit` of those that were not used for
 /// the longest time.
-pub fn expired(
-    db: &Db,
-    loaded: &Loaded,
+pub fn expired_sessions(
+    db: &StateDatabase,
+    loaded: &LoadedConfig,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Session>, DbError> {
+) -> Result<Vec<Session>, DatabaseError> {
     let mut found = Vec::new();
     for agent in &loaded.agents {
         let limits = |rules: &SessionRules| [rules.expires_after, rules.idle_timeout];
-        let limits = kept_by(agent).flat_map(limits).flatten().map(|limit| limit.get());
+        let limits = session_rules_of(agent).flat_map(limits).flatten().map(|limit| limit.get());
         let Some(least) = limits.min() else { continue };
         let least = SignedDuration::try_from(least).unwrap_or(SignedDuration::MAX);
         let before = now.checked_sub(least).unwrap_or(Timestamp::MIN);
         for status in [SessionStatus::Paused, SessionStatus::Created] {
-            let unused = db.unused_kept_sessions(agent.name.as_str(), status, before, limit)?;
+            let unused = db.unused_reusable_sessions(agent.name.as_str(), status, before, limit)?;
             let is_over = |session: &Session| has_expired(session, loaded, now);
             found.extend(unused.into_iter().filter(is_over));
         }
@@ -48,17 +52,17 @@ pub fn expired(
 /// Says whether a session was not used for as long as its agent's rules say, and its record does not
 /// say so yet. A schedule may have rules of its own: what one of them would still go on with has not
 /// expired. A fork that waits to be used is not forgotten.
-pub fn has_expired(session: &Session, loaded: &Loaded, now: Timestamp) -> bool {
+pub fn has_expired(session: &Session, loaded: &LoadedConfig, now: Timestamp) -> bool {
     let can_expire = matches!(session.status, SessionStatus::Paused | SessionStatus::Created)
         && session.mode != SessionMode::FreshPerJob
         && session.fork.is_none();
     let Some(agent) = loaded.agent(&session.agent).filter(|_| can_expire) else { return false };
-    let mut rules = kept_by(agent).peekable();
-    rules.peek().is_some() && rules.all(|rules| expired_by(session, rules, now).is_some())
+    let mut rules = session_rules_of(agent).peekable();
+    rules.peek().is_some() && rules.all(|rules| expiry_rule(session, rules, now).is_some())
 }
 
 /// Returns the rules by which an agent keeps sessions: its own, and those of its schedules.
-fn kept_by(agent: &Agent) -> impl Iterator<Item = &SessionRules> {
+fn session_rules_of(agent: &AgentConfig) -> impl Iterator<Item = &SessionRules> {
     let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
     let rules = std::iter::once(&agent.session).chain(schedules);
     rules.filter(|rules| rules.mode != SessionMode::FreshPerJob)

@@ -5,21 +5,21 @@
 //! made by the agent itself when the fork first runs. The source is only read.
 
 use camino::Utf8Path;
-use heeler_model::config::{Agent, RuntimeType};
-use heeler_model::{AgentSessionId, ForkCut, Session, SessionId};
-use heeler_store::history::{FoundCut, find_cut};
-use heeler_store::{DbError, Reader, StateDir, Tx};
-use heeler_transcript::{OsDisk, UpTo, copy_prefix, create_folder, resolve_inside};
+use heeler_model::config::{AgentConfig, RuntimeType};
+use heeler_model::{AgentSessionId, PendingFork, Session, SessionId};
+use heeler_store::history::{ResolvedForkPoint, find_fork_point};
+use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction};
+use heeler_transcript::{CopyLimit, OsDisk, copy_prefix, create_folder, resolve_inside};
 use jiff::Timestamp;
 
-use super::{MadeSession, place, trouble, unknown};
-use crate::command::{Answer, Refused, RefusedKind};
-use crate::fleet::Fleet;
+use super::{ForkedSession, internal_error, session_not_found, worktree};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::fleet::EngineContext;
 use crate::prepare::runtime_type;
-use crate::setup::Setup;
+use crate::setup::DaemonSetup;
 
 /// How a fork is wanted.
-pub(super) struct Wish {
+pub(super) struct ForkOptions {
     pub(super) at_message: Option<u64>,
     pub(super) agent: Option<String>,
     pub(super) workspace: bool,
@@ -27,61 +27,64 @@ pub(super) struct Wish {
 
 /// A fork that is ready to count.
 #[derive(Debug)]
-pub(crate) struct Fork {
+pub(crate) struct PreparedFork {
     session: Session,
-    made: MadeSession,
+    forked: ForkedSession,
 }
 
 /// Finds the cut and makes the files of the fork.
-pub(super) fn prepare(
-    fleet: &Fleet,
-    setup: &Setup,
-    reader: &Reader,
+pub(super) fn prepare_fork(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    reader: &StoreReader,
     id: &SessionId,
-    wish: &Wish,
-) -> Result<Fork, Refused> {
-    let source = reader.session(id).map_err(|error| trouble(&error))?;
-    let source = source.ok_or_else(|| unknown(id))?;
+    wish: &ForkOptions,
+) -> Result<PreparedFork, DaemonCommandError> {
+    let source = reader.session(id).map_err(|error| internal_error(&error))?;
+    let source = source.ok_or_else(|| session_not_found(id))?;
     let agent = setup.find_agent(wish.agent.as_deref().unwrap_or(&source.agent))?;
     check_runtime(&source, agent)?;
     if source.workspace.is_some() && !wish.workspace {
         let message = format!("session {id} has its own worktree, and the fork would be without");
-        let refused = Refused::new(RefusedKind::NotAllowed, message);
-        return Err(refused.hint("--workspace gives it one too"));
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+        return Err(refused.with_hint("--workspace gives it one too"));
     }
     let own_id = source.agent_session_id.clone().ok_or_else(|| {
         let message = format!("session {} has not begun: there is nothing to fork", source.id);
-        Refused::new(RefusedKind::NotAllowed, message)
+        DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
     })?;
     // A fork that has not begun is known to the agent only as its source.
     let remembered = source.fork.as_ref().map_or(&own_id, |fork| &fork.source);
     let log = fleet.dir.session_log_path(Some(&setup.home), &source);
     let log = log.filter(|log| log.is_file()).ok_or_else(|| {
         let message = format!("the log of session {} is not there", source.id);
-        Refused::new(RefusedKind::Trouble, message).hint("heeler doctor")
+        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message).with_hint("heeler doctor")
     })?;
-    let own = setup.around().own_file(&source, remembered);
-    let cut = find_cut(&log, own.as_deref(), wish.at_message).map_err(|error| {
-        Refused::new(RefusedKind::NotAllowed, format!("cannot fork {}: {error}", source.id))
-            .hint(format!("heeler session show {} --history marks where it can be cut", source.id))
+    let own = setup.fleet_environment().native_session_file(&source, remembered);
+    let cut = find_fork_point(&log, own.as_deref(), wish.at_message).map_err(|error| {
+        DaemonCommandError::new(
+            DaemonCommandErrorKind::NotAllowed,
+            format!("cannot fork {}: {error}", source.id),
+        )
+        .with_hint(format!("heeler session show {} --history marks where it can be cut", source.id))
     })?;
-    make(fleet, agent, &source, &log, remembered, &cut, wish)
+    create_fork(fleet, agent, &source, &log, remembered, &cut, wish)
 }
 
-fn make(
-    fleet: &Fleet,
-    agent: &Agent,
+fn create_fork(
+    fleet: &EngineContext,
+    agent: &AgentConfig,
     source: &Session,
     log: &Utf8Path,
     remembered: &AgentSessionId,
-    cut: &FoundCut,
-    wish: &Wish,
-) -> Result<Fork, Refused> {
+    cut: &ResolvedForkPoint,
+    wish: &ForkOptions,
+) -> Result<PreparedFork, DaemonCommandError> {
     let id = SessionId::mint(fastrand::u32(..));
     let own = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let own: AgentSessionId = own.into_uuid().to_string().parse().expect("a UUID is a session id");
     let place = match wish.workspace {
-        true => Some(place::worktree(&fleet.dir, &id, source, cut)?),
+        true => Some(worktree::create_worktree(&fleet.dir, &id, source, cut)?),
         false => None,
     };
     let directory = place.as_ref().map(|place| place.directory.clone());
@@ -91,7 +94,7 @@ fn make(
     copy_log(&fleet.dir, log, &log_path, cut.end)?;
     let is_whole = cut.number == source.message_count.unsigned_abs();
     let noted = cut.snapshot.as_ref().filter(|_| wish.workspace);
-    let made = MadeSession {
+    let made = ForkedSession {
         id: id.clone(),
         agent_session_id: own.clone(),
         agent: agent.name.to_string(),
@@ -117,12 +120,12 @@ fn make(
         runtime: runtime_type(&agent.runtime).to_string(),
         parent: Some(source.id.clone()),
         forked_at_message: Some(number),
-        fork: Some(ForkCut { source: remembered.clone(), at: Some(cut.uuid) }),
+        fork: Some(PendingFork { source: remembered.clone(), at: Some(cut.uuid) }),
         workspace: made.workspace.clone(),
         log_path: Some(log_path),
         ..Session::new(id, agent.name.as_str(), (fleet.now)())
     };
-    Ok(Fork { session, made })
+    Ok(PreparedFork { session, forked: made })
 }
 
 fn copy_log(
@@ -130,16 +133,18 @@ fn copy_log(
     source: &Utf8Path,
     relative: &Utf8Path,
     end: u64,
-) -> Result<(), Refused> {
-    let copy = resolve_inside(dir.root(), relative.as_str()).map_err(|error| trouble(&error))?;
+) -> Result<(), DaemonCommandError> {
+    let copy =
+        resolve_inside(dir.root(), relative.as_str()).map_err(|error| internal_error(&error))?;
     let folder = copy.parent().expect("a log is in its project's folder");
-    create_folder(&OsDisk, folder).map_err(|error| trouble(&error))?;
-    copy_prefix(&OsDisk, source, &copy, UpTo::Offset(end)).map_err(|error| trouble(&error))?;
+    create_folder(&OsDisk, folder).map_err(|error| internal_error(&error))?;
+    copy_prefix(&OsDisk, source, &copy, CopyLimit::Offset(end))
+        .map_err(|error| internal_error(&error))?;
     Ok(())
 }
 
 /// Refuses an agent that cannot know the history: what an agent remembers is in its program's words.
-fn check_runtime(source: &Session, agent: &Agent) -> Result<(), Refused> {
+fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonCommandError> {
     let family = |runtime: RuntimeType| match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => Some("claude"),
         RuntimeType::Scripted => Some("a script"),
@@ -148,7 +153,7 @@ fn check_runtime(source: &Session, agent: &Agent) -> Result<(), Refused> {
     let name = &agent.name;
     let Some(own) = family(runtime_type(&agent.runtime)) else {
         let message = format!("{name} is a command, which has no sessions");
-        return Err(Refused::new(RefusedKind::NotAllowed, message));
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message));
     };
     // What an import does not say is the agent's to judge.
     let made_by = source.runtime.parse().ok().and_then(family);
@@ -157,27 +162,28 @@ fn check_runtime(source: &Session, agent: &Agent) -> Result<(), Refused> {
             "session {} was made by runtime {}, {name} has {own}",
             source.id, source.runtime
         );
-        let refused = Refused::new(RefusedKind::NotAllowed, message);
-        return Err(refused.hint("--as names an agent with the same runtime"));
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+        return Err(refused.with_hint("--as names an agent with the same runtime"));
     }
     Ok(())
 }
 
 /// Makes a fork count.
-pub(super) fn commit(
-    tx: &mut Tx<'_>,
-    fork: &Fork,
+pub(super) fn commit_fork(
+    tx: &mut StoreTransaction<'_>,
+    fork: &PreparedFork,
     now: Timestamp,
-) -> Result<Result<Answer, Refused>, DbError> {
-    if tx.session(&fork.made.parent)?.is_none() {
-        return Ok(Err(unknown(&fork.made.parent)));
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+    if tx.session(&fork.forked.parent)?.is_none() {
+        return Ok(Err(session_not_found(&fork.forked.parent)));
     }
     if tx.session(&fork.session.id)?.is_some() || tx.deleted_session(&fork.session.id)?.is_some() {
         let message = "another session got the same id by chance";
-        return Ok(Err(Refused::new(RefusedKind::Trouble, message).hint("the same again")));
+        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
+            .with_hint("the same again")));
     }
     let session = Session { created_at: now, last_active_at: now, ..fork.session.clone() };
     tx.put_session(&session)?;
-    tracing::info!(session = %session.id, parent = %fork.made.parent, at = fork.made.at_message, "forked");
-    Ok(Ok(Answer::Session(Box::new(fork.made.clone()))))
+    tracing::info!(session = %session.id, parent = %fork.forked.parent, at = fork.forked.at_message, "forked");
+    Ok(Ok(CommandReply::Session(Box::new(fork.forked.clone()))))
 }

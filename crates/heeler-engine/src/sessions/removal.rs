@@ -1,7 +1,7 @@
 //! Sessions that go: deleted ones into the trash, purged ones away.
 //!
 //! Files go after the record and come back before it, so that a session on record has its log in its
-//! place. What a crash left undone the next daemon does ([`complete`]): a session whose record is a
+//! place. What a crash left undone the next daemon does ([`sync_session_files`]): a session whose record is a
 //! tombstone has its log in the trash, and one whose tombstone says purged has none.
 
 use std::collections::HashSet;
@@ -9,10 +9,12 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::Loaded;
-use heeler_model::session_choice::Wish;
-use heeler_model::{Session, SessionId, SessionStatus, Wanted, chain};
-use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
+use heeler_model::config::LoadedConfig;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{JobRequest, Session, SessionId, SessionStatus, error_chain};
+use heeler_store::{
+    DatabaseError, DeletedSession, StateDatabase, StateDir, StoreReader, StoreTransaction,
+};
 use heeler_transcript::{
     DiskError, NameError, OsDisk, create_folder, replace_file, resolve_inside,
 };
@@ -21,10 +23,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::expiry::expired;
-use super::{KeptSession, place, trouble, unknown};
-use crate::command::{Answer, Refused, RefusedKind};
-use crate::start::{AtWork, at_work};
+use super::expiry::expired_sessions;
+use super::{RetainedSession, internal_error, session_not_found, worktree};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::run_start::{SessionHolder, session_holder};
 
 /// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
@@ -37,26 +39,26 @@ pub const CLEANUP_MAX: usize = 1000;
 
 /// What a clean-up does.
 #[derive(Debug, Default)]
-pub struct Cleanup {
+pub struct CleanupPlan {
     /// The sessions that go.
-    pub going: Vec<Session>,
+    pub removed: Vec<Session>,
     /// Those that stay although they are old.
-    pub kept: Vec<KeptSession>,
+    pub retained: Vec<RetainedSession>,
 }
 
 /// Says what a clean-up would do. Nothing is changed.
 pub fn plan_cleanup(
-    db: &Db,
-    loaded: Option<&Loaded>,
+    db: &StateDatabase,
+    loaded: Option<&LoadedConfig>,
     home: &Utf8Path,
     before: Timestamp,
     now: Timestamp,
-) -> Result<Cleanup, DbError> {
-    let mut plan = Cleanup::default();
-    for session in old(db, loaded, before, now)? {
-        match may_go(db, home, &session)? {
-            Ok(()) => plan.going.push(session),
-            Err(refused) => plan.kept.push(kept(&session.id, refused)),
+) -> Result<CleanupPlan, DatabaseError> {
+    let mut plan = CleanupPlan::default();
+    for session in removable_sessions(db, loaded, before, now)? {
+        match check_deletable(db, home, &session)? {
+            Ok(()) => plan.removed.push(session),
+            Err(refused) => plan.retained.push(retained_session(&session.id, refused)),
         }
     }
     Ok(plan)
@@ -64,78 +66,82 @@ pub fn plan_cleanup(
 
 /// Lists sessions that have expired or ended and were last used before a moment: at most
 /// [`CLEANUP_MAX`] of each state, those first that were not used for the longest time.
-pub(super) fn old(
-    db: &Db,
-    loaded: Option<&Loaded>,
+pub(super) fn removable_sessions(
+    db: &StateDatabase,
+    loaded: Option<&LoadedConfig>,
     before: Timestamp,
     now: Timestamp,
-) -> Result<Vec<Session>, DbError> {
+) -> Result<Vec<Session>, DatabaseError> {
     let mut old = Vec::new();
     for status in [SessionStatus::Expired, SessionStatus::Completed] {
         old.extend(db.unused_sessions(status, before, CLEANUP_MAX)?);
     }
     // What has expired and is not on record as such yet.
-    let expired = loaded.map(|loaded| expired(db, loaded, now, CLEANUP_MAX)).transpose()?;
+    let expired =
+        loaded.map(|loaded| expired_sessions(db, loaded, now, CLEANUP_MAX)).transpose()?;
     let is_old = |session: &Session| session.last_active_at < before;
     old.extend(expired.into_iter().flatten().filter(is_old));
     Ok(old)
 }
 
-fn kept(id: &SessionId, refused: Refused) -> KeptSession {
-    KeptSession { id: id.clone(), reason: refused.message }
+fn retained_session(id: &SessionId, refused: DaemonCommandError) -> RetainedSession {
+    RetainedSession { id: id.clone(), reason: refused.message }
 }
 
 /// Deletes a session.
-pub(super) fn delete(
-    tx: &mut Tx<'_>,
+pub(super) fn delete_session(
+    tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
     id: &SessionId,
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<Result<Answer, Refused>, DbError> {
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
     let gone = delete_one(tx, home, id, purge, by, now)?;
-    Ok(gone.map(|()| Answer::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
+    Ok(gone.map(|()| CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
 }
 
 /// Deletes sessions; what cannot be deleted is left.
 pub(super) fn clean_up(
-    tx: &mut Tx<'_>,
+    tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
     sessions: &[SessionId],
     by: &str,
     now: Timestamp,
-) -> Result<Result<Answer, Refused>, DbError> {
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
     let (mut gone, mut stayed) = (Vec::new(), Vec::new());
     for id in sessions {
         match delete_one(tx, home, id, false, by, now)? {
             Ok(()) => gone.push(id.clone()),
-            Err(refused) => stayed.push(kept(id, refused)),
+            Err(refused) => stayed.push(retained_session(id, refused)),
         }
     }
-    Ok(Ok(Answer::Sessions { sessions: gone, kept: stayed }))
+    Ok(Ok(CommandReply::Sessions { sessions: gone, kept: stayed }))
 }
 
 fn delete_one(
-    tx: &mut Tx<'_>,
+    tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
     id: &SessionId,
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<Result<(), Refused>, DbError> {
+) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
     if let Some(session) = tx.session(id)? {
-        if let Err(refused) = may_go(tx, home, &session)? {
+        if let Err(refused) = check_deletable(tx, home, &session)? {
             return Ok(Err(refused));
         }
-        tx.bury_session(&session, by, now)?;
+        tx.delete_session(&session, by, now)?;
         tracing::info!(session = %id, by, "deleted");
     } else if tx.deleted_session(id)?.is_none() {
-        return Ok(Err(unknown(id)));
+        return Ok(Err(session_not_found(id)));
     } else if !purge {
-        let refused = Refused::new(RefusedKind::Busy, format!("session {id} is deleted already"));
+        let refused = DaemonCommandError::new(
+            DaemonCommandErrorKind::Busy,
+            format!("session {id} is deleted already"),
+        );
         let hint = format!("heeler session restore {id}, or heeler session delete {id} --purge");
-        return Ok(Err(refused.hint(hint)));
+        return Ok(Err(refused.with_hint(hint)));
     }
     if purge {
         tx.purge_session(id, now)?;
@@ -144,82 +150,94 @@ fn delete_one(
     Ok(Ok(()))
 }
 
-fn may_go(db: &Db, home: &Utf8Path, session: &Session) -> Result<Result<(), Refused>, DbError> {
+fn check_deletable(
+    db: &StateDatabase,
+    home: &Utf8Path,
+    session: &Session,
+) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
     let id = &session.id;
-    let busy =
-        |why: String| Refused::new(RefusedKind::Busy, format!("session {id} is in use: {why}"));
+    let busy = |why: String| {
+        DaemonCommandError::new(
+            DaemonCommandErrorKind::Busy,
+            format!("session {id} is in use: {why}"),
+        )
+    };
     if session.status == SessionStatus::Active {
-        return Ok(Err(busy("a job runs in it".to_owned()).hint("heeler status")));
+        return Ok(Err(busy("a job runs in it".to_owned()).with_hint("heeler status")));
     }
     let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
-    if let Some(AtWork { holder, .. }) = at_work(home, own) {
+    if let Some(SessionHolder { holder, .. }) = session_holder(home, own) {
         return Ok(Err(busy(holder)));
     }
     for queued in db.queue()? {
-        let wanted: Option<Wanted> = serde_json::from_str(&queued.wanted).ok();
+        let wanted: Option<JobRequest> = serde_json::from_str(&queued.request_json).ok();
         let named = wanted.and_then(|wanted| match wanted.session {
-            Wish::Given { id } | Wish::Fork { source: id, .. } => Some(id),
-            Wish::Usual | Wish::Fresh => None,
+            SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => Some(id),
+            SessionChoice::Usual | SessionChoice::Fresh => None,
         });
         if named.as_ref() == Some(own) {
             let refused = busy(format!("job {} waits for it", queued.job));
-            return Ok(Err(refused.hint(format!("heeler jobs cancel {}", queued.job))));
+            return Ok(Err(refused.with_hint(format!("heeler jobs cancel {}", queued.job))));
         }
     }
-    let forks = db.unbegun_forks_of(own)?;
+    let forks = db.unstarted_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
         let refused = busy(format!("it has forks that have not begun ({})", names.join(", ")));
-        return Ok(Err(refused.hint("run or delete them first")));
+        return Ok(Err(refused.with_hint("run or delete them first")));
     }
     Ok(Ok(()))
 }
 
 /// Sessions whose files somebody moves: one at a time.
-pub(crate) type Moving = Mutex<HashSet<SessionId>>;
+pub(crate) type SessionMoveLocks = Mutex<HashSet<SessionId>>;
 
 /// Moves the files of a session back that is to come back. Whoever does so has it among those that
 /// are moving until its record is back, or is not to come.
 pub(super) fn prepare_restore(
     dir: &StateDir,
     home: &Utf8Path,
-    reader: &Reader,
+    reader: &StoreReader,
     id: &SessionId,
-) -> Result<(), Refused> {
-    let deleted = reader.deleted_session(id).map_err(|error| trouble(&error))?;
+) -> Result<(), DaemonCommandError> {
+    let deleted = reader.deleted_session(id).map_err(|error| internal_error(&error))?;
     let Some(deleted) = deleted.filter(|deleted| deleted.purged_at.is_none()) else {
         // The transaction says why not.
         return Ok(());
     };
-    let trash = trash_of(dir, id).map_err(|error| trouble(&error))?;
-    move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))
+    let trash = session_trash_folder(dir, id).map_err(|error| internal_error(&error))?;
+    restore_session_files(dir, home, &deleted.session, &trash)
+        .map_err(|error| internal_error(&error))
 }
 
 /// Brings a session back.
-pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, Refused>, DbError> {
+pub(super) fn restore_session(
+    tx: &mut StoreTransaction<'_>,
+    id: &SessionId,
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
     if tx.session(id)?.is_some() {
         let message = format!("session {id} is not deleted");
-        return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
     }
-    let Some(deleted) = tx.deleted_session(id)? else { return Ok(Err(unknown(id))) };
+    let Some(deleted) = tx.deleted_session(id)? else { return Ok(Err(session_not_found(id))) };
     if deleted.purged_at.is_some() {
         let message = format!("session {id} was purged: its files are gone");
-        return Ok(Err(Refused::new(RefusedKind::NotFound, message)));
+        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)));
     }
-    tx.raise_session(id)?;
-    Ok(Ok(Answer::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
+    tx.restore_session(id)?;
+    Ok(Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
 }
 
 /// Makes files be where the record says they are. It can be done again, and by another daemon. What
 /// fails stands in nobody else's way; the first failure is returned.
-pub(crate) fn complete(
+pub(crate) fn sync_session_files(
     dir: &StateDir,
     home: &Utf8Path,
-    reader: &Reader,
-    moving: &Moving,
+    reader: &StoreReader,
+    moving: &SessionMoveLocks,
     now: Timestamp,
 ) -> Result<(), String> {
-    let deleted = reader.deleted_sessions().map_err(|error| chain(&error))?;
+    let deleted = reader.deleted_sessions().map_err(|error| error_chain(&error))?;
     let mut failed = None;
     for one in &deleted {
         let id = &one.session.id;
@@ -227,54 +245,55 @@ pub(crate) fn complete(
         if !moving().insert(id.clone()) {
             continue;
         }
-        failed = failed.or(bury(dir, home, reader, one, now).err());
+        failed = failed.or(trash_or_purge(dir, home, reader, one, now).err());
         moving().remove(id);
     }
-    place::remove_orphans(dir, reader, now);
-    let back = bring_back(dir, home, reader, moving);
+    worktree::remove_orphan_worktrees(dir, reader, now);
+    let back = restore_files(dir, home, reader, moving);
     failed.map_or(back, Err)
 }
 
 /// Takes the files of one deleted session to where they belong.
-fn bury(
+fn trash_or_purge(
     dir: &StateDir,
     home: &Utf8Path,
-    reader: &Reader,
+    reader: &StoreReader,
     deleted: &DeletedSession,
     now: Timestamp,
 ) -> Result<(), String> {
     let session = &deleted.session;
     // It may have come back since, also under another id: the files are that one's.
-    let is_back = reader.session(&session.id).map_err(|error| chain(&error))?.is_some();
+    let is_back = reader.session(&session.id).map_err(|error| error_chain(&error))?.is_some();
     let own = session.agent_session_id.as_ref();
     let other = own.map(|own| reader.session_by_agent_id(own)).transpose();
-    if is_back || other.map_err(|error| chain(&error))?.flatten().is_some() {
+    if is_back || other.map_err(|error| error_chain(&error))?.flatten().is_some() {
         return Ok(());
     }
-    let trash = trash_of(dir, &session.id).map_err(|error| chain(&error))?;
+    let trash = session_trash_folder(dir, &session.id).map_err(|error| error_chain(&error))?;
     // Purged, and gone with the last of it.
     let is_purged = deleted.purged_at.is_some();
-    if is_purged && !trash.exists() && own_files(dir, home, session).is_empty() {
+    if is_purged && !trash.exists() && session_files(dir, home, session).is_empty() {
         return Ok(());
     }
-    put_away(dir, home, deleted, &trash).map_err(|error| chain(&error))?;
+    move_to_trash(dir, home, deleted, &trash).map_err(|error| error_chain(&error))?;
     if is_purged {
-        place::remove(dir, session, now);
-        let is_all = place::forget(dir, reader, session, now).map_err(|error| chain(&error))?;
-        purge(&trash, is_all).map_err(|error| chain(&error))?;
+        worktree::remove_worktree(dir, session, now);
+        let is_all = worktree::prune_snapshots(dir, reader, session, now)
+            .map_err(|error| error_chain(&error))?;
+        purge_trash(&trash, is_all).map_err(|error| error_chain(&error))?;
     }
     Ok(())
 }
 
 /// Returns where a deleted session's files are; one that is a link is not ours.
-fn trash_of(dir: &StateDir, id: &SessionId) -> Result<Utf8PathBuf, NameError> {
+fn session_trash_folder(dir: &StateDir, id: &SessionId) -> Result<Utf8PathBuf, NameError> {
     let trash = dir.trashed_session(id);
     let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
     resolve_inside(dir.root(), relative.as_str())
 }
 
 /// Moves what a session has to the trash, with a tombstone that says whose it was.
-fn put_away(
+fn move_to_trash(
     dir: &StateDir,
     home: &Utf8Path,
     deleted: &DeletedSession,
@@ -285,12 +304,12 @@ fn put_away(
     if !tombstone.exists() {
         create_folder(&OsDisk, trash)?;
         let text = json!({
-            "version": TOMBSTONE_VERSION, "session": session, "deletedAt": deleted.at,
-            "deletedBy": deleted.by,
+            "version": TOMBSTONE_VERSION, "session": session, "deletedAt": deleted.deleted_at,
+            "deletedBy": deleted.deleted_by,
         });
         replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
-    let mut files = own_files(dir, home, session);
+    let mut files = session_files(dir, home, session);
     // The log last: once it is gone, nobody looks for the rest.
     files.sort_by_key(|file| file.extension() == Some("jsonl"));
     for file in files {
@@ -301,7 +320,7 @@ fn put_away(
 }
 
 /// Removes what is in the trash; the tombstone last, and only if nothing is left to be forgotten.
-fn purge(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
+fn purge_trash(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
     for entry in trash.read_dir_utf8().into_iter().flatten().flatten() {
         if entry.file_name() != TOMBSTONE {
             remove(entry.path())?;
@@ -319,7 +338,7 @@ fn purge(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
 }
 
 /// Returns the log of a session and what lies beside it under its name.
-fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8PathBuf> {
+fn session_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8PathBuf> {
     let Some(log) = dir.session_log_path(Some(home), session) else { return Vec::new() };
     // Somebody else's interactive session is not ours to move.
     let Some(folder) = log.parent().filter(|_| log.starts_with(dir.root())) else {
@@ -333,29 +352,31 @@ fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8Path
 }
 
 /// Moves the files of sessions back whose record came back.
-fn bring_back(
+fn restore_files(
     dir: &StateDir,
     home: &Utf8Path,
-    reader: &Reader,
-    moving: &Moving,
+    reader: &StoreReader,
+    moving: &SessionMoveLocks,
 ) -> Result<(), String> {
     let Ok(entries) = dir.trash().join("sessions").read_dir_utf8() else { return Ok(()) };
     for entry in entries.flatten() {
         let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
-        let Some(session) = reader.session(&id).map_err(|error| chain(&error))? else { continue };
+        let Some(session) = reader.session(&id).map_err(|error| error_chain(&error))? else {
+            continue;
+        };
         if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             continue;
         }
-        let trash = trash_of(dir, &id).map_err(|error| chain(&error))?;
-        move_back(dir, home, &session, &trash).map_err(|error| chain(&error))?;
+        let trash = session_trash_folder(dir, &id).map_err(|error| error_chain(&error))?;
+        restore_session_files(dir, home, &session, &trash).map_err(|error| error_chain(&error))?;
         // What could not be moved, since something has its place, stays in the trash.
-        remove(&trash.join(TOMBSTONE)).map_err(|error| chain(&error))?;
+        remove(&trash.join(TOMBSTONE)).map_err(|error| error_chain(&error))?;
         drop(std::fs::remove_dir(&trash));
     }
     Ok(())
 }
 
-fn move_back(
+fn restore_session_files(
     dir: &StateDir,
     home: &Utf8Path,
     session: &Session,

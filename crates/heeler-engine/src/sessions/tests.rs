@@ -5,21 +5,21 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use heeler_model::SessionStatus;
-use heeler_workspace::{SnapshotName, Snapshots, WorkTree};
+use heeler_workspace::{SnapshotName, SnapshotStore, WorkTree};
 use jiff::SignedDuration;
 
 use super::*;
-use crate::tests::Place;
+use crate::tests::EngineFixture;
 
 const NOW: &str = "2026-11-15T12:00:00Z";
 
-struct Rig {
-    place: Place,
+struct SessionsFixture {
+    place: EngineFixture,
 }
 
-impl Rig {
-    fn new() -> Rig {
-        Rig { place: Place::new("success") }
+impl SessionsFixture {
+    fn new() -> SessionsFixture {
+        SessionsFixture { place: EngineFixture::new("success") }
     }
 
     /// Puts a session on record that was last used some hours ago, with a log.
@@ -44,7 +44,8 @@ impl Rig {
 
     fn put(&self, session: &Session) {
         let session = session.clone();
-        let written = self.place.store().write::<_, DbError, _>(move |tx| tx.put_session(&session));
+        let written =
+            self.place.store().write::<_, DatabaseError, _>(move |tx| tx.put_session(&session));
         written.unwrap();
     }
 
@@ -54,20 +55,26 @@ impl Rig {
 
     fn delete(&self, session: &Session, purge: bool) {
         let (home, id) = (self.place.root.join("home"), session.id.clone());
-        let change = Change::Delete { session: id, purge };
-        let written = self.place.store().write::<_, DbError, _>(move |tx| {
-            Ok(commit(tx, &home, &change, "test", now())?.map_err(|refused| refused.message))
+        let change = SessionChange::Delete { session: id, purge };
+        let written = self.place.store().write::<_, DatabaseError, _>(move |tx| {
+            Ok(commit_change(tx, &home, &change, "test", now())?.map_err(|refused| refused.message))
         });
         written.unwrap().unwrap();
     }
 
     fn complete(&self, now: Timestamp) -> Result<(), String> {
         let home = self.place.root.join("home");
-        complete(&self.place.fleet.dir, &home, &self.place.reader(), &Moving::default(), now)
+        sync_session_files(
+            &self.place.fleet.dir,
+            &home,
+            &self.place.reader(),
+            &SessionMoveLocks::default(),
+            now,
+        )
     }
 
     /// A repository of the user's.
-    fn repository(&self) -> (Utf8PathBuf, Snapshots) {
+    fn repository(&self) -> (Utf8PathBuf, SnapshotStore) {
         let repo = self.place.root.join("repo");
         fs::create_dir(&repo).unwrap();
         fs::write(repo.join("file"), "1").unwrap();
@@ -75,12 +82,12 @@ impl Rig {
             git(&repo, args);
         }
         let tree = WorkTree::find(&repo).unwrap().unwrap();
-        let snapshots = Snapshots::open(&self.place.fleet.dir.workspaces(), &tree).unwrap();
+        let snapshots = SnapshotStore::open(&self.place.fleet.dir.workspaces(), &tree).unwrap();
         (repo, snapshots)
     }
 
     /// The names of what is kept for a session.
-    fn kept(&self, snapshots: &Snapshots, session: &Session) -> usize {
+    fn kept(&self, snapshots: &SnapshotStore, session: &Session) -> usize {
         let own = session.agent_session_id.as_ref().unwrap();
         snapshots.list(Some(&SnapshotName::parse(own.as_str()).unwrap())).unwrap().len()
     }
@@ -100,7 +107,7 @@ fn now() -> Timestamp {
 
 #[test]
 fn what_a_fork_of_a_fork_has_from_a_purged_session_stays_as_long_as_it() {
-    let rig = Rig::new();
+    let rig = SessionsFixture::new();
     let (repo, snapshots) = rig.repository();
     let first = rig.session(1, None, 0);
     let second = rig.session(2, Some(&first), 0);
@@ -124,7 +131,7 @@ fn what_a_fork_of_a_fork_has_from_a_purged_session_stays_as_long_as_it() {
 
 #[test]
 fn a_worktree_of_no_session_goes_after_an_hour_and_what_was_in_it_is_kept() {
-    let rig = Rig::new();
+    let rig = SessionsFixture::new();
     let (repo, snapshots) = rig.repository();
     let tree = WorkTree::find(&repo).unwrap().unwrap();
     let name = SnapshotName::parse("of/1").unwrap();
@@ -155,7 +162,7 @@ fn a_worktree_of_no_session_goes_after_an_hour_and_what_was_in_it_is_kept() {
 
 #[test]
 fn what_cannot_come_back_since_its_place_is_taken_stays_in_the_trash() {
-    let rig = Rig::new();
+    let rig = SessionsFixture::new();
     let session = rig.session(1, None, 0);
     let log = rig.log(&session);
     let beside = log.with_extension("context.md");
@@ -165,7 +172,7 @@ fn what_cannot_come_back_since_its_place_is_taken_stays_in_the_trash() {
     assert!(!log.exists() && !beside.exists());
     // Its record is back, as after a crash, and something was said in it since.
     let id = session.id.clone();
-    let raised = rig.place.store().write::<_, DbError, _>(move |tx| tx.raise_session(&id));
+    let raised = rig.place.store().write::<_, DatabaseError, _>(move |tx| tx.restore_session(&id));
     raised.unwrap();
     fs::write(&log, "{\"n\":\"newer\"}\n").unwrap();
     rig.complete(now()).unwrap();
@@ -179,7 +186,7 @@ fn what_cannot_come_back_since_its_place_is_taken_stays_in_the_trash() {
 
 #[test]
 fn no_files_go_to_or_come_from_the_trash_through_a_link() {
-    let rig = Rig::new();
+    let rig = SessionsFixture::new();
     let (session, other) = (rig.session(1, None, 0), rig.session(2, None, 0));
     let dir = &rig.place.fleet.dir;
     let outside = rig.place.root.join("outside");
@@ -204,14 +211,14 @@ fn no_files_go_to_or_come_from_the_trash_through_a_link() {
 
 #[test]
 fn a_session_has_expired_when_no_schedule_of_its_agent_would_go_on_with_it() {
-    let rig = Rig::new();
+    let rig = SessionsFixture::new();
     let sessions = [rig.session(1, None, 1), rig.session(2, None, 5), rig.session(3, None, 30)];
     let check = |agent: &str, expected: &[usize]| {
         let config = format!(
             "agents:\n  - {{name: coder, runtime: scripted, script: [{{say: hi}}], {agent}}}\n"
         );
         let setup = rig.place.setup(&config);
-        let found = expired(&rig.place.reader(), &setup.loaded, now(), 9).unwrap();
+        let found = expired_sessions(&rig.place.reader(), &setup.loaded, now(), 9).unwrap();
         let mut found: Vec<_> = found.into_iter().map(|session| session.id).collect();
         found.sort();
         let mut wanted: Vec<_> = expected.iter().map(|&at| sessions[at].id.clone()).collect();

@@ -1,23 +1,23 @@
 //! The wish to cancel a job, at every stage of its start.
 
-use heeler_model::run::End;
+use heeler_model::run::RunEnd;
 use heeler_model::{AgentStatus, ExitReason, JobStatus};
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 
 use super::*;
-use crate::cancel::{KillError, Wish, kill_runner, wish_in};
-use crate::recover::{Compare, recover};
-use crate::start::{self, Begun};
+use crate::cancel::{CancelRequest, RunnerKillError, kill_runner, record_request};
+use crate::recovery::{RunFolderCheck, recover_runs};
+use crate::run_start::{self, StartedRun};
 
-impl Place {
+impl EngineFixture {
     fn wish(&self, store: &Store, job: &JobId) -> Job {
         let job = job.clone();
-        store.write(move |tx| wish_in(tx, &job, &Wish::default(), clock())).unwrap()
+        store.write(move |tx| record_request(tx, &job, &CancelRequest::default(), clock())).unwrap()
     }
 
-    fn begin_and_wish(&self) -> (Store, Begun) {
+    fn begin_and_wish(&self) -> (Store, StartedRun) {
         let store = self.store();
-        let begun = conduct::begin(&self.fleet, &store, &self.request(), None).unwrap();
+        let begun = run_without_daemon::begin(&self.fleet, &store, &self.request(), None).unwrap();
         assert_eq!(self.wish(&store, &begun.job).head.status, JobStatus::Running);
         (store, begun)
     }
@@ -35,44 +35,44 @@ impl Place {
 
 #[test]
 fn a_job_whose_start_was_cut_off_is_cancelled() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let (store, begun) = place.begin_and_wish();
-    let recovered = recover(&place.fleet, &store, Compare::WhenDue).unwrap();
-    assert_eq!(recovered.committed[0].end, End::NeverStarted);
+    let recovered = recover_runs(&place.fleet, &store, RunFolderCheck::WhenDue).unwrap();
+    assert_eq!(recovered.committed[0].end, RunEnd::NeverStarted);
     place.is_cancelled(&begun.job);
 }
 
 #[test]
 fn a_job_whose_runner_died_at_work_is_cancelled() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let (store, begun) = place.begin_and_wish();
     let folder = place.fleet.dir.run(begun.run);
     std::fs::create_dir(&folder).unwrap();
     let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
     std::fs::write(folder.join("spec.json"), spec).unwrap();
     std::fs::write(folder.join("started.json"), "{}").unwrap();
-    let recovered = recover(&place.fleet, &store, Compare::WhenDue).unwrap();
-    assert_eq!(recovered.committed[0].end, End::Interrupted);
+    let recovered = recover_runs(&place.fleet, &store, RunFolderCheck::WhenDue).unwrap();
+    assert_eq!(recovered.committed[0].end, RunEnd::Interrupted);
     place.is_cancelled(&begun.job);
 }
 
 #[test]
 fn a_job_that_succeeded_all_the_same_did() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let (store, begun) = place.begin_and_wish();
-    start::launch(&place.fleet, &place.request(), &begun).unwrap().wait().unwrap();
-    recover(&place.fleet, &store, Compare::WhenDue).unwrap();
+    run_start::launch_run(&place.fleet, &place.request(), &begun).unwrap().wait().unwrap();
+    recover_runs(&place.fleet, &store, RunFolderCheck::WhenDue).unwrap();
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
-    assert_eq!(place.reader().undone_effects(9).unwrap(), [], "the wish is not kept");
+    assert_eq!(place.reader().pending_effects(9).unwrap(), [], "the wish is not kept");
 }
 
 #[test]
 fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
-    let place = Place::new("die-when-told");
+    let place = EngineFixture::new("die-when-told");
     let (mut told, place) = (Vec::new(), &place);
     let done = std::thread::scope(|scope| {
-        conduct::conduct(&place.fleet, &place.request(), &mut |notice| {
-            if let Notice::Started { job, .. } = notice {
+        run_without_daemon::conduct(&place.fleet, &place.request(), &mut |notice| {
+            if let JobNotice::Started { job, .. } = notice {
                 let job = job.clone();
                 scope.spawn(move || {
                     place.wish(&place.store(), &job);
@@ -83,7 +83,7 @@ fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
         })
     });
     let done = done.unwrap();
-    assert_eq!((done.status, done.end), (JobStatus::Cancelled, End::NeverStarted));
+    assert_eq!((done.status, done.end), (JobStatus::Cancelled, RunEnd::NeverStarted));
     assert_eq!(told.len(), 2, "{told:?}");
     place.is_cancelled(&done.job);
 }
@@ -91,7 +91,7 @@ fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
 #[test]
 fn what_has_ended_is_left_as_it_is() {
     for how in ["success", "failure", "die"] {
-        let place = Place::new(how);
+        let place = EngineFixture::new(how);
         let done = place.conducted(&place.request());
         let before = place.job(&done.job);
         assert_eq!(place.wish(&place.store(), &done.job), before);
@@ -101,11 +101,11 @@ fn what_has_ended_is_left_as_it_is() {
 
 #[test]
 fn only_the_runner_of_the_run_is_killed() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let folder = place.root.clone();
-    assert!(matches!(kill_runner(&folder), Err(KillError::Gone(_))));
-    let holder = Holder::this_process("runner job-2026-11-15-aaaaaa", clock());
+    assert!(matches!(kill_runner(&folder), Err(RunnerKillError::Gone(_))));
+    let holder = LockHolder::this_process("runner job-2026-11-15-aaaaaa", clock());
     let _held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
     let error = kill_runner(&folder).unwrap_err();
-    assert!(matches!(error, KillError::NotARunner { .. }), "{error}");
+    assert!(matches!(error, RunnerKillError::NotARunner { .. }), "{error}");
 }

@@ -8,52 +8,54 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
 use heeler_model::config;
-use heeler_model::{JobId, JobStatus, Wanted};
+use heeler_model::{JobId, JobRequest, JobStatus};
 use jiff::tz::TimeZone;
 
-use super::Place;
-use crate::command::{Answer, Command, DaemonMode, Handle, RefusedKind, Stopping};
-use crate::{Daemon, Ended, Settings, Setup};
+use super::EngineFixture;
+use crate::command::{
+    CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonHandle, DaemonMode, StopMode,
+};
+use crate::{Daemon, DaemonExit, DaemonOptions, DaemonSetup};
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon at work.
-pub(crate) struct Running {
-    pub(crate) handle: Handle,
-    thread: JoinHandle<Ended>,
+pub(crate) struct RunningDaemon {
+    pub(crate) handle: DaemonHandle,
+    thread: JoinHandle<DaemonExit>,
 }
 
-impl Running {
+impl RunningDaemon {
     /// Ends it, leaving its jobs.
-    pub(crate) fn stop(self, how: Stopping) -> Ended {
-        self.handle.ask(Command::Stop(how)).unwrap();
+    pub(crate) fn stop(self, how: StopMode) -> DaemonExit {
+        self.handle.send_and_wait(DaemonCommand::Stop(how)).unwrap();
         self.thread.join().unwrap()
     }
 }
 
-impl Place {
+impl EngineFixture {
     /// Starts a daemon by a config that is written as text.
-    pub(crate) fn daemon(&self, mode: DaemonMode, config: &str) -> Running {
+    pub(crate) fn daemon(&self, mode: DaemonMode, config: &str) -> RunningDaemon {
         std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
         let root = self.root.clone();
         let load = Box::new(move || load(&root));
-        let daemon = Daemon::open(Settings {
+        let daemon = Daemon::open(DaemonOptions {
             fleet: self.fleet.clone(),
             load,
             mode,
             clients: Arc::new(AtomicUsize::new(0)),
             version: "test".to_owned(),
-            patience: PATIENCE,
-            unheard_max: Duration::from_millis(300),
+            lock_timeout: PATIENCE,
+            silence_max: Duration::from_millis(300),
         });
-        let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
+        let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::error_chain(&error)));
         let handle = daemon.handle();
-        Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
+        RunningDaemon { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
     /// Reads a config that is written as text.
-    pub(crate) fn setup(&self, config: &str) -> Setup {
+    pub(crate) fn setup(&self, config: &str) -> DaemonSetup {
         std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
         load(&self.root).unwrap()
     }
@@ -83,12 +85,12 @@ impl Place {
     }
 }
 
-fn load(root: &Utf8Path) -> Result<Setup, String> {
+fn load(root: &Utf8Path) -> Result<DaemonSetup, String> {
     let file = root.join("heeler.yaml");
     let read = |path: &Utf8Path| std::fs::read_to_string(path);
     let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
     let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
-    Ok(Setup {
+    Ok(DaemonSetup {
         config: file,
         loaded: Arc::new(loaded),
         env,
@@ -96,7 +98,7 @@ fn load(root: &Utf8Path) -> Result<Setup, String> {
         sockets: root.to_owned(),
         protected: Vec::new(),
         zone: TimeZone::UTC,
-        services: crate::hooks::Services::default(),
+        services: crate::hooks::ChatServiceUrls::default(),
     })
 }
 
@@ -105,32 +107,32 @@ fn fleet(agent: &str) -> String {
 }
 
 #[track_caller]
-fn asked(running: &Running, wanted: Wanted) -> (JobId, JobStatus) {
-    match running.handle.ask(Command::Trigger(Box::new(wanted))).unwrap() {
-        Answer::Job { job, status, .. } => (job, status),
+fn asked(running: &RunningDaemon, wanted: JobRequest) -> (JobId, JobStatus) {
+    match running.handle.send_and_wait(DaemonCommand::Trigger(Box::new(wanted))).unwrap() {
+        CommandReply::Job { job, status, .. } => (job, status),
         other => panic!("{other:?}"),
     }
 }
 
-fn coder() -> Wanted {
-    Wanted::of("coder".parse().unwrap())
+fn coder() -> JobRequest {
+    JobRequest::new("coder".parse().unwrap())
 }
 
 #[test]
 fn a_daemon_does_a_job_and_ends_when_told() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &fleet(""));
     let (job, status) = asked(&running, coder());
     assert_eq!(status, JobStatus::Running);
     place.wait_for(&job, JobStatus::Completed);
-    assert_eq!(running.stop(Stopping::Wait { timeout: None }), Ended::Stopped);
+    assert_eq!(running.stop(StopMode::Wait { timeout: None }), DaemonExit::Stopped);
     assert!(place.reader().queue().unwrap().is_empty());
     assert!(place.read(".heeler/state.yaml").contains("coder:"));
 }
 
 #[test]
 fn what_is_beyond_the_limit_waits_and_then_runs() {
-    let place = Place::new("die-when-told");
+    let place = EngineFixture::new("die-when-told");
     let running = place.daemon(DaemonMode::Permanent, &fleet(""));
     let (first, _) = asked(&running, coder());
     let (second, status) = asked(&running, coder());
@@ -140,12 +142,12 @@ fn what_is_beyond_the_limit_waits_and_then_runs() {
     std::fs::write(place.root.join("go"), "").unwrap();
     place.wait_for(&second, JobStatus::Completed);
     place.wait_for(&first, JobStatus::Completed);
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
 }
 
 #[test]
 fn an_interval_starts_at_once_and_is_on_record() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let config = fleet("    schedules: {often: {interval: 1h}}\n");
     let running = place.daemon(DaemonMode::Permanent, &config);
     let deadline = Instant::now() + PATIENCE;
@@ -158,36 +160,38 @@ fn an_interval_starts_at_once_and_is_on_record() {
         std::thread::sleep(Duration::from_millis(5));
     };
     place.wait_for(&occurrence.job, JobStatus::Completed);
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
     let state = place.reader().schedule("coder", "often").unwrap().unwrap();
     let hour = jiff::SignedDuration::from_hours(1);
     assert_eq!(state.next_run_at, Some(occurrence.due + hour));
     assert!(state.last_run_at.is_some());
     let running = place.daemon(DaemonMode::Permanent, &config);
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
     assert_eq!(place.reader().occurrences("coder", "often", None, 10).unwrap().len(), 1);
 }
 
 #[test]
 fn a_daemon_that_ends_when_idle_does() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::UntilIdle, &fleet(""));
-    assert_eq!(running.thread.join().unwrap(), Ended::Idle);
+    assert_eq!(running.thread.join().unwrap(), DaemonExit::Idle);
 }
 
 #[test]
 fn each_start_and_end_of_a_job_is_a_line_of_its_agents_log() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(
         DaemonMode::Permanent,
         "agents: [{name: a, runtime: command, command: x, working_directory: .}]",
     );
-    let wanted = Box::new(Wanted::of("a".parse().unwrap()));
-    let Ok(Answer::Job { job, .. }) = running.handle.ask(Command::Trigger(wanted)) else {
+    let wanted = Box::new(JobRequest::new("a".parse().unwrap()));
+    let Ok(CommandReply::Job { job, .. }) =
+        running.handle.send_and_wait(DaemonCommand::Trigger(wanted))
+    else {
         panic!()
     };
     place.wait_for(&job, JobStatus::Completed);
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
     let log = std::fs::read_to_string(place.fleet.dir.logs().join("a.log")).unwrap();
     let told: Vec<&str> = log.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
     assert_eq!(told.len(), 2, "{log}");
@@ -197,7 +201,7 @@ fn each_start_and_end_of_a_job_is_a_line_of_its_agents_log() {
 
 #[test]
 fn files_that_change_start_a_schedule_that_watches_them() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let work = place.root.join("work");
     std::fs::create_dir(&work).unwrap();
     let running = place.daemon(
@@ -218,12 +222,12 @@ fn files_that_change_start_a_schedule_that_watches_them() {
     assert_eq!(job.schedule.as_deref(), Some("s"));
     assert_eq!(job.trigger_type.as_str(), "watch");
     place.wait_for(&job.id, JobStatus::Completed);
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn a_config_that_changes_is_read_again_where_that_is_wanted() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let fleet = |agents: &str| format!("watch_config: true\nagents: [{agents}]\n");
     let one = "{name: a, runtime: command, command: x, working_directory: .}";
     let running = place.daemon(DaemonMode::Permanent, &fleet(one));
@@ -232,54 +236,59 @@ fn a_config_that_changes_is_read_again_where_that_is_wanted() {
     // The name of an agent is known once the config was read again.
     loop {
         std::fs::write(place.root.join("heeler.yaml"), &both).unwrap();
-        let wanted = Box::new(Wanted::of("b".parse().unwrap()));
-        if running.handle.ask(Command::Trigger(wanted)).is_ok() {
+        let wanted = Box::new(JobRequest::new("b".parse().unwrap()));
+        if running.handle.send_and_wait(DaemonCommand::Trigger(wanted)).is_ok() {
             break;
         }
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(700));
     }
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn what_nobody_means_is_refused_whoever_asks() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &fleet(""));
-    let ask = |wanted: Wanted| {
-        let refused = running.handle.ask(Command::Trigger(Box::new(wanted))).unwrap_err();
-        assert_eq!(refused.kind, RefusedKind::Usage);
+    let ask = |wanted: JobRequest| {
+        let refused =
+            running.handle.send_and_wait(DaemonCommand::Trigger(Box::new(wanted))).unwrap_err();
+        assert_eq!(refused.kind, DaemonCommandErrorKind::Usage);
         refused.message
     };
-    assert_eq!(ask(Wanted { prompt: Some(" \n".to_owned()), ..coder() }), "the prompt is empty");
-    let told = ask(Wanted { channel: Some("general".to_owned()), ..coder() });
+    assert_eq!(
+        ask(JobRequest { prompt: Some(" \n".to_owned()), ..coder() }),
+        "the prompt is empty"
+    );
+    let told = ask(JobRequest { channel: Some("general".to_owned()), ..coder() });
     assert!(told.contains("PLATFORM/CHANNEL"), "{told}");
     assert!(place.reader().newest_job("coder").unwrap().is_none());
-    let (job, _) = asked(&running, Wanted { channel: Some("slack/C1".to_owned()), ..coder() });
+    let (job, _) = asked(&running, JobRequest { channel: Some("slack/C1".to_owned()), ..coder() });
     place.wait_for(&job, JobStatus::Completed);
     let (prompt, by) = (Some(String::new()), "me".to_owned());
-    let refused = running.handle.ask(Command::Resume { job, prompt, by }).unwrap_err();
+    let refused =
+        running.handle.send_and_wait(DaemonCommand::Resume { job, prompt, by }).unwrap_err();
     assert_eq!(refused.message, "the prompt is empty");
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn a_repository_that_cannot_be_cloned_refuses_the_job() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(
         DaemonMode::Permanent,
         "agents: [{name: a, runtime: command, command: x, repo: ./none, working_directory: work}]",
     );
-    let wanted = Box::new(Wanted::of("a".parse().unwrap()));
-    let refused = running.handle.ask(Command::Trigger(wanted)).unwrap_err();
+    let wanted = Box::new(JobRequest::new("a".parse().unwrap()));
+    let refused = running.handle.send_and_wait(DaemonCommand::Trigger(wanted)).unwrap_err();
     assert!(refused.message.contains("git cannot clone"), "{refused:?}");
     assert!(place.reader().newest_job("a").unwrap().is_none());
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn a_daemon_whose_state_is_moved_away_ends_and_leaves_its_jobs_alone() {
-    let place = Place::new("die-when-told");
+    let place = EngineFixture::new("die-when-told");
     let running = place.daemon(DaemonMode::Permanent, &fleet(""));
     let (job, _) = asked(&running, coder());
     place.wait_for(&job, JobStatus::Running);
@@ -291,8 +300,8 @@ fn a_daemon_whose_state_is_moved_away_ends_and_leaves_its_jobs_alone() {
         is_shown && place.fleet.dir.run(run).join("started.json").exists()
     });
     std::fs::rename(&there, &away).unwrap();
-    assert!(running.handle.ask(Command::Status).is_err());
-    assert_eq!(running.thread.join().unwrap(), Ended::Lost);
+    assert!(running.handle.send_and_wait(DaemonCommand::Status).is_err());
+    assert_eq!(running.thread.join().unwrap(), DaemonExit::StateLost);
     assert!(!there.exists(), "nothing is made where the state was");
     std::fs::rename(&away, &there).unwrap();
     // Its runner works on and can still be heard of.
@@ -303,7 +312,7 @@ fn a_daemon_whose_state_is_moved_away_ends_and_leaves_its_jobs_alone() {
 
 #[test]
 fn a_daemon_whose_state_is_replaced_leaves_that_of_another_alone() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let old = place.daemon(DaemonMode::Permanent, &fleet(""));
     let (first, _) = asked(&old, coder());
     place.wait_for(&first, JobStatus::Completed);
@@ -313,12 +322,12 @@ fn a_daemon_whose_state_is_replaced_leaves_that_of_another_alone() {
     let new = place.daemon(DaemonMode::Permanent, &fleet(""));
     let (second, _) = asked(&new, coder());
     place.wait_for(&second, JobStatus::Completed);
-    assert!(old.handle.ask(Command::Trigger(Box::new(coder()))).is_err());
-    assert_eq!(old.thread.join().unwrap(), Ended::Lost);
+    assert!(old.handle.send_and_wait(DaemonCommand::Trigger(Box::new(coder()))).is_err());
+    assert_eq!(old.thread.join().unwrap(), DaemonExit::StateLost);
     // What the other has committed and not moved to the database's own file yet is still there.
     assert_eq!(place.job(&second).head.status, JobStatus::Completed);
     assert!(there.join("heeler.db-wal").exists());
-    new.stop(Stopping::KeepJobs);
+    new.stop(StopMode::KeepJobs);
     assert_eq!(place.job(&second).head.status, JobStatus::Completed);
     let view = place.read(".heeler/state.yaml");
     assert!(view.contains(second.as_str()) && !view.contains(first.as_str()), "{view}");

@@ -4,23 +4,23 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use heeler_model::run::End;
+use heeler_model::run::RunEnd;
 use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
 use heeler_store::SessionFilter;
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 
 use super::*;
-use crate::recover::{Compare, Recovered, recover};
-use crate::start::Begun;
+use crate::recovery::{RecoveryReport, RunFolderCheck, recover_runs};
+use crate::run_start::StartedRun;
 
-impl Place {
+impl EngineFixture {
     /// Puts a run on record and stops there.
-    fn begin(&self) -> Begun {
-        conduct::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
+    fn begin(&self) -> StartedRun {
+        run_without_daemon::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
     }
 
     /// The same, with its folder and spec.
-    fn begin_with_spec(&self) -> Begun {
+    fn begin_with_spec(&self) -> StartedRun {
         let begun = self.begin();
         let folder = self.fleet.dir.run(begun.run);
         std::fs::create_dir(&folder).unwrap();
@@ -40,14 +40,14 @@ impl Place {
         std::fs::write(self.fleet.dir.run(run).join(name), text).unwrap();
     }
 
-    fn recover(&self) -> Recovered {
-        recover(&self.fleet, &self.store(), Compare::WhenDue).unwrap()
+    fn recover(&self) -> RecoveryReport {
+        recover_runs(&self.fleet, &self.store(), RunFolderCheck::WhenDue).unwrap()
     }
 
     /// Recovers and checks that the run has this end, that nothing is left to do, and that the
     /// job can be asked for again.
     #[track_caller]
-    fn check(&self, begun: &Begun, end: End) {
+    fn check(&self, begun: &StartedRun, end: RunEnd) {
         let recovered = self.recover();
         let [committed] = &recovered.committed[..] else { panic!("{recovered:?}") };
         assert_eq!((committed.end, &committed.job), (end, &begun.job));
@@ -59,7 +59,7 @@ impl Place {
         let own = SessionFilter { agent: Some("coder".to_owned()), ..SessionFilter::default() };
         let sessions = self.reader().sessions(&own, None, 9).unwrap();
         assert!(sessions.iter().all(|it| it.status != SessionStatus::Active), "{sessions:?}");
-        assert_eq!(sessions.is_empty(), end == End::NeverStarted, "{sessions:?}");
+        assert_eq!(sessions.is_empty(), end == RunEnd::NeverStarted, "{sessions:?}");
         let again = self.recover();
         assert!(again.committed.is_empty() && again.unsettled.is_empty(), "{again:?}");
         self.behave("success");
@@ -69,54 +69,54 @@ impl Place {
 
 #[test]
 fn cut_off_after_the_record() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin();
-    place.check(&begun, End::NeverStarted);
+    place.check(&begun, RunEnd::NeverStarted);
     assert!(!place.job(&begun.job).interrupted, "nothing had begun");
 }
 
 #[test]
 fn cut_off_after_the_folder() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin();
     std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
-    place.check(&begun, End::NeverStarted);
+    place.check(&begun, RunEnd::NeverStarted);
 }
 
 #[test]
 fn cut_off_after_the_spec() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    place.check(&begun, End::NeverStarted);
+    place.check(&begun, RunEnd::NeverStarted);
 }
 
 #[test]
 fn cut_off_with_the_runner_at_work_and_both_dead() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "started.json", "{}");
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
     assert!(place.job(&begun.job).interrupted);
 }
 
 #[test]
 fn cut_off_with_the_result_not_committed() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     let brief = place.request().brief;
     let folder = place.fleet.dir.run(begun.run);
     let status = crate::launch::start_runner(&place.fleet, &folder, &brief).unwrap().wait();
     assert!(status.unwrap().success());
-    place.check(&begun, End::Finished);
+    place.check(&begun, RunEnd::Finished);
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
 }
 
 #[test]
 fn a_job_is_shown_as_dead_only_when_nobody_is_about_to_start_or_to_commit_it() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let store = place.store();
-    let begun = conduct::begin(&place.fleet, &store, &place.request(), None).unwrap();
-    let is_dead = || place.reader().is_dead(&place.fleet.dir, &begun.job).unwrap();
+    let begun = run_without_daemon::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    let is_dead = || place.reader().is_job_orphaned(&place.fleet.dir, &begun.job).unwrap();
     assert!(!is_dead(), "its conductor is at it");
     std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
     place.in_folder(begun.run, "started.json", "{}");
@@ -131,27 +131,27 @@ fn a_job_is_shown_as_dead_only_when_nobody_is_about_to_start_or_to_commit_it() {
 
 #[test]
 fn a_living_run_is_left_alone_and_settled_when_it_is_dead() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "started.json", "{}");
     let lock = place.fleet.dir.run(begun.run).join("lock");
-    let holder = Holder::this_process("runner", clock());
+    let holder = LockHolder::this_process("runner", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let recovered = place.recover();
     assert_eq!((recovered.alive, recovered.committed), (vec![begun.job.clone()], vec![]));
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Running);
     drop(held);
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
 }
 
 #[test]
 fn a_result_is_committed_once() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let before = place.job(&done.job);
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0);
     let result = place.reader().run_result(run.id).unwrap().unwrap();
-    let redactor = heeler_model::redact::Redactor::new(&[]);
+    let redactor = heeler_model::redact::SecretRedactor::new(&[]);
     crate::commit::commit(&place.store(), result, &redactor).unwrap();
     assert_eq!(place.job(&done.job), before);
     assert_eq!(place.session_of(&done.job).job_count, 1);
@@ -159,10 +159,10 @@ fn a_result_is_committed_once() {
 
 #[test]
 fn a_run_that_only_its_folder_knows_is_adopted() {
-    let place = Place::new("success");
-    let other = Place::new("success");
+    let place = EngineFixture::new("success");
+    let other = EngineFixture::new("success");
     let mut begun = place.begin_with_spec();
-    begun.spec.job_log = other.fleet.dir.log_of(&begun.job);
+    begun.spec.job_log = other.fleet.dir.job_transcript(&begun.job);
     begun.spec.projects = other.fleet.dir.projects();
     place.in_folder(begun.run, "spec.json", &serde_json::to_string_pretty(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
@@ -173,7 +173,7 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
     std::fs::create_dir(runs.as_std_path().join(OsStr::from_bytes(b"n\xf6"))).unwrap();
     let recovered = other.recover();
     assert_eq!(recovered.adopted, [begun.run]);
-    assert_eq!(recovered.committed[0].end, End::Interrupted);
+    assert_eq!(recovered.committed[0].end, RunEnd::Interrupted);
     let job = other.job(&begun.job);
     assert!(job.interrupted && job.head.agent == "coder");
     let session = other.session_of(&begun.job);
@@ -184,9 +184,9 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
 
 #[test]
 fn a_run_that_could_not_be_adopted_is_tried_again_until_it_is() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     let folder = other.fleet.dir.run(begun.run);
     std::fs::rename(place.fleet.dir.run(begun.run), &folder).unwrap();
     std::fs::rename(folder.join("spec.json"), folder.join("aside")).unwrap();
@@ -198,18 +198,18 @@ fn a_run_that_could_not_be_adopted_is_tried_again_until_it_is() {
     std::fs::rename(folder.join("aside"), folder.join("spec.json")).unwrap();
     assert_eq!(other.recover().adopted, [begun.run]);
 
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     std::fs::remove_dir(other.fleet.dir.runs()).unwrap();
     std::fs::write(other.fleet.dir.runs(), "no folder").unwrap();
-    let error = recover(&other.fleet, &other.store(), Compare::WhenDue).unwrap_err();
-    assert!(matches!(error, crate::RecoverError::Read(_)), "{error}");
+    let error = recover_runs(&other.fleet, &other.store(), RunFolderCheck::WhenDue).unwrap_err();
+    assert!(matches!(error, crate::RecoveryError::Read(_)), "{error}");
 }
 
 #[test]
 fn a_run_that_can_never_be_adopted_is_looked_at_once_and_left_to_the_doctor() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     let folder = other.fleet.dir.run(begun.run);
     std::fs::rename(place.fleet.dir.run(begun.run), &folder).unwrap();
     std::fs::rename(folder.join("spec.json"), folder.join("aside")).unwrap();
@@ -218,18 +218,18 @@ fn a_run_that_can_never_be_adopted_is_looked_at_once_and_left_to_the_doctor() {
     assert!(recovered.unsettled.is_empty() && recovered.adopted.is_empty(), "{recovered:?}");
     std::fs::rename(folder.join("aside"), folder.join("spec.json")).unwrap();
     assert!(other.recover().adopted.is_empty(), "it is not compared any more");
-    let recovered = recover(&other.fleet, &other.store(), Compare::Now).unwrap();
+    let recovered = recover_runs(&other.fleet, &other.store(), RunFolderCheck::Always).unwrap();
     assert_eq!(recovered.adopted, [begun.run]);
 }
 
 #[test]
 fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let before = place.job(&done.job);
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
     // As a rebuild from views leaves it: the job is there, its runs are not.
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     let folder = other.fleet.dir.run(run);
     std::fs::rename(place.fleet.dir.run(run), &folder).unwrap();
     let job = before.clone();
@@ -237,16 +237,16 @@ fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
     let recovered = other.recover();
     assert_eq!((recovered.adopted, recovered.committed), (vec![run], vec![]));
     assert_eq!(other.job(&done.job), before);
-    assert_eq!(other.reader().run_result(run).unwrap().unwrap().end, End::Finished);
+    assert_eq!(other.reader().run_result(run).unwrap().unwrap().end, RunEnd::Finished);
 }
 
 #[test]
 fn a_run_that_is_adopted_into_its_running_job_is_counted_once() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
     // As a rebuild from views leaves a job that was taken up again after this run.
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
     let mut job = place.job(&done.job);
     job.head.status = JobStatus::Running;
@@ -254,12 +254,12 @@ fn a_run_that_is_adopted_into_its_running_job_is_counted_once() {
     let session = place.session_of(&done.job);
     other
         .store()
-        .write::<(), heeler_store::DbError, _>(move |tx| {
+        .write::<(), heeler_store::DatabaseError, _>(move |tx| {
             tx.insert_job(&job)?;
             tx.put_session(&session).map(|_| ())
         })
         .unwrap();
-    assert_eq!(other.recover().committed[0].end, End::Finished);
+    assert_eq!(other.recover().committed[0].end, RunEnd::Finished);
     let before = place.job(&done.job);
     let after = other.job(&done.job);
     assert_eq!(after.head.cost_usd, before.head.cost_usd);
@@ -269,9 +269,9 @@ fn a_run_that_is_adopted_into_its_running_job_is_counted_once() {
 
 #[test]
 fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let mut begun = place.begin();
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     let second = |second| Timestamp::from_second(second).unwrap();
     // The clock was set back between the two.
     for (attempt, at, how) in [(1, 2_000_000_000, "failure"), (2, 1_000_000_000, "success")] {
@@ -294,28 +294,28 @@ fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
 
 #[test]
 fn a_run_that_came_after_what_the_record_tells_is_not_taken_as_counted() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
     // As a restore leaves a job whose first run never started, when the second was not begun yet.
-    let other = Place::new("success");
+    let other = EngineFixture::new("success");
     std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
     let mut job = place.job(&done.job);
     job.head.status = JobStatus::Failed;
     job.head.finished_at = Some("2026-11-15T08:00:00Z".parse().unwrap());
     other.store().write(move |tx| tx.insert_job(&job)).unwrap();
-    assert_eq!(other.recover().committed[0].end, End::Finished);
+    assert_eq!(other.recover().committed[0].end, RunEnd::Finished);
     assert_eq!(other.job(&done.job).head.status, JobStatus::Completed);
 }
 
 #[test]
 fn a_folder_of_another_run_is_not_settled() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let mut begun = place.begin_with_spec();
     begun.spec.job = "job-2026-11-15-strange".parse().unwrap();
     place.in_folder(begun.run, "spec.json", &serde_json::to_string(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
     let folder = place.fleet.dir.run(begun.run);
     assert!(!folder.join("result.json").exists(), "nothing was settled");
     assert_eq!(place.read("ended"), format!("{folder}\n"), "what it left running is ended");
@@ -323,20 +323,20 @@ fn a_folder_of_another_run_is_not_settled() {
 
 #[test]
 fn the_result_of_another_run_is_not_taken() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let other = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
     let begun = place.begin_with_spec();
     let from = place.fleet.dir.run(other).join("result.json");
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
     assert!(error.contains("result.json is of another run"), "{error}");
 }
 
 #[test]
 fn a_running_job_without_any_run_is_settled() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let mut job = place.job(&done.job);
     job.head.status = JobStatus::Running;
@@ -349,19 +349,19 @@ fn a_running_job_without_any_run_is_settled() {
 #[test]
 fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
     for (file, text) in [("result.json", "not json"), ("spec.json", "{"), ("result.json", "{}")] {
-        let place = Place::new("success");
+        let place = EngineFixture::new("success");
         let begun = place.begin_with_spec();
         place.in_folder(begun.run, file, text);
-        place.check(&begun, End::Interrupted);
+        place.check(&begun, RunEnd::Interrupted);
         let error = place.job(&begun.job).error.unwrap();
         assert!(error.contains("cannot be settled") && error.contains(file), "{error}");
         let folder = place.fleet.dir.run(begun.run);
         assert_eq!(place.read("ended"), format!("{folder}\n"), "what it left running is ended");
     }
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "settle-with", "65");
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
     assert!(error.contains("runner.log says why"), "{error}");
 }
@@ -370,7 +370,7 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
 fn what_a_later_release_wrote_is_left_for_it() {
     let later = r#"{"protocol": 99, "of": "the future"}"#;
     for file in ["spec.json", "result.json"] {
-        let place = Place::new("success");
+        let place = EngineFixture::new("success");
         let begun = place.begin_with_spec();
         let spec = std::fs::read_to_string(place.fleet.dir.run(begun.run).join("spec.json"));
         place.in_folder(begun.run, file, later);
@@ -380,46 +380,46 @@ fn what_a_later_release_wrote_is_left_for_it() {
         place.in_folder(begun.run, "spec.json", &spec.unwrap());
         // No release to come reads this one.
         place.in_folder(begun.run, "result.json", r#"{"protocol": 0}"#);
-        place.check(&begun, End::Interrupted);
+        place.check(&begun, RunEnd::Interrupted);
     }
 }
 
 #[test]
 fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "spec.json", "{");
     let lock = place.fleet.dir.run(begun.run).join("lock");
-    let holder = Holder::this_process("runner", clock());
+    let holder = LockHolder::this_process("runner", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let recovered = place.recover();
     assert!(recovered.committed.is_empty() && recovered.unsettled.len() == 1, "{recovered:?}");
     drop(held);
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
 }
 
 #[test]
 fn a_run_that_another_process_is_at_counts_as_one_that_goes_on() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "settle-with", "5");
     let recovered = place.recover();
     assert_eq!(recovered.alive, std::slice::from_ref(&begun.job));
     assert!(recovered.committed.is_empty() && recovered.unsettled.is_empty(), "{recovered:?}");
     std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
-    place.check(&begun, End::NeverStarted);
+    place.check(&begun, RunEnd::NeverStarted);
 }
 
 #[test]
 fn another_process_that_settles_a_run_is_waited_for() {
-    let place = Place::new("die-late");
+    let place = EngineFixture::new("die-late");
     std::fs::write(place.root.join("settle-once-with"), "5").unwrap();
-    assert_eq!(place.conducted(&place.request()).end, End::Interrupted);
+    assert_eq!(place.conducted(&place.request()).end, RunEnd::Interrupted);
 }
 
 #[test]
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     // The second is how a program ends that does not understand its command line.
     for code in ["1", "2"] {
@@ -432,12 +432,12 @@ fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     other.agent = "writer".parse().unwrap();
     place.conducted(&other);
     std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
-    place.check(&begun, End::NeverStarted);
+    place.check(&begun, RunEnd::NeverStarted);
 }
 
 #[test]
 fn a_result_that_the_database_refuses_stands_in_nobodys_way() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
     place.in_folder(begun.run, "started.json", "{}");
     let session = begun.spec.session.start.id().to_string();
@@ -450,5 +450,5 @@ fn a_result_that_the_database_refuses_stands_in_nobodys_way() {
     other.agent = "writer".parse().unwrap();
     assert_eq!(place.conducted(&other).status, JobStatus::Completed);
     place.damage("UPDATE sessions SET status = 'active' WHERE agent_session_id = ?1", &session);
-    place.check(&begun, End::Interrupted);
+    place.check(&begun, RunEnd::Interrupted);
 }

@@ -1,22 +1,22 @@
 //! What a run leaves in the record of its session.
 
-use heeler_model::redact::Redactor;
-use heeler_model::run::{End, RunResult};
-use heeler_model::session_choice::Wish;
-use heeler_model::{JobStatus, OwnMark, Session, SessionMode, SessionStatus};
-use heeler_store::DbError;
+use heeler_model::redact::SecretRedactor;
+use heeler_model::run::{RunEnd, RunResult};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{JobStatus, NativeSessionPosition, Session, SessionMode, SessionStatus};
+use heeler_store::DatabaseError;
 use uuid::Uuid;
 
-use super::{Place, clock, conduct};
-use crate::JobRequest;
+use super::{EngineFixture, clock, run_without_daemon};
+use crate::ResolvedJobRequest;
 
-impl Place {
+impl EngineFixture {
     /// Changes the record of a session.
     fn change(&self, session: &Session, change: impl FnOnce(&mut Session)) -> Session {
         let mut session = self.reader().session(&session.id).unwrap().unwrap();
         change(&mut session);
         let changed = session.clone();
-        let written = self.store().write::<_, DbError, _>(move |tx| tx.put_session(&session));
+        let written = self.store().write::<_, DatabaseError, _>(move |tx| tx.put_session(&session));
         written.unwrap();
         changed
     }
@@ -30,12 +30,12 @@ impl Place {
         self.session_of(&self.conducted(&self.persistent()).job)
     }
 
-    fn given(&self, session: &Session) -> JobRequest {
+    fn given(&self, session: &Session) -> ResolvedJobRequest {
         let id = session.agent_session_id.clone().unwrap();
-        JobRequest { session: Wish::Given { id }, ..self.persistent() }
+        ResolvedJobRequest { session: SessionChoice::Given { id }, ..self.persistent() }
     }
 
-    fn in_channel(&self) -> JobRequest {
+    fn in_channel(&self) -> ResolvedJobRequest {
         let mut request = self.persistent();
         request.rules.mode = SessionMode::PerChannel;
         request.channel = Some("C1".to_owned());
@@ -43,7 +43,7 @@ impl Place {
     }
 
     /// A session of a channel whose context is past the limit of these requests.
-    fn full(&self) -> (Session, JobRequest) {
+    fn full(&self) -> (Session, ResolvedJobRequest) {
         let full = self.session_of(&self.conducted(&self.in_channel()).job);
         let full = self.change(&full, |session| session.token_estimate = 1_000_000);
         let mut request = self.in_channel();
@@ -54,9 +54,9 @@ impl Place {
 
 #[test]
 fn a_mark_of_the_agents_own_record_does_not_outlive_a_run_that_left_none() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let session = place.kept();
-    let mark = OwnMark { bytes: 9, last: Uuid::from_u128(1) };
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
     place.change(&session, |session| session.own = Some(mark));
     // What this run said is behind the mark: by it, somebody else would have said it.
     place.conducted(&place.persistent());
@@ -65,7 +65,7 @@ fn a_mark_of_the_agents_own_record_does_not_outlive_a_run_that_left_none() {
 
 #[test]
 fn whoever_succeeds_a_session_has_its_worktree() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let worktree = place.root.join("worktree");
     let gone = place.kept();
     place.change(&gone, |session| session.workspace = Some(worktree.clone()));
@@ -80,7 +80,7 @@ fn whoever_succeeds_a_session_has_its_worktree() {
 
 #[test]
 fn a_session_that_is_succeeded_by_one_on_record_keeps_its_worktree() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let worktree = place.root.join("worktree");
     let gone = place.kept();
     place.change(&gone, |session| session.workspace = Some(worktree.clone()));
@@ -93,7 +93,7 @@ fn a_session_that_is_succeeded_by_one_on_record_keeps_its_worktree() {
 
 #[test]
 fn a_session_that_another_fleet_is_at_rests_and_one_that_our_own_job_is_at_does_not() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let session = place.kept();
     place.behave("busy");
     let done = place.conducted(&place.persistent());
@@ -103,18 +103,18 @@ fn a_session_that_another_fleet_is_at_rests_and_one_that_our_own_job_is_at_does_
     let store = place.store();
     let mut ours = place.persistent();
     ours.max_concurrent = std::num::NonZeroU32::new(9).unwrap();
-    conduct::begin(&place.fleet, &store, &ours, None).unwrap();
-    let late = conduct::begin(&place.fleet, &store, &ours, None).unwrap();
+    run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap();
+    let late = run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap();
     let result = RunResult::never_started(late.run, late.job, "busy", clock());
-    let result = RunResult { end: End::SessionBusy, ..result };
-    crate::commit::commit(&store, result, &Redactor::new(&[])).unwrap();
+    let result = RunResult { end: RunEnd::SessionBusy, ..result };
+    crate::commit::commit(&store, result, &SecretRedactor::new(&[])).unwrap();
     assert_eq!(place.found(&session).status, SessionStatus::Active);
 }
 
 #[test]
 fn a_hand_over_that_came_to_nothing_leaves_the_channel_to_the_old_session() {
     for behave in ["hopeless", "lost", "busy", "die"] {
-        let place = Place::new("success");
+        let place = EngineFixture::new("success");
         let (full, request) = place.full();
         place.behave(behave);
         let failed = place.conducted(&request);

@@ -3,10 +3,11 @@
 use heeler_model::timetable::SkipReason;
 use heeler_model::{JobId, JobStatus, TriggerType};
 
-use super::daemon::Running;
-use super::{Place, SECRET};
+use super::daemon::RunningDaemon;
+use super::{EngineFixture, SECRET};
 use crate::command::{
-    AgentChange, Answer, Call, Command, DaemonMode, Refused, RefusedKind, ScheduleChange, Stopping,
+    AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
+    DaemonMode, ScheduleChange, StopMode, WebhookCall,
 };
 
 /// A fleet with two schedules that can be called and one that cannot.
@@ -18,8 +19,8 @@ fn config(rest: &str) -> String {
     )
 }
 
-fn call(schedule: &str, delivery: Option<&str>) -> Call {
-    Call {
+fn call(schedule: &str, delivery: Option<&str>) -> WebhookCall {
+    WebhookCall {
         agent: "coder".to_owned(),
         schedule: schedule.to_owned(),
         payload: "{\"issue\": 7}".to_owned(),
@@ -27,27 +28,32 @@ fn call(schedule: &str, delivery: Option<&str>) -> Call {
     }
 }
 
-fn called(running: &Running, call: Call) -> Result<(JobId, JobStatus), Refused> {
-    match running.handle.ask(Command::Webhook(Box::new(call)))? {
-        Answer::Job { job, status, .. } | Answer::Known { job, status } => Ok((job, status)),
+fn called(
+    running: &RunningDaemon,
+    call: WebhookCall,
+) -> Result<(JobId, JobStatus), DaemonCommandError> {
+    match running.handle.send_and_wait(DaemonCommand::Webhook(Box::new(call)))? {
+        CommandReply::Job { job, status, .. } | CommandReply::Known { job, status } => {
+            Ok((job, status))
+        }
         other => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
-fn refused(running: &Running, schedule: &str) -> (RefusedKind, String) {
+fn refused(running: &RunningDaemon, schedule: &str) -> (DaemonCommandErrorKind, String) {
     let refused = called(running, call(schedule, None)).unwrap_err();
     (refused.kind, refused.message)
 }
 
-fn change(running: &Running, change: ScheduleChange) {
+fn change(running: &RunningDaemon, change: ScheduleChange) {
     let (agent, schedule, by) = ("coder".to_owned(), "push".to_owned(), "me".to_owned());
-    running.handle.ask(Command::Schedule { agent, schedule, change, by }).unwrap();
+    running.handle.send_and_wait(DaemonCommand::Schedule { agent, schedule, change, by }).unwrap();
 }
 
 #[test]
 fn a_call_starts_the_schedules_job_with_its_payload_which_is_on_record() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     let (job, status) = called(&running, call("push", None)).unwrap();
     assert_eq!(status, JobStatus::Pending);
@@ -60,18 +66,18 @@ fn a_call_starts_the_schedules_job_with_its_payload_which_is_on_record() {
     assert!(prompt.contains(">\n{\"issue\": 7}\n</webhook-payload-"), "{prompt}");
     let brief: serde_json::Value = serde_json::from_str(&place.read("brief.json")).unwrap();
     assert_eq!(brief["prompt"], prompt);
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
 }
 
 #[test]
 fn a_delivery_that_comes_again_is_the_same_job_also_for_the_next_daemon() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     let (first, _) = called(&running, call("push", Some("d-1"))).unwrap();
     place.wait_for(&first, JobStatus::Completed);
     let again = called(&running, call("push", Some("d-1"))).unwrap();
     assert_eq!(again, (first.clone(), JobStatus::Completed));
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     change(&running, ScheduleChange::Disable);
     assert_eq!(called(&running, call("push", Some("d-1"))).unwrap().0, first);
@@ -84,12 +90,12 @@ fn a_delivery_that_comes_again_is_the_same_job_also_for_the_next_daemon() {
     let mut all = [&first, &other, &elsewhere, &unnamed];
     all.sort();
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn the_oldest_deliveries_are_forgotten() {
-    let place = Place::new("die-when-told");
+    let place = EngineFixture::new("die-when-told");
     let running = place.daemon(DaemonMode::Permanent, &config("queue: {max: 1000}"));
     let deliver = |number: usize| called(&running, call("all", Some(&format!("d-{number}"))));
     let jobs: Vec<JobId> = (0..257).map(|number| deliver(number).unwrap().0).collect();
@@ -97,48 +103,52 @@ fn the_oldest_deliveries_are_forgotten() {
     assert_eq!(deliver(1).unwrap().0, jobs[1]);
     assert!(!jobs.contains(&deliver(0).unwrap().0), "it is a new one");
     std::fs::write(place.root.join("go"), "").unwrap();
-    running.stop(Stopping::Force);
+    running.stop(StopMode::Force);
 }
 
 #[test]
 fn what_is_no_webhook_is_not_found() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     for (schedule, message) in
         [("nightly", "coder/nightly is no webhook"), ("none", "coder has no schedule `none`")]
     {
         let (kind, found) = refused(&running, schedule);
-        assert_eq!(kind, RefusedKind::NotFound);
+        assert_eq!(kind, DaemonCommandErrorKind::NotFound);
         assert!(found.starts_with(message), "{found}");
     }
-    let stranger = Call { agent: "nobody".to_owned(), ..call("push", None) };
-    assert_eq!(called(&running, stranger).unwrap_err().kind, RefusedKind::NotFound);
-    running.stop(Stopping::KeepJobs);
+    let stranger = WebhookCall { agent: "nobody".to_owned(), ..call("push", None) };
+    assert_eq!(called(&running, stranger).unwrap_err().kind, DaemonCommandErrorKind::NotFound);
+    running.stop(StopMode::KeepJobs);
 }
 
 #[test]
 fn what_is_switched_off_takes_no_calls() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     change(&running, ScheduleChange::Disable);
-    let told = (RefusedKind::NotAllowed, "coder/push is disabled".to_owned());
+    let told = (DaemonCommandErrorKind::NotAllowed, "coder/push is disabled".to_owned());
     assert_eq!(refused(&running, "push"), told);
     change(&running, ScheduleChange::Reset);
     let (agent, by) = ("coder".to_owned(), "me".to_owned());
-    running.handle.ask(Command::Agent { agent, change: AgentChange::Disable, by }).unwrap();
-    let told = (RefusedKind::NotAllowed, "coder is disabled".to_owned());
+    running
+        .handle
+        .send_and_wait(DaemonCommand::Agent { agent, change: AgentChange::Disable, by })
+        .unwrap();
+    let told = (DaemonCommandErrorKind::NotAllowed, "coder is disabled".to_owned());
     assert_eq!(refused(&running, "push"), told);
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
     assert!(place.reader().skips("coder", "push", None, 9).unwrap().is_empty());
     assert!(place.reader().newest_job("coder").unwrap().is_none());
 }
 
 #[test]
 fn a_call_while_the_last_job_is_at_work_is_skipped_or_waits() {
-    let place = Place::new("die-when-told");
+    let place = EngineFixture::new("die-when-told");
     let running = place.daemon(DaemonMode::Permanent, &config("queue: {max: 2}"));
     let (first, _) = called(&running, call("push", None)).unwrap();
-    let told = (RefusedKind::Busy, "the last job of coder/push has not ended".to_owned());
+    let told =
+        (DaemonCommandErrorKind::Busy, "the last job of coder/push has not ended".to_owned());
     assert_eq!(refused(&running, "push"), told);
     place.wait_for(&first, JobStatus::Running);
     assert_eq!(refused(&running, "push"), told);
@@ -148,7 +158,7 @@ fn a_call_while_the_last_job_is_at_work_is_skipped_or_waits() {
     let (second, _) = called(&running, call("all", None)).unwrap();
     let (third, _) = called(&running, call("all", None)).unwrap();
     let (kind, message) = refused(&running, "all");
-    assert_eq!(kind, RefusedKind::Busy);
+    assert_eq!(kind, DaemonCommandErrorKind::Busy);
     assert!(message.contains("2 jobs wait already"), "{message}");
     let skips = place.reader().skips("coder", "all", None, 9).unwrap();
     assert_eq!(skips[0].skip.reason, SkipReason::QueueFull);
@@ -157,18 +167,18 @@ fn a_call_while_the_last_job_is_at_work_is_skipped_or_waits() {
     for job in [&first, &second, &third] {
         place.wait_for(job, JobStatus::Completed);
     }
-    running.stop(Stopping::Wait { timeout: None });
+    running.stop(StopMode::Wait { timeout: None });
 }
 
 #[test]
 fn a_secret_in_a_payload_is_not_written_down() {
-    let place = Place::new("success");
+    let place = EngineFixture::new("success");
     let config =
         config("").replace("    script", &format!("    env: {{A_TOKEN: {SECRET}}}\n    script"));
     let running = place.daemon(DaemonMode::Permanent, &config);
     let payload = format!("it is {SECRET}");
-    let (job, _) = called(&running, Call { payload, ..call("push", None) }).unwrap();
+    let (job, _) = called(&running, WebhookCall { payload, ..call("push", None) }).unwrap();
     place.wait_for(&job, JobStatus::Completed);
     assert!(place.job(&job).prompt.unwrap().contains("\nit is [secret]\n"));
-    running.stop(Stopping::KeepJobs);
+    running.stop(StopMode::KeepJobs);
 }

@@ -13,20 +13,20 @@ fn key(name: &str) -> ScheduleKey {
     ScheduleKey { agent: "fleet.a".to_owned(), schedule: name.to_owned() }
 }
 
-fn calendar(schedules: &[(&str, &str)], now: Timestamp) -> Calendar {
-    let mut calendar = Calendar::default();
+fn calendar(schedules: &[(&str, &str)], now: Timestamp) -> ScheduleCalendar {
+    let mut calendar = ScheduleCalendar::default();
     for (name, period) in schedules {
         let table = every(period);
-        let mark = table.begin(now);
-        calendar.put(key(name), table, mark, now);
+        let mark = table.initial_cursor(now);
+        calendar.insert(key(name), table, mark, now);
     }
     calendar
 }
 
 /// Decides, commits and accepts; tells whose turn it was.
-fn turn(calendar: &mut Calendar, now: Timestamp, limit: usize) -> Vec<String> {
-    let due = calendar.due(now, limit, |_| false);
-    due.iter().for_each(|(key, verdict)| calendar.accept(key, verdict.mark, now));
+fn turn(calendar: &mut ScheduleCalendar, now: Timestamp, limit: usize) -> Vec<String> {
+    let due = calendar.decide_due(now, limit, |_| false);
+    due.iter().for_each(|(key, verdict)| calendar.commit_cursor(key, verdict.cursor, now));
     due.into_iter().map(|(key, _)| key.schedule).collect()
 }
 
@@ -38,7 +38,7 @@ fn schedules_that_are_due_at_the_same_moment_are_all_acted_on_a_few_at_a_time() 
     assert_eq!(turn(&mut calendar, at("00:00:00"), 2), ["c"]);
     assert!(!calendar.is_due(at("00:59:59")));
     assert_eq!(calendar.wake_at(), Some(at("01:00:00")));
-    assert_eq!(calendar.next(&key("c")), Some((at("01:00:00"), at("01:00:00"))));
+    assert_eq!(calendar.next_due(&key("c")), Some((at("01:00:00"), at("01:00:00"))));
 }
 
 #[test]
@@ -58,15 +58,15 @@ fn one_that_is_due_often_does_not_keep_the_others_waiting() {
 #[test]
 fn what_was_decided_but_not_accepted_is_due_again() {
     let mut calendar = calendar(&[("a", "1h")], at("00:00:00"));
-    let first = calendar.due(at("00:00:01"), 9, |_| false);
-    assert_eq!(calendar.due(at("00:00:01"), 9, |_| false), first);
+    let first = calendar.decide_due(at("00:00:01"), 9, |_| false);
+    assert_eq!(calendar.decide_due(at("00:00:01"), 9, |_| false), first);
     assert_eq!(first[0].1.starts.len(), 1);
 }
 
 #[test]
 fn each_schedule_is_asked_for_by_itself_whether_it_is_busy() {
     let mut calendar = calendar(&[("a", "1h"), ("b", "1h")], at("00:00:00"));
-    let due = calendar.due(at("00:00:00"), 9, |key| key.schedule == "a");
+    let due = calendar.decide_due(at("00:00:00"), 9, |key| key.schedule == "a");
     let starts: Vec<usize> = due.iter().map(|(_, verdict)| verdict.starts.len()).collect();
     assert_eq!(starts, [0, 1]);
 }
@@ -75,15 +75,15 @@ fn each_schedule_is_asked_for_by_itself_whether_it_is_busy() {
 fn a_schedule_that_is_taken_away_or_never_due_again_wakes_nobody() {
     let mut calendar = calendar(&[("a", "1h")], at("00:00:00"));
     calendar.remove(&key("a"));
-    assert_eq!((calendar.wake_at(), calendar.next(&key("a"))), (None, None));
+    assert_eq!((calendar.wake_at(), calendar.next_due(&key("a"))), (None, None));
     let never = every("1h");
-    let mark = Mark { anchor: Timestamp::MAX, through: Timestamp::MAX };
-    calendar.put(key("never"), never, mark, Timestamp::MAX);
-    assert_eq!((calendar.wake_at(), calendar.next(&key("never"))), (None, None));
+    let mark = DueTimeCursor { anchor: Timestamp::MAX, through: Timestamp::MAX };
+    calendar.insert(key("never"), never, mark, Timestamp::MAX);
+    assert_eq!((calendar.wake_at(), calendar.next_due(&key("never"))), (None, None));
     assert!(!calendar.is_due(Timestamp::MAX));
     // One that was decided about after it was taken away stays away.
-    calendar.accept(&key("a"), mark, at("00:00:00"));
-    assert_eq!(calendar.next(&key("a")), None);
+    calendar.commit_cursor(&key("a"), mark, at("00:00:00"));
+    assert_eq!(calendar.next_due(&key("a")), None);
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn a_clock_that_is_set_back_is_noticed_though_nothing_is_due() {
     let now = at("03:30:00");
     assert!(calendar.is_due(now));
     // A few at a time, and however the clock goes on meanwhile.
-    let [(first, verdict)] = &calendar.due(now, 1, |_| false)[..] else { panic!() };
-    assert_eq!(verdict.set_back_from, Some(at("12:00:00")));
-    calendar.accept(first, verdict.mark, now);
+    let [(first, verdict)] = &calendar.decide_due(now, 1, |_| false)[..] else { panic!() };
+    assert_eq!(verdict.clock_set_back_from, Some(at("12:00:00")));
+    calendar.commit_cursor(first, verdict.cursor, now);
     let earlier = now - SignedDuration::from_secs(50);
     assert!(calendar.is_due(earlier));
     assert_eq!(turn(&mut calendar, earlier, 9).len(), 1);
@@ -126,19 +126,19 @@ fn many_small_steps_back_are_noticed_too() {
 
 #[test]
 fn a_mark_of_a_daemon_whose_clock_was_ahead_is_looked_at_at_once() {
-    let mut calendar = Calendar::default();
+    let mut calendar = ScheduleCalendar::default();
     let table = cron("0 * * * *", "UTC");
-    let mark = Mark { anchor: at("00:00:00"), through: at("20:00:00") };
-    calendar.put(key("a"), table, mark, at("12:30:00"));
+    let mark = DueTimeCursor { anchor: at("00:00:00"), through: at("20:00:00") };
+    calendar.insert(key("a"), table, mark, at("12:30:00"));
     // Even if it is set back further before that.
     assert!(calendar.is_due(at("12:30:00")) && calendar.is_due(at("11:00:00")));
     turn(&mut calendar, at("12:30:00"), 9);
-    assert_eq!(calendar.next(&key("a")), Some((at("13:00:00"), at("13:00:00"))));
+    assert_eq!(calendar.next_due(&key("a")), Some((at("13:00:00"), at("13:00:00"))));
 }
 
 #[test]
 fn ten_thousand_schedules_fit_in_a_few_megabytes() {
     // Beside it are the names, twice, and one parsed expression for each of the last few texts.
-    let each = size_of::<(ScheduleKey, Entry)>() + size_of::<(Timestamp, ScheduleKey)>();
+    let each = size_of::<(ScheduleKey, CalendarEntry)>() + size_of::<(Timestamp, ScheduleKey)>();
     assert!(each <= 320, "{each}");
 }

@@ -1,7 +1,7 @@
 //! An agent: what it is asked, what it may do, when it starts.
 //!
 //! [`AgentKeys`] is what may be written, in an agent file, inline, in `defaults` and in
-//! `overrides`; [`Agent`] is the checked form the rest of the program sees.
+//! `overrides`; [`AgentConfig`] is the checked form the rest of the program sees.
 
 use std::num::NonZeroU32;
 
@@ -9,27 +9,27 @@ use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use super::amount::Usd;
-use super::chat::Chat;
-use super::docker::Docker;
-use super::hooks::{Hooks, HooksKeys};
-use super::inert;
-use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
-use super::period::Period;
-use super::policy::{PriorityKey, Retry, RetryKeys, Spawn, SpawnKeys};
-use super::reader::Reader;
-use super::repo::Repo;
-use super::schedule::{Missed, Overlap, Schedule, Schedules};
-use super::script::Script;
+use super::amount::UsdAmount;
+use super::chat::ChatConfig;
+use super::cron::ConfigTimeZone;
+use super::docker::DockerConfig;
+use super::duration::ConfigDuration;
+use super::hooks::{AgentHooks, HooksKeys};
+use super::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
+use super::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
+use super::reader::ConfigReader;
+use super::render_json::{AgentConfigJson, restore_templates};
+use super::repo::RepoConfig;
+use super::schedule::{MissedRunPolicy, OverlapPolicy, ScheduleConfig, SchedulesKeys};
+use super::script_source::ScriptSource;
 use super::session::{SessionKeys, SessionRules};
-use super::shape::{Section, Shape, section};
-use super::show::{Shown, as_written};
-use super::value::{At, EnvVars, Filled, Value, VarName, word_value};
-use super::when::Zone;
-use super::work::WorkSource;
-use super::yaml::{Kind, Node};
+use super::shape::{ConfigSection, ValueShape, section};
+use super::unused_keys;
+use super::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName, word_value};
+use super::work_source::WorkSource;
+use super::yaml::{YamlKind, YamlNode};
 use crate::words::words;
-use crate::{AgentName, Approvals, Name};
+use crate::{AgentName, ApprovalMode, LocalName};
 
 words! {
     /// What runs an agent.
@@ -81,7 +81,7 @@ section! {
     /// An agent.
     pub(crate) struct AgentKeys ("agent") {
         /// The agent's name, unique within its fleet: letters, digits, `-` and `_`.
-        name: Option<At<Name>>,
+        name: Option<SpannedValue<LocalName>>,
         /// What the agent is for.
         description: Option<String>,
         /// What runs the agent: `sdk` and `cli` are Claude Code, `scripted` plays the `script`
@@ -89,19 +89,19 @@ section! {
         runtime: RuntimeType = "sdk",
         /// What a scripted agent does: a list of steps, or the path of a file with such a list. The
         /// steps are described in `docs/scripted.md`.
-        script: Option<At<Script>>,
+        script: Option<SpannedValue<ScriptSource>>,
         /// The shell command of an agent with `runtime: command`. It gets the prompt on its standard
         /// input and the run's id as `HEELER_RUN` in its environment. Each line that it prints is a
         /// message, of more than 1,000 those that come at once; standard error is in the log too.
-        command: Option<At<Filled>>,
+        command: Option<SpannedValue<NonBlankText>>,
         /// Where the agent works; the folder of its file if left out. Relative to this file.
         working_directory alias "workspace": Option<WorkingDirectory>,
         /// The repository the agent works on: `owner/name` on GitHub, an address or a path. Where the
         /// `working_directory` is not there, it is cloned to it before the first job. A token in an
         /// `https` address is handed to git and not kept in the clone.
-        repo: Option<Repo>,
+        repo: Option<RepoConfig>,
         /// Who the agent is, in messages to people.
-        identity: Option<Identity>,
+        identity: Option<AgentIdentity>,
         /// Instructions that come before every prompt.
         system_prompt: Option<String>,
         /// What the agent is asked when a trigger brings no prompt of its own.
@@ -109,13 +109,13 @@ section! {
         /// The model, such as `claude-sonnet-4-5`; Claude's own choice if left out.
         model: Option<String>,
         /// When the agent starts by itself: schedules by name, or a list of them.
-        schedules: Schedules,
+        schedules: SchedulesKeys,
         /// How the agent keeps its conversation between jobs.
         session: SessionKeys = "{}",
         /// Who answers what the agent asks: `autonomous` (whoever watches it, else nobody: it is
         /// denied), `interactive` (a person, whatever started the job: `heeler approvals`),
         /// `review` (a person approves each action).
-        approvals: Approvals = "autonomous",
+        approvals: ApprovalMode = "autonomous",
         /// What Claude may do without asking. This and the lists of tools bind Claude only: with
         /// `runtime: scripted` and `command` they have no effect.
         permission_mode: PermissionMode = "acceptEdits",
@@ -129,20 +129,20 @@ section! {
         /// Where Claude looks for settings, CLAUDE.md and skills: `user`, `project`, `local`.
         setting_sources: Option<Vec<SettingSource>>,
         /// MCP servers by name.
-        mcp_servers: IndexMap<String, At<McpKeys>>,
+        mcp_servers: IndexMap<String, SpannedValue<McpKeys>>,
         /// Plugins: folders, relative to this file.
         plugins: Vec<PluginEntry>,
         /// The most turns of one job.
         max_turns: Option<NonZeroU32>,
         /// The time limit of one job.
-        timeout: Option<Period>,
+        timeout: Option<ConfigDuration>,
         /// A job that says nothing for this long is ended. While a tool, a sub-agent or a
         /// background task works, or a question waits for its answer, only `timeout` counts.
-        stall_timeout: Option<Period>,
+        stall_timeout: Option<ConfigDuration>,
         /// The most money the agent may spend.
         budget: Option<Budget>,
         /// How many jobs of the agent may run at once.
-        instances: Instances = "{}",
+        instances: InstanceLimits = "{}",
         /// Its place among jobs that wait, from -100 to 100: higher ones start first.
         priority: PriorityKey = "0",
         /// What becomes of a job that failed in a way that may pass.
@@ -151,14 +151,14 @@ section! {
         spawn: SpawnKeys = "{}",
         /// The time zone of its cron schedules, such as `Europe/Vienna`; the machine's if left
         /// out.
-        timezone: Option<Zone>,
+        timezone: Option<ConfigTimeZone>,
         /// Start schedules up to this much later, by chance.
-        jitter: Option<Period>,
+        jitter: Option<ConfigDuration>,
         /// What schedules do about missed occurrences: `skip`, `run_once` (the default),
         /// `run_all`.
-        missed: Option<Missed>,
+        missed: Option<MissedRunPolicy>,
         /// What schedules do when the last run still goes on: `skip` (the default) or `queue`.
-        overlap: Option<Overlap>,
+        overlap: Option<OverlapPolicy>,
         /// Environment variables for the agent. It gets these, the named `secrets` and a few
         /// that every program needs, nothing else.
         env: EnvVars,
@@ -166,7 +166,7 @@ section! {
         /// Heeler writes.
         secrets: Vec<VarName>,
         /// The `claude` program: a path, or a name to find on PATH.
-        claude_path: Option<Program>,
+        claude_path: Option<ProgramPath>,
         /// What happens after a job; described in `docs/hooks.md`.
         hooks: HooksKeys = "{}",
         /// A JSON file that the agent writes for its hooks, in the working directory; `metadata.json`
@@ -175,21 +175,21 @@ section! {
         /// Where the agent takes its work from.
         work_source: Option<WorkSource>,
         /// The chats in which the agent answers.
-        chat: Option<Chat>,
+        chat: Option<ChatConfig>,
         /// Runs the agent in a container.
-        docker: Option<Docker>,
+        docker: Option<DockerConfig>,
         /// Runs the agent in a sandbox.
         sandbox: Option<Json>,
     }
 }
 
 /// Keys of an agent that `defaults` may not set: they say what one agent is.
-pub(crate) const NO_DEFAULT: &[&str] =
+pub(crate) const KEYS_WITHOUT_DEFAULT: &[&str] =
     &["name", "description", "script", "command", "schedules", "identity", "chat", "metadata_file"];
 
 impl AgentKeys {
     /// Describes an agent file, where the name must be there.
-    pub(crate) fn file_section() -> Section {
+    pub(crate) fn file_section() -> ConfigSection {
         let mut section = AgentKeys::section();
         section
             .keys
@@ -200,14 +200,14 @@ impl AgentKeys {
     }
 
     /// Describes `defaults`.
-    pub(crate) fn defaults_section() -> Section {
-        AgentKeys::section().without("defaults", NO_DEFAULT)
+    pub(crate) fn defaults_section() -> ConfigSection {
+        AgentKeys::section().without_keys("defaults", KEYS_WITHOUT_DEFAULT)
     }
 }
 
 section! {
     /// Who the agent is, in messages to people.
-    pub struct Identity ("identity") {
+    pub struct AgentIdentity ("identity") {
         /// The name that people see.
         name: Option<String>,
         /// What it does.
@@ -219,7 +219,7 @@ section! {
 
 section! {
     /// How many jobs may run at once.
-    pub struct Instances ("instances") {
+    pub struct InstanceLimits ("instances") {
         /// The most jobs of the agent that run at once.
         max_concurrent: NonZeroU32 = "1",
     }
@@ -229,17 +229,17 @@ section! {
     /// The most money that may be spent, in US dollars.
     pub struct Budget ("budget") {
         /// By one job.
-        job: Option<Usd>,
+        job: Option<UsdAmount>,
         /// In one day, from midnight to midnight in the time zone of the fleet.
-        day: Option<Usd>,
+        day: Option<UsdAmount>,
         /// In all.
-        total: Option<Usd>,
+        total: Option<UsdAmount>,
     }
 }
 
 section! {
     /// A folder to work in, and how it comes to be.
-    pub struct Checkout ("working_directory") {
+    pub struct CheckoutConfig ("working_directory") {
         /// The folder, relative to this file.
         root: Utf8PathBuf,
         /// Clone `repo` into it if it is not there.
@@ -255,16 +255,16 @@ section! {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum WorkingDirectory {
     Folder(Utf8PathBuf),
-    Checkout(Checkout),
+    Checkout(CheckoutConfig),
 }
 
-impl Value for WorkingDirectory {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Shape::Text, Checkout::shape()])
+impl ConfigValue for WorkingDirectory {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![ValueShape::Text, CheckoutConfig::shape()])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<WorkingDirectory> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WorkingDirectory> {
         match &node.kind {
-            Kind::Map(_) => Checkout::read(node, reader).map(WorkingDirectory::Checkout),
+            YamlKind::Map(_) => CheckoutConfig::read(node, reader).map(WorkingDirectory::Checkout),
             _ => Utf8PathBuf::read(node, reader).map(WorkingDirectory::Folder),
         }
     }
@@ -278,25 +278,25 @@ impl Value for WorkingDirectory {
 
 /// A program: a path, or a name to find on PATH.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program(Utf8PathBuf);
+pub struct ProgramPath(Utf8PathBuf);
 
-impl Program {
+impl ProgramPath {
     /// Returns the path or name.
     pub fn as_path(&self) -> &Utf8Path {
         &self.0
     }
 }
 
-impl Value for Program {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for ProgramPath {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Program> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ProgramPath> {
         match &node.kind {
-            Kind::Scalar(scalar) if !scalar.text.is_empty() && !scalar.text.contains('/') => {
-                Some(Program(Utf8PathBuf::from(&scalar.text)))
+            YamlKind::Scalar(scalar) if !scalar.text.is_empty() && !scalar.text.contains('/') => {
+                Some(ProgramPath(Utf8PathBuf::from(&scalar.text)))
             }
-            _ => Utf8PathBuf::read(node, reader).map(Program),
+            _ => Utf8PathBuf::read(node, reader).map(ProgramPath),
         }
     }
     fn show(&self) -> Json {
@@ -306,7 +306,7 @@ impl Value for Program {
 
 /// What runs an agent, with what it needs.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Runtime {
+pub enum RuntimeConfig {
     /// Claude through the Agent SDK's protocol.
     Sdk,
     /// `claude -p`.
@@ -319,7 +319,7 @@ pub enum Runtime {
 
 /// An agent, checked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agent {
+pub struct AgentConfig {
     /// Its name, qualified by its fleets.
     pub name: AgentName,
     /// The file that defines it.
@@ -327,19 +327,19 @@ pub struct Agent {
     /// What it is for.
     pub description: Option<String>,
     /// What runs it.
-    pub runtime: Runtime,
+    pub runtime: RuntimeConfig,
     /// The `claude` program.
-    pub claude_path: Option<Program>,
+    pub claude_path: Option<ProgramPath>,
     /// Where it works.
     pub working_directory: Utf8PathBuf,
     /// Whether the config names that folder; otherwise it is the one of the agent's file.
-    pub names_working_directory: bool,
+    pub has_explicit_working_directory: bool,
     /// How that folder comes to be, if the config says.
-    pub checkout: Option<Checkout>,
+    pub checkout: Option<CheckoutConfig>,
     /// The repository it works on.
-    pub repo: Option<Repo>,
+    pub repo: Option<RepoConfig>,
     /// Who it is.
-    pub identity: Option<Identity>,
+    pub identity: Option<AgentIdentity>,
     /// Instructions before every prompt.
     pub system_prompt: Option<String>,
     /// What it is asked by default.
@@ -347,11 +347,11 @@ pub struct Agent {
     /// The model.
     pub model: Option<String>,
     /// When it starts by itself.
-    pub schedules: Vec<Schedule>,
+    pub schedules: Vec<ScheduleConfig>,
     /// How context is kept for jobs that no schedule started.
     pub session: SessionRules,
     /// Who approves.
-    pub approvals: Approvals,
+    pub approvals: ApprovalMode,
     /// What Claude may do without asking.
     pub permission_mode: PermissionMode,
     /// The built-in tools there are.
@@ -365,13 +365,13 @@ pub struct Agent {
     /// MCP servers by name.
     pub mcp_servers: IndexMap<String, McpServer>,
     /// Plugins.
-    pub plugins: Vec<Plugin>,
+    pub plugins: Vec<PluginConfig>,
     /// The most turns of one job.
     pub max_turns: Option<NonZeroU32>,
     /// The time limit of a job that no schedule started.
-    pub timeout: Option<Period>,
+    pub timeout: Option<ConfigDuration>,
     /// How long a job may say nothing.
-    pub stall_timeout: Option<Period>,
+    pub stall_timeout: Option<ConfigDuration>,
     /// The most money.
     pub budget: Option<Budget>,
     /// The most jobs at once.
@@ -379,61 +379,61 @@ pub struct Agent {
     /// Its place among jobs that wait: higher ones first.
     pub priority: i32,
     /// What becomes of a job that failed in a way that may pass.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// What its jobs may start themselves.
-    pub spawn: Spawn,
+    pub spawn: SpawnLimits,
     /// Environment variables.
     pub env: EnvVars,
     /// Names of the secrets it gets.
     pub secrets: Vec<VarName>,
     /// What happens after a job.
-    pub hooks: Hooks,
+    pub hooks: AgentHooks,
     /// The file it writes for its hooks.
     pub metadata_file: Option<String>,
     /// Where it takes its work from.
     pub work_source: Option<WorkSource>,
     /// The chats it answers in.
-    pub chat: Option<Chat>,
+    pub chat: Option<ChatConfig>,
     /// Its container.
-    pub docker: Option<Docker>,
+    pub docker: Option<DockerConfig>,
     /// Its sandbox, not looked into yet.
     pub sandbox: Option<Json>,
-    pub(crate) shown: Shown,
+    pub(crate) config_json: AgentConfigJson,
 }
 
 /// Where an agent was found.
-pub(crate) struct Origin<'a> {
+pub(crate) struct AgentSource<'a> {
     /// The fleets it lives in, joined by dots; empty for the root.
     pub(crate) fleet: &'a str,
     /// The file that defines it.
     pub(crate) file: &'a Utf8Path,
     /// Its merged tree.
-    pub(crate) tree: &'a Node,
+    pub(crate) tree: &'a YamlNode,
 }
 
-impl Origin<'_> {
+impl AgentSource<'_> {
     /// Says whether a key was written, well or badly.
-    fn has(&self, key: &str) -> bool {
+    fn has_key(&self, key: &str) -> bool {
         self.tree.get(key).is_some_and(|value| !value.is_null())
     }
 }
 
-impl Agent {
+impl AgentConfig {
     /// Checks what the keys mean together. Faults of all of them are reported.
     pub(crate) fn check(
         keys: AgentKeys,
-        origin: &Origin<'_>,
-        reader: &mut Reader,
-    ) -> Option<Agent> {
+        origin: &AgentSource<'_>,
+        reader: &mut ConfigReader,
+    ) -> Option<AgentConfig> {
         let name = qualified_name(&keys, origin, reader);
-        inert::warn_not_claude(origin.tree, keys.runtime, reader);
+        unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         // A box has no room to spare: there may be ten thousand.
-        let schedules: Box<[Schedule]> = keys
+        let schedules: Box<[ScheduleConfig]> = keys
             .schedules
             .0
             .iter()
-            .filter_map(|(name, schedule)| Schedule::check(name, schedule, &keys, reader))
+            .filter_map(|(name, schedule)| ScheduleConfig::check(name, schedule, &keys, reader))
             .collect();
         let mcp_servers = keys
             .mcp_servers
@@ -442,8 +442,8 @@ impl Agent {
                 Some((name.clone(), McpServer::check(name, server, reader)?))
             })
             .collect();
-        let hooks = Hooks::check(&keys.hooks, reader);
-        let retry = Retry::check(&keys.retry, reader);
+        let hooks = AgentHooks::check(&keys.hooks, reader);
+        let retry = RetryPolicy::check(&keys.retry, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let names_working_directory = keys.working_directory.is_some();
         let (working_directory, checkout) = match keys.working_directory.clone() {
@@ -452,23 +452,23 @@ impl Agent {
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
         };
         let (name, runtime) = (name?, runtime?);
-        let shown = show(&keys, &name, origin, &working_directory);
+        let shown = render_agent_json(&keys, &name, origin, &working_directory);
         let mode = keys.session.mode;
-        Some(Agent {
+        Some(AgentConfig {
             name,
             file: origin.file.to_owned(),
             runtime,
             working_directory,
-            names_working_directory,
+            has_explicit_working_directory: names_working_directory,
             checkout,
             schedules: schedules.into_vec(),
             mcp_servers,
             hooks,
-            shown,
+            config_json: shown,
             retry,
-            spawn: Spawn::new(&keys.spawn),
+            spawn: SpawnLimits::new(&keys.spawn),
             priority: keys.priority.get(),
-            session: keys.session.rules(mode),
+            session: keys.session.to_rules(mode),
             timeout: keys.timeout.or(keys.session.job_timeout(mode)),
             model: keys.model.or(keys.session.model),
             max_turns: keys.max_turns.or(keys.session.max_turns),
@@ -499,9 +499,13 @@ impl Agent {
     }
 }
 
-fn qualified_name(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> Option<AgentName> {
+fn qualified_name(
+    keys: &AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Option<AgentName> {
     let Some(name) = &keys.name else {
-        if !origin.has("name") {
+        if !origin.has_key("name") {
             let message = "the agent has no `name`".to_owned();
             reader.error(origin.tree.at, message).expected("`name` belongs here");
         }
@@ -521,7 +525,11 @@ fn qualified_name(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) ->
     }
 }
 
-fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> Option<Runtime> {
+fn check_runtime(
+    keys: &AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Option<RuntimeConfig> {
     let at = keys.name.as_ref().map_or(origin.tree.at, |name| name.at);
     let runtime = keys.runtime;
     if let Some(script) = keys.script.as_ref().filter(|_| runtime != RuntimeType::Scripted) {
@@ -533,7 +541,7 @@ fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> 
         reader.error(command.at, message).expected("it would never be run");
     }
     let mut missing = |key: &str| {
-        if origin.has(key) {
+        if origin.has_key(key) {
             return None;
         }
         let message = format!("an agent with `runtime: {runtime}` needs the key `{key}`");
@@ -541,32 +549,32 @@ fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> 
         None
     };
     match runtime {
-        RuntimeType::Sdk => Some(Runtime::Sdk),
-        RuntimeType::Cli => Some(Runtime::Cli),
+        RuntimeType::Sdk => Some(RuntimeConfig::Sdk),
+        RuntimeType::Cli => Some(RuntimeConfig::Cli),
         RuntimeType::Scripted => match &keys.script {
-            Some(script) => Some(Runtime::Scripted(script.value.steps())),
+            Some(script) => Some(RuntimeConfig::Scripted(script.value.steps())),
             None => missing("script"),
         },
         RuntimeType::Command => match &keys.command {
-            Some(command) => Some(Runtime::Command(command.value.0.clone())),
+            Some(command) => Some(RuntimeConfig::Command(command.value.0.clone())),
             None => missing("command"),
         },
     }
 }
 
 /// Shows the merged keys, with what only loading can know: the qualified name and the folders.
-fn show(
+fn render_agent_json(
     keys: &AgentKeys,
     name: &AgentName,
-    origin: &Origin<'_>,
+    origin: &AgentSource<'_>,
     working_directory: &Utf8Path,
-) -> Shown {
+) -> AgentConfigJson {
     let mut shown = keys.show();
-    as_written(&mut shown, origin.tree);
+    restore_templates(&mut shown, origin.tree);
     if keys.working_directory.is_none() {
         shown["working_directory"] = json!(working_directory);
     }
     shown["qualified_name"] = json!(name);
     shown["file"] = json!(origin.file);
-    Shown::new(&shown)
+    AgentConfigJson::new(&shown)
 }

@@ -11,35 +11,35 @@ const SIZE_UNITS: [(char, u64); 4] =
 
 /// A number of bytes, more than zero and at most [`SIZE_MAX`]. Units count in 1024s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(u64);
+pub struct ByteSize(u64);
 
-impl Size {
+impl ByteSize {
     /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
 }
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = &'static str;
-    fn from_str(text: &str) -> Result<Size, &'static str> {
+    fn from_str(text: &str) -> Result<ByteSize, &'static str> {
         let text = text.trim().to_ascii_lowercase();
         let text = text.strip_suffix('b').unwrap_or(&text);
         let (number, unit) = match SIZE_UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
             Some((unit, bytes)) => (&text[..text.len() - unit.len_utf8()], *bytes),
             None => (text, 1),
         };
-        let bytes = fixed_point(number.trim_end(), 3).ok_or("a number and k, m, g or t")?;
+        let bytes = parse_fixed_point(number.trim_end(), 3).ok_or("a number and k, m, g or t")?;
         let bytes = bytes.checked_mul(unit).ok_or("it is larger than 1024t")? / 1000;
         match bytes {
             0 => Err("it must be more than zero"),
             SIZE_MAX.. if bytes > SIZE_MAX => Err("it is larger than 1024t"),
-            _ => Ok(Size(bytes)),
+            _ => Ok(ByteSize(bytes)),
         }
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match SIZE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes)) {
             Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
@@ -53,30 +53,30 @@ pub const USD_MAX: u64 = 1_000_000;
 
 /// US dollars, more than zero and at most [`USD_MAX`], in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Usd(u64);
+pub struct UsdAmount(u64);
 
-impl Usd {
+impl UsdAmount {
     /// Returns millionths of a dollar.
     pub fn micros(self) -> u64 {
         self.0
     }
 }
 
-impl FromStr for Usd {
+impl FromStr for UsdAmount {
     type Err = &'static str;
-    fn from_str(text: &str) -> Result<Usd, &'static str> {
+    fn from_str(text: &str) -> Result<UsdAmount, &'static str> {
         let text = text.trim();
         let number = text.strip_prefix('$').unwrap_or(text);
-        let micros = fixed_point(number, 6).ok_or("an amount in US dollars such as 2.50")?;
+        let micros = parse_fixed_point(number, 6).ok_or("an amount in US dollars such as 2.50")?;
         match micros {
             0 => Err("it must be more than zero"),
             micros if micros > USD_MAX * 1_000_000 => Err("it is more than a million dollars"),
-            micros => Ok(Usd(micros)),
+            micros => Ok(UsdAmount(micros)),
         }
     }
 }
 
-impl fmt::Display for Usd {
+impl fmt::Display for UsdAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000);
         let short = text.trim_end_matches('0').trim_end_matches('.');
@@ -86,7 +86,7 @@ impl fmt::Display for Usd {
 
 /// Reads a decimal number as a whole number of 10^-`places`; more decimals are refused, and a
 /// number too large for the type becomes its largest value.
-fn fixed_point(text: &str, places: usize) -> Option<u64> {
+fn parse_fixed_point(text: &str, places: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(fraction) || fraction.len() > places {
@@ -112,44 +112,44 @@ mod tests {
 
     #[test]
     fn sizes_are_counted_in_1024s() {
-        check::<Size>("512m", "512m");
-        check::<Size>("2G", "2g");
-        check::<Size>("1024 k", "1m");
-        check::<Size>("1.5g", "1536m");
-        check::<Size>("4096", "4k");
-        check::<Size>("100b", "100");
-        check::<Size>("10MB", "10m");
-        check::<Size>("10 kb", "10k");
-        check::<Size>("10bb", "a number and k, m, g or t");
-        check::<Size>("0m", "it must be more than zero");
-        check::<Size>("2000t", "it is larger than 1024t");
-        check::<Size>("99999999999999999t", "it is larger than 1024t");
-        check::<Size>("lots", "a number and k, m, g or t");
-        check::<Size>("-1g", "a number and k, m, g or t");
-        check::<Size>("1gg", "a number and k, m, g or t");
+        check::<ByteSize>("512m", "512m");
+        check::<ByteSize>("2G", "2g");
+        check::<ByteSize>("1024 k", "1m");
+        check::<ByteSize>("1.5g", "1536m");
+        check::<ByteSize>("4096", "4k");
+        check::<ByteSize>("100b", "100");
+        check::<ByteSize>("10MB", "10m");
+        check::<ByteSize>("10 kb", "10k");
+        check::<ByteSize>("10bb", "a number and k, m, g or t");
+        check::<ByteSize>("0m", "it must be more than zero");
+        check::<ByteSize>("2000t", "it is larger than 1024t");
+        check::<ByteSize>("99999999999999999t", "it is larger than 1024t");
+        check::<ByteSize>("lots", "a number and k, m, g or t");
+        check::<ByteSize>("-1g", "a number and k, m, g or t");
+        check::<ByteSize>("1gg", "a number and k, m, g or t");
     }
 
     #[test]
     fn money_is_exact() {
-        check::<Usd>("5", "5");
-        check::<Usd>("$2.50", "2.5");
-        check::<Usd>("0.000001", "0.000001");
-        check::<Usd>("0", "it must be more than zero");
-        check::<Usd>("-1", "an amount in US dollars such as 2.50");
-        check::<Usd>("1e3", "an amount in US dollars such as 2.50");
-        check::<Usd>("2000000", "it is more than a million dollars");
+        check::<UsdAmount>("5", "5");
+        check::<UsdAmount>("$2.50", "2.5");
+        check::<UsdAmount>("0.000001", "0.000001");
+        check::<UsdAmount>("0", "it must be more than zero");
+        check::<UsdAmount>("-1", "an amount in US dollars such as 2.50");
+        check::<UsdAmount>("1e3", "an amount in US dollars such as 2.50");
+        check::<UsdAmount>("2000000", "it is more than a million dollars");
     }
 
     proptest! {
         #[test]
         fn every_size_and_amount_round_trips(bytes in 1..=SIZE_MAX, micros in 1..=USD_MAX * 1_000_000) {
-            prop_assert_eq!(Size(bytes).to_string().parse::<Size>(), Ok(Size(bytes)));
-            prop_assert_eq!(Usd(micros).to_string().parse::<Usd>(), Ok(Usd(micros)));
+            prop_assert_eq!(ByteSize(bytes).to_string().parse::<ByteSize>(), Ok(ByteSize(bytes)));
+            prop_assert_eq!(UsdAmount(micros).to_string().parse::<UsdAmount>(), Ok(UsdAmount(micros)));
         }
 
         #[test]
         fn no_text_panics(text in "\\PC{0,24}|[0-9.kmgtb]{0,24}") {
-            let _outcomes = (text.parse::<Size>(), text.parse::<Usd>());
+            let _outcomes = (text.parse::<ByteSize>(), text.parse::<UsdAmount>());
         }
     }
 }

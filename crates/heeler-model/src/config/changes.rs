@@ -1,7 +1,7 @@
 //! What a newly loaded config changes, in words for people.
 //!
 //! Values are told only where they cannot be a secret: numbers, words of a closed set, durations and
-//! the like. Of texts, lists and maps it is told that they changed. Start at [`changes`].
+//! the like. Of texts, lists and maps it is told that they changed. Start at [`diff_configs`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,25 +9,25 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value as Json};
 
-use super::Loaded;
-use super::agent::{Agent, AgentKeys, Runtime};
-use super::fleet::{Fleet, FleetKeys};
+use super::LoadedConfig;
+use super::agent::{AgentConfig, AgentKeys, RuntimeConfig};
+use super::fleet::{FleetConfig, FleetKeys};
 use super::repo;
 use super::schedule::ScheduleKeys;
-use super::shape::{Section, Shape};
+use super::shape::{ConfigSection, ValueShape};
 use crate::AgentName;
-use crate::workflow::{FaultyFile, freeze};
+use crate::workflow::{FaultyWorkflowFile, freeze_workflow};
 
 /// Keys of plain text whose values are told all the same.
-const TOLD_TEXTS: [&str; 1] = ["model"];
+const SHOWN_TEXT_KEYS: [&str; 1] = ["model"];
 /// The longest value that is told, in characters.
-const TOLD_CHARS_MAX: usize = 60;
+const SHOWN_CHARS_MAX: usize = 60;
 /// Sections deeper than this are told as a whole.
-const DEPTH_MAX: usize = 3;
+const SECTION_DEPTH_MAX: usize = 3;
 
 /// One difference between two configs. As text it is one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ConfigChange {
     /// A fleet is new; its path.
     FleetAdded(String),
     /// A fleet is gone; its path.
@@ -37,7 +37,7 @@ pub enum Change {
         /// The fleet's path, empty for the root.
         path: String,
         /// What is different.
-        what: String,
+        difference: String,
     },
     /// An agent is new.
     AgentAdded(AgentName),
@@ -48,65 +48,67 @@ pub enum Change {
         /// The agent.
         name: AgentName,
         /// What is different.
-        what: String,
+        difference: String,
     },
     /// A workflow, or what starts one by the clock, has come, gone or changed.
     Workflow {
         /// Its kind and name: `workflow build`, `cron nightly`.
         name: String,
         /// What became of it: `added`, `changed` or `removed`.
-        what: &'static str,
+        change: &'static str,
     },
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::FleetAdded(path) => write!(f, "fleet {path} added"),
-            Change::FleetRemoved(path) => write!(f, "fleet {path} removed"),
-            Change::Fleet { path, what } if path.is_empty() => write!(f, "fleet: {what}"),
-            Change::Fleet { path, what } => write!(f, "fleet {path}: {what}"),
-            Change::AgentAdded(name) => write!(f, "agent {name} added"),
-            Change::AgentRemoved(name) => write!(f, "agent {name} removed"),
-            Change::Agent { name, what } => write!(f, "agent {name}: {what}"),
-            Change::Workflow { name, what } => write!(f, "{name} {what}"),
+            ConfigChange::FleetAdded(path) => write!(f, "fleet {path} added"),
+            ConfigChange::FleetRemoved(path) => write!(f, "fleet {path} removed"),
+            ConfigChange::Fleet { path, difference: what } if path.is_empty() => {
+                write!(f, "fleet: {what}")
+            }
+            ConfigChange::Fleet { path, difference: what } => write!(f, "fleet {path}: {what}"),
+            ConfigChange::AgentAdded(name) => write!(f, "agent {name} added"),
+            ConfigChange::AgentRemoved(name) => write!(f, "agent {name} removed"),
+            ConfigChange::Agent { name, difference: what } => write!(f, "agent {name}: {what}"),
+            ConfigChange::Workflow { name, change: what } => write!(f, "{name} {what}"),
         }
     }
 }
 
 /// Returns what is different in a new config: fleets first, then agents, each in the order of the new
 /// config, then what is gone; then workflows.
-pub fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
+pub fn diff_configs(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange> {
     let mut found = fleet_changes(&old.fleets, &new.fleets);
-    let mut before: HashMap<&AgentName, &Agent> =
+    let mut before: HashMap<&AgentName, &AgentConfig> =
         old.agents.iter().map(|agent| (&agent.name, agent)).collect();
     for agent in &new.agents {
         match before.remove(&agent.name) {
-            None => found.push(Change::AgentAdded(agent.name.clone())),
+            None => found.push(ConfigChange::AgentAdded(agent.name.clone())),
             Some(known) if known == agent => {}
             Some(known) => {
-                let of = |what| Change::Agent { name: agent.name.clone(), what };
+                let of = |what| ConfigChange::Agent { name: agent.name.clone(), difference: what };
                 found.extend(agent_changes(known, agent).into_iter().map(of));
             }
         }
     }
     let gone = old.agents.iter().filter(|agent| before.contains_key(&agent.name));
-    found.extend(gone.map(|agent| Change::AgentRemoved(agent.name.clone())));
+    found.extend(gone.map(|agent| ConfigChange::AgentRemoved(agent.name.clone())));
     found.extend(workflow_changes(old, new));
     found
 }
 
-fn workflow_changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
-    let names = |loaded: &Loaded| -> BTreeMap<String, String> {
+fn workflow_changes(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange> {
+    let names = |loaded: &LoadedConfig| -> BTreeMap<String, String> {
         let workflows = loaded.workflows.iter();
         let workflows =
-            workflows.map(|it| (format!("workflow {}", it.workflow.name), freeze(it).0));
+            workflows.map(|it| (format!("workflow {}", it.workflow.name), freeze_workflow(it).0));
         let crons = loaded.crons.iter();
         let crons = crons.map(|it| (format!("cron {}", it.name), format!("{it:?}")));
         workflows.chain(crons).collect()
     };
     // What became faulty is not gone; who reads the config tells what is wrong with it.
-    let faulty: Vec<String> = new.faulty.iter().map(FaultyFile::title).collect();
+    let faulty: Vec<String> = new.faulty_files.iter().map(FaultyWorkflowFile::title).collect();
     let (old, new) = (names(old), names(new));
     let came = new.iter().filter_map(|(name, is)| match old.get(name) {
         None => Some((name, "added")),
@@ -114,39 +116,43 @@ fn workflow_changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
     });
     let is_gone = |name: &&String| !new.contains_key(*name) && !faulty.contains(*name);
     let gone = old.keys().filter(is_gone).map(|name| (name, "removed"));
-    came.chain(gone).map(|(name, what)| Change::Workflow { name: name.clone(), what }).collect()
+    came.chain(gone)
+        .map(|(name, what)| ConfigChange::Workflow { name: name.clone(), change: what })
+        .collect()
 }
 
-fn fleet_changes(old: &[Fleet], new: &[Fleet]) -> Vec<Change> {
+fn fleet_changes(old: &[FleetConfig], new: &[FleetConfig]) -> Vec<ConfigChange> {
     let mut found = Vec::new();
     for fleet in new {
         let Some(known) = old.iter().find(|known| known.path == fleet.path) else {
-            found.push(Change::FleetAdded(fleet.path.clone()));
+            found.push(ConfigChange::FleetAdded(fleet.path.clone()));
             continue;
         };
-        let mut told = Told::default();
-        told.section(&known.shown, &fleet.shown, &FleetKeys::section(), "");
+        let mut told = ConfigDiff::default();
+        told.compare_section(&known.config_json, &fleet.config_json, &FleetKeys::section(), "");
         if told.lines.is_empty() && known != fleet {
             told.lines.push("values of variables changed".to_owned());
         }
-        let of = |what| Change::Fleet { path: fleet.path.clone(), what };
+        let of = |what| ConfigChange::Fleet { path: fleet.path.clone(), difference: what };
         found.extend(told.lines.into_iter().map(of));
     }
-    let gone = |known: &&Fleet| new.iter().all(|fleet| fleet.path != known.path);
-    found.extend(old.iter().filter(gone).map(|fleet| Change::FleetRemoved(fleet.path.clone())));
+    let gone = |known: &&FleetConfig| new.iter().all(|fleet| fleet.path != known.path);
+    found.extend(
+        old.iter().filter(gone).map(|fleet| ConfigChange::FleetRemoved(fleet.path.clone())),
+    );
     found
 }
 
-fn agent_changes(old: &Agent, new: &Agent) -> Vec<String> {
-    let mut told = Told::default();
+fn agent_changes(old: &AgentConfig, new: &AgentConfig) -> Vec<String> {
+    let mut told = ConfigDiff::default();
     if old == new {
         return Vec::new();
     }
-    let (was, is) = (old.shown.json(), new.shown.json());
-    told.section(&was, &is, &AgentKeys::section(), "");
-    told.schedules(map(&was["schedules"]), map(&is["schedules"]));
+    let (was, is) = (old.config_json.json(), new.config_json.json());
+    told.compare_section(&was, &is, &AgentKeys::section(), "");
+    told.compare_schedules(as_map(&was["schedules"]), as_map(&is["schedules"]));
     // What is shown names variables and files, so their content may differ behind it.
-    let scripts = matches!((&old.runtime, &new.runtime), (Runtime::Scripted(old), Runtime::Scripted(new)) if old != new);
+    let scripts = matches!((&old.runtime, &new.runtime), (RuntimeConfig::Scripted(old), RuntimeConfig::Scripted(new)) if old != new);
     if scripts && was["script"] == is["script"] {
         told.lines.push("what is in its script changed".to_owned());
     } else if told.lines.is_empty() {
@@ -155,63 +161,68 @@ fn agent_changes(old: &Agent, new: &Agent) -> Vec<String> {
     told.lines
 }
 
-fn map(shown: &Json) -> &Map<String, Json> {
+fn as_map(shown: &Json) -> &Map<String, Json> {
     static NONE: LazyLock<Map<String, Json>> = LazyLock::new(Map::new);
     shown.as_object().unwrap_or(&NONE)
 }
 
 /// The differences found so far, as text.
 #[derive(Default)]
-struct Told {
+struct ConfigDiff {
     lines: Vec<String>,
     depth: usize,
 }
 
-impl Told {
+impl ConfigDiff {
     /// Compares two maps key by key. `of` names the schedule they are from.
-    fn section(&mut self, old: &Json, new: &Json, section: &Section, of: &str) {
-        let (old, new) = (map(old), map(new));
+    fn compare_section(&mut self, old: &Json, new: &Json, section: &ConfigSection, of: &str) {
+        let (old, new) = (as_map(old), as_map(new));
         let gone = old.keys().filter(|key| !new.contains_key(*key));
         for key in new.keys().chain(gone).filter(|key| *key != "schedules") {
             let (before, after) = (old.get(key), new.get(key));
             if before != after {
-                let shape = section.key(key).map_or(&Shape::Any, |info| &info.shape);
-                self.value(key, before, after, shape, of);
+                let shape = section.key(key).map_or(&ValueShape::Any, |info| &info.shape);
+                self.compare_value(key, before, after, shape, of);
             }
         }
     }
 
-    fn value(
+    fn compare_value(
         &mut self,
         key: &str,
         old: Option<&Json>,
         new: Option<&Json>,
-        shape: &Shape,
+        shape: &ValueShape,
         of: &str,
     ) {
-        if let (Shape::Section(section), Some(old @ Json::Object(_)), Some(new @ Json::Object(_))) =
-            (shape, old, new)
-            && self.depth < DEPTH_MAX
+        if let (
+            ValueShape::Section(section),
+            Some(old @ Json::Object(_)),
+            Some(new @ Json::Object(_)),
+        ) = (shape, old, new)
+            && self.depth < SECTION_DEPTH_MAX
         {
-            let mut within = Told { depth: self.depth + 1, ..Told::default() };
-            within.section(old, new, section, of);
+            let mut within = ConfigDiff { depth: self.depth + 1, ..ConfigDiff::default() };
+            within.compare_section(old, new, section, of);
             self.lines.extend(within.lines.into_iter().map(|line| format!("{key}.{line}")));
             return;
         }
-        let told = is_told(key, shape).then(|| Some((tell(old)?, tell(new)?))).flatten();
+        let told = is_value_shown(key, shape)
+            .then(|| Some((format_value(old)?, format_value(new)?)))
+            .flatten();
         self.lines.push(match told {
             Some((old, new)) => format!("{key}{of} {old} -> {new}"),
             None => format!("{key}{of} changed"),
         });
     }
 
-    fn schedules(&mut self, old: &Map<String, Json>, new: &Map<String, Json>) {
+    fn compare_schedules(&mut self, old: &Map<String, Json>, new: &Map<String, Json>) {
         for (name, schedule) in new {
             match old.get(name) {
                 None => self.lines.push(format!("schedule {name} added")),
                 Some(known) => {
                     let section = ScheduleKeys::section();
-                    self.section(known, schedule, &section, &format!(" of {name}"));
+                    self.compare_section(known, schedule, &section, &format!(" of {name}"));
                 }
             }
         }
@@ -222,22 +233,26 @@ impl Told {
 }
 
 /// Says whether values of a key may be told. An address may hold a token.
-fn is_told(key: &str, shape: &Shape) -> bool {
+fn is_value_shown(key: &str, shape: &ValueShape) -> bool {
     match shape {
-        Shape::Bool | Shape::Int { .. } | Shape::Words(_) => true,
-        Shape::Format { what, .. } => *what != "a URL" && *what != repo::WHAT,
-        Shape::Text => TOLD_TEXTS.contains(&key),
-        Shape::List(_) | Shape::Map(_) | Shape::Section(_) | Shape::OneOf(_) | Shape::Any => false,
+        ValueShape::Bool | ValueShape::Int { .. } | ValueShape::Words(_) => true,
+        ValueShape::Format { what, .. } => *what != "a URL" && *what != repo::REPO_DESCRIPTION,
+        ValueShape::Text => SHOWN_TEXT_KEYS.contains(&key),
+        ValueShape::List(_)
+        | ValueShape::Map(_)
+        | ValueShape::Section(_)
+        | ValueShape::OneOf(_)
+        | ValueShape::Any => false,
     }
 }
 
-fn tell(value: Option<&Json>) -> Option<String> {
+fn format_value(value: Option<&Json>) -> Option<String> {
     let told = match value {
         None => "not set".to_owned(),
         Some(Json::String(text)) => text.clone(),
         Some(value @ (Json::Bool(_) | Json::Number(_))) => value.to_string(),
         Some(_) => return None,
     };
-    let plain = told.chars().count() <= TOLD_CHARS_MAX && !told.chars().any(char::is_control);
+    let plain = told.chars().count() <= SHOWN_CHARS_MAX && !told.chars().any(char::is_control);
     plain.then_some(told)
 }

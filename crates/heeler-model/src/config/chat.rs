@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 
 use serde_json::{Value as Json, json};
 
-use super::reader::Reader;
-use super::shape::{Shape, section};
-use super::value::{Value, VarName, read_word, word_value};
-use super::yaml::Node;
+use super::reader::ConfigReader;
+use super::shape::{ValueShape, section};
+use super::value::{ConfigValue, VarName, read_word, word_value};
+use super::yaml::YamlNode;
 use crate::words::words;
 
 /// Which messages of a channel the agent answers.
@@ -20,11 +20,11 @@ pub enum ChatMode {
     Auto,
 }
 
-impl Value for ChatMode {
-    fn shape() -> Shape {
-        Shape::Words(vec!["mention", "auto", "all"])
+impl ConfigValue for ChatMode {
+    fn shape() -> ValueShape {
+        ValueShape::Words(vec!["mention", "auto", "all"])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<ChatMode> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ChatMode> {
         match read_word(node, reader, &["mention", "auto", "all"])? {
             0 => Some(ChatMode::Mention),
             _ => Some(ChatMode::Auto),
@@ -88,17 +88,17 @@ word_value!(ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
 
 section! {
     /// The chats in which the agent answers.
-    pub struct Chat ("chat") {
+    pub struct ChatConfig ("chat") {
         /// A Discord bot of its own.
-        discord: Option<Discord>,
+        discord: Option<DiscordConfig>,
         /// Slack, through an app in socket mode.
-        slack: Option<Slack>,
+        slack: Option<SlackConfig>,
     }
 }
 
 section! {
     /// One channel.
-    pub struct Channel ("channel") {
+    pub struct ChannelConfig ("channel") {
         /// The id of the channel.
         id: String,
         /// Its name, for the reader.
@@ -126,7 +126,7 @@ section! {
 
 section! {
     /// A Discord bot.
-    pub struct Discord ("chat.discord") {
+    pub struct DiscordConfig ("chat.discord") {
         /// The environment variable that holds the bot's token.
         bot_token_env: VarName = "DISCORD_BOT_TOKEN",
         /// Hours after which a channel's conversation starts anew.
@@ -134,33 +134,33 @@ section! {
         /// How much is logged.
         log_level: ChatLogLevel = "standard",
         /// The servers, each with its channels.
-        guilds: Vec<Guild>,
+        guilds: Vec<GuildConfig>,
         /// Channels without naming their server.
-        channels: Vec<Channel>,
+        channels: Vec<ChannelConfig>,
         /// Direct messages.
         dm: Option<DirectMessages>,
         /// What the bot is shown to be doing.
-        presence: Option<Presence>,
+        presence: Option<PresenceConfig>,
         /// What is shown in a conversation.
         output: DiscordOutput = "{}",
         /// Voice messages.
-        voice: Option<Voice>,
+        voice: Option<VoiceConfig>,
         /// Files sent to the bot.
-        attachments: Option<Attachments>,
+        attachments: Option<AttachmentConfig>,
         /// Where slash commands are registered.
         command_registration: Option<CommandRegistration>,
         /// Skills offered as commands.
-        skills: Vec<Skill>,
+        skills: Vec<SkillConfig>,
     }
 }
 
 section! {
     /// A Discord server.
-    pub struct Guild ("guild") {
+    pub struct GuildConfig ("guild") {
         /// The id of the server.
         id: String,
         /// Its channels.
-        channels: Vec<Channel>,
+        channels: Vec<ChannelConfig>,
         /// The mode of channels that are not listed; they are left alone if it is not set.
         default_channel_mode: Option<ChatMode>,
         /// Direct messages of its members.
@@ -170,7 +170,7 @@ section! {
 
 section! {
     /// What the bot is shown to be doing.
-    pub struct Presence ("presence") {
+    pub struct PresenceConfig ("presence") {
         /// The verb.
         activity_type: Option<ActivityType>,
         /// The rest of the sentence.
@@ -215,15 +215,15 @@ impl ResultLength {
     }
 }
 
-impl Value for ResultLength {
-    fn shape() -> Shape {
-        Shape::Int { min: 1, max: i64::from(ResultLength::MAX) }
+impl ConfigValue for ResultLength {
+    fn shape() -> ValueShape {
+        ValueShape::Int { min: 1, max: i64::from(ResultLength::MAX) }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<ResultLength> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ResultLength> {
         let length = NonZeroU32::read(node, reader)?;
         match length.get() <= ResultLength::MAX {
             true => Some(ResultLength(length)),
-            false => super::value::expected(reader, node, "a whole number from 1 to 1000"),
+            false => super::value::report_expected(reader, node, "a whole number from 1 to 1000"),
         }
     }
     fn show(&self) -> Json {
@@ -233,7 +233,7 @@ impl Value for ResultLength {
 
 section! {
     /// Voice messages.
-    pub struct Voice ("voice") {
+    pub struct VoiceConfig ("voice") {
         /// Whether voice messages are written down and answered.
         enabled: bool = "false",
         /// Who writes them down.
@@ -249,7 +249,7 @@ section! {
 
 section! {
     /// Files sent to the bot.
-    pub struct Attachments ("attachments") {
+    pub struct AttachmentConfig ("attachments") {
         /// Whether files are taken.
         enabled: bool = "false",
         /// The largest file, in megabytes.
@@ -277,7 +277,7 @@ section! {
 
 section! {
     /// A skill offered as a command.
-    pub struct Skill ("skill") {
+    pub struct SkillConfig ("skill") {
         /// Its name.
         name: String,
         /// What it does.
@@ -287,7 +287,7 @@ section! {
 
 section! {
     /// Slack.
-    pub struct Slack ("chat.slack") {
+    pub struct SlackConfig ("chat.slack") {
         /// The environment variable that holds the bot's token.
         bot_token_env: VarName = "SLACK_BOT_TOKEN",
         /// The environment variable that holds the app's token.
@@ -297,7 +297,7 @@ section! {
         /// How much is logged.
         log_level: ChatLogLevel = "standard",
         /// The channels.
-        channels: Vec<Channel>,
+        channels: Vec<ChannelConfig>,
         /// Direct messages.
         dm: Option<DirectMessages>,
         /// What is shown in a conversation.

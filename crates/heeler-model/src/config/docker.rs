@@ -7,18 +7,18 @@ use std::str::FromStr;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use super::amount::Size;
+use super::amount::ByteSize;
 use super::shape::section;
 use super::value::{EnvVars, text_value, word_value};
 use crate::words::words;
 
 /// Keys that only the fleet file may set: with them an agent could leave its container.
-pub(crate) const FLEET_ONLY: &[&str] =
+pub(crate) const FLEET_ONLY_KEYS: &[&str] =
     &["image", "network", "user", "volumes", "env", "ports", "host_config"];
 
 words! {
     /// How a container reaches the network.
-    pub enum Network ("network mode") {
+    pub enum NetworkMode ("network mode") {
         /// Not at all.
         None = "none",
         /// Through the host.
@@ -38,17 +38,17 @@ words! {
     }
 }
 
-word_value!(Network, MountMode);
+word_value!(NetworkMode, MountMode);
 
 section! {
     /// Runs the agent in a container.
-    pub struct Docker ("docker") {
+    pub struct DockerConfig ("docker") {
         /// Whether the agent runs in a container.
         enabled: bool = "false",
         /// A new container for each job, removed afterwards; `false` keeps one for all jobs.
         ephemeral: bool = "true",
         /// The most memory, such as `512m` or `2g`.
-        memory: Size = "2g",
+        memory: ByteSize = "2g",
         /// The relative weight among containers that compete for processors.
         cpu_shares: Option<NonZeroU32>,
         /// How many old containers are kept.
@@ -56,7 +56,7 @@ section! {
         /// Whether the agent may write to its working directory.
         workspace_mode: MountMode = "rw",
         /// Mounts in memory: `/path` or `/path:options`.
-        tmpfs: Vec<Tmpfs>,
+        tmpfs: Vec<TmpfsMount>,
         /// The most processes.
         pids_limit: Option<NonZeroU32>,
         /// Labels of the container.
@@ -68,11 +68,11 @@ section! {
         /// The image. Only the fleet file may set it.
         image alias "base_image": Option<String>,
         /// How the network is reached. Only the fleet file may set it.
-        network: Network = "bridge",
+        network: NetworkMode = "bridge",
         /// `UID` or `UID:GID`; the caller's own if left out. Only the fleet file may set it.
         user: Option<ContainerUser>,
         /// Mounts: `host:container`, `host:container:ro`. Only the fleet file may set them.
-        volumes: Vec<Volume>,
+        volumes: Vec<VolumeMount>,
         /// Environment variables of the container. Only the fleet file may set them.
         env: EnvVars,
         /// Ports: `host:container` or `container`. Only the fleet file may set them.
@@ -112,19 +112,19 @@ macro_rules! checked_text {
 
 checked_text! {
     /// A mount in memory.
-    Tmpfs, "a mount in memory", "`/tmp:size=100m`", "it must start with `/`",
+    TmpfsMount, "a mount in memory", "`/tmp:size=100m`", "it must start with `/`",
     |text| text.starts_with('/')
 }
 
 checked_text! {
     /// A user and group by number.
     ContainerUser, "a user", "`1000:1000`", "write UID or UID:GID",
-    |text| numbers(text).is_some()
+    |text| parse_numbers(text).is_some()
 }
 
 checked_text! {
     /// A mount of a host folder.
-    Volume, "a mount", "`/data:/data:ro`", "write host:container, and :ro or :rw",
+    VolumeMount, "a mount", "`/data:/data:ro`", "write host:container, and :ro or :rw",
     |text| {
         let parts: Vec<&str> = text.split(':').collect();
         let mode = parts.get(2).is_none_or(|mode| matches!(*mode, "ro" | "rw"));
@@ -137,12 +137,12 @@ checked_text! {
     PortBinding, "a port", "`8080:80`", "write host:container or container, from 1 to 65535",
     |text| {
         let is_port = |port: &u32| (1..=u32::from(u16::MAX)).contains(port);
-        numbers(text).is_some_and(|ports| ports.iter().all(is_port))
+        parse_numbers(text).is_some_and(|ports| ports.iter().all(is_port))
     }
 }
 
 /// Reads one number, or two with a colon between them.
-fn numbers(text: &str) -> Option<Vec<u32>> {
+fn parse_numbers(text: &str) -> Option<Vec<u32>> {
     let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| numbers.len() <= 2)
 }

@@ -24,7 +24,7 @@ pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut line = 1;
     while !rest.is_empty() {
-        let (outcome, used) = assignment(rest);
+        let (outcome, used) = parse_assignment(rest);
         match outcome {
             Ok(Some(pair)) => pairs.push(pair),
             Ok(None) => {}
@@ -36,10 +36,10 @@ pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
     (pairs, faults)
 }
 
-type Outcome = Result<Option<(String, String)>, &'static str>;
+type ParsedAssignment = Result<Option<(String, String)>, &'static str>;
 
 /// Reads one assignment; returns it and how many bytes it took, with its line end.
-fn assignment(text: &str) -> (Outcome, usize) {
+fn parse_assignment(text: &str) -> (ParsedAssignment, usize) {
     let line_end = text.find('\n').map_or(text.len(), |at| at + 1);
     let line = text[..line_end].trim();
     if line.is_empty() || line.starts_with('#') {
@@ -55,11 +55,11 @@ fn assignment(text: &str) -> (Outcome, usize) {
     }
     let value = value.trim_start();
     let Some(quote) = value.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
-        return (Ok(Some((name.to_owned(), unquoted(value)))), line_end);
+        return (Ok(Some((name.to_owned(), parse_unquoted(value)))), line_end);
     };
     // A quoted value may run over lines, so it is looked for in the whole rest of the text.
     let opened = text[equals..].find(quote).map_or(text.len(), |at| equals + at + 1);
-    match quoted(&text[opened..], quote) {
+    match parse_quoted(&text[opened..], quote) {
         Some((value, length)) => {
             let after = opened + length;
             let used = text[after..].find('\n').map_or(text.len(), |at| after + at + 1);
@@ -73,7 +73,7 @@ fn assignment(text: &str) -> (Outcome, usize) {
     }
 }
 
-fn unquoted(value: &str) -> String {
+fn parse_unquoted(value: &str) -> String {
     let comment = value.find(" #").unwrap_or(value.len());
     match value.starts_with('#') {
         true => String::new(),
@@ -82,7 +82,7 @@ fn unquoted(value: &str) -> String {
 }
 
 /// Reads up to the closing quote; returns the value and the bytes used, the quote included.
-fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
+fn parse_quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {

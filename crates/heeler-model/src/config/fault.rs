@@ -1,7 +1,7 @@
 //! What is wrong with a config file, and how it is shown.
 //!
-//! A [`Fault`] knows its file, line and column and renders itself with the source line and a
-//! marker. Faults are collected, never returned one at a time; [`Faults`] is what a caller gets.
+//! A [`ConfigFault`] knows its file, line and column and renders itself with the source line and a
+//! marker. Faults are collected, never returned one at a time; [`ConfigFaults`] is what a caller gets.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
-use crate::steers_terminal;
+use crate::is_terminal_control;
 
 /// The most faults rendered at once; the rest are counted.
 pub const FAULTS_SHOWN_MAX: usize = 50;
 
 /// How bad a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum FaultSeverity {
     /// The config is refused.
     Error,
     /// The config works, but not as its author may think.
@@ -27,27 +27,27 @@ pub enum Severity {
 
 /// A file as it was read.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ConfigSource {
     pub(crate) path: Utf8PathBuf,
     pub(crate) text: String,
 }
 
 /// One thing wrong at one place.
 #[derive(Clone)]
-pub struct Fault {
+pub struct ConfigFault {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: FaultSeverity,
     /// What is wrong.
     pub message: String,
     /// What was expected there, in a few words.
     pub expected: Option<String>,
     /// What to do about it.
     pub help: Option<String>,
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<ConfigSource>,
     pub(crate) range: Range<usize>,
 }
 
-impl Fault {
+impl ConfigFault {
     /// Returns the file the fault is in.
     pub fn path(&self) -> &Utf8Path {
         &self.source.path
@@ -55,24 +55,24 @@ impl Fault {
 
     /// Returns the line, counted from 1.
     pub fn line(&self) -> usize {
-        self.before().matches('\n').count() + 1
+        self.text_before().matches('\n').count() + 1
     }
 
     /// Returns the column in characters, counted from 1.
     pub fn column(&self) -> usize {
-        let before = self.before();
+        let before = self.text_before();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         before[line_start..].chars().count() + 1
     }
 
-    fn before(&self) -> &str {
+    fn text_before(&self) -> &str {
         &self.source.text[..self.range.start]
     }
 
     /// Returns the line the fault is on and the faulty range within it.
     fn marked_line(&self) -> (&str, Range<usize>) {
         let text = &self.source.text;
-        let start = self.before().rfind('\n').map_or(0, |at| at + 1);
+        let start = self.text_before().rfind('\n').map_or(0, |at| at + 1);
         let end =
             text[self.range.start..].find('\n').map_or(text.len(), |at| self.range.start + at);
         let line = text[start..end].trim_end_matches('\r');
@@ -81,47 +81,55 @@ impl Fault {
     }
 
     /// Returns the place and the message in one line. Files below `base` are named relative to it.
-    pub fn brief(&self, base: &Utf8Path) -> String {
+    pub fn summary_line(&self, base: &Utf8Path) -> String {
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
-        harmless(&format!("{path}:{}:{}: {}", self.line(), self.column(), self.message))
+        replace_control_chars(&format!(
+            "{path}:{}:{}: {}",
+            self.line(),
+            self.column(),
+            self.message
+        ))
     }
 
     /// Renders the fault with its source line and a marker. Files below `base` are named relative
     /// to it. What could steer a terminal is shown as `\u{FFFD}`: config may be a stranger's.
-    pub fn render(&self, style: Style, base: &Utf8Path) -> String {
+    pub fn render(&self, style: RenderStyle, base: &Utf8Path) -> String {
         let level = match self.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Warning => Level::WARNING,
+            FaultSeverity::Error => Level::ERROR,
+            FaultSeverity::Warning => Level::WARNING,
         };
         let (line, range) = self.marked_line();
-        let start = harmless(&line[..range.start]).len();
-        let end = start + harmless(&line[range.clone()]).len();
+        let start = replace_control_chars(&line[..range.start]).len();
+        let end = start + replace_control_chars(&line[range.clone()]).len();
         let mut marker = AnnotationKind::Primary.span(start..end);
         if let Some(expected) = &self.expected {
-            marker = marker.label(harmless(expected));
+            marker = marker.label(replace_control_chars(expected));
         }
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
-        let snippet = Snippet::source(harmless(line))
+        let snippet = Snippet::source(replace_control_chars(line))
             .line_start(self.line())
-            .path(harmless(path.as_str()))
+            .path(replace_control_chars(path.as_str()))
             .annotation(marker);
-        let mut group: Group<'_> = level.primary_title(harmless(&self.message)).element(snippet);
+        let mut group: Group<'_> =
+            level.primary_title(replace_control_chars(&self.message)).element(snippet);
         if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(harmless(help)));
+            group = group.element(Level::HELP.message(replace_control_chars(help)));
         }
         let renderer = match style {
-            Style::Plain => Renderer::plain(),
-            Style::Coloured => Renderer::styled(),
+            RenderStyle::Plain => Renderer::plain(),
+            RenderStyle::Coloured => Renderer::styled(),
         };
         renderer.render(&[group])
     }
 }
 
-fn harmless(text: &str) -> String {
-    text.chars().map(|c| if steers_terminal(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+fn replace_control_chars(text: &str) -> String {
+    text.chars()
+        .map(|c| if is_terminal_control(c) { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
 }
 
-impl fmt::Debug for Fault {
+impl fmt::Debug for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, line, column) = (self.path(), self.line(), self.column());
         write!(f, "{:?} {path}:{line}:{column}: {}", self.severity, self.message)
@@ -130,7 +138,7 @@ impl fmt::Debug for Fault {
 
 /// Whether a rendering may use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum RenderStyle {
     /// Text only.
     Plain,
     /// With terminal escapes.
@@ -140,24 +148,24 @@ pub enum Style {
 /// Every fault of one load, errors first.
 #[derive(Clone, Default, Error)]
 #[error("{}", self.summary())]
-pub struct Faults {
+pub struct ConfigFaults {
     /// The faults, errors first, each kind in the order of file and line.
-    pub list: Vec<Fault>,
+    pub list: Vec<ConfigFault>,
     /// How many more there were than could be kept.
     pub dropped: usize,
 }
 
-impl Faults {
+impl ConfigFaults {
     /// Puts the faults of several loads together, errors first.
-    pub fn together(all: impl IntoIterator<Item = Faults>) -> Faults {
-        let mut list: Vec<Fault> = Vec::new();
+    pub fn merge(all: impl IntoIterator<Item = ConfigFaults>) -> ConfigFaults {
+        let mut list: Vec<ConfigFault> = Vec::new();
         let mut dropped = 0;
         for faults in all {
             list.extend(faults.list);
             dropped += faults.dropped;
         }
         list.sort_by_key(|fault| fault.severity);
-        Faults { list, dropped }
+        ConfigFaults { list, dropped }
     }
 
     /// Says whether nothing is wrong.
@@ -167,7 +175,8 @@ impl Faults {
 
     /// Counts what is in here: `2 errors and 1 warning in the config`.
     pub fn summary(&self) -> String {
-        let errors = self.list.iter().filter(|fault| fault.severity == Severity::Error).count();
+        let errors =
+            self.list.iter().filter(|fault| fault.severity == FaultSeverity::Error).count();
         // Reading goes on after the list is full only for files full of errors.
         let errors = errors + self.dropped;
         let counted = |count: usize, word: &str| match count {
@@ -187,7 +196,7 @@ impl Faults {
 
     /// Renders up to [`FAULTS_SHOWN_MAX`] faults, one blank line between them. Files below `base`
     /// are named relative to it.
-    pub fn render(&self, style: Style, base: &Utf8Path) -> String {
+    pub fn render(&self, style: RenderStyle, base: &Utf8Path) -> String {
         let shown = self.list.iter().take(FAULTS_SHOWN_MAX);
         let mut parts: Vec<String> = shown.map(|fault| fault.render(style, base)).collect();
         let more = self.list.len().saturating_sub(FAULTS_SHOWN_MAX) + self.dropped;
@@ -198,8 +207,8 @@ impl Faults {
     }
 }
 
-impl fmt::Debug for Faults {
+impl fmt::Debug for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(Style::Plain, Utf8Path::new("")))
+        f.write_str(&self.render(RenderStyle::Plain, Utf8Path::new("")))
     }
 }

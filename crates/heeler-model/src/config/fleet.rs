@@ -6,23 +6,25 @@ use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
-use super::docker::Docker;
-use super::policy::{AgentRef, Logs, LogsKeys, Queue, QueueKeys, Retention};
-use super::reader::{Dialect, Reader};
-use super::shape::{Shape, read_default, section};
-use super::show::as_written;
-use super::value::{At, SecretText, Value, VarName, WebUrl, expected, word_value};
+use super::agent::{AgentKeys, Budget, KEYS_WITHOUT_DEFAULT, WorkingDirectory};
+use super::cron::ConfigTimeZone;
+use super::docker::DockerConfig;
+use super::policy::{AgentRef, LogRotation, LogsKeys, QueueKeys, QueueLimits, RetentionPolicy};
+use super::reader::{ConfigDialect, ConfigReader};
+use super::render_json::restore_templates;
+use super::shape::{ValueShape, read_default, section};
+use super::value::{
+    ConfigValue, SecretText, SpannedValue, VarName, WebUrl, report_expected, word_value,
+};
 use super::web::{WebOrigin, WebPort};
-use super::when::Zone;
-use super::yaml::{Kind, Node};
-use crate::Name;
+use super::yaml::{YamlKind, YamlNode};
+use crate::LocalName;
 use crate::words::words;
 use crate::workflow::WorkflowSettings;
 
 words! {
     /// When a log is surely on disk.
-    pub enum Durability ("durability") {
+    pub enum LogDurability ("durability") {
         /// Within a second.
         Interval = "interval",
         /// Before a row is acknowledged.
@@ -40,22 +42,22 @@ words! {
     }
 }
 
-word_value!(Durability, MessageGrouping);
+word_value!(LogDurability, MessageGrouping);
 
 section! {
     /// A fleet of agents.
     pub(crate) struct FleetKeys ("fleet file") {
         /// The version of the format; 1.
-        version: At<NonZeroU32> = "1",
+        version: SpannedValue<NonZeroU32> = "1",
         /// Name and description of the fleet.
         fleet: FleetInfo = "{}",
         /// What holds for every agent that does not say otherwise.
-        defaults: Option<Defaults>,
+        defaults: Option<AgentDefaults>,
         /// The agents: paths of their files, maps with `path` and `overrides`, or the agents
         /// themselves.
         agents: Vec<AgentEntry>,
         /// Fleets within this fleet.
-        fleets: Vec<At<FleetEntry>>,
+        fleets: Vec<SpannedValue<FleetEntry>>,
         /// The most jobs that run at once in the whole fleet.
         max_concurrent: Option<NonZeroU32>,
         /// The most money the whole fleet may spend.
@@ -63,29 +65,29 @@ section! {
         /// How many jobs may wait, and how long.
         queue: QueueKeys = "{}",
         /// When files of ended jobs are put away; never if left out.
-        retention: Option<Retention>,
+        retention: Option<RetentionPolicy>,
         /// The daemon's own logs: `logs/heeler.log` and one for each agent.
         logs: LogsKeys = "{}",
         /// Load the config again when one of its files changes. Without it `heeler reload` does.
         watch_config: bool = "false",
         /// The time zone of cron schedules that do not name one, and of days in budgets.
-        timezone: Option<Zone>,
+        timezone: Option<ConfigTimeZone>,
         /// When logs are surely on disk: `interval` (within a second) or `event` (before a row is
         /// acknowledged; slower).
-        durability: Durability = "interval",
+        durability: LogDurability = "interval",
         /// Where workflows are, and what holds for all of them; that of the root counts.
         workflows: Option<WorkflowsKeys>,
         /// The dashboard and the API; what the root says counts, from the next start on.
-        web: Option<Web>,
+        web: Option<WebConfig>,
         /// Calls from outside.
-        webhooks: Option<Webhooks>,
+        webhooks: Option<WebhookConfig>,
         /// Figures for Prometheus at `/metrics`, for callers with the scope `read`; that of the root
         /// counts.
         metrics: bool = "false",
         /// Where traces of runs are sent; that of the root counts.
-        telemetry: Option<Telemetry>,
+        telemetry: Option<TelemetryConfig>,
         /// Containers for all agents; the same as `docker` in `defaults`, which wins.
-        docker: Option<Docker>,
+        docker: Option<DockerConfig>,
         /// Where repositories are kept.
         working_directory alias "workspace": Option<WorkingDirectory>,
         /// Nothing: chat is set on each agent.
@@ -111,7 +113,7 @@ section! {
         /// `herdctl.yaml` `heeler-workflows`.
         folder: Option<Utf8PathBuf>,
         /// The agent of workflows and phases that name none; the only one of the fleet if left out.
-        agent: Option<At<AgentRef>>,
+        agent: Option<SpannedValue<AgentRef>>,
         /// Gates by their names: `false` turns one off, so that it asks nobody.
         gates: IndexMap<String, bool>,
         /// The most runs of workflows at once; further ones wait.
@@ -121,7 +123,7 @@ section! {
 
 section! {
     /// The dashboard and the API.
-    pub struct Web ("web") {
+    pub struct WebConfig ("web") {
         /// Whether they are served.
         enabled: bool = "true",
         /// The port; `auto` takes the first free one from 7878 on.
@@ -142,15 +144,15 @@ section! {
     }
 }
 
-impl Default for Web {
-    fn default() -> Web {
+impl Default for WebConfig {
+    fn default() -> WebConfig {
         read_default("{}").expect("every key has a default")
     }
 }
 
 section! {
     /// Calls from outside.
-    pub struct Webhooks ("webhooks") {
+    pub struct WebhookConfig ("webhooks") {
         /// Whether they are taken.
         enabled: bool = "true",
         /// herdctl's port of calls; they come to that of `web`.
@@ -163,7 +165,7 @@ section! {
 
 section! {
     /// Traces of runs, for OpenTelemetry.
-    pub struct Telemetry ("telemetry") {
+    pub struct TelemetryConfig ("telemetry") {
         /// The collector's address for OTLP over HTTP, such as `http://localhost:4318`; `/v1/traces` is
         /// added unless it has a path.
         endpoint: WebUrl,
@@ -178,9 +180,9 @@ section! {
     /// A fleet within this fleet.
     pub(crate) struct FleetEntry ("fleet reference") {
         /// The fleet's file, relative to this file.
-        path: At<Utf8PathBuf>,
+        path: SpannedValue<Utf8PathBuf>,
         /// Its name here; its own name, then that of its folder, if left out.
-        name: Option<At<Name>>,
+        name: Option<SpannedValue<LocalName>>,
         /// Changes to the fleet's file.
         overrides: Option<FleetOverrides>,
     }
@@ -190,7 +192,7 @@ section! {
     /// An agent by its file.
     pub(crate) struct AgentFileEntry ("agent reference") {
         /// The agent's file, relative to this file.
-        path: At<Utf8PathBuf>,
+        path: SpannedValue<Utf8PathBuf>,
         /// Changes to the agent's file.
         overrides: Option<AgentOverrides>,
     }
@@ -201,16 +203,16 @@ macro_rules! kept_tree {
     ($(#[$meta:meta])* $name:ident, $shape:expr) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
-        pub(crate) struct $name(pub(crate) Node);
+        pub(crate) struct $name(pub(crate) YamlNode);
 
-        impl Value for $name {
-            fn shape() -> Shape {
+        impl ConfigValue for $name {
+            fn shape() -> ValueShape {
                 $shape
             }
-            fn read(node: &Node, reader: &mut Reader) -> Option<$name> {
+            fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<$name> {
                 match &node.kind {
-                    Kind::Map(_) => Some($name(node.clone())),
-                    _ => expected(reader, node, "a map"),
+                    YamlKind::Map(_) => Some($name(node.clone())),
+                    _ => report_expected(reader, node, "a map"),
                 }
             }
             fn show(&self) -> Json {
@@ -222,39 +224,41 @@ macro_rules! kept_tree {
 
 kept_tree! {
     /// Changes to an agent's file.
-    AgentOverrides, Shape::Section(AgentKeys::section().without("agent overrides", &[]))
+    AgentOverrides, ValueShape::Section(AgentKeys::section().without_keys("agent overrides", &[]))
 }
 
 kept_tree! {
     /// Changes to a fleet's file. Its agents and fleets cannot be changed from here.
-    FleetOverrides, Shape::Any
+    FleetOverrides, ValueShape::Any
 }
 
 /// What holds for every agent that does not say otherwise.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Defaults(pub(crate) Node);
+pub(crate) struct AgentDefaults(pub(crate) YamlNode);
 
-impl Value for Defaults {
-    fn shape() -> Shape {
-        Shape::Section(AgentKeys::defaults_section())
+impl ConfigValue for AgentDefaults {
+    fn shape() -> ValueShape {
+        ValueShape::Section(AgentKeys::defaults_section())
     }
 
     /// Defaults are checked by themselves too: there may be no agent to merge them into.
-    fn read(node: &Node, reader: &mut Reader) -> Option<Defaults> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<AgentDefaults> {
         let (mut tree, mut refused) = (node.clone(), Vec::new());
-        if let Kind::Map(entries) = &mut tree.kind {
-            refused = entries.extract_if(.., |(key, _)| NO_DEFAULT.contains(&&*key.text)).collect();
+        if let YamlKind::Map(entries) = &mut tree.kind {
+            refused = entries
+                .extract_if(.., |(key, _)| KEYS_WITHOUT_DEFAULT.contains(&&*key.text))
+                .collect();
         }
         for (key, _) in refused {
             let message = format!("`{}` cannot have a default", key.text);
             let fault = match reader.dialect {
-                Dialect::Heeler => reader.error(key.at, message),
-                Dialect::Herdctl => reader.warn(key.at, message),
+                ConfigDialect::Heeler => reader.error(key.at, message),
+                ConfigDialect::Herdctl => reader.warn(key.at, message),
             };
             fault.expected("set it on each agent");
         }
         AgentKeys::read(&tree, reader)?;
-        Some(Defaults(tree))
+        Some(AgentDefaults(tree))
     }
 
     fn show(&self) -> Json {
@@ -266,25 +270,25 @@ impl Value for Defaults {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AgentEntry {
     File(AgentFileEntry),
-    Inline(Node),
+    Inline(YamlNode),
 }
 
-impl Value for AgentEntry {
-    fn shape() -> Shape {
-        let inline = Shape::Section(AgentKeys::file_section());
-        Shape::OneOf(vec![Shape::Text, AgentFileEntry::shape(), inline])
+impl ConfigValue for AgentEntry {
+    fn shape() -> ValueShape {
+        let inline = ValueShape::Section(AgentKeys::file_section());
+        ValueShape::OneOf(vec![ValueShape::Text, AgentFileEntry::shape(), inline])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<AgentEntry> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<AgentEntry> {
         match &node.kind {
-            Kind::Scalar(_) => {
-                let path = At::<Utf8PathBuf>::read(node, reader)?;
+            YamlKind::Scalar(_) => {
+                let path = SpannedValue::<Utf8PathBuf>::read(node, reader)?;
                 Some(AgentEntry::File(AgentFileEntry { path, overrides: None }))
             }
-            Kind::Map(_) if node.get("path").is_some() => {
+            YamlKind::Map(_) if node.get("path").is_some() => {
                 AgentFileEntry::read(node, reader).map(AgentEntry::File)
             }
-            Kind::Map(_) => Some(AgentEntry::Inline(node.clone())),
-            _ => expected(reader, node, "the path of an agent's file, or an agent"),
+            YamlKind::Map(_) => Some(AgentEntry::Inline(node.clone())),
+            _ => report_expected(reader, node, "the path of an agent's file, or an agent"),
         }
     }
     fn show(&self) -> Json {
@@ -294,7 +298,7 @@ impl Value for AgentEntry {
 
 /// A fleet, checked. Limits of a fleet within a fleet hold for its own agents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fleet {
+pub struct FleetConfig {
     /// The names of the fleets it is in and its own, joined by dots; empty for the root.
     pub path: String,
     /// Its file.
@@ -308,49 +312,54 @@ pub struct Fleet {
     /// The most money.
     pub budget: Option<Budget>,
     /// How many jobs may wait, and how long; that of the root counts.
-    pub queue: Queue,
+    pub queue: QueueLimits,
     /// When files of ended jobs are put away; that of the root counts.
-    pub retention: Option<Retention>,
+    pub retention: Option<RetentionPolicy>,
     /// The daemon's own logs; that of the root counts.
-    pub logs: Logs,
+    pub logs: LogRotation,
     /// Whether the config is loaded again when it changes; that of the root counts.
     pub watch_config: bool,
     /// The zone of days in budgets; `None` is the machine's.
-    pub timezone: Option<Zone>,
+    pub timezone: Option<ConfigTimeZone>,
     /// When logs are surely on disk; that of the root counts.
-    pub durability: Durability,
+    pub durability: LogDurability,
     /// Where workflows are, and what holds for all of them; that of the root counts.
     pub workflows: WorkflowSettings,
     /// The dashboard and the API; that of the root counts.
-    pub web: Web,
+    pub web: WebConfig,
     /// Calls from outside; that of the root counts.
-    pub webhooks: Option<Webhooks>,
+    pub webhooks: Option<WebhookConfig>,
     /// Whether figures are served; that of the root counts.
     pub metrics: bool,
     /// Where traces of runs are sent; that of the root counts.
-    pub telemetry: Option<Telemetry>,
-    pub(crate) shown: Json,
+    pub telemetry: Option<TelemetryConfig>,
+    pub(crate) config_json: Json,
 }
 
-impl Fleet {
-    pub(crate) fn new(path: String, file: Utf8PathBuf, keys: FleetKeys, tree: &Node) -> Fleet {
+impl FleetConfig {
+    pub(crate) fn new(
+        path: String,
+        file: Utf8PathBuf,
+        keys: FleetKeys,
+        tree: &YamlNode,
+    ) -> FleetConfig {
         let mut shown = keys.show();
-        as_written(&mut shown, tree);
+        restore_templates(&mut shown, tree);
         if let Some(map) = shown.as_object_mut() {
             map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
         }
-        Fleet {
+        FleetConfig {
             workflows: workflow_settings(&file, keys.workflows),
             path,
             file,
-            shown,
+            config_json: shown,
             name: keys.fleet.name,
             description: keys.fleet.description,
             max_concurrent: keys.max_concurrent,
             budget: keys.budget,
-            queue: Queue::new(&keys.queue),
+            queue: QueueLimits::new(&keys.queue),
             retention: keys.retention,
-            logs: Logs::new(&keys.logs),
+            logs: LogRotation::new(&keys.logs),
             watch_config: keys.watch_config,
             timezone: keys.timezone,
             durability: keys.durability,
@@ -365,9 +374,9 @@ impl Fleet {
 /// Returns what holds for workflows. Which agent is meant is known when all are loaded.
 fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSettings {
     // What lies in `workflows` beside a herdctl project may be anything.
-    let name = match Dialect::of(file) {
-        Dialect::Heeler => "workflows",
-        Dialect::Herdctl => "heeler-workflows",
+    let name = match ConfigDialect::from_file_name(file) {
+        ConfigDialect::Heeler => "workflows",
+        ConfigDialect::Herdctl => "heeler-workflows",
     };
     let beside = file.parent().unwrap_or(Utf8Path::new("")).join(name);
     match keys {

@@ -1,6 +1,6 @@
 //! Patterns of paths as config writes them: `src/**/*.rs`.
 //!
-//! A list of them is checked and compiled when config is read; what is watched asks [`Globs::fits`].
+//! A list of them is checked and compiled when config is read; what is watched asks [`GlobList::is_match`].
 
 use std::fmt;
 
@@ -8,123 +8,123 @@ use camino::{Utf8Path, Utf8PathBuf};
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Value as Json, json};
 
-use super::reader::Reader;
-use super::shape::Shape;
-use super::value::{Value, expected, literal, parse_text};
-use super::yaml::{Kind, Node};
+use super::reader::ConfigReader;
+use super::shape::ValueShape;
+use super::value::{ConfigValue, escape_variables, parse_text, report_expected};
+use super::yaml::{YamlKind, YamlNode};
 
 /// The most patterns of one list.
 pub const GLOBS_MAX: usize = 100;
 
 /// A list of patterns for paths below some folder.
 #[derive(Clone)]
-pub struct Globs {
-    written: Vec<String>,
+pub struct GlobList {
+    patterns: Vec<String>,
     set: GlobSet,
-    reaches: Vec<Reach>,
+    extents: Vec<GlobExtent>,
 }
 
 /// How far below the folder a pattern can reach.
 #[derive(Clone)]
-struct Reach {
+struct GlobExtent {
     /// The folders that it names without any wildcard.
-    start: Utf8PathBuf,
+    prefix: Utf8PathBuf,
     /// The deepest level it names itself; `None` if it goes through any number of folders.
-    levels: Option<usize>,
+    depth_max: Option<usize>,
 }
 
-impl Globs {
+impl GlobList {
     /// Returns the patterns as they were written.
     pub fn patterns(&self) -> &[String] {
-        &self.written
+        &self.patterns
     }
 
     /// Returns what fits these names and nothing else.
-    pub fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Globs {
+    pub fn from_names<'n>(names: impl IntoIterator<Item = &'n str>) -> GlobList {
         let named = |name: &str| {
             let pattern = globset::escape(name);
             let glob = Glob::new(&pattern).expect("an escaped name is a pattern");
             (pattern, glob)
         };
-        Globs::of(names.into_iter().map(named).collect()).expect("names are not too much")
+        GlobList::compile(names.into_iter().map(named).collect()).expect("names are not too much")
     }
 
     /// Returns what fits files whose names end in `.` and one of these, in any folder.
-    pub fn of_endings(endings: &[&str]) -> Globs {
+    pub fn from_extensions(endings: &[&str]) -> GlobList {
         let ending = |ending: &&str| {
             let pattern = format!("**/*.{}", globset::escape(ending));
             let glob = Glob::new(&pattern).expect("an ending is a pattern");
             (pattern, glob)
         };
-        Globs::of(endings.iter().map(ending).collect()).expect("endings are not too much")
+        GlobList::compile(endings.iter().map(ending).collect()).expect("endings are not too much")
     }
 
     /// Says whether a relative path, or a folder it is in, fits any of the patterns.
-    pub fn fits(&self, path: &Utf8Path) -> bool {
+    pub fn is_match(&self, path: &Utf8Path) -> bool {
         let mut folders = path.ancestors().filter(|path| !path.as_str().is_empty());
         folders.any(|path| self.set.is_match(path))
     }
 
     /// Says whether anything within a relative folder may fit: whether one who looks for what does
     /// must look there.
-    pub fn reach_into(&self, folder: &Utf8Path) -> bool {
+    pub fn may_match_within(&self, folder: &Utf8Path) -> bool {
         let deep = folder.components().count();
-        let mut reaches = self.reaches.iter();
-        self.fits(folder)
-            || reaches.any(|Reach { start, levels }| {
+        let mut reaches = self.extents.iter();
+        self.is_match(folder)
+            || reaches.any(|GlobExtent { prefix: start, depth_max: levels }| {
                 let on_the_way = folder.starts_with(start) || start.starts_with(folder);
                 on_the_way && levels.is_none_or(|levels| deep < levels)
             })
     }
 
-    fn of(globs: Vec<(String, Glob)>) -> Result<Globs, globset::Error> {
+    fn compile(globs: Vec<(String, Glob)>) -> Result<GlobList, globset::Error> {
         let mut set = GlobSetBuilder::new();
         let (written, globs): (Vec<String>, Vec<Glob>) = globs.into_iter().unzip();
         for glob in globs {
             set.add(glob);
         }
-        let reaches = written.iter().map(|pattern| reach(pattern)).collect();
-        Ok(Globs { written, set: set.build()?, reaches })
+        let reaches = written.iter().map(|pattern| pattern_extent(pattern)).collect();
+        Ok(GlobList { patterns: written, set: set.build()?, extents: reaches })
     }
 }
 
 /// No pattern at all, which nothing fits.
-impl Default for Globs {
-    fn default() -> Globs {
-        Globs { written: Vec::new(), set: GlobSet::empty(), reaches: Vec::new() }
+impl Default for GlobList {
+    fn default() -> GlobList {
+        GlobList { patterns: Vec::new(), set: GlobSet::empty(), extents: Vec::new() }
     }
 }
 
-impl PartialEq for Globs {
-    fn eq(&self, other: &Globs) -> bool {
-        self.written == other.written
+impl PartialEq for GlobList {
+    fn eq(&self, other: &GlobList) -> bool {
+        self.patterns == other.patterns
     }
 }
 
-impl fmt::Debug for Globs {
+impl fmt::Debug for GlobList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Globs").field(&self.written).finish()
+        f.debug_tuple("Globs").field(&self.patterns).finish()
     }
 }
 
 /// Returns a pattern without what says nothing: `./` before it, `/` behind it.
-fn bare(pattern: &str) -> &str {
+fn trim_pattern(pattern: &str) -> &str {
     pattern.trim_start_matches("./").trim_end_matches('/')
 }
 
-fn reach(pattern: &str) -> Reach {
-    let parts: Vec<&str> = bare(pattern).split('/').collect();
+fn pattern_extent(pattern: &str) -> GlobExtent {
+    let parts: Vec<&str> = trim_pattern(pattern).split('/').collect();
     let plain = |part: &&&str| !part.contains(['*', '?', '[', '{', '\\']);
     let start: Utf8PathBuf = parts.iter().take_while(plain).collect();
     // Alternatives may hold separators.
     let any_depth = pattern.contains("**") || pattern.contains('{');
-    Reach { start, levels: (!any_depth).then_some(parts.len()) }
+    GlobExtent { prefix: start, depth_max: (!any_depth).then_some(parts.len()) }
 }
 
 /// Reads one pattern. A `/` at its end says that a folder is meant; what fits a folder stands for
 /// all in it anyway.
-fn parse(text: &str) -> Result<Glob, String> {
-    let pattern = bare(text);
+fn parse_glob(text: &str) -> Result<Glob, String> {
+    let pattern = trim_pattern(text);
     if pattern.is_empty() {
         return Err("it is empty; `**` is everything".to_owned());
     }
@@ -139,26 +139,26 @@ fn parse(text: &str) -> Result<Glob, String> {
     glob.map_err(|error| error.kind().to_string())
 }
 
-impl Value for Globs {
-    fn shape() -> Shape {
-        let item = Shape::Format { what: "a glob", example: "`src/**/*.rs`", pattern: None };
-        Shape::List(Box::new(item))
+impl ConfigValue for GlobList {
+    fn shape() -> ValueShape {
+        let item = ValueShape::Format { what: "a glob", example: "`src/**/*.rs`", pattern: None };
+        ValueShape::List(Box::new(item))
     }
 
-    fn read(node: &Node, reader: &mut Reader) -> Option<Globs> {
-        let Kind::List(items) = &node.kind else {
-            return expected(reader, node, "a list of globs");
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<GlobList> {
+        let YamlKind::List(items) = &node.kind else {
+            return report_expected(reader, node, "a list of globs");
         };
         if items.len() > GLOBS_MAX {
-            return expected(reader, node, &format!("a list of at most {GLOBS_MAX} globs"));
+            return report_expected(reader, node, &format!("a list of at most {GLOBS_MAX} globs"));
         }
-        let read = |item: &Node, reader: &mut Reader| {
+        let read = |item: &YamlNode, reader: &mut ConfigReader| {
             let form = ("a glob", "`src/**/*.rs`");
-            parse_text(item, reader, form, |text| Ok((text.to_owned(), parse(text)?)))
+            parse_text(item, reader, form, |text| Ok((text.to_owned(), parse_glob(text)?)))
         };
         let globs: Vec<(String, Glob)> =
             items.iter().filter_map(|item| read(item, reader)).collect();
-        match Globs::of(globs) {
+        match GlobList::compile(globs) {
             Ok(globs) => Some(globs),
             Err(error) => {
                 let message = format!("these globs are too much together: {error}");
@@ -169,7 +169,7 @@ impl Value for Globs {
     }
 
     fn show(&self) -> Json {
-        self.written.iter().map(|glob| json!(literal(glob))).collect()
+        self.patterns.iter().map(|glob| json!(escape_variables(glob))).collect()
     }
 }
 
@@ -177,15 +177,15 @@ impl Value for Globs {
 mod tests {
     use super::*;
 
-    fn globs(patterns: &[&str]) -> Globs {
-        let parsed = patterns.iter().map(|text| ((*text).to_owned(), parse(text).unwrap()));
-        Globs::of(parsed.collect()).unwrap()
+    fn globs(patterns: &[&str]) -> GlobList {
+        let parsed = patterns.iter().map(|text| ((*text).to_owned(), parse_glob(text).unwrap()));
+        GlobList::compile(parsed.collect()).unwrap()
     }
 
     #[track_caller]
     fn check(pattern: &str, fit: &[&str], other: &[&str]) {
         let globs = globs(&[pattern]);
-        let fits = |path: &&&str| globs.fits(Utf8Path::new(path));
+        let fits = |path: &&&str| globs.is_match(Utf8Path::new(path));
         assert_eq!(fit.iter().find(|path| !fits(path)), None, "{pattern}");
         assert_eq!(other.iter().find(fits), None, "{pattern}");
     }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn no_pattern_leads_out_of_the_folder() {
         for pattern in ["", "./", "/etc", "../x", "a/../b", ".//etc"] {
-            assert!(parse(pattern).is_err(), "{pattern}");
+            assert!(parse_glob(pattern).is_err(), "{pattern}");
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         #[track_caller]
         fn check(pattern: &str, look: &[&str], not: &[&str]) {
             let globs = globs(&[pattern]);
-            let reached = |folder: &&&str| globs.reach_into(Utf8Path::new(folder));
+            let reached = |folder: &&&str| globs.may_match_within(Utf8Path::new(folder));
             assert_eq!(look.iter().find(|folder| !reached(folder)), None, "{pattern}");
             assert_eq!(not.iter().find(reached), None, "{pattern}");
         }
@@ -233,13 +233,13 @@ mod tests {
 
     #[test]
     fn names_are_no_patterns() {
-        let globs = Globs::of_names(["a*.yaml", "[b].yaml"]);
-        assert!(globs.fits("a*.yaml".into()) && globs.fits("[b].yaml".into()));
-        assert!(!globs.fits("ab.yaml".into()) && !globs.fits("b.yaml".into()));
+        let globs = GlobList::from_names(["a*.yaml", "[b].yaml"]);
+        assert!(globs.is_match("a*.yaml".into()) && globs.is_match("[b].yaml".into()));
+        assert!(!globs.is_match("ab.yaml".into()) && !globs.is_match("b.yaml".into()));
     }
 
     #[test]
     fn nothing_fits_an_empty_list() {
-        assert!(!Globs::default().fits(Utf8Path::new("a")));
+        assert!(!GlobList::default().is_match(Utf8Path::new("a")));
     }
 }

@@ -6,11 +6,13 @@
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use super::period::Period;
-use super::reader::{Dialect, Pos, Reader};
-use super::shape::{Shape, section};
-use super::value::{At, Filled, SecretText, Value, VarName, WebUrl, word_value};
-use super::yaml::{Kind, Node};
+use super::duration::ConfigDuration;
+use super::reader::{ConfigDialect, ConfigReader, SourceSpan};
+use super::shape::{ValueShape, section};
+use super::value::{
+    ConfigValue, NonBlankText, SecretText, SpannedValue, VarName, WebUrl, word_value,
+};
+use super::yaml::{YamlKind, YamlNode};
 use crate::words::words;
 
 words! {
@@ -55,20 +57,23 @@ word_value!(HookType, HookEvent, HookMethod);
 
 /// A time limit that may also be written as a whole number of milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeout(pub Period);
+pub struct TimeoutDuration(pub ConfigDuration);
 
-impl Value for Timeout {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Period::shape(), Shape::Int { min: 1, max: i64::from(u32::MAX) }])
+impl ConfigValue for TimeoutDuration {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![
+            ConfigDuration::shape(),
+            ValueShape::Int { min: 1, max: i64::from(u32::MAX) },
+        ])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Timeout> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<TimeoutDuration> {
         let millis = match &node.kind {
-            Kind::Scalar(scalar) if scalar.plain => scalar.text.parse().ok(),
+            YamlKind::Scalar(scalar) if scalar.plain => scalar.text.parse().ok(),
             _ => None,
         };
-        match millis.map(Period::from_millis) {
-            Some(Ok(period)) => Some(Timeout(period)),
-            _ => Period::read(node, reader).map(Timeout),
+        match millis.map(ConfigDuration::from_millis) {
+            Some(Ok(period)) => Some(TimeoutDuration(period)),
+            _ => ConfigDuration::read(node, reader).map(TimeoutDuration),
         }
     }
     fn show(&self) -> Json {
@@ -80,9 +85,9 @@ section! {
     /// What happens after a job.
     pub(crate) struct HooksKeys ("hooks") {
         /// Run after every job that ended, well or badly.
-        after_run: Vec<At<HookKeys>>,
+        after_run: Vec<SpannedValue<HookKeys>>,
         /// Run after a job that failed or ran out of time, after those of `after_run`.
-        on_error: Vec<At<HookKeys>>,
+        on_error: Vec<SpannedValue<HookKeys>>,
     }
 }
 
@@ -100,26 +105,26 @@ section! {
         /// Run only if this path into the hook's context is true, such as `metadata.notify`.
         when: Option<String>,
         /// The command (shell). It gets the context as JSON on its standard input.
-        command: Option<At<Filled>>,
+        command: Option<SpannedValue<NonBlankText>>,
         /// The address to call with the context as JSON (webhook).
-        url: Option<At<WebUrl>>,
+        url: Option<SpannedValue<WebUrl>>,
         /// `POST` or `PUT` (webhook); `POST` if left out.
-        method: Option<At<HookMethod>>,
+        method: Option<SpannedValue<HookMethod>>,
         /// Headers of the call (webhook).
-        headers: Option<At<IndexMap<String, SecretText>>>,
+        headers: Option<SpannedValue<IndexMap<String, SecretText>>>,
         /// The time limit, as a duration or in milliseconds; 30s (shell), 10s (webhook).
-        timeout: Option<At<Timeout>>,
+        timeout: Option<SpannedValue<TimeoutDuration>>,
         /// The channel to write to (discord, slack).
-        channel_id: Option<At<Filled>>,
+        channel_id: Option<SpannedValue<NonBlankText>>,
         /// The environment variable that holds the bot's token (discord, slack);
         /// `DISCORD_BOT_TOKEN` or `SLACK_BOT_TOKEN` if left out.
-        bot_token_env: Option<At<VarName>>,
+        bot_token_env: Option<SpannedValue<VarName>>,
     }
 }
 
 /// What happens after a job, checked.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Hooks {
+pub struct AgentHooks {
     /// After every job that ended.
     pub after_run: Vec<Hook>,
     /// After a job that failed or ran out of time.
@@ -149,7 +154,7 @@ pub enum HookAction {
         /// The command.
         command: String,
         /// Its time limit.
-        timeout: Period,
+        timeout: ConfigDuration,
     },
     /// Calls a URL.
     Webhook {
@@ -160,7 +165,7 @@ pub enum HookAction {
         /// Further headers.
         headers: IndexMap<String, SecretText>,
         /// The time limit.
-        timeout: Period,
+        timeout: ConfigDuration,
     },
     /// Writes to a Discord channel.
     Discord {
@@ -178,43 +183,54 @@ pub enum HookAction {
     },
 }
 
-impl Hooks {
-    pub(crate) fn check(keys: &HooksKeys, reader: &mut Reader) -> Hooks {
-        let mut list = |hooks: &[At<HookKeys>]| {
+impl AgentHooks {
+    pub(crate) fn check(keys: &HooksKeys, reader: &mut ConfigReader) -> AgentHooks {
+        let mut list = |hooks: &[SpannedValue<HookKeys>]| {
             hooks.iter().filter_map(|hook| Hook::check(hook, reader)).collect()
         };
-        Hooks { after_run: list(&keys.after_run), on_error: list(&keys.on_error) }
+        AgentHooks { after_run: list(&keys.after_run), on_error: list(&keys.on_error) }
     }
 }
 
 impl Hook {
-    fn check(At { value: keys, at, .. }: &At<HookKeys>, reader: &mut Reader) -> Option<Hook> {
-        let mut needs = Needs { kind: keys.kind, at: *at, reader };
-        needs.only_for("command", &keys.command, &[HookType::Shell]);
-        needs.only_for("url", &keys.url, &[HookType::Webhook]);
-        needs.only_for("method", &keys.method, &[HookType::Webhook]);
-        needs.only_for("headers", &keys.headers, &[HookType::Webhook]);
-        needs.only_for("timeout", &keys.timeout, &[HookType::Shell, HookType::Webhook]);
-        needs.only_for("channel_id", &keys.channel_id, &[HookType::Discord, HookType::Slack]);
-        needs.only_for("bot_token_env", &keys.bot_token_env, &[HookType::Discord, HookType::Slack]);
+    fn check(
+        SpannedValue { value: keys, at, .. }: &SpannedValue<HookKeys>,
+        reader: &mut ConfigReader,
+    ) -> Option<Hook> {
+        let mut needs = HookKeyChecker { kind: keys.kind, at: *at, reader };
+        needs.check_allowed_for("command", &keys.command, &[HookType::Shell]);
+        needs.check_allowed_for("url", &keys.url, &[HookType::Webhook]);
+        needs.check_allowed_for("method", &keys.method, &[HookType::Webhook]);
+        needs.check_allowed_for("headers", &keys.headers, &[HookType::Webhook]);
+        needs.check_allowed_for("timeout", &keys.timeout, &[HookType::Shell, HookType::Webhook]);
+        needs.check_allowed_for(
+            "channel_id",
+            &keys.channel_id,
+            &[HookType::Discord, HookType::Slack],
+        );
+        needs.check_allowed_for(
+            "bot_token_env",
+            &keys.bot_token_env,
+            &[HookType::Discord, HookType::Slack],
+        );
         let action = match keys.kind {
             HookType::Shell => HookAction::Shell {
-                command: needs.value("command", &keys.command)?.0,
-                timeout: limit(keys, "30s"),
+                command: needs.require_key("command", &keys.command)?.0,
+                timeout: timeout_or_default(keys, "30s"),
             },
             HookType::Webhook => HookAction::Webhook {
-                url: needs.value("url", &keys.url)?,
+                url: needs.require_key("url", &keys.url)?,
                 method: keys.method.as_ref().map_or(HookMethod::Post, |method| method.value),
                 headers: keys.headers.as_ref().map(|at| at.value.clone()).unwrap_or_default(),
-                timeout: limit(keys, "10s"),
+                timeout: timeout_or_default(keys, "10s"),
             },
             HookType::Discord => HookAction::Discord {
-                channel_id: needs.value("channel_id", &keys.channel_id)?.0,
-                bot_token_env: token(keys, "DISCORD_BOT_TOKEN"),
+                channel_id: needs.require_key("channel_id", &keys.channel_id)?.0,
+                bot_token_env: token_env_or_default(keys, "DISCORD_BOT_TOKEN"),
             },
             HookType::Slack => HookAction::Slack {
-                channel_id: needs.value("channel_id", &keys.channel_id)?.0,
-                bot_token_env: token(keys, "SLACK_BOT_TOKEN"),
+                channel_id: needs.require_key("channel_id", &keys.channel_id)?.0,
+                bot_token_env: token_env_or_default(keys, "SLACK_BOT_TOKEN"),
             },
         };
         Some(Hook {
@@ -227,26 +243,26 @@ impl Hook {
     }
 }
 
-fn limit(keys: &HookKeys, default: &str) -> Period {
+fn timeout_or_default(keys: &HookKeys, default: &str) -> ConfigDuration {
     let default = || default.parse().expect("the default limits are within those of a period");
     keys.timeout.as_ref().map_or_else(default, |timeout| timeout.value.0)
 }
 
-fn token(keys: &HookKeys, default: &str) -> VarName {
+fn token_env_or_default(keys: &HookKeys, default: &str) -> VarName {
     let default = || default.parse().expect("the default names are names of variables");
     keys.bot_token_env.as_ref().map_or_else(default, |name| name.value.clone())
 }
 
 /// Checks which keys go with a hook's type.
-struct Needs<'r> {
+struct HookKeyChecker<'r> {
     kind: HookType,
-    at: Pos,
-    reader: &'r mut Reader,
+    at: SourceSpan,
+    reader: &'r mut ConfigReader,
 }
 
-impl Needs<'_> {
+impl HookKeyChecker<'_> {
     #[expect(clippy::ref_option, reason = "fields are passed as they are declared")]
-    fn value<T: Clone>(&mut self, key: &str, field: &Option<At<T>>) -> Option<T> {
+    fn require_key<T: Clone>(&mut self, key: &str, field: &Option<SpannedValue<T>>) -> Option<T> {
         if field.is_none() {
             let message = format!("a hook of type `{}` needs the key `{key}`", self.kind);
             self.reader.error(self.at, message).expected(format!("`{key}` belongs here"));
@@ -255,15 +271,20 @@ impl Needs<'_> {
     }
 
     #[expect(clippy::ref_option, reason = "fields are passed as they are declared")]
-    fn only_for<T>(&mut self, key: &str, field: &Option<At<T>>, kinds: &[HookType]) {
+    fn check_allowed_for<T>(
+        &mut self,
+        key: &str,
+        field: &Option<SpannedValue<T>>,
+        kinds: &[HookType],
+    ) {
         let Some(field) = field else { return };
         if kinds.contains(&self.kind) {
             return;
         }
         let message = format!("`{key}` means nothing in a hook of type `{}`", self.kind);
         let fault = match self.reader.dialect {
-            Dialect::Heeler => self.reader.error(field.at, message),
-            Dialect::Herdctl => self.reader.warn(field.at, message),
+            ConfigDialect::Heeler => self.reader.error(field.at, message),
+            ConfigDialect::Herdctl => self.reader.warn(field.at, message),
         };
         fault.expected("remove it");
     }

@@ -6,24 +6,28 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::{Pos, Reader, did_you_mean};
-use super::yaml::{Kind, Node, Scalar, TEXT_BYTES_MAX};
+use super::reader::{ConfigReader, SourceSpan, did_you_mean};
+use super::yaml::{TEXT_BYTES_MAX, YamlKind, YamlNode, YamlScalar};
 
 /// Puts the variables into every scalar of the tree; reports those that are not set.
-pub(crate) fn interpolate(node: &mut Node, env: &BTreeMap<String, String>, reader: &mut Reader) {
-    Variables { env, reader, text_left: TEXT_BYTES_MAX }.put_into(node);
+pub(crate) fn interpolate(
+    node: &mut YamlNode,
+    env: &BTreeMap<String, String>,
+    reader: &mut ConfigReader,
+) {
+    VariableInterpolator { env, reader, text_left: TEXT_BYTES_MAX }.interpolate_node(node);
 }
 
-struct Variables<'a> {
+struct VariableInterpolator<'a> {
     env: &'a BTreeMap<String, String>,
-    reader: &'a mut Reader,
+    reader: &'a mut ConfigReader,
     /// How many bytes the values of variables may still add.
     text_left: usize,
 }
 
 /// A piece of a value.
 #[derive(Debug, PartialEq)]
-enum Piece<'a> {
+enum InterpolationSegment<'a> {
     Text(&'a str),
     Variable {
         name: &'a str,
@@ -33,33 +37,35 @@ enum Piece<'a> {
     Malformed(&'a str),
 }
 
-impl Variables<'_> {
-    fn put_into(&mut self, node: &mut Node) {
+impl VariableInterpolator<'_> {
+    fn interpolate_node(&mut self, node: &mut YamlNode) {
         let at = node.at;
         match &mut node.kind {
-            Kind::Null => {}
-            Kind::Scalar(scalar) => self.put_into_scalar(scalar, at),
-            Kind::List(items) => items.iter_mut().for_each(|item| self.put_into(item)),
-            Kind::Map(entries) => entries.iter_mut().for_each(|(_, value)| self.put_into(value)),
+            YamlKind::Null => {}
+            YamlKind::Scalar(scalar) => self.interpolate_scalar(scalar, at),
+            YamlKind::List(items) => items.iter_mut().for_each(|item| self.interpolate_node(item)),
+            YamlKind::Map(entries) => {
+                entries.iter_mut().for_each(|(_, value)| self.interpolate_node(value))
+            }
         }
     }
 
-    fn put_into_scalar(&mut self, scalar: &mut Scalar, at: Pos) {
+    fn interpolate_scalar(&mut self, scalar: &mut YamlScalar, at: SourceSpan) {
         if !scalar.text.contains("${") {
             return;
         }
         let mut text = String::new();
         let mut only_variables = true;
         let mut search_from = at.start;
-        for piece in pieces(&scalar.text) {
+        for piece in parse_segments(&scalar.text) {
             match piece {
-                Piece::Text(literal) => {
+                InterpolationSegment::Text(literal) => {
                     text.push_str(literal);
                     only_variables = false;
                 }
-                Piece::Variable { name, default } => {
+                InterpolationSegment::Variable { name, default } => {
                     match self.env.get(name).map(String::as_str).or(default) {
-                        Some(value) if self.spend(at, value.len()).is_some() => {
+                        Some(value) if self.count_bytes(at, value.len()).is_some() => {
                             text.push_str(value);
                         }
                         Some(_) => break,
@@ -70,7 +76,7 @@ impl Variables<'_> {
                         }
                     }
                 }
-                Piece::Malformed(piece) => {
+                InterpolationSegment::Malformed(piece) => {
                     let place = locate(self.reader, at, piece, &mut search_from);
                     self.reader
                         .error(place, format!("`{piece}` is not a variable"))
@@ -84,7 +90,7 @@ impl Variables<'_> {
         scalar.template = Some(template);
     }
 
-    fn spend(&mut self, at: Pos, bytes: usize) -> Option<()> {
+    fn count_bytes(&mut self, at: SourceSpan, bytes: usize) -> Option<()> {
         if let Some(left) = self.text_left.checked_sub(bytes) {
             self.text_left = left;
             return Some(());
@@ -96,7 +102,12 @@ impl Variables<'_> {
     }
 }
 
-fn report_undefined(reader: &mut Reader, at: Pos, name: &str, env: &BTreeMap<String, String>) {
+fn report_undefined(
+    reader: &mut ConfigReader,
+    at: SourceSpan,
+    name: &str,
+    env: &BTreeMap<String, String>,
+) {
     let near = did_you_mean(name, env.keys().map(String::as_str));
     let help = match near {
         Some(near) => format!("did you mean `{near}`? or give a default: `${{{name}:-…}}`"),
@@ -107,7 +118,12 @@ fn report_undefined(reader: &mut Reader, at: Pos, name: &str, env: &BTreeMap<Str
 }
 
 /// Finds where a piece stands in the source, each search starting after the last hit.
-fn locate(reader: &Reader, at: Pos, piece: &str, search_from: &mut usize) -> Pos {
+fn locate(
+    reader: &ConfigReader,
+    at: SourceSpan,
+    piece: &str,
+    search_from: &mut usize,
+) -> SourceSpan {
     let source = reader.source(at.file);
     let found = source.text.get(*search_from..at.end).and_then(|text| text.find(piece));
     let Some(offset) = found else { return at };
@@ -115,43 +131,43 @@ fn locate(reader: &Reader, at: Pos, piece: &str, search_from: &mut usize) -> Pos
     let rest = &source.text[start..at.end];
     let end = start + rest.find('}').map_or(piece.len(), |close| close + 1);
     *search_from = end;
-    Pos { file: at.file, start, end }
+    SourceSpan { file: at.file, start, end }
 }
 
-fn pieces(text: &str) -> Vec<Piece<'_>> {
+fn parse_segments(text: &str) -> Vec<InterpolationSegment<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         if rest[..at].ends_with('$') {
-            pieces.push(Piece::Text(&rest[..at - 1]));
-            pieces.push(Piece::Text("${"));
+            pieces.push(InterpolationSegment::Text(&rest[..at - 1]));
+            pieces.push(InterpolationSegment::Text("${"));
             rest = &rest[at + 2..];
             continue;
         }
         if at > 0 {
-            pieces.push(Piece::Text(&rest[..at]));
+            pieces.push(InterpolationSegment::Text(&rest[..at]));
         }
         let end = rest[at..].find('}').map_or(rest.len(), |close| at + close + 1);
-        pieces.push(variable(&rest[at..end]));
+        pieces.push(parse_variable(&rest[at..end]));
         rest = &rest[end..];
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Text(rest));
+        pieces.push(InterpolationSegment::Text(rest));
     }
     pieces
 }
 
-fn variable(piece: &str) -> Piece<'_> {
+fn parse_variable(piece: &str) -> InterpolationSegment<'_> {
     let Some(inner) = piece.strip_prefix("${").and_then(|piece| piece.strip_suffix('}')) else {
-        return Piece::Malformed(piece);
+        return InterpolationSegment::Malformed(piece);
     };
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
     };
     match is_variable_name(name) {
-        true => Piece::Variable { name, default },
-        false => Piece::Malformed(piece),
+        true => InterpolationSegment::Variable { name, default },
+        false => InterpolationSegment::Malformed(piece),
     }
 }
 

@@ -4,11 +4,13 @@ use camino::Utf8PathBuf;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::hooks::Timeout;
-use super::reader::Reader;
-use super::shape::{Shape, section};
-use super::value::{At, EnvVars, Filled, SecretText, Value, WebUrl, word_value};
-use super::yaml::{Kind, Node};
+use super::hooks::TimeoutDuration;
+use super::reader::ConfigReader;
+use super::shape::{ValueShape, section};
+use super::value::{
+    ConfigValue, EnvVars, NonBlankText, SecretText, SpannedValue, WebUrl, word_value,
+};
+use super::yaml::{YamlKind, YamlNode};
 use crate::words::words;
 
 words! {
@@ -37,19 +39,19 @@ section! {
     /// An MCP server.
     pub(crate) struct McpKeys ("mcp_server") {
         /// How it is reached; `http` if there is a `url`, else `stdio`.
-        kind as "type": Option<At<McpType>>,
+        kind as "type": Option<SpannedValue<McpType>>,
         /// The program (stdio).
-        command: Option<At<Filled>>,
+        command: Option<SpannedValue<NonBlankText>>,
         /// Its arguments (stdio).
         args: Vec<String>,
         /// Its environment variables (stdio).
         env: EnvVars,
         /// Its address (http, sse).
-        url: Option<At<WebUrl>>,
+        url: Option<SpannedValue<WebUrl>>,
         /// Headers of each call (http, sse).
         headers: IndexMap<String, SecretText>,
         /// The time limit of a call, as a duration or in milliseconds.
-        timeout: Option<Timeout>,
+        timeout: Option<TimeoutDuration>,
         /// Load its tools at once instead of when they are searched for.
         always_load as "alwaysLoad": Option<bool>,
     }
@@ -61,7 +63,7 @@ pub struct McpServer {
     /// How it is reached.
     pub transport: McpTransport,
     /// The time limit of a call.
-    pub timeout: Option<Timeout>,
+    pub timeout: Option<TimeoutDuration>,
     /// Whether its tools are loaded at once.
     pub always_load: Option<bool>,
 }
@@ -97,8 +99,8 @@ pub enum McpTransport {
 impl McpServer {
     pub(crate) fn check(
         name: &str,
-        At { value: keys, at, .. }: &At<McpKeys>,
-        reader: &mut Reader,
+        SpannedValue { value: keys, at, .. }: &SpannedValue<McpKeys>,
+        reader: &mut ConfigReader,
     ) -> Option<McpServer> {
         if let (Some(_), Some(url)) = (&keys.command, &keys.url) {
             let message = format!("the MCP server `{name}` has both `command` and `url`");
@@ -129,7 +131,7 @@ impl McpServer {
 
 section! {
     /// A plugin.
-    pub struct Plugin ("plugin") {
+    pub struct PluginConfig ("plugin") {
         /// Where it comes from; `local` is the only choice.
         kind as "type": PluginType = "local",
         /// Its folder, relative to this file.
@@ -141,16 +143,16 @@ section! {
 
 /// A plugin as written: its folder alone, or a map.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PluginEntry(pub(crate) Plugin);
+pub(crate) struct PluginEntry(pub(crate) PluginConfig);
 
-impl Value for PluginEntry {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Shape::Text, Plugin::shape()])
+impl ConfigValue for PluginEntry {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![ValueShape::Text, PluginConfig::shape()])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<PluginEntry> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<PluginEntry> {
         let plugin = match &node.kind {
-            Kind::Map(_) => Plugin::read(node, reader)?,
-            _ => Plugin {
+            YamlKind::Map(_) => PluginConfig::read(node, reader)?,
+            _ => PluginConfig {
                 kind: PluginType::Local,
                 path: Utf8PathBuf::read(node, reader)?,
                 skip_mcp_discovery: false,

@@ -1,7 +1,7 @@
 //! Config: from text and an environment map to checked types.
 //!
-//! Start at [`load`]. It is handed a way to read files and a map of variables, and returns
-//! [`Loaded`] (fleets and agents that can only hold legal values) or [`Faults`] (everything that
+//! Start at [`load_workflow`]. It is handed a way to read files and a map of variables, and returns
+//! [`LoadedConfig`] (fleets and agents that can only hold legal values) or [`ConfigFaults`] (everything that
 //! is wrong, each with its place). The way through: `yaml` makes a tree with positions,
 //! `interpolate` puts variables in, `compose` merges trees and reads them into sections, which
 //! `shape` declares: a struct, its reader, its JSON Schema and its documentation in one.
@@ -12,108 +12,115 @@ mod agent;
 mod amount;
 mod changes;
 mod chat;
-mod compose;
+mod cron;
 mod docker;
 mod dotenv;
+mod duration;
 mod fault;
-mod find;
 mod fleet;
 mod globs;
 mod hooks;
-pub(crate) mod inert;
 mod interpolate;
+mod loader;
+mod lookup;
 mod mcp;
-mod period;
 pub(crate) mod policy;
 pub(crate) mod reader;
 mod reference;
+mod render_json;
 mod repo;
 mod schedule;
 mod schema;
-mod script;
+mod script_source;
 mod session;
 pub(crate) mod shape;
-mod show;
 pub mod templates;
+pub(crate) mod unused_keys;
 pub(crate) mod value;
 mod web;
-mod when;
-mod work;
+mod work_source;
 pub(crate) mod yaml;
 
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 
-use crate::workflow::{Cron, FaultyFile, LoadedWorkflow, Workflows};
+use crate::workflow::{FaultyWorkflowFile, LoadedWorkflow, WorkflowCron, WorkflowFolder};
 
 pub use agent::{
-    Agent, Budget, Checkout, Identity, Instances, PermissionMode, Program, Runtime, RuntimeType,
-    SettingSource,
+    AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits, PermissionMode,
+    ProgramPath, RuntimeConfig, RuntimeType, SettingSource,
 };
-pub use amount::{SIZE_MAX, Size, USD_MAX, Usd};
-pub use changes::{Change, changes};
+pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
+pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
-    ActivityType, AssistantMessages, Attachments, Channel, Chat, ChatLogLevel, ChatMode,
-    CommandRegistration, CommandScope, DirectMessages, Discord, DiscordOutput, Guild, Presence,
-    ResultLength, Skill, Slack, SlackOutput, Voice,
+    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
+    ChatMode, CommandRegistration, CommandScope, DirectMessages, DiscordConfig, DiscordOutput,
+    GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
-pub use compose::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, ReadFile, load};
-pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, Volume};
+pub use cron::{ConfigTimeZone, CronExpr};
+pub use docker::{
+    ContainerUser, DockerConfig, MountMode, NetworkMode, PortBinding, TmpfsMount, VolumeMount,
+};
 pub use dotenv::{DotenvFault, parse_dotenv};
-pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
-pub use find::AgentLookup;
-pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Telemetry, Web, Webhooks};
-pub use globs::{GLOBS_MAX, Globs};
-pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
-pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
-pub use period::{PERIOD_MAX, Period};
-pub use policy::{
-    Logs, PRIORITY_MAX, Queue, RETRIES_MAX, Retention, Retry, SPAWN_DEPTH_MAX, Spawn,
+pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};
+pub use fault::{ConfigFault, ConfigFaults, FAULTS_SHOWN_MAX, FaultSeverity, RenderStyle};
+pub use fleet::{
+    FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,
+    WebhookConfig,
 };
-pub use reader::{Dialect, did_you_mean};
+pub use globs::{GLOBS_MAX, GlobList};
+pub use hooks::{AgentHooks, Hook, HookAction, HookEvent, HookMethod, HookType, TimeoutDuration};
+pub use loader::{FLEET_DEPTH_MAX, FileReader, LOAD_BYTES_MAX, MEMBERS_MAX, load};
+pub use lookup::AgentLookupError;
+pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
+pub use policy::{
+    LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
+    SPAWN_DEPTH_MAX, SpawnLimits,
+};
+pub use reader::{ConfigDialect, did_you_mean};
 pub use reference::{reference_markdown, workflow_reference_markdown};
-pub use repo::{Credentials, Repo};
+pub use repo::{RepoConfig, RepoCredentials};
 pub use schedule::{
-    INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger, WorkflowStart,
+    INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
+    ScheduleType, ScheduledWorkflow,
 };
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
-pub use script::steps_of_file;
+pub use script_source::parse_script_file;
 pub use session::SessionRules;
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
-pub use when::{CronExpr, Zone};
-pub use work::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
+pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
 
 /// A config that was read whole and found legal.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The fleets: the root first, then those within, depth first.
-    pub fleets: Vec<Fleet>,
+    pub fleets: Vec<FleetConfig>,
     /// The agents of all fleets, those of a fleet before those of the fleets within it.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentConfig>,
     /// The workflows, once somebody has read their folder.
     pub workflows: Vec<Arc<LoadedWorkflow>>,
     /// What starts workflows by the clock.
-    pub crons: Vec<Cron>,
+    pub crons: Vec<WorkflowCron>,
     /// Files of the workflow folder of which nothing counts, because there is a fault in them.
-    pub faulty: Vec<FaultyFile>,
+    pub faulty_files: Vec<FaultyWorkflowFile>,
     /// The files that were read.
     pub files: Vec<Utf8PathBuf>,
     /// What works, but not as its author may think.
-    pub warnings: Faults,
+    pub warnings: ConfigFaults,
 }
 
 /// What the name of a cron ends with whose agent has a schedule of the same name.
 pub const CRON_SUFFIX: &str = "-workflow";
 
-impl Loaded {
+impl LoadedConfig {
     /// Adds what the fleet's workflow folder holds.
     ///
     /// A cron is a schedule of the agent that its workflow is done by. If that has one of the same
     /// name, it is called `NAME-workflow`.
-    pub fn add_workflows(&mut self, found: Workflows) {
+    pub fn add_workflows(&mut self, found: WorkflowFolder) {
         self.workflows = found.workflows;
         for cron in &found.crons {
             let named = |it: &&Arc<LoadedWorkflow>| it.workflow.name == cron.workflow;
@@ -124,24 +131,24 @@ impl Loaded {
             });
             let agent = self.agents.iter_mut().find(|it| Some(&it.name) == agent);
             let Some(agent) = agent else { continue };
-            let mut schedule = Schedule::of_cron(cron, agent);
+            let mut schedule = ScheduleConfig::from_cron(cron, agent);
             if agent.schedules.iter().any(|it| it.name == schedule.name) {
                 schedule.name.push_str(CRON_SUFFIX);
             }
             agent.schedules.push(schedule);
         }
         self.crons = found.crons;
-        self.faulty = found.faulty;
+        self.faulty_files = found.faulty_files;
         self.files.extend(found.files);
         let warnings = std::mem::take(&mut self.warnings);
-        self.warnings = Faults::together([warnings, found.warnings]);
+        self.warnings = ConfigFaults::merge([warnings, found.warnings]);
     }
 
     /// Returns it if no file of the workflow folder has a fault either.
-    pub fn whole(self) -> Result<Loaded, Faults> {
-        match self.faulty.is_empty() {
+    pub fn require_no_faults(self) -> Result<LoadedConfig, ConfigFaults> {
+        match self.faulty_files.is_empty() {
             true => Ok(self),
-            false => Err(FaultyFile::faults_of(self.faulty, self.warnings)),
+            false => Err(FaultyWorkflowFile::merge_faults(self.faulty_files, self.warnings)),
         }
     }
 }

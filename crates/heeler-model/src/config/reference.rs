@@ -1,11 +1,11 @@
 //! The reference page of all keys, made from the shapes that read them.
 
-use super::agent::{AgentKeys, NO_DEFAULT};
-use super::docker::FLEET_ONLY;
+use super::agent::{AgentKeys, KEYS_WITHOUT_DEFAULT};
+use super::docker::FLEET_ONLY_KEYS;
 use super::fleet::FleetKeys;
-use super::inert;
-use super::schema::prose;
-use super::shape::{KeyInfo, Section, Shape};
+use super::schema::join_doc_lines;
+use super::shape::{ConfigSection, KeyInfo, ValueShape};
+use super::unused_keys;
 use crate::workflow::inputs::INPUT_BYTES_MAX;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
 use crate::workflow::{
@@ -21,11 +21,11 @@ pub fn reference_markdown() -> String {
         keys.iter().map(|key| format!("`{}`", key.replace("*.", ""))).collect::<Vec<_>>().join(", ")
     };
     let mut page = INTRO
-        .replace("{no_default}", &list(NO_DEFAULT))
-        .replace("{fleet_only}", &list(FLEET_ONLY))
-        .replace("{inert_fleet}", &list(inert::FLEET))
-        .replace("{inert_agent}", &list(inert::AGENT));
-    page.push_str(&tables(vec![FleetKeys::section(), AgentKeys::file_section()]));
+        .replace("{no_default}", &list(KEYS_WITHOUT_DEFAULT))
+        .replace("{fleet_only}", &list(FLEET_ONLY_KEYS))
+        .replace("{inert_fleet}", &list(unused_keys::UNUSED_FLEET_KEYS))
+        .replace("{inert_agent}", &list(unused_keys::UNUSED_AGENT_KEYS));
+    page.push_str(&render_tables(vec![FleetKeys::section(), AgentKeys::file_section()]));
     page
 }
 
@@ -38,32 +38,35 @@ pub fn workflow_reference_markdown() -> String {
         .replace("{files}", &WORKFLOW_FILES_MAX.to_string())
         .replace("{rendered}", &(RENDERED_BYTES_MAX >> 20).to_string())
         .replace("{inputs}", &(INPUT_BYTES_MAX >> 10).to_string());
-    limits + &tables(vec![WorkflowKeys::section(), CronKeys::section()])
+    limits + &render_tables(vec![WorkflowKeys::section(), CronKeys::section()])
 }
 
 /// Returns a table for each section, and for each that these name.
-fn tables(mut sections: Vec<Section>) -> String {
+fn render_tables(mut sections: Vec<ConfigSection>) -> String {
     let mut next = 0;
     while let Some(section) = sections.get(next).cloned() {
-        section.keys.iter().for_each(|key| collect(&key.shape, &mut sections));
+        section.keys.iter().for_each(|key| collect_sections(&key.shape, &mut sections));
         next += 1;
     }
-    sections.iter().map(table).collect()
+    sections.iter().map(render_table).collect()
 }
 
-fn collect(shape: &Shape, sections: &mut Vec<Section>) {
+fn collect_sections(shape: &ValueShape, sections: &mut Vec<ConfigSection>) {
     match shape {
         // Defaults, overrides and list items repeat the keys of what they stand for.
-        Shape::Section(section) if stands_for(section.name).is_some() => {}
-        Shape::Section(section) if sections.iter().any(|known| known.name == section.name) => {}
-        Shape::Section(section) => sections.push(section.clone()),
-        Shape::List(shape) | Shape::Map(shape) => collect(shape, sections),
-        Shape::OneOf(shapes) => shapes.iter().for_each(|shape| collect(shape, sections)),
+        ValueShape::Section(section) if canonical_section(section.name).is_some() => {}
+        ValueShape::Section(section) if sections.iter().any(|known| known.name == section.name) => {
+        }
+        ValueShape::Section(section) => sections.push(section.clone()),
+        ValueShape::List(shape) | ValueShape::Map(shape) => collect_sections(shape, sections),
+        ValueShape::OneOf(shapes) => {
+            shapes.iter().for_each(|shape| collect_sections(shape, sections))
+        }
         _ => {}
     }
 }
 
-fn stands_for(section: &str) -> Option<&'static str> {
+fn canonical_section(section: &str) -> Option<&'static str> {
     match section {
         "defaults" | "agent overrides" => Some("agent"),
         "schedule_item" => Some("schedule"),
@@ -71,49 +74,51 @@ fn stands_for(section: &str) -> Option<&'static str> {
     }
 }
 
-fn table(section: &Section) -> String {
-    let mut text = format!("\n## {}\n\n{}\n\n", section.name, prose(section.about));
+fn render_table(section: &ConfigSection) -> String {
+    let mut text = format!("\n## {}\n\n{}\n\n", section.name, join_doc_lines(section.about));
     text.push_str("| key | value | default | |\n| --- | --- | --- | --- |\n");
     for key in &section.keys {
-        text.push_str(&row(section, key));
+        text.push_str(&render_row(section, key));
     }
     text
 }
 
-fn row(section: &Section, key: &KeyInfo) -> String {
+fn render_row(section: &ConfigSection, key: &KeyInfo) -> String {
     let default = match (key.required, key.default) {
         (true, _) => "required".to_owned(),
         (false, Some("{}") | None) => String::new(),
         (false, Some(default)) => format!("`{default}`"),
     };
-    let mut about = prose(key.about).replace('|', "\\|");
+    let mut about = join_doc_lines(key.about).replace('|', "\\|");
     for alias in key.aliases {
         about.push_str(&format!(" Also written `{alias}`."));
     }
-    if let Some(remark) = inert::remark(section.name, key.name) {
+    if let Some(remark) = unused_keys::unused_key_note(section.name, key.name) {
         about.push_str(&format!(" *{remark}*"));
     }
-    format!("| `{}` | {} | {default} | {about} |\n", key.name, kind(&key.shape))
+    format!("| `{}` | {} | {default} | {about} |\n", key.name, describe_shape(&key.shape))
 }
 
-fn kind(shape: &Shape) -> String {
+fn describe_shape(shape: &ValueShape) -> String {
     match shape {
-        Shape::Any => "anything".to_owned(),
-        Shape::Text => "text".to_owned(),
-        Shape::Bool => "`true` or `false`".to_owned(),
-        Shape::Int { min, max } if *max >= i64::from(u32::MAX) => {
+        ValueShape::Any => "anything".to_owned(),
+        ValueShape::Text => "text".to_owned(),
+        ValueShape::Bool => "`true` or `false`".to_owned(),
+        ValueShape::Int { min, max } if *max >= i64::from(u32::MAX) => {
             format!("whole number, at least {min}")
         }
-        Shape::Int { min, max } => format!("whole number, {min} to {max}"),
-        Shape::Words(words) => {
+        ValueShape::Int { min, max } => format!("whole number, {min} to {max}"),
+        ValueShape::Words(words) => {
             words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
-        Shape::Format { what, example, .. } => format!("{what} ({example})"),
-        Shape::List(item) => format!("list: {}", kind(item)),
-        Shape::Map(value) => format!("map of names: {}", kind(value)),
-        Shape::OneOf(shapes) => shapes.iter().map(kind).collect::<Vec<_>>().join("; or "),
-        Shape::Section(section) => {
-            let name = stands_for(section.name).unwrap_or(section.name);
+        ValueShape::Format { what, example, .. } => format!("{what} ({example})"),
+        ValueShape::List(item) => format!("list: {}", describe_shape(item)),
+        ValueShape::Map(value) => format!("map of names: {}", describe_shape(value)),
+        ValueShape::OneOf(shapes) => {
+            shapes.iter().map(describe_shape).collect::<Vec<_>>().join("; or ")
+        }
+        ValueShape::Section(section) => {
+            let name = canonical_section(section.name).unwrap_or(section.name);
             let anchor = name.replace(' ', "-").replace('.', "");
             format!("[{name}](#{anchor})")
         }

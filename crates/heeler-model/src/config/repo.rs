@@ -9,22 +9,22 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value as Json;
 use url::Url;
 
-use super::reader::{Dialect, Reader};
-use super::shape::Shape;
-use super::value::{SecretText, Value};
-use super::work::RepoName;
-use super::yaml::Node;
+use super::reader::{ConfigDialect, ConfigReader};
+use super::shape::ValueShape;
+use super::value::{ConfigValue, SecretText};
+use super::work_source::RepoName;
+use super::yaml::YamlNode;
 
 /// What a name and a token are to a server.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct RepoCredentials {
     /// Who.
     pub user: String,
     /// The password or token; may be empty where the user's name is the token.
     pub password: String,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for RepoCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(…)")
     }
@@ -32,56 +32,56 @@ impl fmt::Debug for Credentials {
 
 /// A repository that can be cloned.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Repo {
+pub struct RepoConfig {
     address: String,
-    credentials: Option<Credentials>,
-    written: String,
+    credentials: Option<RepoCredentials>,
+    source_text: String,
 }
 
-impl Repo {
+impl RepoConfig {
     /// Returns the address or path that git is given, without any secret.
     pub fn address(&self) -> &str {
         &self.address
     }
 
     /// Returns the name and token that the config holds for it.
-    pub fn credentials(&self) -> Option<&Credentials> {
+    pub fn credentials(&self) -> Option<&RepoCredentials> {
         self.credentials.as_ref()
     }
 }
 
-impl fmt::Debug for Repo {
+impl fmt::Debug for RepoConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Repo({})", self.address)
     }
 }
 
 /// The form of a repository, for messages.
-pub(crate) const WHAT: &str = "a repository";
+pub(crate) const REPO_DESCRIPTION: &str = "a repository";
 
-impl Value for Repo {
-    fn shape() -> Shape {
-        Shape::Format { what: WHAT, example: "`octocat/hello`", pattern: None }
+impl ConfigValue for RepoConfig {
+    fn shape() -> ValueShape {
+        ValueShape::Format { what: REPO_DESCRIPTION, example: "`octocat/hello`", pattern: None }
     }
 
-    fn read(node: &Node, reader: &mut Reader) -> Option<Repo> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<RepoConfig> {
         let text = SecretText::read(node, reader)?;
         let is_path = ["/", "./", "../", "~/"].iter().any(|start| text.expose().starts_with(start));
         let parsed = match is_path {
             true => Ok((reader.resolve(node.at, text.expose()).into_string(), None)),
-            false => parse(text.expose()),
+            false => parse_repo(text.expose()),
         };
         match parsed {
             Ok((address, credentials)) => {
                 let Json::String(written) = text.show() else { return None };
-                Some(Repo { address, credentials, written })
+                Some(RepoConfig { address, credentials, source_text: written })
             }
             // The text itself is not told: there may be a token in it.
             Err(reason) => {
-                let message = format!("this is not {WHAT}: {reason}");
+                let message = format!("this is not {REPO_DESCRIPTION}: {reason}");
                 let fault = match reader.dialect {
-                    Dialect::Heeler => reader.error(node.at, message),
-                    Dialect::Herdctl => reader.warn(node.at, message),
+                    ConfigDialect::Heeler => reader.error(node.at, message),
+                    ConfigDialect::Herdctl => reader.warn(node.at, message),
                 };
                 fault.expected("expected `owner/name` on GitHub, an address or a path");
                 None
@@ -90,11 +90,11 @@ impl Value for Repo {
     }
 
     fn show(&self) -> Json {
-        Json::String(self.written.clone())
+        Json::String(self.source_text.clone())
     }
 }
 
-fn parse(text: &str) -> Result<(String, Option<Credentials>), &'static str> {
+fn parse_repo(text: &str) -> Result<(String, Option<RepoCredentials>), &'static str> {
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("it has spaces");
     }
@@ -117,7 +117,7 @@ fn parse(text: &str) -> Result<(String, Option<Credentials>), &'static str> {
     }
 }
 
-fn parse_url(text: &str) -> Result<(String, Option<Credentials>), &'static str> {
+fn parse_url(text: &str) -> Result<(String, Option<RepoCredentials>), &'static str> {
     let mut url: Url = text.parse().map_err(|_| "its address is malformed")?;
     if url.query().is_some() || url.fragment().is_some() {
         return Err("its address has a `?` or `#`");
@@ -133,7 +133,7 @@ fn parse_url(text: &str) -> Result<(String, Option<Credentials>), &'static str> 
     };
     let credentials = match (url.username(), url.password()) {
         ("", None) => None,
-        (user, password) => Some(Credentials {
+        (user, password) => Some(RepoCredentials {
             user: decoded(user)?,
             password: decoded(password.unwrap_or_default())?,
         }),
@@ -157,9 +157,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let got = match parse(text) {
+        let got = match parse_repo(text) {
             Ok((address, None)) => address,
-            Ok((address, Some(Credentials { user, password }))) => {
+            Ok((address, Some(RepoCredentials { user, password }))) => {
                 format!("{address} {user}:{password}")
             }
             Err(reason) => reason.to_owned(),

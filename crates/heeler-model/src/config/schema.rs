@@ -4,32 +4,38 @@ use serde_json::{Map, Value as Json, json};
 
 use super::agent::AgentKeys;
 use super::fleet::FleetKeys;
-use super::inert;
-use super::shape::{KeyInfo, Section, Shape, default_json};
+use super::shape::{ConfigSection, KeyInfo, ValueShape, default_json};
+use super::unused_keys;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
 
 /// Returns the JSON Schema of `heeler.yaml`.
 pub fn fleet_schema() -> Json {
-    document("heeler.yaml: a fleet of agents", &FleetKeys::section())
+    schema_document("heeler.yaml: a fleet of agents", &FleetKeys::section())
 }
 
 /// Returns the JSON Schema of an agent's file.
 pub fn agent_schema() -> Json {
-    document("An agent of a Heeler fleet", &AgentKeys::file_section())
+    schema_document("An agent of a Heeler fleet", &AgentKeys::file_section())
 }
 
 /// Returns the JSON Schema of a workflow file.
 pub fn workflow_schema() -> Json {
-    without_variables(document("A workflow of a Heeler fleet", &WorkflowKeys::section()))
+    remove_variable_options(schema_document(
+        "A workflow of a Heeler fleet",
+        &WorkflowKeys::section(),
+    ))
 }
 
 /// Returns the JSON Schema of a file that starts a workflow by the clock.
 pub fn cron_schema() -> Json {
-    without_variables(document("What starts a workflow by the clock", &CronKeys::section()))
+    remove_variable_options(schema_document(
+        "What starts a workflow by the clock",
+        &CronKeys::section(),
+    ))
 }
 
 /// Takes out that a value may come from the environment: in a workflow `${…}` is a template.
-fn without_variables(mut schema: Json) -> Json {
+fn remove_variable_options(mut schema: Json) -> Json {
     fn visit(schema: &mut Json) {
         let is_variable = |option: &Json| option["$ref"] == "#/definitions/variable";
         if let Some(options) = schema.get_mut("anyOf").and_then(Json::as_array_mut) {
@@ -55,9 +61,9 @@ fn without_variables(mut schema: Json) -> Json {
     schema
 }
 
-fn document(title: &str, section: &Section) -> Json {
+fn schema_document(title: &str, section: &ConfigSection) -> Json {
     let mut definitions = Map::new();
-    let mut root = object(section, &mut definitions);
+    let mut root = object_schema(section, &mut definitions);
     definitions.insert(
         "variable".to_owned(),
         json!({
@@ -73,10 +79,10 @@ fn document(title: &str, section: &Section) -> Json {
     root
 }
 
-fn object(section: &Section, definitions: &mut Map<String, Json>) -> Json {
+fn object_schema(section: &ConfigSection, definitions: &mut Map<String, Json>) -> Json {
     let mut properties = Map::new();
     for key in &section.keys {
-        let described = property(section, key, definitions);
+        let described = property_schema(section, key, definitions);
         for alias in key.aliases {
             let mut same = described.clone();
             same["description"] = json!(format!("Same as `{}`.", key.name));
@@ -88,7 +94,7 @@ fn object(section: &Section, definitions: &mut Map<String, Json>) -> Json {
         section.keys.iter().filter(|key| key.required).map(|key| key.name).collect();
     let mut object = json!({
         "type": "object",
-        "description": prose(section.about),
+        "description": join_doc_lines(section.about),
         "additionalProperties": false,
         "properties": properties,
     });
@@ -98,14 +104,18 @@ fn object(section: &Section, definitions: &mut Map<String, Json>) -> Json {
     object
 }
 
-fn property(section: &Section, key: &KeyInfo, definitions: &mut Map<String, Json>) -> Json {
-    let mut described = schema(&key.shape, definitions);
+fn property_schema(
+    section: &ConfigSection,
+    key: &KeyInfo,
+    definitions: &mut Map<String, Json>,
+) -> Json {
+    let mut described = shape_schema(&key.shape, definitions);
     if described.get("$ref").is_some() {
         // Beside `$ref` this draft ignores everything else.
         described = json!({ "allOf": [described] });
     }
-    let mut about = prose(key.about);
-    if let Some(remark) = inert::remark(section.name, key.name) {
+    let mut about = join_doc_lines(key.about);
+    if let Some(remark) = unused_keys::unused_key_note(section.name, key.name) {
         about.push_str(&format!(" {remark}"));
     }
     described["description"] = json!(about);
@@ -115,36 +125,38 @@ fn property(section: &Section, key: &KeyInfo, definitions: &mut Map<String, Json
     described
 }
 
-fn schema(shape: &Shape, definitions: &mut Map<String, Json>) -> Json {
+fn shape_schema(shape: &ValueShape, definitions: &mut Map<String, Json>) -> Json {
     match shape {
-        Shape::Any => json!({}),
+        ValueShape::Any => json!({}),
         // Text may be written without quotes, and then looks like a number to the editor.
-        Shape::Text => json!({ "type": ["string", "number", "boolean"] }),
-        Shape::Format { pattern: None, example, .. } => {
-            json!({ "type": ["string", "number"], "examples": [bare(example)] })
+        ValueShape::Text => json!({ "type": ["string", "number", "boolean"] }),
+        ValueShape::Format { pattern: None, example, .. } => {
+            json!({ "type": ["string", "number"], "examples": [strip_backticks(example)] })
         }
-        Shape::Format { pattern: Some(pattern), example, .. } => or_variable(
-            &json!({ "type": ["string", "number"], "pattern": pattern, "examples": [bare(example)] }),
+        ValueShape::Format { pattern: Some(pattern), example, .. } => allow_variable(
+            &json!({ "type": ["string", "number"], "pattern": pattern, "examples": [strip_backticks(example)] }),
         ),
-        Shape::Bool => or_variable(&json!({ "type": "boolean" })),
-        Shape::Int { min, max } => {
-            or_variable(&json!({ "type": "integer", "minimum": min, "maximum": max }))
+        ValueShape::Bool => allow_variable(&json!({ "type": "boolean" })),
+        ValueShape::Int { min, max } => {
+            allow_variable(&json!({ "type": "integer", "minimum": min, "maximum": max }))
         }
-        Shape::Words(words) => or_variable(&json!({ "enum": words })),
-        Shape::List(item) => json!({ "type": "array", "items": schema(item, definitions) }),
-        Shape::Map(value) => {
-            json!({ "type": "object", "additionalProperties": schema(value, definitions) })
+        ValueShape::Words(words) => allow_variable(&json!({ "enum": words })),
+        ValueShape::List(item) => {
+            json!({ "type": "array", "items": shape_schema(item, definitions) })
         }
-        Shape::OneOf(shapes) => {
+        ValueShape::Map(value) => {
+            json!({ "type": "object", "additionalProperties": shape_schema(value, definitions) })
+        }
+        ValueShape::OneOf(shapes) => {
             let options: Vec<Json> =
-                shapes.iter().map(|shape| schema(shape, definitions)).collect();
+                shapes.iter().map(|shape| shape_schema(shape, definitions)).collect();
             json!({ "anyOf": options })
         }
-        Shape::Section(section) => {
+        ValueShape::Section(section) => {
             let name = section.name.replace([' ', '.'], "_");
             if !definitions.contains_key(&name) {
                 definitions.insert(name.clone(), Json::Null);
-                let object = object(section, definitions);
+                let object = object_schema(section, definitions);
                 definitions.insert(name.clone(), object);
             }
             json!({ "$ref": format!("#/definitions/{name}") })
@@ -152,15 +164,15 @@ fn schema(shape: &Shape, definitions: &mut Map<String, Json>) -> Json {
     }
 }
 
-fn or_variable(schema: &Json) -> Json {
+fn allow_variable(schema: &Json) -> Json {
     json!({ "anyOf": [schema, { "$ref": "#/definitions/variable" }] })
 }
 
-fn bare(example: &str) -> &str {
+fn strip_backticks(example: &str) -> &str {
     example.trim_matches('`')
 }
 
 /// Joins the lines of a documentation comment.
-pub(crate) fn prose(about: &str) -> String {
+pub(crate) fn join_doc_lines(about: &str) -> String {
     about.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::period::Period;
+use super::duration::ConfigDuration;
 use super::shape::section;
-use super::yaml::{Kind, Node};
+use super::yaml::{YamlKind, YamlNode};
 use crate::SessionMode;
 
 section! {
@@ -20,13 +20,13 @@ section! {
         mode: SessionMode = "fresh_per_job",
         /// With `mode: fresh_per_job` the time limit of a job (the agent's own `timeout` wins);
         /// otherwise how long after its last use a session is still resumed (24h if not set).
-        timeout: Option<Period>,
+        timeout: Option<ConfigDuration>,
         /// How long a session may lie idle between two jobs before a new one is started.
-        idle_timeout: Option<Period>,
+        idle_timeout: Option<ConfigDuration>,
         /// Whether a job that was cut off by a crash or restart goes on by itself.
         auto_resume: bool = "false",
         /// How long after the interruption a job may still go on by itself.
-        resume_timeout: Period = "1h",
+        resume_timeout: ConfigDuration = "1h",
         /// The most turns of one job; the agent's own `max_turns` wins.
         max_turns: Option<NonZeroU32>,
         /// The model for this session; the agent's own `model` wins.
@@ -52,11 +52,11 @@ pub struct SessionRules {
     /// How context is kept.
     pub mode: SessionMode,
     /// How long after its last use a session is resumed; `None` when each job starts fresh.
-    pub expires_after: Option<Period>,
+    pub expires_after: Option<ConfigDuration>,
     /// How long a session may lie idle between jobs.
-    pub idle_timeout: Option<Period>,
+    pub idle_timeout: Option<ConfigDuration>,
     /// Within what time an interrupted job goes on by itself; `None` if it does not.
-    pub auto_resume_within: Option<Period>,
+    pub auto_resume_within: Option<ConfigDuration>,
     /// Summarise beyond this many tokens.
     pub max_context_tokens: Option<NonZeroU32>,
     /// Keep this many messages in full when summarising.
@@ -67,7 +67,7 @@ pub struct SessionRules {
 
 impl SessionKeys {
     /// Returns what the keys mean under a mode: their own, or the one a schedule asks for.
-    pub(crate) fn rules(&self, mode: SessionMode) -> SessionRules {
+    pub(crate) fn to_rules(&self, mode: SessionMode) -> SessionRules {
         let day = || EXPIRY_DEFAULT.parse().expect("a day is within the limits of a period");
         SessionRules {
             mode,
@@ -86,25 +86,25 @@ impl SessionKeys {
     }
 
     /// Returns the job's time limit that the session sets, if it does.
-    pub(crate) fn job_timeout(&self, mode: SessionMode) -> Option<Period> {
+    pub(crate) fn job_timeout(&self, mode: SessionMode) -> Option<ConfigDuration> {
         self.timeout.filter(|_| mode == SessionMode::FreshPerJob)
     }
 }
 
 /// Puts a schedule's session over the agent's. A `timeout` is not inherited across a change of
 /// mode that would change its meaning from expiry to time limit or back.
-pub(crate) fn inherit(agent: Option<&Node>, schedule: Node) -> Node {
+pub(crate) fn inherit_session(agent: Option<&YamlNode>, schedule: YamlNode) -> YamlNode {
     let Some(agent) = agent else { return schedule };
-    let fresh = |node: &Node| {
+    let fresh = |node: &YamlNode| {
         let mode = node.get("mode").map(|mode| &mode.kind);
-        !matches!(mode, Some(Kind::Scalar(word)) if word.text != SessionMode::FreshPerJob.as_str())
+        !matches!(mode, Some(YamlKind::Scalar(word)) if word.text != SessionMode::FreshPerJob.as_str())
     };
     let mut base = agent.clone();
     if schedule.get("mode").is_some()
         && fresh(agent) != fresh(&schedule)
-        && let Kind::Map(entries) = &mut base.kind
+        && let YamlKind::Map(entries) = &mut base.kind
     {
         entries.retain(|(key, _)| key.text != "timeout");
     }
-    super::compose::merge(base, schedule)
+    super::loader::merge_trees(base, schedule)
 }

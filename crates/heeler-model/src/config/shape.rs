@@ -1,14 +1,14 @@
 //! What may be written where: the description from which schema, reference page and the renaming
 //! of old keys are made. [`section!`] declares a struct and its description in one go.
 
-use super::reader::{Pos, Reader, did_you_mean};
-use super::value::{Value, expected};
-use super::yaml::{Key, Kind, Node};
-use super::{Dialect, yaml};
+use super::reader::{ConfigReader, SourceSpan, did_you_mean};
+use super::value::{ConfigValue, report_expected};
+use super::yaml::{YamlKey, YamlKind, YamlNode};
+use super::{ConfigDialect, yaml};
 
 /// The form of a value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     Text,
     Bool,
     Int {
@@ -22,16 +22,16 @@ pub(crate) enum Shape {
         example: &'static str,
         pattern: Option<&'static str>,
     },
-    List(Box<Shape>),
-    Map(Box<Shape>),
-    Section(Section),
-    OneOf(Vec<Shape>),
+    List(Box<ValueShape>),
+    Map(Box<ValueShape>),
+    Section(ConfigSection),
+    OneOf(Vec<ValueShape>),
     Any,
 }
 
 /// A map with known keys.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Section {
+pub(crate) struct ConfigSection {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) keys: Vec<KeyInfo>,
@@ -43,14 +43,14 @@ pub(crate) struct KeyInfo {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) aliases: &'static [&'static str],
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
     pub(crate) default: Option<&'static str>,
     pub(crate) required: bool,
 }
 
-impl Section {
+impl ConfigSection {
     /// Returns the section without some of its keys, under another name.
-    pub(crate) fn without(mut self, name: &'static str, keys: &[&str]) -> Section {
+    pub(crate) fn without_keys(mut self, name: &'static str, keys: &[&str]) -> ConfigSection {
         self.name = name;
         self.keys.retain(|key| !keys.contains(&key.name));
         self
@@ -80,8 +80,8 @@ macro_rules! section {
         impl $name {
             const KEYS: &[&str] = &[$($crate::config::shape::section!(@key $field $($key)?)),*];
 
-            pub(crate) fn section() -> $crate::config::shape::Section {
-                $crate::config::shape::Section {
+            pub(crate) fn section() -> $crate::config::shape::ConfigSection {
+                $crate::config::shape::ConfigSection {
                     name: $title,
                     about: concat!($($about, "\n"),+),
                     keys: vec![$({
@@ -90,23 +90,23 @@ macro_rules! section {
                             name: $crate::config::shape::section!(@key $field $($key)?),
                             about: concat!($($doc, "\n"),+),
                             aliases: &[$($alias),*],
-                            shape: <$ty as $crate::config::value::Value>::shape(),
+                            shape: <$ty as $crate::config::value::ConfigValue>::shape(),
                             default,
                             required: default.is_none()
-                                && <$ty as $crate::config::value::Value>::absent().is_none(),
+                                && <$ty as $crate::config::value::ConfigValue>::absent().is_none(),
                         }
                     }),*],
                 }
             }
         }
 
-        impl $crate::config::value::Value for $name {
-            fn shape() -> $crate::config::shape::Shape {
-                $crate::config::shape::Shape::Section($name::section())
+        impl $crate::config::value::ConfigValue for $name {
+            fn shape() -> $crate::config::shape::ValueShape {
+                $crate::config::shape::ValueShape::Section($name::section())
             }
             fn read(
-                node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::reader::Reader,
+                node: &$crate::config::yaml::YamlNode,
+                reader: &mut $crate::config::reader::ConfigReader,
             ) -> Option<$name> {
                 $crate::config::shape::check_keys(node, $title, $name::KEYS, reader)?;
                 // All fields are read before the first `?`, so that all faults are reported.
@@ -123,7 +123,7 @@ macro_rules! section {
             fn show(&self) -> serde_json::Value {
                 let mut map = serde_json::Map::new();
                 $(
-                    let shown = $crate::config::value::Value::show(&self.$field);
+                    let shown = $crate::config::value::ConfigValue::show(&self.$field);
                     if !shown.is_null() {
                         let key = $crate::config::shape::section!(@key $field $($key)?);
                         map.insert(key.to_owned(), shown);
@@ -142,28 +142,33 @@ pub(crate) use section;
 
 /// Checks that a node is a map and holds only known keys.
 pub(crate) fn check_keys(
-    node: &Node,
+    node: &YamlNode,
     title: &str,
     known: &[&'static str],
-    reader: &mut Reader,
+    reader: &mut ConfigReader,
 ) -> Option<()> {
-    let Kind::Map(entries) = &node.kind else {
-        return expected(reader, node, "a map");
+    let YamlKind::Map(entries) = &node.kind else {
+        return report_expected(reader, node, "a map");
     };
     for (key, _) in entries {
         if !known.contains(&key.text.as_str()) {
-            report_unknown(key, title, known, reader);
+            report_unknown_key(key, title, known, reader);
         }
     }
     Some(())
 }
 
-fn report_unknown(key: &Key, title: &str, known: &[&'static str], reader: &mut Reader) {
+fn report_unknown_key(
+    key: &YamlKey,
+    title: &str,
+    known: &[&'static str],
+    reader: &mut ConfigReader,
+) {
     let message = format!("unknown key `{}` in {title}", key.text);
     let near = did_you_mean(&key.text, known.iter().copied());
     let fault = match reader.dialect {
-        Dialect::Heeler => reader.error(key.at, message),
-        Dialect::Herdctl => reader.warn(key.at, message),
+        ConfigDialect::Heeler => reader.error(key.at, message),
+        ConfigDialect::Herdctl => reader.warn(key.at, message),
     };
     match near {
         Some(near) => fault.expected(format!("did you mean `{near}`?")),
@@ -173,11 +178,11 @@ fn report_unknown(key: &Key, title: &str, known: &[&'static str], reader: &mut R
 
 /// Reads the value of a key, or its default, or reports that it is missing. After a fault the
 /// default stands in, so that reading goes on.
-pub(crate) fn read_key<T: Value>(
-    node: &Node,
+pub(crate) fn read_key<T: ConfigValue>(
+    node: &YamlNode,
     key: &'static str,
     default: Option<&'static str>,
-    reader: &mut Reader,
+    reader: &mut ConfigReader,
 ) -> Option<T> {
     let written = node.get(key).filter(|value| !value.is_null());
     let read = written.and_then(|value| T::read(value, reader));
@@ -196,50 +201,63 @@ pub(crate) fn default_json(default: &str) -> serde_json::Value {
 
 /// Reads a default. Its places are those of another reader, and are never reported: a test reads
 /// every default.
-pub(crate) fn read_default<T: Value>(default: &str) -> Option<T> {
-    let mut reader = Reader::new(Dialect::Heeler, None);
+pub(crate) fn read_default<T: ConfigValue>(default: &str) -> Option<T> {
+    let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
     let file = reader.add_source("<default>".into(), default.to_owned());
     let node = yaml::parse(file, &mut reader)?;
     T::read(&node, &mut reader)
 }
 
 /// Renames keys written under another spelling, all the way down, so that merging sees one name.
-pub(crate) fn canonical(node: &mut Node, shape: &Shape, reader: &mut Reader) {
+pub(crate) fn canonicalize_keys(
+    node: &mut YamlNode,
+    shape: &ValueShape,
+    reader: &mut ConfigReader,
+) {
     match (shape, &mut node.kind) {
-        (Shape::Section(section), Kind::Map(entries)) => {
-            rename(entries, section, reader);
+        (ValueShape::Section(section), YamlKind::Map(entries)) => {
+            rename_aliases(entries, section, reader);
             for (key, value) in entries {
                 if let Some(info) = section.key(&key.text) {
-                    canonical(value, &info.shape, reader);
+                    canonicalize_keys(value, &info.shape, reader);
                 }
             }
         }
-        (Shape::Map(shape), Kind::Map(entries)) => {
-            entries.iter_mut().for_each(|(_, value)| canonical(value, shape, reader));
+        (ValueShape::Map(shape), YamlKind::Map(entries)) => {
+            entries.iter_mut().for_each(|(_, value)| canonicalize_keys(value, shape, reader));
         }
-        (Shape::List(shape), Kind::List(items)) => {
-            items.iter_mut().for_each(|item| canonical(item, shape, reader));
+        (ValueShape::List(shape), YamlKind::List(items)) => {
+            items.iter_mut().for_each(|item| canonicalize_keys(item, shape, reader));
         }
-        (Shape::OneOf(shapes), _) => {
-            shapes.iter().for_each(|shape| canonical(node, shape, reader));
+        (ValueShape::OneOf(shapes), _) => {
+            shapes.iter().for_each(|shape| canonicalize_keys(node, shape, reader));
         }
         _ => {}
     }
 }
 
-fn rename(entries: &mut [(Key, Node)], section: &Section, reader: &mut Reader) {
+fn rename_aliases(
+    entries: &mut [(YamlKey, YamlNode)],
+    section: &ConfigSection,
+    reader: &mut ConfigReader,
+) {
     for info in section.keys.iter().filter(|info| !info.aliases.is_empty()) {
         let has_name = entries.iter().any(|(key, _)| key.text == info.name);
         for (key, _) in entries.iter_mut().filter(|(key, _)| info.aliases.contains(&&*key.text)) {
             if has_name {
-                refuse_both(key.at, &key.text, info.name, reader);
+                reject_alias_conflict(key.at, &key.text, info.name, reader);
             }
             key.text = info.name.to_owned();
         }
     }
 }
 
-pub(crate) fn refuse_both(at: Pos, alias: &str, name: &str, reader: &mut Reader) {
+pub(crate) fn reject_alias_conflict(
+    at: SourceSpan,
+    alias: &str,
+    name: &str,
+    reader: &mut ConfigReader,
+) {
     let message = format!("`{alias}` and `{name}` are the same key");
     reader.error(at, message).expected("keep one of them");
 }

@@ -4,16 +4,16 @@
 
 use thiserror::Error;
 
-use super::reader::{Dialect, Reader};
-use super::yaml::{self, Kind, Node};
-use crate::Name;
+use super::reader::{ConfigDialect, ConfigReader};
+use super::yaml::{self, YamlKind, YamlNode};
+use crate::LocalName;
 
 /// The path of the first agent's file, beside the fleet file.
 pub const FIRST_AGENT_PATH: &str = "agents/greeter.yaml";
 
 /// Returns a new fleet file that names the first agent. `schema` is where editors find the JSON
 /// Schema: a URL, or a path relative to the file.
-pub fn fleet_file(name: &Name, schema: &str) -> String {
+pub fn fleet_file(name: &LocalName, schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
 
@@ -52,7 +52,7 @@ schedules:
 
 /// Returns the file of a further agent, for Claude Code, to be filled in. It is to lie in a folder
 /// beside the fleet file, and the agent works where the fleet file is.
-pub fn agent_file(name: &Name, schema: &str) -> String {
+pub fn agent_file(name: &LocalName, schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
 
@@ -93,25 +93,25 @@ pub struct AddAgentError {
 /// included. The result is parsed again and compared before it is handed out.
 pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
     let refuse = |reason| AddAgentError { path: path.to_owned(), reason };
-    let before = parse(text).ok_or_else(|| refuse("the file has faults"))?;
+    let before = parse_fleet_file(text).ok_or_else(|| refuse("the file has faults"))?;
     let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    let changed = insert(text, &before, &format!("path: {}", quoted(path)), line_end)
+    let changed = insert_agent(text, &before, &format!("path: {}", quote_path(path)), line_end)
         .ok_or_else(|| refuse("its `agents` are not a list of this form"))?;
-    let after = parse(&changed).ok_or_else(|| refuse("its form is unusual"))?;
-    match is_before_plus(&before, &after, path) {
+    let after = parse_fleet_file(&changed).ok_or_else(|| refuse("its form is unusual"))?;
+    match adds_only_agent(&before, &after, path) {
         true => Ok(changed),
         false => Err(refuse("its form is unusual")),
     }
 }
 
-fn parse(text: &str) -> Option<Node> {
-    let mut reader = Reader::new(Dialect::Heeler, None);
+fn parse_fleet_file(text: &str) -> Option<YamlNode> {
+    let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
     let file = reader.add_source("".into(), text.to_owned());
-    yaml::parse(file, &mut reader).filter(|_| reader.errors_seen() == 0)
+    yaml::parse(file, &mut reader).filter(|_| reader.error_count() == 0)
 }
 
 /// Quotes a path that YAML could misread.
-fn quoted(path: &str) -> String {
+fn quote_path(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let starts_plain = path.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
     match starts_plain && path.bytes().all(plain) {
@@ -120,18 +120,18 @@ fn quoted(path: &str) -> String {
     }
 }
 
-fn insert(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String> {
+fn insert_agent(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Option<String> {
     let agents = tree.entries().iter().find(|(key, _)| key.text == "agents");
     let Some((key, agents)) = agents else {
-        return append_list(text, tree, item, line_end);
+        return append_agents_key(text, tree, item, line_end);
     };
     match &agents.kind {
-        Kind::Null => {
+        YamlKind::Null => {
             let end = end_of_line(text, key.at.end);
             let item = format!("{line_end}  - {item}");
             Some(splice(text, end, end, &item))
         }
-        Kind::List(items) => match items.last() {
+        YamlKind::List(items) => match items.last() {
             None => {
                 let open = agents.at.start;
                 let close = open + text.get(open..)?.find(']')?;
@@ -142,7 +142,7 @@ fn insert(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String>
             }
             Some(last) => {
                 // The span of block text takes in the line ends after it.
-                let end = text.get(..last_byte(last))?.trim_end().len();
+                let end = text.get(..node_end(last))?.trim_end().len();
                 insert_after(text, agents.at.start, end, item, line_end)
             }
         },
@@ -151,9 +151,9 @@ fn insert(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String>
 }
 
 /// Adds the whole `agents` key to a file that has none.
-fn append_list(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String> {
-    let flow = matches!(&tree.kind, Kind::Map(_)) && text.trim_start().starts_with('{');
-    if flow || !matches!(tree.kind, Kind::Map(_) | Kind::Null) {
+fn append_agents_key(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Option<String> {
+    let flow = matches!(&tree.kind, YamlKind::Map(_)) && text.trim_start().starts_with('{');
+    if flow || !matches!(tree.kind, YamlKind::Map(_) | YamlKind::Null) {
         return None;
     }
     let gap = if text.is_empty() || text.ends_with('\n') { "" } else { line_end };
@@ -192,30 +192,31 @@ fn end_of_line(text: &str, at: usize) -> usize {
 }
 
 /// Returns where the text of a node ends.
-fn last_byte(node: &Node) -> usize {
+fn node_end(node: &YamlNode) -> usize {
     match &node.kind {
-        Kind::Null | Kind::Scalar(_) => node.at.end,
-        Kind::List(items) => items.iter().map(last_byte).max().unwrap_or(node.at.end),
-        Kind::Map(entries) => {
-            let ends = entries.iter().map(|(key, value)| last_byte(value).max(key.at.end));
+        YamlKind::Null | YamlKind::Scalar(_) => node.at.end,
+        YamlKind::List(items) => items.iter().map(node_end).max().unwrap_or(node.at.end),
+        YamlKind::Map(entries) => {
+            let ends = entries.iter().map(|(key, value)| node_end(value).max(key.at.end));
             ends.max().unwrap_or(node.at.end)
         }
     }
 }
 
 /// Says whether the second tree is the first with one more agent at the end.
-fn is_before_plus(before: &Node, after: &Node, path: &str) -> bool {
-    let items = |tree: &Node| match tree.get("agents").map(|agents| agents.kind.clone()) {
-        Some(Kind::List(items)) => items,
+fn adds_only_agent(before: &YamlNode, after: &YamlNode, path: &str) -> bool {
+    let items = |tree: &YamlNode| match tree.get("agents").map(|agents| agents.kind.clone()) {
+        Some(YamlKind::List(items)) => items,
         _ => Vec::new(),
     };
     let (old, new) = (items(before), items(after));
     let Some((last, kept)) = new.split_last() else { return false };
-    let is_path = |node: &Node| matches!(&node.kind, Kind::Scalar(text) if text.text == path);
-    let same = |a: &[Node], b: &[Node]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_content(b))
+    let is_path =
+        |node: &YamlNode| matches!(&node.kind, YamlKind::Scalar(text) if text.text == path);
+    let same = |a: &[YamlNode], b: &[YamlNode]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
     };
-    let others = |tree: &Node| {
+    let others = |tree: &YamlNode| {
         let others = tree.entries().iter().filter(|(key, _)| key.text != "agents");
         others.map(|(_, value)| value.clone()).collect::<Vec<_>>()
     };

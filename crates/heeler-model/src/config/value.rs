@@ -1,7 +1,7 @@
-//! What can stand behind a key: the [`Value`] trait and its plain implementations.
+//! What can stand behind a key: the [`ConfigValue`] trait and its plain implementations.
 //!
-//! A type that is a `Value` knows four things: how it is read from a node, what it is when its key
-//! is absent, how it is shown again, and its [`Shape`], from which the JSON Schema and the
+//! A type that is a `ConfigValue` knows four things: how it is read from a node, what it is when its key
+//! is absent, how it is shown again, and its [`ValueShape`], from which the JSON Schema and the
 //! reference page are made. So these cannot drift apart.
 
 use std::num::{NonZeroU16, NonZeroU32};
@@ -12,24 +12,24 @@ use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 use url::Url;
 
-use super::amount::{Size, Usd};
+use super::amount::{ByteSize, UsdAmount};
+use super::cron::{ConfigTimeZone, CronExpr};
+use super::duration::ConfigDuration;
 use super::interpolate::is_variable_name;
-use super::period::Period;
-use super::reader::{Pos, Reader, did_you_mean};
-use super::shape::Shape;
-use super::when::{CronExpr, Zone};
-use super::yaml::{Kind, Node, Scalar};
-use crate::{Approvals, IdError, Name, SessionMode};
+use super::reader::{ConfigReader, SourceSpan, did_you_mean};
+use super::shape::ValueShape;
+use super::yaml::{YamlKind, YamlNode, YamlScalar};
+use crate::{ApprovalMode, IdParseError, LocalName, SessionMode};
 
 /// A type that config can hold.
-pub(crate) trait Value: Sized {
+pub(crate) trait ConfigValue: Sized {
     /// Describes what may be written.
-    fn shape() -> Shape;
+    fn shape() -> ValueShape;
 
     /// Reads a node that is not null. Faults are reported and reading goes on with what is left,
     /// so that one pass finds them all; `None` if nothing is. A config with an error is never
     /// handed out.
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self>;
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Self>;
 
     /// Returns what an absent or null key stands for; `None` if it must be there.
     fn absent() -> Option<Self> {
@@ -44,36 +44,40 @@ pub(crate) trait Value: Sized {
 /// any part of it had a fault, later checks do not see it and cannot complain about what follows
 /// from that fault.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct At<T> {
+pub(crate) struct SpannedValue<T> {
     pub(crate) value: T,
-    pub(crate) at: Pos,
+    pub(crate) at: SourceSpan,
     /// The text before variables were put in, if it named any.
     pub(crate) template: Option<String>,
 }
 
-impl<T: Value> Value for At<T> {
-    fn shape() -> Shape {
+impl<T: ConfigValue> ConfigValue for SpannedValue<T> {
+    fn shape() -> ValueShape {
         T::shape()
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<At<T>> {
-        let errors_before = reader.errors_seen();
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<SpannedValue<T>> {
+        let errors_before = reader.error_count();
         let value = T::read(node, reader)?;
         let template = match &node.kind {
-            Kind::Scalar(scalar) => scalar.template.clone(),
+            YamlKind::Scalar(scalar) => scalar.template.clone(),
             _ => None,
         };
-        (reader.errors_seen() == errors_before).then_some(At { value, at: node.at, template })
+        (reader.error_count() == errors_before).then_some(SpannedValue {
+            value,
+            at: node.at,
+            template,
+        })
     }
     fn show(&self) -> Json {
         self.value.show()
     }
 }
 
-impl<T: Value> Value for Option<T> {
-    fn shape() -> Shape {
+impl<T: ConfigValue> ConfigValue for Option<T> {
+    fn shape() -> ValueShape {
         T::shape()
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Option<T>> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Option<T>> {
         T::read(node, reader).map(Some)
     }
     fn absent() -> Option<Option<T>> {
@@ -84,15 +88,15 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-impl<T: Value> Value for Vec<T> {
-    fn shape() -> Shape {
-        Shape::List(Box::new(T::shape()))
+impl<T: ConfigValue> ConfigValue for Vec<T> {
+    fn shape() -> ValueShape {
+        ValueShape::List(Box::new(T::shape()))
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Vec<T>> {
-        let Kind::List(items) = &node.kind else {
-            return expected(reader, node, "a list");
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Vec<T>> {
+        let YamlKind::List(items) = &node.kind else {
+            return report_expected(reader, node, "a list");
         };
-        Some(items.iter().filter_map(|item| read_or_absent(item, reader)).collect())
+        Some(items.iter().filter_map(|item| read_list_item(item, reader)).collect())
     }
     fn absent() -> Option<Vec<T>> {
         Some(Vec::new())
@@ -102,13 +106,13 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-impl<T: Value> Value for IndexMap<String, T> {
-    fn shape() -> Shape {
-        Shape::Map(Box::new(T::shape()))
+impl<T: ConfigValue> ConfigValue for IndexMap<String, T> {
+    fn shape() -> ValueShape {
+        ValueShape::Map(Box::new(T::shape()))
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<IndexMap<String, T>> {
-        let Kind::Map(entries) = &node.kind else {
-            return expected(reader, node, "a map");
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<IndexMap<String, T>> {
+        let YamlKind::Map(entries) = &node.kind else {
+            return report_expected(reader, node, "a map");
         };
         let present = entries.iter().filter(|(_, value)| !value.is_null());
         let read =
@@ -124,31 +128,43 @@ impl<T: Value> Value for IndexMap<String, T> {
 }
 
 /// Reads a list item; nothing after the dash is a fault unless the type allows it.
-fn read_or_absent<T: Value>(node: &Node, reader: &mut Reader) -> Option<T> {
+fn read_list_item<T: ConfigValue>(node: &YamlNode, reader: &mut ConfigReader) -> Option<T> {
     match node.is_null() {
-        true => T::absent().or_else(|| expected(reader, node, "a value")),
+        true => T::absent().or_else(|| report_expected(reader, node, "a value")),
         false => T::read(node, reader),
     }
 }
 
 /// Reports that something else was expected.
-pub(crate) fn expected<T>(reader: &mut Reader, node: &Node, what: &str) -> Option<T> {
+pub(crate) fn report_expected<T>(
+    reader: &mut ConfigReader,
+    node: &YamlNode,
+    what: &str,
+) -> Option<T> {
     let message = format!("expected {what}, found {}", node.describe());
     reader.error(node.at, message).expected(format!("expected {what}"));
     None
 }
 
 /// Returns the scalar at a node or reports what should have been there.
-pub(crate) fn scalar<'n>(node: &'n Node, reader: &mut Reader, what: &str) -> Option<&'n Scalar> {
+pub(crate) fn read_scalar<'n>(
+    node: &'n YamlNode,
+    reader: &mut ConfigReader,
+    what: &str,
+) -> Option<&'n YamlScalar> {
     match &node.kind {
-        Kind::Scalar(scalar) => Some(scalar),
-        _ => expected(reader, node, what),
+        YamlKind::Scalar(scalar) => Some(scalar),
+        _ => report_expected(reader, node, what),
     }
 }
 
 /// Returns a scalar that is not a quoted string: what numbers and booleans are made from.
-fn plain<'n>(node: &'n Node, reader: &mut Reader, what: &str) -> Option<&'n str> {
-    let scalar = scalar(node, reader, what)?;
+fn read_plain_scalar<'n>(
+    node: &'n YamlNode,
+    reader: &mut ConfigReader,
+    what: &str,
+) -> Option<&'n str> {
+    let scalar = read_scalar(node, reader, what)?;
     if scalar.plain {
         return Some(&scalar.text);
     }
@@ -157,31 +173,31 @@ fn plain<'n>(node: &'n Node, reader: &mut Reader, what: &str) -> Option<&'n str>
     None
 }
 
-impl Value for String {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for String {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<String> {
-        Some(scalar(node, reader, "text")?.text.clone())
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<String> {
+        Some(read_scalar(node, reader, "text")?.text.clone())
     }
     fn show(&self) -> Json {
-        Json::String(literal(self))
+        Json::String(escape_variables(self))
     }
 }
 
 /// Text that says something: not empty, not blank.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Filled(pub(crate) String);
+pub(crate) struct NonBlankText(pub(crate) String);
 
-impl Value for Filled {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for NonBlankText {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Filled> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<NonBlankText> {
         let text = String::read(node, reader)?;
         match text.trim().is_empty() {
-            true => expected(reader, node, "some text"),
-            false => Some(Filled(text)),
+            true => report_expected(reader, node, "some text"),
+            false => Some(NonBlankText(text)),
         }
     }
     fn show(&self) -> Json {
@@ -190,19 +206,19 @@ impl Value for Filled {
 }
 
 /// Escapes what would be a variable when it is read again.
-pub(crate) fn literal(text: &str) -> String {
+pub(crate) fn escape_variables(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-impl Value for bool {
-    fn shape() -> Shape {
-        Shape::Bool
+impl ConfigValue for bool {
+    fn shape() -> ValueShape {
+        ValueShape::Bool
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<bool> {
-        match plain(node, reader, "true or false")? {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<bool> {
+        match read_plain_scalar(node, reader, "true or false")? {
             "true" | "True" | "TRUE" => Some(true),
             "false" | "False" | "FALSE" => Some(false),
-            _ => expected(reader, node, "true or false"),
+            _ => report_expected(reader, node, "true or false"),
         }
     }
     fn show(&self) -> Json {
@@ -210,22 +226,24 @@ impl Value for bool {
     }
 }
 
-fn read_int(node: &Node, reader: &mut Reader, min: i64, max: i64) -> Option<i64> {
+fn read_int(node: &YamlNode, reader: &mut ConfigReader, min: i64, max: i64) -> Option<i64> {
     let what = match max {
         max if max >= i64::from(u32::MAX) => format!("a whole number of at least {min}"),
         _ => format!("a whole number from {min} to {max}"),
     };
-    let number = plain(node, reader, &what)?.parse().ok();
-    number.filter(|number| (min..=max).contains(number)).or_else(|| expected(reader, node, &what))
+    let number = read_plain_scalar(node, reader, &what)?.parse().ok();
+    number
+        .filter(|number| (min..=max).contains(number))
+        .or_else(|| report_expected(reader, node, &what))
 }
 
 macro_rules! int_value {
     ($($ty:ty: $min:literal..=$max:expr, $make:expr;)*) => { $(
-        impl Value for $ty {
-            fn shape() -> Shape {
-                Shape::Int { min: $min, max: $max }
+        impl ConfigValue for $ty {
+            fn shape() -> ValueShape {
+                ValueShape::Int { min: $min, max: $max }
             }
-            fn read(node: &Node, reader: &mut Reader) -> Option<$ty> {
+            fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<$ty> {
                 read_int(node, reader, $min, $max).and_then($make)
             }
             fn show(&self) -> Json {
@@ -242,34 +260,34 @@ int_value! {
 
 /// A whole number from `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Within<const MIN: i32, const MAX: i32>(i32);
+pub(crate) struct BoundedInt<const MIN: i32, const MAX: i32>(i32);
 
-impl<const MAX: i32> Within<0, MAX> {
+impl<const MAX: i32> BoundedInt<0, MAX> {
     /// Returns zero.
-    pub(crate) fn zero() -> Within<0, MAX> {
-        Within(0)
+    pub(crate) fn zero() -> BoundedInt<0, MAX> {
+        BoundedInt(0)
     }
 
     /// Returns a number that is not below zero.
-    pub(crate) fn count(self) -> u32 {
+    pub(crate) fn as_u32(self) -> u32 {
         self.0.unsigned_abs()
     }
 }
 
-impl<const MIN: i32, const MAX: i32> Within<MIN, MAX> {
+impl<const MIN: i32, const MAX: i32> BoundedInt<MIN, MAX> {
     /// Returns the number.
     pub(crate) fn get(self) -> i32 {
         self.0
     }
 }
 
-impl<const MIN: i32, const MAX: i32> Value for Within<MIN, MAX> {
-    fn shape() -> Shape {
-        Shape::Int { min: MIN.into(), max: MAX.into() }
+impl<const MIN: i32, const MAX: i32> ConfigValue for BoundedInt<MIN, MAX> {
+    fn shape() -> ValueShape {
+        ValueShape::Int { min: MIN.into(), max: MAX.into() }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Within<MIN, MAX>> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<BoundedInt<MIN, MAX>> {
         let number = read_int(node, reader, MIN.into(), MAX.into())?;
-        Some(Within(i32::try_from(number).ok()?))
+        Some(BoundedInt(i32::try_from(number).ok()?))
     }
     fn show(&self) -> Json {
         json!(self.0)
@@ -278,12 +296,12 @@ impl<const MIN: i32, const MAX: i32> Value for Within<MIN, MAX> {
 
 /// Reads text of a checked form; `parse` says why a text is not of it.
 pub(crate) fn parse_text<T>(
-    node: &Node,
-    reader: &mut Reader,
+    node: &YamlNode,
+    reader: &mut ConfigReader,
     (what, example): (&str, &str),
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Option<T> {
-    let scalar = scalar(node, reader, what)?;
+    let scalar = read_scalar(node, reader, what)?;
     match parse(&scalar.text) {
         Ok(value) => Some(value),
         Err(reason) => {
@@ -297,17 +315,17 @@ pub(crate) fn parse_text<T>(
 /// Makes types that are read by `FromStr` and shown as text readable from config.
 macro_rules! text_value {
     ($($ty:ty: $what:literal, $example:literal, $pattern:expr, $show:expr;)*) => { $(
-        impl $crate::config::value::Value for $ty {
-            fn shape() -> $crate::config::shape::Shape {
-                $crate::config::shape::Shape::Format {
+        impl $crate::config::value::ConfigValue for $ty {
+            fn shape() -> $crate::config::shape::ValueShape {
+                $crate::config::shape::ValueShape::Format {
                     what: $what,
                     example: $example,
                     pattern: $pattern,
                 }
             }
             fn read(
-                node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::reader::Reader,
+                node: &$crate::config::yaml::YamlNode,
+                reader: &mut $crate::config::reader::ConfigReader,
             ) -> Option<$ty> {
                 let parse = |text: &str| text.parse::<$ty>().map_err(|reason| reason.to_string());
                 $crate::config::value::parse_text(node, reader, ($what, $example), parse)
@@ -324,22 +342,23 @@ pub(crate) use text_value;
 const PERIOD_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*([wWdDhHmMsS]|[mM][sS])\s*)+$";
 
 text_value! {
-    Period: "a duration", "`1h30m`", Some(PERIOD_PATTERN), |period| json!(period.to_string());
-    Size: "a size", "`512m`", Some(r"^[0-9]+(\.[0-9]+)?\s*[kmgtKMGT]?[bB]?$"), |size| json!(size.to_string());
-    Usd: "an amount of money", "`2.50`", None, |usd| {
+    ConfigDuration: "a duration", "`1h30m`", Some(PERIOD_PATTERN), |period| json!(period.to_string());
+    ByteSize: "a size", "`512m`", Some(r"^[0-9]+(\.[0-9]+)?\s*[kmgtKMGT]?[bB]?$"), |size| json!(size.to_string());
+    UsdAmount: "an amount of money", "`2.50`", None, |usd| {
         serde_json::from_str(&usd.to_string()).unwrap_or(Json::Null)
     };
     CronExpr: "a cron expression", "`0 9 * * mon-fri`", None, |cron| json!(cron.as_str());
-    Zone: "a time zone", "`Europe/Vienna`", None, |zone| json!(zone.name());
+    ConfigTimeZone: "a time zone", "`Europe/Vienna`", None, |zone| json!(zone.name());
 }
 
-impl Value for Name {
-    fn shape() -> Shape {
+impl ConfigValue for LocalName {
+    fn shape() -> ValueShape {
         let pattern = Some("^[a-zA-Z0-9][a-zA-Z0-9_-]*$");
-        Shape::Format { what: "a name", example: "`issue-fixer`", pattern }
+        ValueShape::Format { what: "a name", example: "`issue-fixer`", pattern }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Name> {
-        let parse = |text: &str| text.parse().map_err(|error: IdError| error.reason.to_owned());
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<LocalName> {
+        let parse =
+            |text: &str| text.parse().map_err(|error: IdParseError| error.reason.to_owned());
         parse_text(node, reader, ("a name", "`issue-fixer`"), parse)
     }
     fn show(&self) -> Json {
@@ -348,9 +367,13 @@ impl Value for Name {
 }
 
 /// Reads one of a closed set of words.
-pub(crate) fn read_word(node: &Node, reader: &mut Reader, words: &[&'static str]) -> Option<usize> {
+pub(crate) fn read_word(
+    node: &YamlNode,
+    reader: &mut ConfigReader,
+    words: &[&'static str],
+) -> Option<usize> {
     let what = format!("one of: {}", words.join(", "));
-    let text = &scalar(node, reader, &what)?.text;
+    let text = &read_scalar(node, reader, &what)?.text;
     let found = words.iter().position(|word| word == text);
     if found.is_none() {
         let near = did_you_mean(text, words.iter().copied());
@@ -366,14 +389,14 @@ pub(crate) fn read_word(node: &Node, reader: &mut Reader, words: &[&'static str]
 /// Makes enums declared by `words!` readable from config.
 macro_rules! word_value {
     ($($ty:ty),* $(,)?) => { $(
-        impl $crate::config::value::Value for $ty {
-            fn shape() -> $crate::config::shape::Shape {
+        impl $crate::config::value::ConfigValue for $ty {
+            fn shape() -> $crate::config::shape::ValueShape {
                 let words = <$ty>::ALL.iter().map(|word| word.as_str()).collect();
-                $crate::config::shape::Shape::Words(words)
+                $crate::config::shape::ValueShape::Words(words)
             }
             fn read(
-                node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::reader::Reader,
+                node: &$crate::config::yaml::YamlNode,
+                reader: &mut $crate::config::reader::ConfigReader,
             ) -> Option<$ty> {
                 let words: Vec<&'static str> = <$ty>::ALL.iter().map(|word| word.as_str()).collect();
                 let at = $crate::config::value::read_word(node, reader, &words)?;
@@ -387,22 +410,22 @@ macro_rules! word_value {
 }
 pub(crate) use word_value;
 
-word_value!(SessionMode, Approvals);
+word_value!(SessionMode, ApprovalMode);
 
 /// A path, made absolute against the folder of the file that names it. `~/` is HOME.
-impl Value for Utf8PathBuf {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for Utf8PathBuf {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Utf8PathBuf> {
-        let text = &scalar(node, reader, "a path")?.text;
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Utf8PathBuf> {
+        let text = &read_scalar(node, reader, "a path")?.text;
         match text.is_empty() {
-            true => expected(reader, node, "a path"),
+            true => report_expected(reader, node, "a path"),
             false => Some(reader.resolve(node.at, text)),
         }
     }
     fn show(&self) -> Json {
-        Json::String(literal(self.as_str()))
+        Json::String(escape_variables(self.as_str()))
     }
 }
 
@@ -410,7 +433,7 @@ impl Value for Utf8PathBuf {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText {
     value: String,
-    written: String,
+    source_text: String,
 }
 
 impl SecretText {
@@ -426,17 +449,17 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
-impl Value for SecretText {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for SecretText {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<SecretText> {
-        let scalar = scalar(node, reader, "text")?;
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<SecretText> {
+        let scalar = read_scalar(node, reader, "text")?;
         let written = scalar.template.as_ref().unwrap_or(&scalar.text).clone();
-        Some(SecretText { value: scalar.text.clone(), written })
+        Some(SecretText { value: scalar.text.clone(), source_text: written })
     }
     fn show(&self) -> Json {
-        Json::String(self.written.clone())
+        Json::String(self.source_text.clone())
     }
 }
 
@@ -451,17 +474,17 @@ impl EnvVars {
     }
 }
 
-impl Value for EnvVars {
-    fn shape() -> Shape {
+impl ConfigValue for EnvVars {
+    fn shape() -> ValueShape {
         IndexMap::<String, SecretText>::shape()
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<EnvVars> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<EnvVars> {
         for (key, value) in node.entries() {
             if key.text.is_empty() || key.text.contains(['=', '\0']) {
                 let message = format!("`{}` cannot name an environment variable", key.text);
                 reader.error(key.at, message).expected("expected a name such as `PATH`");
             }
-            if matches!(&value.kind, Kind::Scalar(scalar) if scalar.text.contains('\0')) {
+            if matches!(&value.kind, YamlKind::Scalar(scalar) if scalar.text.contains('\0')) {
                 let message = format!("the value of `{}` has a NUL in it", key.text);
                 reader.error(value.at, message).expected("no process can be given this");
             }
@@ -480,7 +503,7 @@ impl Value for EnvVars {
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebUrl {
     url: Url,
-    written: String,
+    source_text: String,
 }
 
 impl WebUrl {
@@ -496,22 +519,22 @@ impl std::fmt::Debug for WebUrl {
     }
 }
 
-impl Value for WebUrl {
-    fn shape() -> Shape {
-        Shape::Format { what: "a URL", example: "`https://example.com/hook`", pattern: None }
+impl ConfigValue for WebUrl {
+    fn shape() -> ValueShape {
+        ValueShape::Format { what: "a URL", example: "`https://example.com/hook`", pattern: None }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<WebUrl> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WebUrl> {
         let parse = |text: &str| text.parse::<Url>().map_err(|reason| reason.to_string());
         let form = ("a URL", "`https://example.com/hook`");
         let url = parse_text(node, reader, form, parse)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return expected(reader, node, "a URL that starts with http:// or https://");
+            return report_expected(reader, node, "a URL that starts with http:// or https://");
         }
-        let SecretText { written, .. } = SecretText::read(node, reader)?;
-        Some(WebUrl { url, written })
+        let SecretText { source_text: written, .. } = SecretText::read(node, reader)?;
+        Some(WebUrl { url, source_text: written })
     }
     fn show(&self) -> Json {
-        Json::String(self.written.clone())
+        Json::String(self.source_text.clone())
     }
 }
 
@@ -542,17 +565,17 @@ text_value! {
 }
 
 /// Anything at all, kept as it is. Text that looks like a number is one unless it is quoted.
-impl Value for Json {
-    fn shape() -> Shape {
-        Shape::Any
+impl ConfigValue for Json {
+    fn shape() -> ValueShape {
+        ValueShape::Any
     }
-    fn read(node: &Node, _: &mut Reader) -> Option<Json> {
+    fn read(node: &YamlNode, _: &mut ConfigReader) -> Option<Json> {
         Some(to_json(node))
     }
     fn show(&self) -> Json {
         match self {
-            Json::String(text) => Json::String(literal(text)),
-            Json::Array(items) => items.iter().map(Value::show).collect(),
+            Json::String(text) => Json::String(escape_variables(text)),
+            Json::Array(items) => items.iter().map(ConfigValue::show).collect(),
             Json::Object(map) => {
                 Json::Object(map.iter().map(|(key, value)| (key.clone(), value.show())).collect())
             }
@@ -561,15 +584,15 @@ impl Value for Json {
     }
 }
 
-fn to_json(node: &Node) -> Json {
+fn to_json(node: &YamlNode) -> Json {
     match &node.kind {
-        Kind::Null => Json::Null,
-        Kind::List(items) => items.iter().map(to_json).collect(),
-        Kind::Map(entries) => Json::Object(
+        YamlKind::Null => Json::Null,
+        YamlKind::List(items) => items.iter().map(to_json).collect(),
+        YamlKind::Map(entries) => Json::Object(
             entries.iter().map(|(key, value)| (key.text.clone(), to_json(value))).collect(),
         ),
-        Kind::Scalar(Scalar { text, plain: false, .. }) => Json::String(text.clone()),
-        Kind::Scalar(Scalar { text, .. }) => match serde_json::from_str(text) {
+        YamlKind::Scalar(YamlScalar { text, plain: false, .. }) => Json::String(text.clone()),
+        YamlKind::Scalar(YamlScalar { text, .. }) => match serde_json::from_str(text) {
             Ok(typed @ (Json::Bool(_) | Json::Number(_))) => typed,
             _ => Json::String(text.clone()),
         },

@@ -5,10 +5,10 @@ use std::num::NonZeroU16;
 use serde_json::{Value as Json, json};
 use url::{Host, Url};
 
-use super::reader::Reader;
-use super::shape::Shape;
-use super::value::{Value, parse_text};
-use super::yaml::{Kind, Node};
+use super::reader::ConfigReader;
+use super::shape::ValueShape;
+use super::value::{ConfigValue, parse_text};
+use super::yaml::{YamlKind, YamlNode};
 
 /// The port of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub enum WebPort {
 /// The word for the first free port.
 const AUTO: &str = "auto";
 
-impl Value for WebPort {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![NonZeroU16::shape(), Shape::Words(vec![AUTO])])
+impl ConfigValue for WebPort {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![NonZeroU16::shape(), ValueShape::Words(vec![AUTO])])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<WebPort> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WebPort> {
         match &node.kind {
-            Kind::Scalar(scalar) if scalar.text == AUTO => Some(WebPort::Auto),
+            YamlKind::Scalar(scalar) if scalar.text == AUTO => Some(WebPort::Auto),
             _ => NonZeroU16::read(node, reader).map(WebPort::Fixed),
         }
     }
@@ -66,12 +66,12 @@ impl WebOrigin {
     }
 }
 
-impl Value for WebOrigin {
-    fn shape() -> Shape {
+impl ConfigValue for WebOrigin {
+    fn shape() -> ValueShape {
         let example = "`https://heeler.example.com`";
-        Shape::Format { what: "an address without a path", example, pattern: None }
+        ValueShape::Format { what: "an address without a path", example, pattern: None }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<WebOrigin> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WebOrigin> {
         let form = ("an address without a path", "`https://heeler.example.com`");
         parse_text(node, reader, form, WebOrigin::parse)
     }

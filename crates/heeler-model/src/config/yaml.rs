@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-use super::reader::{Pos, Reader};
+use super::reader::{ConfigReader, SourceSpan};
 
 /// The largest config file, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -22,22 +22,22 @@ pub const TEXT_BYTES_MAX: usize = 4 * FILE_BYTES_MAX;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) at: Pos,
-    pub(crate) kind: Kind,
+pub(crate) struct YamlNode {
+    pub(crate) at: SourceSpan,
+    pub(crate) kind: YamlKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum YamlKind {
     /// Nothing, or the word `null`.
     Null,
-    Scalar(Scalar),
-    List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
+    Scalar(YamlScalar),
+    List(Vec<YamlNode>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Scalar {
+pub(crate) struct YamlScalar {
     pub(crate) text: String,
     /// Not quoted, so it may be a number or a boolean.
     pub(crate) plain: bool,
@@ -46,37 +46,37 @@ pub(crate) struct Scalar {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Key {
+pub(crate) struct YamlKey {
     pub(crate) text: String,
-    pub(crate) at: Pos,
+    pub(crate) at: SourceSpan,
 }
 
-impl Node {
+impl YamlNode {
     /// Returns the value of a key of a map.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
     }
 
-    pub(crate) fn entries(&self) -> &[(Key, Node)] {
+    pub(crate) fn entries(&self) -> &[(YamlKey, YamlNode)] {
         match &self.kind {
-            Kind::Map(entries) => entries,
+            YamlKind::Map(entries) => entries,
             _ => &[],
         }
     }
 
     pub(crate) fn is_null(&self) -> bool {
-        self.kind == Kind::Null
+        self.kind == YamlKind::Null
     }
 
     /// Says whether two nodes hold the same, wherever they stand.
-    pub(crate) fn same_content(&self, other: &Node) -> bool {
+    pub(crate) fn has_same_content(&self, other: &YamlNode) -> bool {
         match (&self.kind, &other.kind) {
-            (Kind::List(a), Kind::List(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_content(b))
+            (YamlKind::List(a), YamlKind::List(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
             }
-            (Kind::Map(a), Kind::Map(b)) => {
-                let same = |((ka, va), (kb, vb)): (&(Key, Node), &(Key, Node))| {
-                    ka.text == kb.text && va.same_content(vb)
+            (YamlKind::Map(a), YamlKind::Map(b)) => {
+                let same = |((ka, va), (kb, vb)): (&(YamlKey, YamlNode), &(YamlKey, YamlNode))| {
+                    ka.text == kb.text && va.has_same_content(vb)
                 };
                 a.len() == b.len() && a.iter().zip(b).all(same)
             }
@@ -88,25 +88,25 @@ impl Node {
     /// named as written, never shown.
     pub(crate) fn describe(&self) -> String {
         match &self.kind {
-            Kind::Null => "nothing".to_owned(),
-            Kind::Scalar(Scalar { template: Some(template), .. }) => {
+            YamlKind::Null => "nothing".to_owned(),
+            YamlKind::Scalar(YamlScalar { template: Some(template), .. }) => {
                 format!("the value of `{}`", template.lines().next().unwrap_or_default())
             }
-            Kind::Scalar(Scalar { text, .. }) if text.chars().count() > 40 => {
+            YamlKind::Scalar(YamlScalar { text, .. }) if text.chars().count() > 40 => {
                 format!("`{}…`", text.chars().take(40).collect::<String>())
             }
-            Kind::Scalar(Scalar { text, .. }) => format!("`{text}`"),
-            Kind::List(items) if items.is_empty() => "an empty list".to_owned(),
-            Kind::List(_) => "a list".to_owned(),
-            Kind::Map(_) => "a map".to_owned(),
+            YamlKind::Scalar(YamlScalar { text, .. }) => format!("`{text}`"),
+            YamlKind::List(items) if items.is_empty() => "an empty list".to_owned(),
+            YamlKind::List(_) => "a list".to_owned(),
+            YamlKind::Map(_) => "a map".to_owned(),
         }
     }
 }
 
 /// Parses one file. `None` means that faults were reported and there is no tree to go on with.
-pub(crate) fn parse(file: usize, reader: &mut Reader) -> Option<Node> {
+pub(crate) fn parse(file: usize, reader: &mut ConfigReader) -> Option<YamlNode> {
     let source = reader.source(file);
-    let start = Pos { file, start: 0, end: 0 };
+    let start = SourceSpan { file, start: 0, end: 0 };
     if source.text.len() > FILE_BYTES_MAX {
         let message = format!("the file is larger than {FILE_BYTES_MAX} bytes");
         reader.error(start, message).expected("a smaller file");
@@ -119,7 +119,7 @@ pub(crate) fn parse(file: usize, reader: &mut Reader) -> Option<Node> {
         block_nesting_limit: DEPTH_MAX,
     };
     let parser = Parser::new_from_str_with_options(&source.text, options);
-    let mut builder = Builder {
+    let mut builder = YamlTreeBuilder {
         file,
         parser,
         reader,
@@ -129,16 +129,17 @@ pub(crate) fn parse(file: usize, reader: &mut Reader) -> Option<Node> {
         depth: 0,
         failed: false,
     };
-    let root = builder.stream();
+    let root = builder.parse_stream();
     let failed = builder.failed;
-    root.filter(|_| !failed).or_else(|| (!failed).then_some(Node { at: start, kind: Kind::Null }))
+    root.filter(|_| !failed)
+        .or_else(|| (!failed).then_some(YamlNode { at: start, kind: YamlKind::Null }))
 }
 
-struct Builder<'a, 'r> {
+struct YamlTreeBuilder<'a, 'r> {
     file: usize,
     parser: Parser<'a, granit_parser::StrInput<'a>>,
-    reader: &'r mut Reader,
-    anchors: HashMap<usize, Node>,
+    reader: &'r mut ConfigReader,
+    anchors: HashMap<usize, YamlNode>,
     nodes_left: usize,
     text_left: usize,
     depth: usize,
@@ -146,22 +147,22 @@ struct Builder<'a, 'r> {
     failed: bool,
 }
 
-impl<'a> Builder<'a, '_> {
+impl<'a> YamlTreeBuilder<'a, '_> {
     /// Reads the only document. An empty file gives `None` without a fault.
-    fn stream(&mut self) -> Option<Node> {
+    fn parse_stream(&mut self) -> Option<YamlNode> {
         let mut root = None;
-        while let Some((event, span)) = self.next() {
+        while let Some((event, span)) = self.next_event() {
             match event {
                 Event::StreamStart | Event::DocumentEnd => {}
                 Event::DocumentStart(..) if root.is_some() => {
-                    let at = self.pos(span);
-                    self.fatal(at, "a second document starts here".to_owned())
+                    let at = self.source_span(span);
+                    self.report_fatal(at, "a second document starts here".to_owned())
                         .help("a config file holds one document: remove the `---`");
                     return None;
                 }
                 Event::DocumentStart(..) => {
-                    let (event, span) = self.next()?;
-                    root = Some(self.node(event, span)?);
+                    let (event, span) = self.next_event()?;
+                    root = Some(self.build_node(event, span)?);
                 }
                 _ => break,
             }
@@ -169,16 +170,16 @@ impl<'a> Builder<'a, '_> {
         root
     }
 
-    fn next(&mut self) -> Option<(Event<'a>, Span)> {
+    fn next_event(&mut self) -> Option<(Event<'a>, Span)> {
         match self.parser.next()? {
             Ok(next) => Some(next),
             Err(error) => {
                 let mark = *error.marker();
                 let start = mark.byte_offset().unwrap_or(0);
-                let at = Pos { file: self.file, start, end: start + 1 };
+                let at = SourceSpan { file: self.file, start, end: start + 1 };
                 let message = format!("not valid YAML: {}", error.info());
                 let tab = error.info().contains("tab");
-                let fault = self.fatal(at, message);
+                let fault = self.report_fatal(at, message);
                 if tab {
                     fault.help("indent with spaces: YAML allows no tabs there");
                 }
@@ -187,61 +188,61 @@ impl<'a> Builder<'a, '_> {
         }
     }
 
-    fn pos(&self, span: Span) -> Pos {
+    fn source_span(&self, span: Span) -> SourceSpan {
         let range = span.byte_range().unwrap_or(0..0);
-        Pos { file: self.file, start: range.start, end: range.end }
+        SourceSpan { file: self.file, start: range.start, end: range.end }
     }
 
-    fn fatal(&mut self, at: Pos, message: String) -> &mut super::fault::Fault {
+    fn report_fatal(&mut self, at: SourceSpan, message: String) -> &mut super::fault::ConfigFault {
         self.failed = true;
         self.reader.error(at, message)
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span) -> Option<Node> {
-        let at = self.pos(span);
-        self.spend(at, Size { nodes: 1, text: 0 })?;
+    fn build_node(&mut self, event: Event<'a>, span: Span) -> Option<YamlNode> {
+        let at = self.source_span(span);
+        self.consume_budget(at, TreeSize { nodes: 1, text: 0 })?;
         let (kind, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = self.plain_by_tag(at, style == ScalarStyle::Plain, tag.as_deref())?;
-                (scalar(text.into_owned(), plain), anchor)
+                (scalar_kind(text.into_owned(), plain), anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.plain_by_tag(at, true, tag.as_deref())?;
-                (Kind::List(self.list()?), anchor)
+                (YamlKind::List(self.build_list()?), anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.plain_by_tag(at, true, tag.as_deref())?;
-                (Kind::Map(self.map()?), anchor)
+                (YamlKind::Map(self.build_map()?), anchor)
             }
-            Event::Alias(id) => return self.alias(at, id),
+            Event::Alias(id) => return self.resolve_alias(at, id),
             Event::UnresolvedAlias(name) => {
-                self.fatal(at, format!("there is no anchor `&{name}` before this alias"));
-                return Some(Node { at, kind: Kind::Null });
+                self.report_fatal(at, format!("there is no anchor `&{name}` before this alias"));
+                return Some(YamlNode { at, kind: YamlKind::Null });
             }
             _ => {
-                self.fatal(at, "not valid YAML: a value was expected here".to_owned());
+                self.report_fatal(at, "not valid YAML: a value was expected here".to_owned());
                 return None;
             }
         };
-        let node = Node { at: self.narrow(at, &kind), kind };
+        let node = YamlNode { at: self.narrow_span(at, &kind), kind };
         if anchor != 0 {
             // Its nodes are paid for by those who use it, its text also by being kept.
-            self.spend(at, Size { nodes: 0, ..size(&node) })?;
+            self.consume_budget(at, TreeSize { nodes: 0, ..tree_size(&node) })?;
             self.anchors.insert(anchor, node.clone());
         }
         Some(node)
     }
 
     /// A collection is marked at its first key or item: its own span may be empty.
-    fn narrow(&self, at: Pos, kind: &Kind) -> Pos {
+    fn narrow_span(&self, at: SourceSpan, kind: &YamlKind) -> SourceSpan {
         match kind {
-            Kind::Map(entries) => entries.first().map_or(at, |(key, _)| key.at),
-            Kind::List(items) => items.first().map_or(at, |item| item.at),
+            YamlKind::Map(entries) => entries.first().map_or(at, |(key, _)| key.at),
+            YamlKind::List(items) => items.first().map_or(at, |item| item.at),
             _ => at,
         }
     }
 
-    fn spend(&mut self, at: Pos, size: Size) -> Option<()> {
+    fn consume_budget(&mut self, at: SourceSpan, size: TreeSize) -> Option<()> {
         let left = (self.nodes_left.checked_sub(size.nodes), self.text_left.checked_sub(size.text));
         let message = match left {
             (Some(nodes), Some(text)) => {
@@ -251,73 +252,73 @@ impl<'a> Builder<'a, '_> {
             (None, _) => format!("the file has more than {NODES_MAX} values"),
             (_, None) => format!("the file has more than {TEXT_BYTES_MAX} bytes of text"),
         };
-        self.fatal(at, message).help("aliases count as often as they are used");
+        self.report_fatal(at, message).help("aliases count as often as they are used");
         None
     }
 
-    fn alias(&mut self, at: Pos, id: usize) -> Option<Node> {
+    fn resolve_alias(&mut self, at: SourceSpan, id: usize) -> Option<YamlNode> {
         let Some(target) = self.anchors.get(&id) else {
-            self.fatal(at, "an alias inside its own anchor".to_owned());
+            self.report_fatal(at, "an alias inside its own anchor".to_owned());
             return None;
         };
-        let (size, depth) = (size(target), depth(target));
+        let (size, depth) = (tree_size(target), tree_depth(target));
         if self.depth + depth > DEPTH_MAX {
             let message = format!("lists and maps are nested deeper than {DEPTH_MAX}");
-            self.fatal(at, message);
+            self.report_fatal(at, message);
             return None;
         }
-        self.spend(at, size)?;
+        self.consume_budget(at, size)?;
         self.anchors.get(&id).cloned()
     }
 
-    fn list(&mut self) -> Option<Vec<Node>> {
+    fn build_list(&mut self) -> Option<Vec<YamlNode>> {
         let mut items = Vec::new();
         self.depth += 1;
         loop {
-            match self.next()? {
+            match self.next_event()? {
                 (Event::SequenceEnd, _) => break,
-                (event, span) => items.push(self.node(event, span)?),
+                (event, span) => items.push(self.build_node(event, span)?),
             }
         }
         self.depth -= 1;
         Some(items)
     }
 
-    fn map(&mut self) -> Option<Vec<(Key, Node)>> {
-        let mut entries: Vec<(Key, Node)> = Vec::new();
-        let mut known: HashMap<String, Pos> = HashMap::new();
-        let mut merged: Vec<Node> = Vec::new();
+    fn build_map(&mut self) -> Option<Vec<(YamlKey, YamlNode)>> {
+        let mut entries: Vec<(YamlKey, YamlNode)> = Vec::new();
+        let mut known: HashMap<String, SourceSpan> = HashMap::new();
+        let mut merged: Vec<YamlNode> = Vec::new();
         self.depth += 1;
         loop {
-            let key = match self.next()? {
+            let key = match self.next_event()? {
                 (Event::MappingEnd, _) => break,
-                (event, span) => self.node(event, span)?,
+                (event, span) => self.build_node(event, span)?,
             };
-            let (event, span) = self.next()?;
-            let value = self.node(event, span)?;
+            let (event, span) = self.next_event()?;
+            let value = self.build_node(event, span)?;
             match key.kind {
-                Kind::Scalar(Scalar { text, plain: true, .. }) if text == "<<" => {
+                YamlKind::Scalar(YamlScalar { text, plain: true, .. }) if text == "<<" => {
                     merged.push(value);
                 }
-                Kind::Scalar(Scalar { text, .. }) => {
+                YamlKind::Scalar(YamlScalar { text, .. }) => {
                     if let Some(first) = known.insert(text.clone(), key.at) {
-                        self.refuse_duplicate(&text, key.at, first);
+                        self.report_duplicate_key(&text, key.at, first);
                     }
-                    entries.push((Key { text, at: key.at }, value));
+                    entries.push((YamlKey { text, at: key.at }, value));
                 }
                 _ => {
-                    self.fatal(key.at, "this key is not a word".to_owned());
+                    self.report_fatal(key.at, "this key is not a word".to_owned());
                 }
             }
         }
         self.depth -= 1;
         for value in merged {
-            self.merge_key(&mut entries, &mut known, value);
+            self.merge_entries(&mut entries, &mut known, value);
         }
         Some(entries)
     }
 
-    fn refuse_duplicate(&mut self, text: &str, at: Pos, first: Pos) {
+    fn report_duplicate_key(&mut self, text: &str, at: SourceSpan, first: SourceSpan) {
         let source = self.reader.source(self.file);
         let line = source.text[..first.start].matches('\n').count() + 1;
         self.reader
@@ -326,14 +327,14 @@ impl<'a> Builder<'a, '_> {
     }
 
     /// Adds what `<<` brings; keys that the map has itself win.
-    fn merge_key(
+    fn merge_entries(
         &mut self,
-        entries: &mut Vec<(Key, Node)>,
-        known: &mut HashMap<String, Pos>,
-        value: Node,
+        entries: &mut Vec<(YamlKey, YamlNode)>,
+        known: &mut HashMap<String, SourceSpan>,
+        value: YamlNode,
     ) {
         match value.kind {
-            Kind::Map(more) => {
+            YamlKind::Map(more) => {
                 for (key, value) in more {
                     if !known.contains_key(&key.text) {
                         known.insert(key.text.clone(), key.at);
@@ -341,25 +342,25 @@ impl<'a> Builder<'a, '_> {
                     }
                 }
             }
-            Kind::List(maps) if maps.iter().all(|map| matches!(map.kind, Kind::Map(_))) => {
+            YamlKind::List(maps) if maps.iter().all(|map| matches!(map.kind, YamlKind::Map(_))) => {
                 for map in maps {
-                    self.merge_key(entries, known, map);
+                    self.merge_entries(entries, known, map);
                 }
             }
             _ => {
-                self.fatal(value.at, "`<<` takes a map or a list of maps".to_owned());
+                self.report_fatal(value.at, "`<<` takes a map or a list of maps".to_owned());
             }
         }
     }
 
     /// Says whether the value is untyped text. `!!str` makes it a string; other tags are refused.
-    fn plain_by_tag(&mut self, at: Pos, plain: bool, tag: Option<&Tag>) -> Option<bool> {
+    fn plain_by_tag(&mut self, at: SourceSpan, plain: bool, tag: Option<&Tag>) -> Option<bool> {
         match tag {
             None => Some(plain),
             Some(tag) if tag.is_yaml_core_schema_tag("str") => Some(false),
             Some(tag) if tag.core_suffix().is_some() => Some(plain),
             Some(tag) => {
-                self.fatal(at, format!("the tag `{tag}` means nothing here"))
+                self.report_fatal(at, format!("the tag `{tag}` means nothing here"))
                     .help("remove it: config has no tags of its own");
                 None
             }
@@ -369,42 +370,43 @@ impl<'a> Builder<'a, '_> {
 
 /// What a tree holds: values and keys, and the bytes of their text.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct TreeSize {
     nodes: usize,
     text: usize,
 }
 
-fn size(node: &Node) -> Size {
-    let own = Size { nodes: 1, text: 0 };
-    let add = |a: Size, b: Size| Size { nodes: a.nodes + b.nodes, text: a.text + b.text };
+fn tree_size(node: &YamlNode) -> TreeSize {
+    let own = TreeSize { nodes: 1, text: 0 };
+    let add =
+        |a: TreeSize, b: TreeSize| TreeSize { nodes: a.nodes + b.nodes, text: a.text + b.text };
     match &node.kind {
-        Kind::Null => own,
-        Kind::Scalar(scalar) => Size { text: scalar.text.len(), ..own },
-        Kind::List(items) => items.iter().map(size).fold(own, add),
-        Kind::Map(entries) => {
-            let key = |key: &Key| Size { nodes: 1, text: key.text.len() };
-            entries.iter().map(|(name, value)| add(key(name), size(value))).fold(own, add)
+        YamlKind::Null => own,
+        YamlKind::Scalar(scalar) => TreeSize { text: scalar.text.len(), ..own },
+        YamlKind::List(items) => items.iter().map(tree_size).fold(own, add),
+        YamlKind::Map(entries) => {
+            let key = |key: &YamlKey| TreeSize { nodes: 1, text: key.text.len() };
+            entries.iter().map(|(name, value)| add(key(name), tree_size(value))).fold(own, add)
         }
     }
 }
 
 /// Estimates the memory that a tree takes, in bytes.
-pub(crate) fn weight(node: &Node) -> usize {
-    let Size { nodes, text } = size(node);
-    nodes * size_of::<Node>() + text
+pub(crate) fn estimate_bytes(node: &YamlNode) -> usize {
+    let TreeSize { nodes, text } = tree_size(node);
+    nodes * size_of::<YamlNode>() + text
 }
 
-fn depth(node: &Node) -> usize {
+fn tree_depth(node: &YamlNode) -> usize {
     match &node.kind {
-        Kind::Null | Kind::Scalar(_) => 0,
-        Kind::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Kind::Map(entries) => 1 + entries.iter().map(|(_, v)| depth(v)).max().unwrap_or(0),
+        YamlKind::Null | YamlKind::Scalar(_) => 0,
+        YamlKind::List(items) => 1 + items.iter().map(tree_depth).max().unwrap_or(0),
+        YamlKind::Map(entries) => 1 + entries.iter().map(|(_, v)| tree_depth(v)).max().unwrap_or(0),
     }
 }
 
-fn scalar(text: String, plain: bool) -> Kind {
+fn scalar_kind(text: String, plain: bool) -> YamlKind {
     match text.as_str() {
-        "" | "~" | "null" | "Null" | "NULL" if plain => Kind::Null,
-        _ => Kind::Scalar(Scalar { text, plain, template: None }),
+        "" | "~" | "null" | "Null" | "NULL" if plain => YamlKind::Null,
+        _ => YamlKind::Scalar(YamlScalar { text, plain, template: None }),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::HookContext;
 use crate::config::HookEvent;
-use crate::from_iso;
+use crate::parse_iso;
 
 /// The longest output in a Slack message.
 pub const SLACK_TEXT_MAX: usize = 3500;
@@ -23,10 +23,10 @@ const NAME_MAX: usize = 200;
 /// Who says so.
 const FOOTER: &str = "heeler";
 /// Marks a text that was cut.
-const CUT: &str = "…";
+const ELLIPSIS: &str = "…";
 
 /// One line or block below the text.
-struct Field {
+struct HookMessageField {
     title: &'static str,
     value: String,
     /// Whether it stands in a row with others.
@@ -39,8 +39,8 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
         .into_iter()
         .map(|it| json!({"title": it.title, "value": it.value, "short": it.is_short}))
         .collect();
-    let name = slack_escaped(&cut(name(context), NAME_MAX));
-    let ended = from_iso(&context.job.completed_at).map_or(0, |at| at.as_second());
+    let name = slack_escaped(&truncate_utf16(name(context), NAME_MAX));
+    let ended = parse_iso(&context.job.completed_at).map_or(0, |at| at.as_second());
     let mut attachment = json!({
         "color": format!("#{:06x}", color(context.event)),
         "fallback": format!("{}: {name}", title(context.event)),
@@ -52,7 +52,7 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
     });
     let output = context.result.output.trim();
     if !output.is_empty() {
-        attachment["text"] = slack_escaped(&cut(output, SLACK_TEXT_MAX)).into();
+        attachment["text"] = slack_escaped(&truncate_utf16(output, SLACK_TEXT_MAX)).into();
     }
     json!({"channel": channel, "attachments": [attachment]})
 }
@@ -60,8 +60,8 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
 /// Returns the body of Discord's "create message".
 pub fn discord_message(context: &HookContext) -> Json {
     let fields = fields(context, str::to_owned);
-    let others: usize = fields.iter().map(|it| units(it.title) + units(&it.value)).sum();
-    let left = DISCORD_EMBED_MAX - others - units(title(context.event)) - units(FOOTER);
+    let others: usize = fields.iter().map(|it| utf16_len(it.title) + utf16_len(&it.value)).sum();
+    let left = DISCORD_EMBED_MAX - others - utf16_len(title(context.event)) - utf16_len(FOOTER);
     let fields: Vec<Json> = fields
         .into_iter()
         .map(|it| json!({"name": it.title, "value": it.value, "inline": it.is_short}))
@@ -75,25 +75,28 @@ pub fn discord_message(context: &HookContext) -> Json {
     });
     let output = context.result.output.trim();
     if !output.is_empty() {
-        embed["description"] = cut(output, left.min(DISCORD_TEXT_MAX)).into();
+        embed["description"] = truncate_utf16(output, left.min(DISCORD_TEXT_MAX)).into();
     }
     // What an agent says must not call people.
     json!({"embeds": [embed], "allowed_mentions": {"parse": []}})
 }
 
-fn fields(context: &HookContext, escaped: impl Fn(&str) -> String) -> Vec<Field> {
+fn fields(context: &HookContext, escaped: impl Fn(&str) -> String) -> Vec<HookMessageField> {
     let job = &context.job;
-    let line =
-        |title, value: &str| Field { title, value: escaped(&cut(value, NAME_MAX)), is_short: true };
+    let line = |title, value: &str| HookMessageField {
+        title,
+        value: escaped(&truncate_utf16(value, NAME_MAX)),
+        is_short: true,
+    };
     let mut fields = vec![
         line("Agent", name(context)),
-        Field { title: "Job", value: format!("`{}`", job.id), is_short: true },
-        line("Duration", &duration(job.duration_ms)),
+        HookMessageField { title: "Job", value: format!("`{}`", job.id), is_short: true },
+        line("Duration", &format_duration(job.duration_ms)),
     ];
     fields.extend(job.schedule_name.as_ref().map(|schedule| line("Schedule", schedule)));
     let block = |title, text: &str| {
-        let text = escaped(&cut(text.trim(), FIELD_MAX));
-        Field { title, value: format!("```\n{text}\n```"), is_short: false }
+        let text = escaped(&truncate_utf16(text.trim(), FIELD_MAX));
+        HookMessageField { title, value: format!("```\n{text}\n```"), is_short: false }
     };
     let said = |text: &&String| !text.trim().is_empty();
     fields.extend(context.result.error.as_ref().filter(said).map(|error| block("Error", error)));
@@ -130,7 +133,7 @@ fn color(event: HookEvent) -> u32 {
 }
 
 /// Returns a duration in its two largest units.
-fn duration(ms: i64) -> String {
+fn format_duration(ms: i64) -> String {
     let seconds = ms / 1000;
     match seconds {
         ..1 => format!("{ms} ms"),
@@ -145,20 +148,20 @@ fn slack_escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn units(text: &str) -> usize {
+fn utf16_len(text: &str) -> usize {
     text.encode_utf16().count()
 }
 
 /// Cuts a text to at most `max` units of UTF-16, at a character, and marks that.
-fn cut(text: &str, max: usize) -> String {
-    if units(text) <= max {
+fn truncate_utf16(text: &str, max: usize) -> String {
+    if utf16_len(text) <= max {
         return text.to_owned();
     }
-    let mut left = max - units(CUT);
+    let mut left = max - utf16_len(ELLIPSIS);
     let kept = text.chars().take_while(|c| {
         let fits = c.len_utf16() <= left;
         left = left.saturating_sub(c.len_utf16());
         fits
     });
-    kept.chain(CUT.chars()).collect()
+    kept.chain(ELLIPSIS.chars()).collect()
 }

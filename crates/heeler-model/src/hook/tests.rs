@@ -13,7 +13,7 @@ fn at(second: i64) -> Timestamp {
 
 fn job(status: JobStatus, exit: ExitReason) -> Job {
     let id = "job-2025-11-15-abc123".parse().unwrap();
-    let mut job = Job::asked(id, "team.coder", TriggerType::Schedule, at(0));
+    let mut job = Job::new_pending(id, "team.coder", TriggerType::Schedule, at(0));
     job.head.schedule = Some("nightly".to_owned());
     job.head.status = status;
     job.head.exit_reason = Some(exit);
@@ -26,7 +26,7 @@ fn job(status: JobStatus, exit: ExitReason) -> Job {
 }
 
 fn context(status: JobStatus, exit: ExitReason) -> HookContext {
-    HookContext::of(&job(status, exit), "Coder", None).unwrap()
+    HookContext::for_job(&job(status, exit), "Coder", None).unwrap()
 }
 
 fn good() -> HookContext {
@@ -44,9 +44,9 @@ fn hook(name: &str) -> Hook {
 }
 
 /// The names of the hooks that fire, in order.
-fn fired(hooks: &Hooks, context: &HookContext) -> String {
-    let name = |place: HookPlace| hooks.list(place.list)[place.index].name.clone().unwrap();
-    fires(hooks, context).into_iter().map(name).collect::<Vec<_>>().join(" ")
+fn fired(hooks: &AgentHooks, context: &HookContext) -> String {
+    let name = |place: HookPosition| hooks.list(place.list)[place.index].name.clone().unwrap();
+    select_hooks(hooks, context).into_iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn the_context_has_the_names_that_herdctls_users_know() {
 
 #[test]
 fn every_end_of_a_job_is_an_event_and_a_job_that_goes_on_is_none() {
-    let of = |status, exit| event(&job(status, exit));
+    let of = |status, exit| job_hook_event(&job(status, exit));
     assert_eq!(of(JobStatus::Completed, ExitReason::Success), Some(HookEvent::Completed));
     assert_eq!(of(JobStatus::Failed, ExitReason::Error), Some(HookEvent::Failed));
     assert_eq!(of(JobStatus::Failed, ExitReason::MaxTurns), Some(HookEvent::Failed));
@@ -92,7 +92,7 @@ fn every_end_of_a_job_is_an_event_and_a_job_that_goes_on_is_none() {
 
 #[test]
 fn after_run_fires_for_every_end_and_on_error_after_it_for_bad_ones() {
-    let hooks = Hooks { after_run: vec![hook("a"), hook("b")], on_error: vec![hook("e")] };
+    let hooks = AgentHooks { after_run: vec![hook("a"), hook("b")], on_error: vec![hook("e")] };
     assert_eq!(fired(&hooks, &good()), "a b");
     assert_eq!(fired(&hooks, &bad()), "a b e");
     assert_eq!(fired(&hooks, &context(JobStatus::Failed, ExitReason::Timeout)), "a b e");
@@ -103,7 +103,7 @@ fn after_run_fires_for_every_end_and_on_error_after_it_for_bad_ones() {
 fn a_hook_fires_only_for_its_events() {
     let only =
         |name: &str, events: &[HookEvent]| Hook { on_events: Some(events.to_vec()), ..hook(name) };
-    let hooks = Hooks {
+    let hooks = AgentHooks {
         after_run: vec![
             only("good", &[HookEvent::Completed]),
             only("cut", &[HookEvent::Cancelled, HookEvent::Timeout]),
@@ -126,7 +126,7 @@ fn when_is_a_path_to_something_true() {
     }));
     let is = |path: &str| {
         let hook = Hook { when: Some(path.to_owned()), ..hook("h") };
-        !fires(&Hooks { after_run: vec![hook], on_error: vec![] }, &context).is_empty()
+        !select_hooks(&AgentHooks { after_run: vec![hook], on_error: vec![] }, &context).is_empty()
     };
     for path in ["yes", "one", "text", "list", "deep", "deep.items.1.is"] {
         assert!(is(&format!("metadata.{path}")), "{path}");
@@ -139,7 +139,7 @@ fn when_is_a_path_to_something_true() {
     assert!(is("result.error") && is("job.scheduleName") && is("event") && is(" "));
     assert!(!is("result.success"));
     let without = HookContext { metadata: None, ..context.clone() };
-    let hooks = Hooks {
+    let hooks = AgentHooks {
         after_run: vec![Hook { when: Some("metadata.yes".to_owned()), ..hook("h") }],
         on_error: vec![],
     };
@@ -149,14 +149,15 @@ fn when_is_a_path_to_something_true() {
 #[test]
 fn a_hook_is_found_again_by_its_name_or_else_by_its_place() {
     let nameless = Hook { name: None, ..hook("") };
-    let hooks = Hooks { after_run: vec![hook("a"), nameless.clone(), hook("b")], on_error: vec![] };
-    let find = |index, name| hooks.find(HookPlace { list: HookList::AfterRun, index }, name);
+    let hooks =
+        AgentHooks { after_run: vec![hook("a"), nameless.clone(), hook("b")], on_error: vec![] };
+    let find = |index, name| hooks.find(HookPosition { list: HookList::AfterRun, index }, name);
     assert_eq!(find(0, Some("a")), Some(&hooks.after_run[0]));
     assert_eq!(find(0, Some("b")), Some(&hooks.after_run[2]), "others stand before it now");
     assert_eq!(find(2, Some("gone")), None);
     assert_eq!(find(1, None), Some(&nameless));
     assert_eq!(find(0, None), None, "another hook stands there now");
-    assert_eq!(hooks.find(HookPlace { list: HookList::OnError, index: 0 }, Some("a")), None);
+    assert_eq!(hooks.find(HookPosition { list: HookList::OnError, index: 0 }, Some("a")), None);
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn output_is_the_summary_where_none_is_given_and_cut_at_a_character() {
     assert_eq!(good().result.output, "all done");
     let long = "é".repeat(OUTPUT_BYTES_MAX);
     let job = job(JobStatus::Completed, ExitReason::Success);
-    let context = HookContext::of(&job, "", Some(&format!("x{long}"))).unwrap();
+    let context = HookContext::for_job(&job, "", Some(&format!("x{long}"))).unwrap();
     assert_eq!(context.result.output.len(), OUTPUT_BYTES_MAX - 1);
     assert!(context.result.output.ends_with('é'));
 }

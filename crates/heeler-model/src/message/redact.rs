@@ -1,83 +1,89 @@
 //! Taking the secrets out of a message, before anything of it is cut, counted or kept.
 
-use super::{ApiError, Body, Message, Task, TurnResult};
-use crate::redact::Redactor;
+use super::{AgentMessage, ApiError, MessageBody, SubagentTask, TurnResult};
+use crate::redact::SecretRedactor;
 
-impl Message {
+impl AgentMessage {
     /// Takes the secrets out of everything that was said.
     ///
     /// A delta is left as it is: it may hold a piece of a secret only, so it is for
-    /// [`Redactor::stream`].
-    pub fn redact(&mut self, redactor: &Redactor) {
-        if redactor.knows_nothing() {
+    /// [`SecretRedactor::parse_stream`].
+    pub fn redact(&mut self, redactor: &SecretRedactor) {
+        if redactor.is_empty() {
             return;
         }
         // An id in another spelling than the secret's would be found by nobody after this.
         let is_secret = |uuid: &uuid::Uuid| {
             let forms = [uuid.hyphenated().to_string(), uuid.simple().to_string()];
             let upper = forms.each_ref().map(|form| form.to_uppercase());
-            forms.iter().chain(&upper).any(|form| redactor.finds_in(form))
+            forms.iter().chain(&upper).any(|form| redactor.contains_secret(form))
         };
         self.uuid = self.uuid.take().filter(|uuid| !is_secret(uuid));
-        self.session.iter_mut().for_each(|id| redactor.clean(id));
-        self.parent_tool_use_id.iter_mut().for_each(|id| redactor.clean(id));
-        redactor.object(&mut self.fields);
+        self.session.iter_mut().for_each(|id| redactor.redact_string(id));
+        self.parent_tool_use_id.iter_mut().for_each(|id| redactor.redact_string(id));
+        redactor.redact_object(&mut self.fields);
         self.body.redact(redactor);
     }
 }
 
-impl Body {
-    fn redact(&mut self, redactor: &Redactor) {
-        let all =
-            |texts: &mut [&mut String]| texts.iter_mut().for_each(|text| redactor.clean(text));
-        let some =
-            |text: &mut Option<String>| text.iter_mut().for_each(|text| redactor.clean(text));
+impl MessageBody {
+    fn redact(&mut self, redactor: &SecretRedactor) {
+        let all = |texts: &mut [&mut String]| {
+            texts.iter_mut().for_each(|text| redactor.redact_string(text))
+        };
+        let some = |text: &mut Option<String>| {
+            text.iter_mut().for_each(|text| redactor.redact_string(text))
+        };
         match self {
-            Body::Init(init) => {
+            MessageBody::Init(init) => {
                 some(&mut init.version);
                 some(&mut init.model);
             }
-            Body::Assistant(said) => {
-                redactor.object(&mut said.message);
+            MessageBody::Assistant(said) => {
+                redactor.redact_object(&mut said.message);
                 said.api_error.iter_mut().for_each(|ApiError { code, kind, status: _ }| {
                     some(code);
                     some(kind);
                 });
             }
-            Body::User(told) => redactor.object(&mut told.message),
-            Body::Delta { text: _ } => {}
-            Body::Result(result) => result.redact(redactor),
-            Body::Retry(retry) => some(&mut retry.error),
-            Body::RateLimit(limit) => some(&mut limit.status),
-            Body::Task(Task { subtype, id, kind, background: _, status }) => {
+            MessageBody::User(told) => redactor.redact_object(&mut told.message),
+            MessageBody::Delta { text: _ } => {}
+            MessageBody::Result(result) => result.redact(redactor),
+            MessageBody::Retry(retry) => some(&mut retry.error),
+            MessageBody::RateLimit(limit) => some(&mut limit.status),
+            MessageBody::Task(SubagentTask { subtype, id, kind, background: _, status }) => {
                 all(&mut [subtype, id]);
                 some(kind);
                 some(status);
             }
-            Body::Background { running } => running.iter_mut().for_each(|id| redactor.clean(id)),
-            Body::Lifecycle { command, state } => all(&mut [command, state]),
-            Body::Error { message, code } => {
-                redactor.clean(message);
+            MessageBody::BackgroundTasks { running } => {
+                running.iter_mut().for_each(|id| redactor.redact_string(id))
+            }
+            MessageBody::CommandLifecycle { command, state } => all(&mut [command, state]),
+            MessageBody::Error { message, code } => {
+                redactor.redact_string(message);
                 some(code);
             }
-            Body::Unknown { kind, text } => all(&mut [kind, text]),
-            Body::Malformed { reason, text } => all(&mut [reason, text]),
-            Body::System { subtype: kind } | Body::Quiet { kind } => redactor.clean(kind),
+            MessageBody::Unknown { kind, text } => all(&mut [kind, text]),
+            MessageBody::Malformed { reason, text } => all(&mut [reason, text]),
+            MessageBody::System { subtype: kind } | MessageBody::Ignored { kind } => {
+                redactor.redact_string(kind)
+            }
         }
     }
 }
 
 impl TurnResult {
-    fn redact(&mut self, redactor: &Redactor) {
-        redactor.clean(&mut self.subtype);
-        self.errors.iter_mut().for_each(|error| redactor.clean(error));
+    fn redact(&mut self, redactor: &SecretRedactor) {
+        redactor.redact_string(&mut self.subtype);
+        self.errors.iter_mut().for_each(|error| redactor.redact_string(error));
         for text in [
             &mut self.text,
             &mut self.stop_reason,
             &mut self.terminal_reason,
             &mut self.api_error_type,
         ] {
-            text.iter_mut().for_each(|text| redactor.clean(text));
+            text.iter_mut().for_each(|text| redactor.redact_string(text));
         }
     }
 }

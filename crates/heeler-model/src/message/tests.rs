@@ -1,30 +1,30 @@
 //! What lines are read as.
 
 use super::*;
-use crate::redact::Redactor;
+use crate::redact::SecretRedactor;
 
-fn body(line: &str) -> Body {
-    read_line(line.as_bytes()).body
+fn body(line: &str) -> MessageBody {
+    parse_line(line.as_bytes()).body
 }
 
-fn assistant(line: &str) -> Assistant {
+fn assistant(line: &str) -> AssistantMessage {
     match body(line) {
-        Body::Assistant(said) => said,
+        MessageBody::Assistant(said) => said,
         other => panic!("{other:?}"),
     }
 }
 
-fn user(line: &str) -> User {
+fn user(line: &str) -> UserMessage {
     match body(line) {
-        Body::User(told) => told,
+        MessageBody::User(told) => told,
         other => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
 fn malformed(line: &[u8]) -> (String, String) {
-    match read_line(line).body {
-        Body::Malformed { reason, text } => (reason, text),
+    match parse_line(line).body {
+        MessageBody::Malformed { reason, text } => (reason, text),
         other => panic!("{other:?}"),
     }
 }
@@ -33,12 +33,12 @@ fn malformed(line: &[u8]) -> (String, String) {
 fn the_envelope_is_taken_off_and_the_rest_is_kept() {
     let line = r#"{"uuid":"87dcdcdb-ec25-4808-a8c8-19a1104717c5","message":{"id":"m","content":"hi"},
         "parent_tool_use_id":"toolu_1","session_id":"s","type":"assistant","brand_new":[1]}"#;
-    let message = read_line(line.as_bytes());
+    let message = parse_line(line.as_bytes());
     assert_eq!(message.uuid, Some(uuid::uuid!("87dcdcdb-ec25-4808-a8c8-19a1104717c5")));
     assert_eq!(message.session.as_deref(), Some("s"));
     assert_eq!(message.parent_tool_use_id.as_deref(), Some("toolu_1"));
     assert_eq!(Json::Object(message.fields), json!({"brand_new": [1]}));
-    let Body::Assistant(said) = message.body else { panic!("{:?}", message.body) };
+    let MessageBody::Assistant(said) = message.body else { panic!("{:?}", message.body) };
     assert_eq!(
         Json::Object(said.message),
         json!({"id": "m", "content": "hi", "role": "assistant"})
@@ -80,7 +80,7 @@ fn tool_calls_that_stand_by_themselves_become_blocks() {
 #[test]
 fn success_is_judged_by_its_flag_and_only_without_one_by_its_words() {
     let is_error = |line: &str| match body(line) {
-        Body::Result(result) => result.is_error,
+        MessageBody::Result(result) => result.is_error,
         other => panic!("{other:?}"),
     };
     assert!(is_error(r#"{"type":"result","subtype":"success","is_error":true}"#));
@@ -93,7 +93,7 @@ fn success_is_judged_by_its_flag_and_only_without_one_by_its_words() {
 #[test]
 fn counts_that_are_written_as_decimals_are_read() {
     let line = r#"{"type":"system","subtype":"api_retry","attempt":1,"retry_delay_ms":523.7,"error_status":null}"#;
-    let Body::Retry(retry) = body(line) else { panic!() };
+    let MessageBody::Retry(retry) = body(line) else { panic!() };
     assert_eq!((retry.attempt, retry.delay_ms, retry.status), (Some(1), Some(524), None));
 }
 
@@ -104,9 +104,9 @@ fn only_text_deltas_are_deltas() {
             r#"{{"type":"stream_event","event":{{"type":"content_block_delta","delta":{delta}}}}}"#
         ))
     };
-    let text = Body::Delta { text: "hel".to_owned() };
+    let text = MessageBody::Delta { text: "hel".to_owned() };
     assert_eq!(delta(r#"{"type":"text_delta","text":"hel"}"#), text);
-    let quiet = Body::Quiet { kind: "stream_event".to_owned() };
+    let quiet = MessageBody::Ignored { kind: "stream_event".to_owned() };
     assert_eq!(delta(r#"{"type":"thinking_delta","thinking":"hm"}"#), quiet);
     assert_eq!(delta(r#"{"type":"input_json_delta","partial_json":"{"}"#), quiet);
     assert_eq!(delta("null"), quiet);
@@ -116,13 +116,13 @@ fn only_text_deltas_are_deltas() {
 #[test]
 fn tasks_and_limits_are_read() {
     let line = r#"{"type":"system","subtype":"task_updated","task_id":"b1","patch":{"status":"completed"}}"#;
-    let Body::Task(task) = body(line) else { panic!() };
+    let MessageBody::Task(task) = body(line) else { panic!() };
     assert_eq!((task.id.as_str(), task.status.as_deref()), ("b1", Some("completed")));
     let line =
         r#"{"type":"system","subtype":"background_tasks_changed","tasks":[{"task_id":"b1"}]}"#;
-    assert_eq!(body(line), Body::Background { running: vec!["b1".to_owned()] });
+    assert_eq!(body(line), MessageBody::BackgroundTasks { running: vec!["b1".to_owned()] });
     let line = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794703704}}"#;
-    let Body::RateLimit(limit) = body(line) else { panic!() };
+    let MessageBody::RateLimit(limit) = body(line) else { panic!() };
     assert_eq!((limit.status.as_deref(), limit.resets_at), (Some("rejected"), Some(1794703704)));
 }
 
@@ -133,10 +133,10 @@ fn errors_are_understood_in_each_of_their_forms() {
         r#"{"type":"error","error":{"type":"x","message":"no"}}"#,
         r#"{"type":"error","error":"no","code":"x"}"#,
     ] {
-        let expected = Body::Error { message: "no".to_owned(), code: Some("x".to_owned()) };
+        let expected = MessageBody::Error { message: "no".to_owned(), code: Some("x".to_owned()) };
         assert_eq!(body(line), expected, "{line}");
     }
-    assert!(matches!(body(r#"{"type":"error"}"#), Body::Error { .. }));
+    assert!(matches!(body(r#"{"type":"error"}"#), MessageBody::Error { .. }));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_is_not_an_object_says_what_it_is() {
 #[test]
 fn blank_lines_are_nothing() {
     for line in ["", " ", "\t\r\n"] {
-        assert_eq!(body(line), Body::Quiet { kind: "blank".to_owned() });
+        assert_eq!(body(line), MessageBody::Ignored { kind: "blank".to_owned() });
     }
 }
 
@@ -161,10 +161,10 @@ fn blank_lines_are_nothing() {
 fn unknown_and_control_messages_are_kept_with_their_line() {
     for kind in ["brand_new", "control_request", "control_response", "control_cancel_request"] {
         let line = format!(r#"{{"type":"{kind}","x":1}}"#);
-        assert_eq!(body(&line), Body::Unknown { kind: kind.to_owned(), text: line });
+        assert_eq!(body(&line), MessageBody::Unknown { kind: kind.to_owned(), text: line });
     }
-    assert!(matches!(body("{}"), Body::Unknown { kind, .. } if kind.is_empty()));
-    assert!(matches!(body(r#"{"type":7}"#), Body::Unknown { .. }));
+    assert!(matches!(body("{}"), MessageBody::Unknown { kind, .. } if kind.is_empty()));
+    assert!(matches!(body(r#"{"type":7}"#), MessageBody::Unknown { .. }));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn nesting_is_refused_beyond_its_limit_and_never_overflows() {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
         format!(r#"{{"type":"tool_use","input":{open}{close}}}"#)
     };
-    assert!(matches!(body(&nested(NESTING_MAX - 1)), Body::Assistant(_)));
+    assert!(matches!(body(&nested(NESTING_MAX - 1)), MessageBody::Assistant(_)));
     assert_eq!(malformed(nested(NESTING_MAX).as_bytes()).0, "it nests deeper than 96 levels");
     assert!(malformed(nested(90_000).as_bytes()).0.starts_with("it is not JSON"));
 }
@@ -185,12 +185,12 @@ fn a_message_of_too_many_values_is_refused_before_they_are_made() {
         let zeros = vec!["0"; count - 3].join(",");
         format!(r#"{{"type":"tool_use","input":[{zeros}]}}"#)
     };
-    assert!(matches!(body(&numbers(VALUES_MAX)), Body::Assistant(_)));
+    assert!(matches!(body(&numbers(VALUES_MAX)), MessageBody::Assistant(_)));
     assert_eq!(malformed(numbers(VALUES_MAX + 1).as_bytes()).0, "it has more than 100000 values");
     let text = r#"a\",[{"#.repeat(VALUES_MAX);
     assert!(matches!(
         body(&format!(r#"{{"type":"tool_use","input":"{text}"}}"#)),
-        Body::Assistant(_)
+        MessageBody::Assistant(_)
     ));
 }
 
@@ -202,7 +202,7 @@ fn a_message_of_too_many_blocks_is_refused() {
         "{\"type\":\"user\",\"content\":[@]}",
     ] {
         let line = |count| content.replace('@', &blocks(count));
-        assert!(!matches!(body(&line(BLOCKS_MAX)), Body::Malformed { .. }));
+        assert!(!matches!(body(&line(BLOCKS_MAX)), MessageBody::Malformed { .. }));
         let (reason, _) = malformed(line(BLOCKS_MAX + 1).as_bytes());
         assert_eq!(reason, "it has more than 4096 blocks");
     }
@@ -221,7 +221,7 @@ fn an_id_that_is_too_long_to_be_remembered_is_refused_wherever_it_stands() {
         r#"{"type":"control_request","request_id":"@"}"#,
     ] {
         let with = |bytes: usize| line.replace('@', &"i".repeat(bytes));
-        assert!(!matches!(body(&with(ID_BYTES_MAX)), Body::Malformed { .. }), "{line}");
+        assert!(!matches!(body(&with(ID_BYTES_MAX)), MessageBody::Malformed { .. }), "{line}");
         let (reason, _) = malformed(with(ID_BYTES_MAX + 1).as_bytes());
         assert_eq!(reason, "it has an id of more than 1024 bytes", "{line}");
     }
@@ -229,8 +229,8 @@ fn an_id_that_is_too_long_to_be_remembered_is_refused_wherever_it_stands() {
 
 #[test]
 fn halves_of_characters_and_bytes_that_are_no_text_do_not_cost_the_message() {
-    let said = |line: &[u8]| match read_line(line).body {
-        Body::Assistant(said) => said.message["content"].as_str().unwrap().to_owned(),
+    let said = |line: &[u8]| match parse_line(line).body {
+        MessageBody::Assistant(said) => said.message["content"].as_str().unwrap().to_owned(),
         other => panic!("{other:?}"),
     };
     let line = |text: &str| format!(r#"{{"type":"assistant","content":"{text}"}}"#);
@@ -251,7 +251,7 @@ fn the_last_of_two_equal_keys_counts() {
 
 #[test]
 fn an_id_that_is_none_is_no_id() {
-    let message = read_line(br#"{"type":"assistant","uuid":"not one","session_id":7}"#);
+    let message = parse_line(br#"{"type":"assistant","uuid":"not one","session_id":7}"#);
     assert_eq!((message.uuid, message.session), (None, None));
 }
 
@@ -284,16 +284,16 @@ const OF_EVERY_KIND: [&str; 22] = [
 #[test]
 fn a_redacted_message_of_any_kind_holds_no_secret() {
     const SECRET: &str = "canary-0123456789";
-    let redactor = Redactor::new(&[SECRET.to_owned()]);
+    let redactor = SecretRedactor::new(&[SECRET.to_owned()]);
     for line in OF_EVERY_KIND {
-        let mut message = read_line(line.replace('@', SECRET).as_bytes());
+        let mut message = parse_line(line.replace('@', SECRET).as_bytes());
         let before = format!("{message:?}");
         assert!(before.contains(SECRET), "{line}");
         message.redact(&redactor);
         let after = format!("{message:?}");
         assert!(!after.contains(SECRET), "{after}");
-        let mut left = read_line(line.replace('@', SECRET).as_bytes());
-        left.redact(&Redactor::new(&[]));
+        let mut left = parse_line(line.replace('@', SECRET).as_bytes());
+        left.redact(&SecretRedactor::new(&[]));
         assert_eq!(format!("{left:?}"), before);
     }
 }
@@ -302,17 +302,17 @@ fn a_redacted_message_of_any_kind_holds_no_secret() {
 fn an_id_that_is_a_secret_in_another_spelling_is_no_id() {
     let secret = "87DCDCDBEC254808A8C819A1104717C5".to_owned();
     let line = r#"{"type":"assistant","uuid":"87DCDCDBEC254808A8C819A1104717C5"}"#;
-    let mut message = read_line(line.as_bytes());
-    message.redact(&Redactor::new(&["another secret".to_owned()]));
+    let mut message = parse_line(line.as_bytes());
+    message.redact(&SecretRedactor::new(&["another secret".to_owned()]));
     assert!(message.uuid.is_some());
-    message.redact(&Redactor::new(&[secret]));
+    message.redact(&SecretRedactor::new(&[secret]));
     assert_eq!(message.uuid, None);
 }
 
 #[test]
 fn a_row_has_room_for_what_we_say_of_a_line_and_for_no_more() {
     let numbers = |count: usize| format!("[{}0]", "0,".repeat(count - 2));
-    assert!(read_row(&numbers(ROW_VALUES_MAX)).is_some());
-    assert_eq!(read_row(&numbers(ROW_VALUES_MAX + 1)), None);
-    assert_eq!(read_row("{"), None);
+    assert!(parse_row(&numbers(ROW_VALUES_MAX)).is_some());
+    assert_eq!(parse_row(&numbers(ROW_VALUES_MAX + 1)), None);
+    assert_eq!(parse_row("{"), None);
 }

@@ -5,7 +5,7 @@ use crate::run::{ErrorClass, RunError};
 
 impl RunError {
     /// Makes an error of a class, with what is known of every error of that class.
-    pub fn of(class: ErrorClass, message: &str) -> RunError {
+    pub fn new(class: ErrorClass, message: &str) -> RunError {
         RunError {
             class,
             message: message.to_owned(),

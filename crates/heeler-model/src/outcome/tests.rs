@@ -2,24 +2,24 @@
 
 use super::*;
 use crate::config::RuntimeType;
-use crate::message::read_line;
+use crate::message::parse_line;
 use serde_json::json;
 
-fn tally(lines: &[Json]) -> Tally {
-    told(Tally::new(), lines)
+fn tally(lines: &[Json]) -> RunOutcomeBuilder {
+    told(RunOutcomeBuilder::new(), lines)
 }
 
-fn told(mut tally: Tally, lines: &[Json]) -> Tally {
-    lines.iter().for_each(|line| tally.message(&read_line(line.to_string().as_bytes())));
+fn told(mut tally: RunOutcomeBuilder, lines: &[Json]) -> RunOutcomeBuilder {
+    lines.iter().for_each(|line| tally.add_message(&parse_line(line.to_string().as_bytes())));
     tally
 }
 
-fn exited(code: i32) -> Ending {
-    Ending::Exited { code: Some(code), signal: None, stderr: String::new() }
+fn exited(code: i32) -> AgentProcessExit {
+    AgentProcessExit::Exited { code: Some(code), signal: None, stderr: String::new() }
 }
 
-fn exited_with(code: i32, stderr: &str) -> Ending {
-    Ending::Exited { code: Some(code), signal: None, stderr: stderr.to_owned() }
+fn exited_with(code: i32, stderr: &str) -> AgentProcessExit {
+    AgentProcessExit::Exited { code: Some(code), signal: None, stderr: stderr.to_owned() }
 }
 
 fn said(text: &str) -> Json {
@@ -114,7 +114,7 @@ fn the_last_result_counts() {
 
 #[test]
 fn an_exit_without_a_result_is_a_death_even_with_code_zero() {
-    let died = |end: &Ending| {
+    let died = |end: &AgentProcessExit| {
         let error = tally(&[said("half")]).conclude(end).error.unwrap();
         assert_eq!(error.class, ErrorClass::AgentDied);
         error.message
@@ -122,11 +122,11 @@ fn an_exit_without_a_result_is_a_death_even_with_code_zero() {
     assert_eq!(died(&exited(0)), "the agent exited with code 0 without a result");
     assert_eq!(died(&exited(143)), "the agent was ended by SIGTERM without a result");
     assert_eq!(
-        died(&Ending::Exited { code: None, signal: Some(9), stderr: "oom\n".to_owned() }),
+        died(&AgentProcessExit::Exited { code: None, signal: Some(9), stderr: "oom\n".to_owned() }),
         "the agent was ended by SIGKILL without a result: oom"
     );
     assert_eq!(
-        died(&Ending::Exited { code: None, signal: Some(40), stderr: String::new() }),
+        died(&AgentProcessExit::Exited { code: None, signal: Some(40), stderr: String::new() }),
         "the agent was ended by signal 40 without a result"
     );
 }
@@ -163,11 +163,11 @@ fn standard_error_is_understood_when_there_is_nothing_else() {
 
 #[test]
 fn nothing_but_garbage_is_malformed() {
-    let mut tally = Tally::new();
-    tally.message(&read_line(b"usage: foo [options]"));
+    let mut tally = RunOutcomeBuilder::new();
+    tally.add_message(&parse_line(b"usage: foo [options]"));
     let error = tally.conclude(&exited(2)).error.unwrap();
     assert_eq!((error.class, error.messages_received), (ErrorClass::Malformed, 0));
-    tally.message(&read_line(said("hi").to_string().as_bytes()));
+    tally.add_message(&parse_line(said("hi").to_string().as_bytes()));
     assert_eq!(tally.conclude(&exited(2)).error.unwrap().class, ErrorClass::AgentDied);
 }
 
@@ -175,11 +175,19 @@ fn nothing_but_garbage_is_malformed() {
 fn what_was_asked_of_the_run_wins_over_what_the_agent_says() {
     let lines = [said("half"), failed("API Error: 500 x", Some(500))];
     let cases = [
-        (Ending::Cancelled { by: "ada".to_owned() }, ExitReason::Cancelled, ErrorClass::Cancelled),
-        (Ending::TimedOut { after_ms: 1500 }, ExitReason::Timeout, ErrorClass::Timeout),
-        (Ending::Stalled { after_ms: 60_000 }, ExitReason::Timeout, ErrorClass::Stalled),
-        (Ending::Disk { reason: "full".to_owned() }, ExitReason::Error, ErrorClass::Disk),
-        (Ending::Internal { reason: "bug".to_owned() }, ExitReason::Error, ErrorClass::Internal),
+        (
+            AgentProcessExit::Cancelled { by: "ada".to_owned() },
+            ExitReason::Cancelled,
+            ErrorClass::Cancelled,
+        ),
+        (AgentProcessExit::TimedOut { after_ms: 1500 }, ExitReason::Timeout, ErrorClass::Timeout),
+        (AgentProcessExit::Stalled { after_ms: 60_000 }, ExitReason::Timeout, ErrorClass::Stalled),
+        (AgentProcessExit::Disk { reason: "full".to_owned() }, ExitReason::Error, ErrorClass::Disk),
+        (
+            AgentProcessExit::Internal { reason: "bug".to_owned() },
+            ExitReason::Error,
+            ErrorClass::Internal,
+        ),
     ];
     for (end, reason, class) in cases {
         let conclusion = tally(&lines).conclude(&end);
@@ -188,22 +196,23 @@ fn what_was_asked_of_the_run_wins_over_what_the_agent_says() {
         assert_eq!((error.class, error.messages_received), (class, 2));
         assert_eq!(conclusion.summary.as_deref(), Some("half"));
     }
-    let timed_out = tally(&lines).conclude(&Ending::TimedOut { after_ms: 1500 });
+    let timed_out = tally(&lines).conclude(&AgentProcessExit::TimedOut { after_ms: 1500 });
     assert_eq!(timed_out.error.unwrap().message, "not done after 1.5 s");
 }
 
 #[test]
 fn an_agent_that_was_not_started_cost_nothing() {
-    let end = Ending::NotStarted { reason: "no such program: claude".to_owned() };
-    let conclusion = Tally::new().conclude(&end);
+    let end = AgentProcessExit::NotStarted { reason: "no such program: claude".to_owned() };
+    let conclusion = RunOutcomeBuilder::new().conclude(&end);
     assert_eq!(conclusion.cost.usd, Some(0.0));
     assert_eq!(conclusion.error.unwrap().class, ErrorClass::NotStarted);
 }
 
 #[test]
 fn a_command_is_judged_by_its_exit_code() {
-    let conclude =
-        |end: &Ending| told(Tally::of(RuntimeType::Command), &[said("line")]).conclude(end);
+    let conclude = |end: &AgentProcessExit| {
+        told(RunOutcomeBuilder::for_runtime(RuntimeType::Command), &[said("line")]).conclude(end)
+    };
     let conclusion = conclude(&exited(0));
     assert_eq!((conclusion.exit_reason, conclusion.error), (ExitReason::Success, None));
     assert_eq!(conclusion.summary.as_deref(), Some("line"));
@@ -221,7 +230,7 @@ fn a_command_is_judged_by_its_exit_code() {
 fn the_words_of_a_command_are_not_taken_for_the_apis() {
     let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
                         "errors": ["the command exited with code 3"]});
-    let told = told(Tally::of(RuntimeType::Command), &[result]);
+    let told = told(RunOutcomeBuilder::for_runtime(RuntimeType::Command), &[result]);
     let error = told.conclude(&exited(3)).error.unwrap();
     assert_eq!(error.class, ErrorClass::AgentFailed);
     assert_eq!(error.message, "the command exited with code 3");
@@ -357,7 +366,7 @@ fn spent(total: f64, tokens: i64, api_ms: i64, new: Option<(f64, i64)>) -> Json 
 }
 
 #[track_caller]
-fn check_cost(tally: &Tally, usd: f64, input_tokens: i64, api_ms: Option<i64>) {
+fn check_cost(tally: &RunOutcomeBuilder, usd: f64, input_tokens: i64, api_ms: Option<i64>) {
     let cost = tally.conclude(&exited(0)).cost;
     let difference = (cost.usd.unwrap() - usd).abs();
     assert!(difference < 1e-9, "{:?} is not {usd}", cost.usd);
@@ -383,23 +392,33 @@ fn a_resumed_run_is_not_charged_for_the_ones_before() {
     // Nobody told how long the API had taken before: only the second turn's time is sure.
     check_cost(&tally(&lines), 0.3, 60, Some(50));
     let before = spent(5.0, 1000, 800, None);
-    check_cost(&told(Tally::new().after(&before), &lines), 0.3, 60, Some(150));
+    check_cost(
+        &told(RunOutcomeBuilder::new().with_previous_result(&before), &lines),
+        0.3,
+        60,
+        Some(150),
+    );
 }
 
 #[test]
 fn an_old_agent_is_charged_by_differences() {
     let before = spent(5.0, 1000, 800, None);
     let lines = [spent(5.2, 1050, 900, None), spent(5.3, 1060, 950, None)];
-    check_cost(&told(Tally::new().after(&before), &lines), 0.3, 60, Some(150));
+    check_cost(
+        &told(RunOutcomeBuilder::new().with_previous_result(&before), &lines),
+        0.3,
+        60,
+        Some(150),
+    );
 }
 
 #[test]
 fn attempts_in_one_session_are_each_charged_for_what_is_new_and_add_up() {
     let first = tally(&[spent(0.5, 100, 10, None)]);
-    let second = told(first.again(), &[spent(0.8, 150, 15, None)]);
+    let second = told(first.next_attempt(), &[spent(0.8, 150, 15, None)]);
     check_cost(&second, 0.3, 50, Some(5));
     let [first, second] = [first, second].map(|tally| tally.conclude(&exited(0)).cost);
-    let unknown = Cost { usd: None, ..second.clone() };
+    let unknown = RunCost { usd: None, ..second.clone() };
     assert_eq!(first.clone().plus(&unknown).usd, None);
     let both = first.plus(&second);
     assert!((both.usd.unwrap() - 0.8).abs() < 1e-9, "{:?}", both.usd);
@@ -407,15 +426,25 @@ fn attempts_in_one_session_are_each_charged_for_what_is_new_and_add_up() {
     assert_eq!((usage.num_turns, usage.api_duration_ms), (Some(2), Some(15)));
     assert_eq!(usage.input_tokens, Some(150));
     assert_eq!(usage.per_model["m"]["inputTokens"], 150);
-    assert_eq!(both.clone().plus(&Cost::default()).usage, both.usage, "it told nothing more");
+    assert_eq!(both.clone().plus(&RunCost::default()).usage, both.usage, "it told nothing more");
 }
 
 #[test]
 fn figures_that_fell_began_anew_because_the_process_was_killed() {
     let before = spent(0.42, 1000, 800, None);
-    check_cost(&told(Tally::new().after(&before), &[spent(0.1, 50, 20, None)]), 0.1, 50, Some(20));
+    check_cost(
+        &told(RunOutcomeBuilder::new().with_previous_result(&before), &[spent(0.1, 50, 20, None)]),
+        0.1,
+        50,
+        Some(20),
+    );
     let new = [spent(0.1, 50, 20, Some((0.1, 50)))];
-    check_cost(&told(Tally::new().after(&before), &new), 0.1, 50, Some(20));
+    check_cost(
+        &told(RunOutcomeBuilder::new().with_previous_result(&before), &new),
+        0.1,
+        50,
+        Some(20),
+    );
 }
 
 #[test]
@@ -424,7 +453,7 @@ fn a_model_that_this_run_did_not_use_is_not_listed() {
     before["modelUsage"]["other"] = json!({"inputTokens": 7, "costUSD": 1.0});
     let mut now = spent(5.2, 1050, 900, None);
     now["modelUsage"]["other"] = json!({"inputTokens": 7, "costUSD": 1.0});
-    let tally = told(Tally::new().after(&before), &[now]);
+    let tally = told(RunOutcomeBuilder::new().with_previous_result(&before), &[now]);
     let models: Vec<_> = tally.conclude(&exited(0)).cost.usage.per_model.into_keys().collect();
     assert_eq!(models, ["m"]);
 }
@@ -440,7 +469,7 @@ fn what_a_run_cost_is_unknown_once_it_was_killed_in_a_later_turn() {
 #[test]
 fn a_result_without_figures_leaves_the_cost_unknown() {
     let cost = tally(&[said("x"), done("x")]).conclude(&exited(0)).cost;
-    assert_eq!(cost, Cost::default());
+    assert_eq!(cost, RunCost::default());
 }
 
 #[test]
@@ -465,8 +494,10 @@ fn an_agent_that_refuses_its_options_was_not_started() {
         // What a tool of its own prints says nothing about how it was started.
         let error = tally(&[said("hi")]).conclude(&exited_with(1, stderr)).error.unwrap();
         assert_eq!(error.class, ErrorClass::AgentDied);
-        let command =
-            Tally::of(RuntimeType::Command).conclude(&exited_with(1, stderr)).error.unwrap();
+        let command = RunOutcomeBuilder::for_runtime(RuntimeType::Command)
+            .conclude(&exited_with(1, stderr))
+            .error
+            .unwrap();
         assert_eq!(command.class, ErrorClass::AgentFailed);
     }
 }

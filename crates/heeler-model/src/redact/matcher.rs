@@ -1,6 +1,6 @@
 //! Finding many patterns at once in one pass, and what may still become one of them.
 //!
-//! Start at [`Matcher`]. A folded one does not see line breaks, white space and their escapes, since
+//! Start at [`PatternMatcher`]. A folded one does not see line breaks, white space and their escapes, since
 //! programs break long base64 and hex texts into lines; none of its patterns has such a byte.
 
 use std::collections::BTreeSet;
@@ -17,16 +17,16 @@ const GAP_BYTES_MAX: usize = 64;
 const GAPS: [u8; 5] = *b" \t\r\n\\";
 
 /// Finds patterns.
-pub(super) struct Matcher {
+pub(super) struct PatternMatcher {
     automaton: NFA,
-    beginnings: Beginnings,
+    start_filter: BytePairFilter,
     folded: bool,
 }
 
 /// Pairs of bytes that can begin a pattern: nearly all text is passed over by them alone.
-struct Beginnings(Box<[u64; 1024]>);
+struct BytePairFilter(Box<[u64; 1024]>);
 
-impl Beginnings {
+impl BytePairFilter {
     fn new(patterns: &BTreeSet<String>, folded: bool) -> Self {
         let mut pairs = Self(Box::new([0; 1024]));
         for pattern in patterns {
@@ -47,7 +47,7 @@ impl Beginnings {
     }
 
     /// Returns where a pattern may begin at the earliest; a last byte alone always may.
-    fn first(&self, bytes: &[u8]) -> usize {
+    fn first_candidate(&self, bytes: &[u8]) -> usize {
         let may_begin = |window: &[u8]| {
             let pair = usize::from(u16::from_le_bytes([window[0], window[1]]));
             self.0[pair / 64] >> (pair % 64) & 1 == 1
@@ -56,7 +56,7 @@ impl Beginnings {
     }
 }
 
-impl Matcher {
+impl PatternMatcher {
     /// Finds the patterns as they are.
     pub(super) fn exact(patterns: impl Iterator<Item = String>) -> Self {
         Self::new(patterns, false)
@@ -73,8 +73,8 @@ impl Matcher {
             .prefilter(false)
             .build(&patterns)
             .expect("secrets are environment values, far below the automaton's 2^31 states");
-        let beginnings = Beginnings::new(&patterns, folded);
-        Self { automaton, beginnings, folded }
+        let beginnings = BytePairFilter::new(&patterns, folded);
+        Self { automaton, start_filter: beginnings, folded }
     }
 
     /// Returns where patterns stand. Of those that end at one place only the longest.
@@ -84,9 +84,9 @@ impl Matcher {
         let (mut state, mut at, mut gap) = (start, 0, 0);
         while at < bytes.len() {
             if state == start {
-                at += self.beginnings.first(&bytes[at..]);
+                at += self.start_filter.first_candidate(&bytes[at..]);
             }
-            let skip = self.skip(&bytes[at..]);
+            let skip = self.gap_len(&bytes[at..]);
             if skip > 0 {
                 (at, gap) = (at + skip, gap + skip);
                 if gap > GAP_BYTES_MAX {
@@ -97,26 +97,28 @@ impl Matcher {
             state = self.automaton.next_state(Anchored::No, state, bytes[at]);
             (at, gap) = (at + 1, 0);
             if self.automaton.is_match(state) {
-                spans.push(self.back(bytes, at, self.longest(state))..at);
+                spans.push(self.match_start(bytes, at, self.longest(state))..at);
             }
         }
         spans
     }
 
     /// Returns from where on the bytes may be the beginning of a pattern; their length if nowhere.
-    pub(super) fn open_from(&self, bytes: &[u8]) -> usize {
+    pub(super) fn partial_match_start(&self, bytes: &[u8]) -> usize {
         let reach = self.automaton.max_pattern_len();
         let reach = if self.folded { reach * (GAP_BYTES_MAX + 1) } else { reach };
         let first = bytes.len().saturating_sub(reach);
-        (first..bytes.len()).find(|&from| self.is_open(&bytes[from..])).unwrap_or(bytes.len())
+        (first..bytes.len())
+            .find(|&from| self.is_partial_match(&bytes[from..]))
+            .unwrap_or(bytes.len())
     }
 
     /// Says whether the bytes, all of them, begin a longer pattern.
-    fn is_open(&self, bytes: &[u8]) -> bool {
+    fn is_partial_match(&self, bytes: &[u8]) -> bool {
         let mut state = self.start(Anchored::Yes);
         let (mut at, mut gap) = (0, 0);
         while at < bytes.len() {
-            let skip = if at == 0 { 0 } else { self.skip(&bytes[at..]) };
+            let skip = if at == 0 { 0 } else { self.gap_len(&bytes[at..]) };
             if skip > 0 {
                 (at, gap) = (at + skip, gap + skip);
                 if gap > GAP_BYTES_MAX {
@@ -146,7 +148,7 @@ impl Matcher {
 
     /// How many of the first bytes a folded pattern does not see. A backslash at the very end may
     /// turn out to be one of them.
-    fn skip(&self, bytes: &[u8]) -> usize {
+    fn gap_len(&self, bytes: &[u8]) -> usize {
         match bytes[0] {
             b' ' | b'\t' | b'\r' | b'\n' if self.folded => 1,
             b'\\' if self.folded => {
@@ -164,7 +166,7 @@ impl Matcher {
     }
 
     /// Where the last `count` bytes that count, before `end`, begin.
-    fn back(&self, bytes: &[u8], end: usize, count: usize) -> usize {
+    fn match_start(&self, bytes: &[u8], end: usize, count: usize) -> usize {
         if !self.folded {
             return end - count;
         }

@@ -11,14 +11,14 @@ use super::*;
 const AWKWARD: &str = "p/é\"\\<+ &ü'ß?~\tq\u{2028}`日𝄞=z";
 const PLAIN: &str = "sk-ant-0123456789abcdef";
 
-fn redactor(secrets: &[&str]) -> Redactor {
+fn redactor(secrets: &[&str]) -> SecretRedactor {
     let secrets: Vec<String> = secrets.iter().map(|&secret| secret.to_owned()).collect();
-    Redactor::new(&secrets)
+    SecretRedactor::new(&secrets)
 }
 
 #[track_caller]
 fn check(secret: &str, text: &str, expected: &str) {
-    assert_eq!(redactor(&[secret]).text(text), expected);
+    assert_eq!(redactor(&[secret]).redact_text(text), expected);
 }
 
 /// A secret in the middle of a text, by what encoded it.
@@ -38,8 +38,8 @@ fn a_raw_secret_is_replaced_wherever_it_stands() {
 #[test]
 fn a_text_without_secrets_is_not_copied() {
     let clean = "nothing to see here";
-    assert!(matches!(redactor(&[PLAIN]).text(clean), Cow::Borrowed(_)));
-    assert!(matches!(redactor(&[]).text(PLAIN), Cow::Borrowed(PLAIN)));
+    assert!(matches!(redactor(&[PLAIN]).redact_text(clean), Cow::Borrowed(_)));
+    assert!(matches!(redactor(&[]).redact_text(PLAIN), Cow::Borrowed(PLAIN)));
 }
 
 #[test]
@@ -92,10 +92,13 @@ fn base64_of_a_longer_text_loses_the_secret_at_any_place_in_it() {
         for after in 0..7 {
             let text = format!("{}{PLAIN}{}", "x".repeat(before), "y".repeat(after));
             for engine in [STANDARD, URL_SAFE_NO_PAD] {
-                let shown = redactor(&[PLAIN]).text(&engine.encode(&text)).into_owned();
-                assert!(shown.contains(MARKER), "{before} before and {after} after: {shown}");
+                let shown = redactor(&[PLAIN]).redact_text(&engine.encode(&text)).into_owned();
+                assert!(
+                    shown.contains(REDACTION_MARKER),
+                    "{before} before and {after} after: {shown}"
+                );
                 // What is left on each side holds at most one character that knows of the secret.
-                let rest = shown.len() - MARKER.len();
+                let rest = shown.len() - REDACTION_MARKER.len();
                 assert!(rest * 6 <= (before + after) * 8 + 2 * 6 + 2 * 6, "{shown}");
             }
         }
@@ -127,14 +130,14 @@ fn base64_and_hex_are_known_when_they_are_broken_into_lines() {
 #[test]
 fn the_longest_of_several_secrets_wins_and_overlapping_ones_go_together() {
     let redactor = redactor(&["abcdefgh", "abcdefgh12", "gh12345678"]);
-    assert_eq!(redactor.text("abcdefgh12!"), "[secret]!");
-    assert_eq!(redactor.text("abcdefgh12345678!"), "[secret]!");
-    assert_eq!(redactor.text("abcdefgh abcdefgh"), "[secret] [secret]");
+    assert_eq!(redactor.redact_text("abcdefgh12!"), "[secret]!");
+    assert_eq!(redactor.redact_text("abcdefgh12345678!"), "[secret]!");
+    assert_eq!(redactor.redact_text("abcdefgh abcdefgh"), "[secret] [secret]");
 }
 
 #[test]
 fn short_secrets_are_refused_by_name_and_otherwise_left_out() {
-    assert_eq!(redactor(&["1234567", " 123456 "]).text("1234567"), "1234567");
+    assert_eq!(redactor(&["1234567", " 123456 "]).redact_text("1234567"), "1234567");
     check_secret("API_KEY", "12345678").unwrap();
     let refused = check_secret("API_KEY", " 1234567\n").unwrap_err();
     expect_test::expect![[r#"the value of secret `API_KEY` is shorter than 8 bytes and cannot be told from ordinary text; use a longer one, or list `API_KEY` under `env` if it is no secret"#]]
@@ -172,7 +175,7 @@ fn json_values_lose_secrets_in_strings_keys_and_numbers() {
         PLAIN: {"deep": format!("Bearer {PLAIN}")},
         "1234567890": 2,
     });
-    redactor.json(&mut value);
+    redactor.redact_json(&mut value);
     let expected = json!({
         "list": ["[secret]", true, null, "[secret]1", 12],
         "[secret]": {"deep": "Bearer [secret]"},
@@ -186,14 +189,14 @@ fn json_values_lose_secrets_in_strings_keys_and_numbers() {
 #[test]
 fn a_secret_that_begins_within_an_escape_is_taken_out_of_the_value() {
     let mut row = json!({"text": r#"\/cPééW"+""#});
-    redactor(&[r#"/cPééW"+""#]).json(&mut row);
+    redactor(&[r#"/cPééW"+""#]).redact_json(&mut row);
     assert_eq!(row.to_string(), r#"{"text":"\\[secret]"}"#);
 }
 
 #[test]
 fn bytes_that_are_no_text_are_redacted_too() {
     let bytes = [b"\xff\xfe", PLAIN.as_bytes(), b"\0\xff"].concat();
-    assert_eq!(&*redactor(&[PLAIN]).bytes(&bytes), b"\xff\xfe[secret]\0\xff");
+    assert_eq!(&*redactor(&[PLAIN]).redact_bytes(&bytes), b"\xff\xfe[secret]\0\xff");
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn a_stream_of_nothing_but_secret_holds_back_little() {
     let mut shown = String::new();
     for _ in 0..1000 {
         shown += &stream.push("aaa");
-        assert!(stream.held.len() <= 8, "{}", stream.held.len());
+        assert!(stream.pending.len() <= 8, "{}", stream.pending.len());
     }
     assert_eq!(shown + &stream.finish(), "[secret]");
 }
@@ -241,7 +244,7 @@ fn long_runs_of_backslashes_and_white_space_are_read_in_linear_time() {
     let redactor = redactor(&[PLAIN]);
     for unit in ["\\", " ", "\n", "\\n", "s", "c2st"] {
         let text = unit.repeat(200_000);
-        assert_eq!(redactor.text(&text), text);
+        assert_eq!(redactor.redact_text(&text), text);
         let mut stream = redactor.stream();
         assert_eq!(stream.push(&text) + &stream.finish(), text);
     }
@@ -301,7 +304,7 @@ fn the_letter_of_an_escape_is_no_letter_of_a_secret() {
         let redactor = redactor(&[secret]);
         let mut stream = redactor.stream();
         let shown: String = text.chars().map(|c| stream.push(&c.to_string())).collect();
-        assert_eq!(shown + &stream.finish(), redactor.text(&text));
+        assert_eq!(shown + &stream.finish(), redactor.redact_text(&text));
     }
 }
 
@@ -311,7 +314,7 @@ proptest! {
         (secrets, text) in text(),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..20),
     ) {
-        let redactor = Redactor::new(&secrets);
+        let redactor = SecretRedactor::new(&secrets);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         cuts.retain(|&cut| text.is_char_boundary(cut));
         cuts.extend([0, text.len()]);
@@ -319,15 +322,15 @@ proptest! {
         let mut stream = redactor.stream();
         let pieces = cuts.windows(2).map(|cut| stream.push(&text[cut[0]..cut[1]]));
         let shown: String = pieces.collect();
-        prop_assert_eq!(shown + &stream.finish(), redactor.text(&text));
+        prop_assert_eq!(shown + &stream.finish(), redactor.redact_text(&text));
     }
 
     #[test]
     fn no_secret_is_left_in_any_encoding((secrets, text) in text()) {
-        let redactor = Redactor::new(&secrets);
-        let shown = redactor.text(&text);
+        let redactor = SecretRedactor::new(&secrets);
+        let shown = redactor.redact_text(&text);
         for secret in secrets.iter().map(|secret| secret.trim()).filter(|s| s.len() >= 8) {
-            for form in forms::exact(secret).into_iter().chain(forms::folded(secret)) {
+            for form in encodings::exact_encodings(secret).into_iter().chain(encodings::foldable_encodings(secret)) {
                 prop_assert!(!shown.contains(&form), "{form:?} is in {shown:?}");
             }
         }
@@ -335,16 +338,16 @@ proptest! {
 
     #[test]
     fn redacted_json_has_the_same_shape_and_no_secret_in_any_string((secrets, text) in text()) {
-        let redactor = Redactor::new(&secrets);
+        let redactor = SecretRedactor::new(&secrets);
         let inner = json!({"text": text}).to_string();
         let mut row = json!({"text": text, "inner": [inner, {"deep": text}], text.as_str(): 1});
-        redactor.json(&mut row);
-        let key = redactor.text(&text);
+        redactor.redact_json(&mut row);
+        let key = redactor.redact_text(&text);
         prop_assert_eq!(&row["text"], &*key);
         prop_assert_eq!(&row["inner"][1]["deep"], &*key);
         prop_assert!(row["inner"][0].is_string() && row.as_object().unwrap().len() >= 2);
         for secret in secrets.iter().map(|secret| secret.trim()).filter(|s| s.len() >= 8) {
-            for form in forms::exact(secret).into_iter().chain(forms::folded(secret)) {
+            for form in encodings::exact_encodings(secret).into_iter().chain(encodings::foldable_encodings(secret)) {
                 let shown = row["inner"][0].as_str().unwrap();
                 prop_assert!(!shown.contains(&form), "{form:?} is in {shown:?}");
                 prop_assert!(row.as_object().unwrap().keys().all(|key| !key.contains(&form)));

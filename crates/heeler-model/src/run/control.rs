@@ -4,25 +4,25 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::result::{Ask, RunResult};
+use super::result::{AgentQuestion, RunResult};
 use crate::{AgentSessionId, JobId, RunId};
 
 /// What a client asks of a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct ControlRequest {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
     /// Chosen by the client; the reply carries it.
     pub id: u64,
     /// What to do.
     #[serde(flatten)]
-    pub op: Op,
+    pub op: ControlOperation,
 }
 
 /// What a runner can be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
-pub enum Op {
+pub enum ControlOperation {
     /// End the run: interrupt, then harder after each grace.
     Cancel {
         /// Kill at once.
@@ -37,10 +37,10 @@ pub enum Op {
     },
     /// Answer what the agent asked.
     Answer {
-        /// [`Ask::id`].
+        /// [`AgentQuestion::id`].
         ask: String,
         /// The answer.
-        answer: Answer,
+        answer: QuestionAnswer,
         /// Who answers, for the record and for those who come later.
         by: String,
     },
@@ -53,7 +53,7 @@ pub enum Op {
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "behavior")]
-pub enum Answer {
+pub enum QuestionAnswer {
     /// Do it, perhaps with another input. Answers to a question are part of the input.
     Allow {
         /// Replaces what the agent wanted to do.
@@ -70,20 +70,20 @@ pub enum Answer {
 
 /// What a runner replies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct ControlReply {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// [`Request::id`].
+    /// [`ControlRequest::id`].
     pub id: u64,
     /// What came of it.
     #[serde(flatten)]
-    pub body: ReplyBody,
+    pub body: ControlReplyBody,
 }
 
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reply")]
-pub enum ReplyBody {
+pub enum ControlReplyBody {
     /// It is done, or under way.
     Done,
     /// What the run does.
@@ -115,7 +115,7 @@ pub struct RunState {
     /// What it has cost so far, when the agent says.
     pub cost_usd: Option<f64>,
     /// What waits for a person.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<AgentQuestion>,
     /// Whether it is being ended.
     pub cancelling: bool,
     /// Why the disk does not take its rows; it waits for that, and the agent with it.
@@ -126,7 +126,7 @@ pub struct RunState {
 /// What a subscriber is told. Rows are on disk before they are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
-pub enum Happening {
+pub enum ControlEvent {
     /// A row of the job log.
     Row {
         /// Its number in the job log, from zero.
@@ -145,11 +145,11 @@ pub enum Happening {
     /// A person is asked.
     Asked {
         /// What.
-        ask: Ask,
+        ask: AgentQuestion,
     },
     /// A question was answered, denied or withdrawn.
     Settled {
-        /// [`Ask::id`].
+        /// [`AgentQuestion::id`].
         ask: String,
     },
     /// The disk does not take rows, so the run waits; or it takes them again.

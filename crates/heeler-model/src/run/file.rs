@@ -1,18 +1,18 @@
 //! The files of a run's folder: their names, and what their bytes say.
 //!
-//! Everybody who reads one reads it by [`read`], so that all refuse the same.
+//! Everybody who reads one reads it by [`parse_run_file`], so that all refuse the same.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{PROTOCOL, PROTOCOL_MIN, reads};
+use super::{PROTOCOL, PROTOCOL_MIN, is_readable_protocol};
 
 /// Held by whoever works on the run.
 pub const LOCK: &str = "lock";
 /// The [`super::RunSpec`].
 pub const SPEC: &str = "spec.json";
-/// The [`super::Started`].
+/// The [`super::RunStartRecord`].
 pub const STARTED: &str = "started.json";
 /// The [`super::RunResult`].
 pub const RESULT: &str = "result.json";
@@ -22,7 +22,7 @@ pub const BYTES_MAX: u64 = 1 << 20;
 
 /// Why bytes are no file of a run that this program can use.
 #[derive(Debug, Error)]
-pub enum FormError {
+pub enum RunFileParseError {
     /// They are not what they should be.
     #[error("it cannot be understood")]
     Content(#[from] serde_json::Error),
@@ -37,23 +37,23 @@ pub enum FormError {
     },
 }
 
-impl FormError {
+impl RunFileParseError {
     /// Says whether no later release will read them either.
-    pub fn is_lasting(&self) -> bool {
-        !matches!(self, FormError::Protocol { found } if *found > PROTOCOL)
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self, RunFileParseError::Protocol { found } if *found > PROTOCOL)
     }
 }
 
 /// Reads a file of a run from its bytes.
-pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FormError> {
+pub fn parse_run_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RunFileParseError> {
     /// What every one of them has. A later form of the rest may not be readable.
     #[derive(Deserialize)]
-    struct Versioned {
+    struct ProtocolHeader {
         protocol: u32,
     }
-    let Versioned { protocol: found } = serde_json::from_slice(bytes)?;
-    if !reads(found) {
-        return Err(FormError::Protocol { found });
+    let ProtocolHeader { protocol: found } = serde_json::from_slice(bytes)?;
+    if !is_readable_protocol(found) {
+        return Err(RunFileParseError::Protocol { found });
     }
     Ok(serde_json::from_slice(bytes)?)
 }

@@ -5,13 +5,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::redact::Redactor;
+use crate::redact::SecretRedactor;
 use crate::words::words;
-use crate::{AgentSessionId, ExitReason, JobId, OwnMark, RunId, Usage};
+use crate::{AgentSessionId, ExitReason, JobId, NativeSessionPosition, RunId, UsageTotals};
 
 /// `started.json`: the runner is at work. Written and synced before the agent is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Started {
+pub struct RunStartRecord {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
     /// The run.
@@ -39,7 +39,7 @@ pub struct Started {
 
 /// `asks/<id>.json`: what a person is asked. Written before it counts as asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct AgentQuestion {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
     /// Names it, in its file name and in the answer.
@@ -59,7 +59,7 @@ pub struct Ask {
 
 words! {
     /// How a question ended.
-    pub enum Closing ("end of a question") {
+    pub enum QuestionOutcome ("end of a question") {
         /// A person said yes, or answered.
         Allowed = "allowed",
         /// A person said no.
@@ -73,15 +73,15 @@ words! {
 
 /// `asks/<id>.closed`: how a question ended. Written before the agent hears of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Closed {
+pub struct ClosedQuestion {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
     /// What was asked.
-    pub ask: Ask,
+    pub ask: AgentQuestion,
     /// When it ended.
     pub at: Timestamp,
     /// How.
-    pub how: Closing,
+    pub how: QuestionOutcome,
     /// Who answered, where somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -92,7 +92,7 @@ pub struct Closed {
 
 words! {
     /// How far a run came.
-    pub enum End ("run end") {
+    pub enum RunEnd ("run end") {
         /// To its end, good or bad.
         Finished = "finished",
         /// Not even to its start: it may run again as if it had never been.
@@ -178,11 +178,11 @@ pub struct RunError {
 /// What was spent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cost {
+pub struct RunCost {
     /// By this run, by the agent's own price figures; unknown when it was killed.
     pub usd: Option<f64>,
     /// Tokens, turns and time.
-    pub usage: Usage,
+    pub usage: UsageTotals,
 }
 
 /// The session as the run left it.
@@ -200,13 +200,13 @@ pub struct SessionEnd {
     pub resumable: bool,
     /// Where the agent's own record of it ends; none where it keeps none, or none was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own: Option<OwnMark>,
+    pub own: Option<NativeSessionPosition>,
 }
 
 /// What settling did beyond writing a result, for the record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Recovery {
+pub struct RunRecovery {
     /// Processes of the run that were still there.
     pub processes_ended: u64,
     /// Rows of the session log that the job log lacked.
@@ -223,7 +223,7 @@ pub struct RunResult {
     /// The job.
     pub job: JobId,
     /// How far it came.
-    pub end: End,
+    pub end: RunEnd,
     /// Why it ended.
     pub exit_reason: ExitReason,
     /// The model's own reason.
@@ -233,7 +233,7 @@ pub struct RunResult {
     /// What went wrong.
     pub error: Option<RunError>,
     /// What was spent.
-    pub cost: Cost,
+    pub cost: RunCost,
     /// The session.
     pub session: Option<SessionEnd>,
     /// When the run began.
@@ -243,7 +243,7 @@ pub struct RunResult {
     /// The agent's exit code, when it ended by itself.
     pub exit_code: Option<i32>,
     /// What settling found, when a settling wrote this.
-    pub settled: Option<Recovery>,
+    pub settled: Option<RunRecovery>,
     /// What the agent said at last, or all that a command printed, cut to a bound; only if it is to be
     /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,18 +256,18 @@ impl RunResult {
         let error = RunError {
             recoverable: true,
             cure: "nothing was done: trigger it again".to_owned(),
-            ..RunError::of(ErrorClass::NotStarted, why)
+            ..RunError::new(ErrorClass::NotStarted, why)
         };
         RunResult {
             protocol: super::PROTOCOL,
             run,
             job,
-            end: End::NeverStarted,
+            end: RunEnd::NeverStarted,
             exit_reason: ExitReason::Error,
             stop_reason: None,
             summary: None,
             error: Some(error),
-            cost: Cost { usd: Some(0.0), ..Cost::default() },
+            cost: RunCost { usd: Some(0.0), ..RunCost::default() },
             session: None,
             started_at: now,
             finished_at: now,
@@ -278,8 +278,8 @@ impl RunResult {
     }
 
     /// Removes secrets from everything in it that the agent said.
-    pub fn redact(&mut self, redactor: &Redactor) {
-        let clean = |text: &mut String| *text = redactor.text(text).into_owned();
+    pub fn redact(&mut self, redactor: &SecretRedactor) {
+        let clean = |text: &mut String| *text = redactor.redact_text(text).into_owned();
         self.stop_reason.iter_mut().for_each(clean);
         self.summary.iter_mut().for_each(clean);
         self.output.iter_mut().for_each(clean);
@@ -289,8 +289,8 @@ impl RunResult {
         }
         let per_model = std::mem::take(&mut self.cost.usage.per_model);
         let cleaned = per_model.into_iter().map(|(model, mut usage)| {
-            redactor.json(&mut usage);
-            (redactor.text(&model).into_owned(), usage)
+            redactor.redact_json(&mut usage);
+            (redactor.redact_text(&model).into_owned(), usage)
         });
         self.cost.usage.per_model = cleaned.collect();
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::RuntimeType;
-use crate::{AgentName, AgentSessionId, JobId, OwnMark, RunId, TriggerType};
+use crate::{AgentName, AgentSessionId, JobId, NativeSessionPosition, RunId, TriggerType};
 
 /// `spec.json`: what a run is to do. Written once by the engine, before the runner starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,9 +39,9 @@ pub struct RunSpec {
     /// The conversation that it continues or begins.
     pub session: SessionPlan,
     /// When it is ended.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// Whether somebody can answer what the agent asks.
-    pub attendance: Attendance,
+    pub attendance: QuestionPolicy,
     /// Whether each row is synced before it counts (`durability: event`).
     pub sync_each_row: bool,
     /// The folder of snapshots of work trees, one of which is taken after each turn; none are if left
@@ -62,7 +62,7 @@ pub struct SessionPlan {
     pub reason: String,
     /// Where the agent's own record ended when we left it; none if we do not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own: Option<OwnMark>,
+    pub own: Option<NativeSessionPosition>,
     /// Whether to go on although somebody else has gone on with it meanwhile. What they said becomes
     /// part of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -129,7 +129,7 @@ impl SessionStart {
 /// When a run is ended. Durations are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Limits {
+pub struct RunLimits {
     /// The whole run.
     pub timeout_ms: Option<u64>,
     /// Without a line from the agent.
@@ -145,7 +145,7 @@ pub struct Limits {
 /// Whether somebody can answer what the agent asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Attendance {
+pub enum QuestionPolicy {
     /// Nobody: what needs a person is denied at once and recorded.
     Nobody,
     /// A person, for this long.

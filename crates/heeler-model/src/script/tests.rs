@@ -5,19 +5,22 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use serde_json::{Value as Json, json};
 
-use super::check::STEPS;
-use super::{Doing, Exit, Failure, Garbage, Script, SessionKind, Step};
-use crate::config::steps_of_file;
+use super::check::STEP_OPTIONS;
+use super::{
+    AgentScript, GarbageKind, ScriptApiError, ScriptExit, ScriptSessionKind, ScriptStep,
+    ToolResultSource,
+};
+use crate::config::parse_script_file;
 
 #[track_caller]
-fn read(yaml: &str) -> Vec<Step> {
-    let steps = steps_of_file("script.yaml".into(), yaml).unwrap();
-    Script::check(&steps).unwrap().steps
+fn read(yaml: &str) -> Vec<ScriptStep> {
+    let steps = parse_script_file("script.yaml".into(), yaml).unwrap();
+    AgentScript::check(&steps).unwrap().steps
 }
 
 #[track_caller]
 fn check(yaml: &str, expect: Expect) {
-    let faults = steps_of_file("script.yaml".into(), yaml).unwrap_err();
+    let faults = parse_script_file("script.yaml".into(), yaml).unwrap_err();
     let messages: Vec<_> = faults.list.iter().map(|fault| fault.message.as_str()).collect();
     expect.assert_eq(&messages.join("\n"));
 }
@@ -93,28 +96,33 @@ const EVERYTHING: &str = r#"
 #[test]
 fn every_step_and_option_is_read() {
     let steps = read(EVERYTHING);
-    for (step, options) in STEPS {
+    for (step, options) in STEP_OPTIONS {
         for word in std::iter::once(step).chain(*options) {
             assert!(EVERYTHING.contains(&format!("{word}:")), "{word} is not tried");
         }
     }
     assert_eq!(steps.len(), 27);
-    assert!(matches!(&steps[0], Step::Say(speech)
+    assert!(matches!(&steps[0], ScriptStep::Say(speech)
         if speech.text == "Hello {prompt}" && speech.chunks == 4
             && speech.delay == Duration::from_millis(20)));
-    let Step::Tool(write) = &steps[4] else { panic!("{:?}", steps[4]) };
+    let ScriptStep::Tool(write) = &steps[4] else { panic!("{:?}", steps[4]) };
     assert_eq!(write.input, json!({"file_path": "a.txt", "content": "42"}));
-    assert!(write.ask_permission && write.doing == Doing::Real);
-    let Step::Tool(search) = &steps[6] else { panic!("{:?}", steps[6]) };
-    assert_eq!(search.doing, Doing::Canned { result: "[1,2]".to_owned(), fails: true });
-    let Step::Tool(call) = &steps[7] else { panic!("{:?}", steps[7]) };
+    assert!(write.ask_permission && write.result_source == ToolResultSource::Execution);
+    let ScriptStep::Tool(search) = &steps[6] else { panic!("{:?}", steps[6]) };
+    assert_eq!(
+        search.result_source,
+        ToolResultSource::Canned { result: "[1,2]".to_owned(), fails: true }
+    );
+    let ScriptStep::Tool(call) = &steps[7] else { panic!("{:?}", steps[7]) };
     let (server, tool) = ("fleet".to_owned(), "ask_human".to_owned());
-    assert_eq!(call.doing, Doing::Mcp { server, tool });
-    assert!(matches!(&steps[8], Step::Question(question) if question.options == ["red", "2"]));
-    assert!(matches!(steps[20], Step::Exit(Exit::Code(3))));
-    assert!(matches!(steps[21], Step::Exit(Exit::Signal(9))));
-    assert!(matches!(&steps[25], Step::When { condition, .. }
-        if condition.turn == Some(2) && condition.session == Some(SessionKind::Forked)));
+    assert_eq!(call.result_source, ToolResultSource::Mcp { server, tool });
+    assert!(
+        matches!(&steps[8], ScriptStep::Question(question) if question.options == ["red", "2"])
+    );
+    assert!(matches!(steps[20], ScriptStep::Exit(ScriptExit::Code(3))));
+    assert!(matches!(steps[21], ScriptStep::Exit(ScriptExit::Signal(9))));
+    assert!(matches!(&steps[25], ScriptStep::When { condition, .. }
+        if condition.turn == Some(2) && condition.session == Some(ScriptSessionKind::Forked)));
 }
 
 /// The page that describes the format.
@@ -140,26 +148,26 @@ fn every_example_of_the_page_is_legal() {
 fn the_page_names_every_step_option_and_word() {
     let named =
         |word: &str| PAGE.contains(&format!("`{word}`")) || PAGE.contains(&format!("`{word}:"));
-    for (step, options) in STEPS {
+    for (step, options) in STEP_OPTIONS {
         for word in std::iter::once(step).chain(*options) {
             assert!(named(word), "{word}");
         }
     }
-    for status in Failure::ALL.iter().filter_map(|failure| failure.status()) {
+    for status in ScriptApiError::ALL.iter().filter_map(|failure| failure.status()) {
         assert!(PAGE.contains(&format!(" {status}")), "{status}");
     }
-    let words = Failure::ALL.iter().map(|word| word.as_str());
-    let words = words.chain(Garbage::ALL.iter().map(|word| word.as_str()));
-    for word in words.chain(SessionKind::ALL.iter().map(|word| word.as_str())) {
+    let words = ScriptApiError::ALL.iter().map(|word| word.as_str());
+    let words = words.chain(GarbageKind::ALL.iter().map(|word| word.as_str()));
+    for word in words.chain(ScriptSessionKind::ALL.iter().map(|word| word.as_str())) {
         assert!(named(word), "{word}");
     }
 }
 
 #[test]
 fn an_option_is_never_the_name_of_a_step() {
-    for (_, options) in STEPS {
+    for (_, options) in STEP_OPTIONS {
         for option in *options {
-            assert!(STEPS.iter().all(|(step, _)| step != option), "{option}");
+            assert!(STEP_OPTIONS.iter().all(|(step, _)| step != option), "{option}");
         }
     }
 }
@@ -284,29 +292,29 @@ fn options_of_hang_within_it_are_told_where_they_go() {
         expect!["step 1: options stand beside `hang`: `- {hang: true, ignore_interrupt: true}`"],
     );
     assert!(
-        steps_of_file("script.yaml".into(), "- {hang: true, ignore_interrupt: true}\n").is_ok()
+        parse_script_file("script.yaml".into(), "- {hang: true, ignore_interrupt: true}\n").is_ok()
     );
 }
 
 #[test]
 fn a_script_has_a_most_number_of_steps() {
     let steps = vec![json!({"say": "hi"}); super::STEPS_MAX + 1];
-    let faults = Script::check(&steps).unwrap_err();
+    let faults = AgentScript::check(&steps).unwrap_err();
     assert_eq!(faults[0].to_string(), "script: a script has at most 10000 steps");
-    assert!(Script::check(&steps[1..]).is_ok());
+    assert!(AgentScript::check(&steps[1..]).is_ok());
     let nested = vec![json!({"repeat": 1, "do": vec![json!({"say": "hi"}); 200]}); 60];
-    assert!(Script::check(&nested).unwrap_err()[0].message.contains("at most"));
+    assert!(AgentScript::check(&nested).unwrap_err()[0].message.contains("at most"));
 }
 
 proptest::proptest! {
     #[test]
     fn no_json_panics(text in "[a-z:{}\\[\\]0-9\", ]{0,60}") {
         let step: Json = serde_json::from_str(&text).unwrap_or(Json::String(text));
-        let _outcome = Script::check(&[step]);
+        let _outcome = AgentScript::check(&[step]);
     }
 
     #[test]
     fn no_yaml_panics(text in "(- )?[a-z:{}\\[\\]0-9\", \n-]{0,80}") {
-        let _outcome = steps_of_file("script.yaml".into(), &text);
+        let _outcome = parse_script_file("script.yaml".into(), &text);
     }
 }

@@ -1,7 +1,7 @@
 //! Which sessions go on.
 
 use super::*;
-use crate::Approvals;
+use crate::ApprovalMode;
 use std::time::Duration;
 
 const NOW: &str = "2024-01-20T09:00:00Z";
@@ -12,7 +12,7 @@ fn session() -> Session {
         agent_session_id: Some("earlier".parse().unwrap()),
         agent: "coder".to_owned(),
         mode: SessionMode::Persistent,
-        approvals: Approvals::Autonomous,
+        approvals: ApprovalMode::Autonomous,
         status: SessionStatus::Paused,
         channel_id: None,
         created_at: "2024-01-19T00:00:00Z".parse().unwrap(),
@@ -38,15 +38,15 @@ fn rules() -> SessionRules {
     }
 }
 
-fn plan(wish: &Wish, known: Option<&Session>, rules: &SessionRules) -> SessionPlan {
-    let context = Context {
+fn plan(wish: &SessionChoice, known: Option<&Session>, rules: &SessionRules) -> SessionPlan {
+    let context = SessionChoiceContext {
         working_directory: "/srv/demo".into(),
         runtime: RuntimeType::Sdk,
         docker: false,
         rules,
         now: NOW.parse().unwrap(),
     };
-    choose(wish, known, &context, "minted".parse().unwrap())
+    choose_session(wish, known, &context, "minted".parse().unwrap())
 }
 
 /// Checks why a session of an agent is not continued.
@@ -54,7 +54,7 @@ fn plan(wish: &Wish, known: Option<&Session>, rules: &SessionRules) -> SessionPl
 fn refused(change: impl FnOnce(&mut Session), why: &str) {
     let mut session = session();
     change(&mut session);
-    let plan = plan(&Wish::Usual, Some(&session), &rules());
+    let plan = plan(&SessionChoice::Usual, Some(&session), &rules());
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(plan.reason, format!("a new session: {why}"));
 }
@@ -63,7 +63,7 @@ fn refused(change: impl FnOnce(&mut Session), why: &str) {
 fn resumed(change: impl FnOnce(&mut Session)) {
     let mut session = session();
     change(&mut session);
-    let plan = plan(&Wish::Usual, Some(&session), &rules());
+    let plan = plan(&SessionChoice::Usual, Some(&session), &rules());
     assert_eq!(plan.start, SessionStart::Resume { id: "earlier".parse().unwrap() });
     assert_eq!(plan.reason, "session sess-a1b2c3d4 goes on");
 }
@@ -76,7 +76,7 @@ fn a_session_that_fits_is_resumed() {
 
 #[test]
 fn without_a_session_a_fresh_one_begins() {
-    let plan = plan(&Wish::Usual, None, &rules());
+    let plan = plan(&SessionChoice::Usual, None, &rules());
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(plan.reason, "a new session: there is none to continue");
     refused(|session| session.agent_session_id = None, "the agent never began sess-a1b2c3d4");
@@ -104,7 +104,7 @@ fn a_clock_that_went_back_does_not_expire_a_session() {
 #[test]
 fn the_idle_timeout_counts_beside_the_expiry() {
     let rules = SessionRules { idle_timeout: Some("30m".parse().unwrap()), ..rules() };
-    let plan = plan(&Wish::Usual, Some(&session()), &rules);
+    let plan = plan(&SessionChoice::Usual, Some(&session()), &rules);
     assert_eq!(
         plan.reason,
         "a new session: sess-a1b2c3d4 was last used at 2024-01-20T08:00:00.000Z, longer than its \
@@ -131,14 +131,15 @@ fn a_session_does_not_move_to_another_folder_runtime_or_container() {
 #[test]
 fn a_session_does_not_move_into_a_container() {
     let (session, rules) = (session(), rules());
-    let context = Context {
+    let context = SessionChoiceContext {
         working_directory: "/srv/demo".into(),
         runtime: RuntimeType::Sdk,
         docker: true,
         rules: &rules,
         now: NOW.parse().unwrap(),
     };
-    let plan = choose(&Wish::Usual, Some(&session), &context, "minted".parse().unwrap());
+    let plan =
+        choose_session(&SessionChoice::Usual, Some(&session), &context, "minted".parse().unwrap());
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(
         plan.reason,
@@ -155,7 +156,7 @@ fn what_an_imported_session_does_not_say_is_not_held_against_it() {
 #[test]
 fn each_job_starts_fresh_where_the_agent_keeps_no_context() {
     let rules = SessionRules { mode: SessionMode::FreshPerJob, expires_after: None, ..rules() };
-    let plan = plan(&Wish::Usual, Some(&session()), &rules);
+    let plan = plan(&SessionChoice::Usual, Some(&session()), &rules);
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(plan.reason, "a new session: each job of this agent has its own");
 }
@@ -165,20 +166,20 @@ fn what_a_caller_asks_for_is_trusted_whatever_the_rules_say() {
     let rules = SessionRules { mode: SessionMode::FreshPerJob, expires_after: None, ..rules() };
     let at = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
     let source: AgentSessionId = "theirs".parse().unwrap();
-    let given = plan(&Wish::Given { id: source.clone() }, None, &rules);
+    let given = plan(&SessionChoice::Given { id: source.clone() }, None, &rules);
     assert_eq!(given.start, SessionStart::Resume { id: source.clone() });
     assert_eq!(given.reason, "session theirs goes on, as asked");
-    let known = plan(&Wish::Given { id: source.clone() }, Some(&session()), &rules);
+    let known = plan(&SessionChoice::Given { id: source.clone() }, Some(&session()), &rules);
     assert_eq!(known.start, SessionStart::Resume { id: source.clone() });
     assert_eq!(known.reason, "session sess-a1b2c3d4 goes on, as asked");
-    let fork = plan(&Wish::Fork { source: source.clone(), at: Some(at) }, None, &rules);
+    let fork = plan(&SessionChoice::Fork { source: source.clone(), at: Some(at) }, None, &rules);
     let id = "minted".parse().unwrap();
     assert_eq!(fork.start, SessionStart::Fork { source, id, at: Some(at) });
     assert_eq!(
         fork.reason,
         "a new session with the history of theirs up to de03ca1e-3bc8-43f1-b418-f7403063818f, as asked"
     );
-    let fresh = plan(&Wish::Fresh, None, &rules);
+    let fresh = plan(&SessionChoice::Fresh, None, &rules);
     assert_eq!(fresh.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(fresh.reason, "a new session, as asked");
 }

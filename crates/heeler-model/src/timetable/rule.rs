@@ -1,6 +1,6 @@
 //! The due times themselves: a grid, or a cron expression in a zone.
 //!
-//! A rule is a set of moments; every question about it is answered from [`Rule::next_after`], so that
+//! A rule is a set of moments; every question about it is answered from [`DueTimeRule::next_after`], so that
 //! no two answers disagree about a gap or a repeated hour.
 
 use std::time::Duration;
@@ -8,43 +8,47 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{COUNTED_MAX, earlier};
-use crate::config::{CronExpr, Trigger};
+use super::{SKIP_COUNT_MAX, saturating_sub};
+use crate::config::{CronExpr, ScheduleTrigger};
 
 /// How far back to look for the latest due times, at first.
-const LOOK_BACK: Duration = Duration::from_secs(60 * 60);
+const LOOKBACK_INITIAL: Duration = Duration::from_secs(60 * 60);
 
 /// What makes due times.
 #[derive(Debug, Clone)]
-pub(super) enum Rule {
+pub(super) enum DueTimeRule {
     /// A grid with this many milliseconds between two.
     Every(i64),
     /// The clock.
     Cron { expr: CronExpr, zone: TimeZone },
 }
 
-impl Rule {
-    pub(super) fn of(trigger: &Trigger, local: &TimeZone) -> Option<Rule> {
+impl DueTimeRule {
+    pub(super) fn from_trigger(trigger: &ScheduleTrigger, local: &TimeZone) -> Option<DueTimeRule> {
         match trigger {
-            Trigger::Every(period) => Some(Rule::Every(period.get().as_millis() as i64)),
-            Trigger::Cron { expr, zone } => {
-                let zone = zone.as_ref().map_or(local, |zone| zone.zone());
-                Some(Rule::Cron { expr: expr.clone(), zone: zone.clone() })
+            ScheduleTrigger::Interval(period) => {
+                Some(DueTimeRule::Every(period.get().as_millis() as i64))
             }
-            Trigger::Watch { .. } | Trigger::Webhook(_) | Trigger::Chat => None,
+            ScheduleTrigger::Cron { expr, zone } => {
+                let zone = zone.as_ref().map_or(local, |zone| zone.zone());
+                Some(DueTimeRule::Cron { expr: expr.clone(), zone: zone.clone() })
+            }
+            ScheduleTrigger::Watch { .. } | ScheduleTrigger::Webhook(_) | ScheduleTrigger::Chat => {
+                None
+            }
         }
     }
 
     /// Returns the first due time after a moment.
     pub(super) fn next_after(&self, anchor: Timestamp, after: Timestamp) -> Option<Timestamp> {
         match self {
-            Rule::Every(period) => {
+            DueTimeRule::Every(period) => {
                 let passed = after.as_millisecond() - anchor.as_millisecond();
                 let next = (passed.div_euclid(*period) + 1).max(0);
                 let at = next.checked_mul(*period)?.checked_add(anchor.as_millisecond())?;
                 Timestamp::from_millisecond(at).ok()
             }
-            Rule::Cron { expr, zone } => {
+            DueTimeRule::Cron { expr, zone } => {
                 expr.next_after(&after.to_zoned(zone.clone())).map(|next| next.timestamp())
             }
         }
@@ -59,11 +63,13 @@ impl Rule {
         most: usize,
     ) -> Vec<Timestamp> {
         let mut back = match self {
-            Rule::Every(period) => Duration::from_millis(period.unsigned_abs() * most as u64),
-            Rule::Cron { .. } => LOOK_BACK,
+            DueTimeRule::Every(period) => {
+                Duration::from_millis(period.unsigned_abs() * most as u64)
+            }
+            DueTimeRule::Cron { .. } => LOOKBACK_INITIAL,
         };
         loop {
-            let from = earlier(until, back).max(after);
+            let from = saturating_sub(until, back).max(after);
             let mut found = Vec::new();
             let mut at = from;
             while let Some(due) = self.next_after(anchor, at).filter(|&due| due <= until) {
@@ -80,16 +86,16 @@ impl Rule {
     /// Counts the due times after `after` and up to `until`, one of them.
     pub(super) fn count(&self, anchor: Timestamp, after: Timestamp, until: Timestamp) -> u64 {
         match self {
-            Rule::Every(period) => {
+            DueTimeRule::Every(period) => {
                 let Some(first) = self.next_after(anchor, after) else { return 0 };
                 let span = until.as_millisecond() - first.as_millisecond();
                 span.div_euclid(*period).saturating_add(1).max(0) as u64
             }
-            Rule::Cron { .. } => {
+            DueTimeRule::Cron { .. } => {
                 let (mut count, mut at) = (0, after);
                 while let Some(due) = self.next_after(anchor, at).filter(|&due| due <= until) {
                     (count, at) = (count + 1, due);
-                    if count == COUNTED_MAX {
+                    if count == SKIP_COUNT_MAX {
                         break;
                     }
                 }

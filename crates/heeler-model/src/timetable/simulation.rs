@@ -1,18 +1,18 @@
 //! Years of schedules under one calendar, against a clock that misbehaves and a daemon that dies:
 //! every due time is accounted for, none starts twice, and none waits longer than it must.
 
-mod account;
+mod audit;
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::calendar::{Calendar, ScheduleKey};
+use crate::calendar::{ScheduleCalendar, ScheduleKey};
 use crate::config::CronExpr;
-use account::account;
+use audit::audit_schedule;
 
 const ZONES: [&str; 8] = [
     "UTC",
@@ -47,34 +47,34 @@ const SLEEP_MAX: i64 = 30_000;
 const CALM: u32 = 60;
 
 /// What a fleet's database holds of one schedule, and what the proof knows of it.
-struct Schedule {
+struct SimulatedSchedule {
     key: ScheduleKey,
-    table: Timetable,
-    mark: Mark,
+    table: ScheduleTimetable,
+    mark: DueTimeCursor,
     is_in_config: bool,
     is_enabled: bool,
     /// Due times with a job, unique, and the grid each was on.
     started: BTreeMap<Timestamp, usize>,
     /// One for each time that it came into the config.
-    grids: Vec<Grid>,
+    grids: Vec<SimulatedGrid>,
     /// Until when its last start is at work, by a clock that never jumps.
     busy_until: SignedDuration,
 }
 
 /// The records between coming into the config and going out of it.
-struct Grid {
-    table: Timetable,
+struct SimulatedGrid {
+    table: ScheduleTimetable,
     anchor: Timestamp,
     /// Spans (after, through) in which it was switched on: each due time is on record.
-    lives: Vec<(Timestamp, Timestamp)>,
-    skips: Vec<Skip>,
+    active_spans: Vec<(Timestamp, Timestamp)>,
+    skips: Vec<DueTimeSkip>,
 }
 
 /// A fleet, its daemon, and the clocks.
-struct World {
+struct TimetableSimulation {
     random: fastrand::Rng,
-    schedules: Vec<Schedule>,
-    calendar: Calendar,
+    schedules: Vec<SimulatedSchedule>,
+    calendar: ScheduleCalendar,
     now: Timestamp,
     /// The clock that never jumps.
     uptime: SignedDuration,
@@ -83,29 +83,29 @@ struct World {
     woke_at: Option<Timestamp>,
 }
 
-fn timetable(random: &mut fastrand::Rng) -> Timetable {
+fn timetable(random: &mut fastrand::Rng) -> ScheduleTimetable {
     let rule = if random.bool() {
         // As many short ones as long ones: 30 minutes to 2 days.
-        Rule::Every((1_800_000.0 * 96_f64.powf(random.f64())) as i64)
+        DueTimeRule::Every((1_800_000.0 * 96_f64.powf(random.f64())) as i64)
     } else {
         let expr: CronExpr = random.choice(EXPRESSIONS).unwrap().parse().unwrap();
-        Rule::Cron { expr, zone: TimeZone::get(random.choice(ZONES).unwrap()).unwrap() }
+        DueTimeRule::Cron { expr, zone: TimeZone::get(random.choice(ZONES).unwrap()).unwrap() }
     };
     let jitter = Duration::from_secs(if random.bool() { 0 } else { random.u64(1..4_000) });
-    Timetable {
+    ScheduleTimetable {
         rule,
         jitter,
         seed: random.u64(..),
-        missed: *random.choice(Missed::ALL).unwrap(),
-        overlap: *random.choice(Overlap::ALL).unwrap(),
+        missed: *random.choice(MissedRunPolicy::ALL).unwrap(),
+        overlap: *random.choice(OverlapPolicy::ALL).unwrap(),
     }
 }
 
-impl Schedule {
-    fn new(name: usize, table: Timetable, now: Timestamp) -> Schedule {
-        let mut schedule = Schedule {
+impl SimulatedSchedule {
+    fn new(name: usize, table: ScheduleTimetable, now: Timestamp) -> SimulatedSchedule {
+        let mut schedule = SimulatedSchedule {
             key: ScheduleKey { agent: "a".to_owned(), schedule: name.to_string() },
-            mark: table.begin(now),
+            mark: table.initial_cursor(now),
             table,
             is_in_config: false,
             is_enabled: true,
@@ -113,45 +113,55 @@ impl Schedule {
             grids: Vec::new(),
             busy_until: SignedDuration::ZERO,
         };
-        schedule.come(now);
+        schedule.add_to_config(now);
         schedule
     }
 
     /// It comes into the config, and begins anew.
-    fn come(&mut self, now: Timestamp) {
-        self.mark = self.table.begin(now);
+    fn add_to_config(&mut self, now: Timestamp) {
+        self.mark = self.table.initial_cursor(now);
         (self.is_in_config, self.is_enabled) = (true, true);
-        let Mark { anchor, through } = self.mark;
+        let DueTimeCursor { anchor, through } = self.mark;
         let lives = vec![(through, through)];
-        self.grids.push(Grid { table: self.table.clone(), anchor, lives, skips: Vec::new() });
+        self.grids.push(SimulatedGrid {
+            table: self.table.clone(),
+            anchor,
+            active_spans: lives,
+            skips: Vec::new(),
+        });
     }
 
-    fn grid(&mut self) -> &mut Grid {
+    fn grid(&mut self) -> &mut SimulatedGrid {
         self.grids.last_mut().unwrap()
     }
 
     /// Lets the span that goes on reach to a moment.
-    fn lived_through(&mut self, through: Timestamp) {
-        let life = self.grid().lives.last_mut().unwrap();
+    fn extend_active_span(&mut self, through: Timestamp) {
+        let life = self.grid().active_spans.last_mut().unwrap();
         life.1 = life.1.max(through);
     }
 
     /// Commits a verdict. What refuses jobs may refuse any start.
-    fn commit(&mut self, verdict: &Verdict, uptime: SignedDuration, random: &mut fastrand::Rng) {
-        if verdict.set_back_from.is_some() {
-            let from = verdict.mark.through;
+    fn commit(
+        &mut self,
+        verdict: &DueTimeDecision,
+        uptime: SignedDuration,
+        random: &mut fastrand::Rng,
+    ) {
+        if verdict.clock_set_back_from.is_some() {
+            let from = verdict.cursor.through;
             assert!(verdict.starts.is_empty() && verdict.skips.is_empty(), "{verdict:?}");
-            self.grid().lives.push((from, from));
+            self.grid().active_spans.push((from, from));
         }
         for start in &verdict.starts {
             if random.u8(..50) == 0 {
                 let (first, last, reason) = (start.due, start.due, SkipReason::Budget);
-                self.grid().skips.push(Skip { first, last, count: 1, reason });
+                self.grid().skips.push(DueTimeSkip { first, last, count: 1, reason });
                 continue;
             }
             let grid = self.grids.len() - 1;
             if self.started.contains_key(&start.due) {
-                let past = self.grids.iter().flat_map(|grid| &grid.lives);
+                let past = self.grids.iter().flat_map(|grid| &grid.active_spans);
                 let covers = past.filter(|life| life.0 < start.due && start.due <= life.1).count();
                 assert!(covers > 0, "{} started twice: {:?}", start.due, self.table);
                 continue;
@@ -161,31 +171,39 @@ impl Schedule {
             self.busy_until = self.busy_until.max(uptime) + work;
         }
         self.grid().skips.extend(&verdict.skips);
-        self.mark = verdict.mark;
-        self.lived_through(verdict.mark.through);
+        self.mark = verdict.cursor;
+        self.extend_active_span(verdict.cursor.through);
     }
 }
 
-impl World {
-    fn new(mut random: fastrand::Rng) -> World {
+impl TimetableSimulation {
+    fn new(mut random: fastrand::Rng) -> TimetableSimulation {
         let begin: Timestamp = "2025-01-01T00:00:00Z".parse().unwrap();
         let now = begin + SignedDuration::from_millis(random.i64(0..86_400_000 * 730));
-        let schedules =
-            (0..SCHEDULES).map(|name| Schedule::new(name, timetable(&mut random), now)).collect();
-        let (calendar, uptime) = (Calendar::default(), SignedDuration::ZERO);
-        let mut world =
-            World { random, schedules, calendar, now, uptime, settled_at: None, woke_at: None };
+        let schedules = (0..SCHEDULES)
+            .map(|name| SimulatedSchedule::new(name, timetable(&mut random), now))
+            .collect();
+        let (calendar, uptime) = (ScheduleCalendar::default(), SignedDuration::ZERO);
+        let mut world = TimetableSimulation {
+            random,
+            schedules,
+            calendar,
+            now,
+            uptime,
+            settled_at: None,
+            woke_at: None,
+        };
         world.start_daemon();
         world
     }
 
     /// A daemon knows what the database knows.
     fn start_daemon(&mut self) {
-        self.calendar = Calendar::default();
+        self.calendar = ScheduleCalendar::default();
         (self.settled_at, self.woke_at) = (None, None);
         for schedule in self.schedules.iter().filter(|it| it.is_in_config && it.is_enabled) {
             let (key, table) = (schedule.key.clone(), schedule.table.clone());
-            self.calendar.put(key, table, schedule.mark, self.now);
+            self.calendar.insert(key, table, schedule.mark, self.now);
         }
     }
 
@@ -204,7 +222,7 @@ impl World {
         while self.calendar.is_due(self.now) {
             let (schedules, uptime) = (&self.schedules, self.uptime);
             let busy = |key: &ScheduleKey| schedules[index(key)].busy_until > uptime;
-            let due = self.calendar.due(self.now, LIMIT, busy);
+            let due = self.calendar.decide_due(self.now, LIMIT, busy);
             assert!(due.len() <= LIMIT, "{due:?}");
             // The clock may be behind the mark of one that is gone: that is noticed once.
             assert!(!due.is_empty() || !self.calendar.is_due(self.now), "nothing is decided");
@@ -222,12 +240,12 @@ impl World {
         self.settled_at = Some(self.now);
         let on = self.schedules.iter().filter(|it| it.is_in_config && it.is_enabled);
         let latest = on.map(|schedule| schedule.mark.through).max();
-        let most = later(self.now, SET_BACK_MIN);
+        let most = saturating_add(self.now, CLOCK_SET_BACK_MIN);
         assert!(latest.is_none_or(|latest| latest <= most), "a clock that was set back was missed");
     }
 
     /// Commits and accepts what was decided; may be cut off before either.
-    fn turn(&mut self, due: &[(ScheduleKey, Verdict)]) -> bool {
+    fn turn(&mut self, due: &[(ScheduleKey, DueTimeDecision)]) -> bool {
         let cut = self.random.u32(..CALM);
         if cut == 0 {
             return false;
@@ -239,21 +257,22 @@ impl World {
             return false;
         }
         for (key, verdict) in due {
-            self.calendar.accept(key, verdict.mark, self.now);
+            self.calendar.commit_cursor(key, verdict.cursor, self.now);
         }
         true
     }
 
     /// Nothing is decided too early or later than it could be, or beside what it gives way to.
-    fn check(&self, schedule: &Schedule, verdict: &Verdict) {
-        let Schedule { table, mark, .. } = schedule;
-        if verdict.set_back_from.is_none() && verdict.mark != *mark {
-            let (due, acted_on) = table.next(*mark).unwrap();
+    fn check(&self, schedule: &SimulatedSchedule, verdict: &DueTimeDecision) {
+        let SimulatedSchedule { table, mark, .. } = schedule;
+        if verdict.clock_set_back_from.is_none() && verdict.cursor != *mark {
+            let (due, acted_on) = table.next_due(*mark).unwrap();
             assert!(acted_on <= self.now, "{due} is early: {table:?}");
             let could = self.woke_at.max(self.settled_at);
             assert!(could.is_none_or(|could| could <= acted_on), "{due} is late: {table:?}");
         }
-        let gives_way = table.overlap == Overlap::Skip && table.missed != Missed::RunAll;
+        let gives_way =
+            table.overlap == OverlapPolicy::Skip && table.missed != MissedRunPolicy::RunAll;
         let is_busy = schedule.busy_until > self.uptime;
         assert!(!gives_way || verdict.starts.len() <= usize::from(!is_busy), "{verdict:?}");
     }
@@ -299,24 +318,24 @@ impl World {
             (true, true) => {
                 schedule.is_enabled = false;
                 let (table, mark) = (schedule.table.clone(), schedule.mark);
-                schedule.grid().skips.extend(table.leave(mark, now));
+                schedule.grid().skips.extend(table.skip_disabled(mark, now));
                 schedule.mark.through = mark.through.max(now);
-                schedule.lived_through(schedule.mark.through);
+                schedule.extend_active_span(schedule.mark.through);
             }
             (true, false) => {
                 schedule.is_enabled = true;
                 let from = schedule.mark.through.max(now);
                 schedule.mark.through = from;
-                schedule.grid().lives.push((from, from));
+                schedule.grid().active_spans.push((from, from));
             }
             (false, _) => {
                 schedule.table = other.unwrap_or(schedule.table.clone());
-                schedule.come(now);
+                schedule.add_to_config(now);
             }
         }
         self.calendar.remove(&key);
         if schedule.is_in_config && schedule.is_enabled {
-            self.calendar.put(key, schedule.table.clone(), schedule.mark, now);
+            self.calendar.insert(key, schedule.table.clone(), schedule.mark, now);
         }
     }
 }
@@ -327,7 +346,7 @@ fn index(key: &ScheduleKey) -> usize {
 
 /// Lets a fleet live for a schedule-year and returns how many due times it had.
 fn live(random: fastrand::Rng) -> u64 {
-    let mut world = World::new(random);
+    let mut world = TimetableSimulation::new(random);
     let end = world.now + SPAN;
     while world.now < end {
         world.settle();
@@ -335,16 +354,16 @@ fn live(random: fastrand::Rng) -> u64 {
     }
     world.settle();
     for schedule in world.schedules.iter().filter(|it| it.is_in_config && it.is_enabled) {
-        let next = schedule.table.next(schedule.mark);
+        let next = schedule.table.next_due(schedule.mark);
         let is_later = next.is_none_or(|(_, acted_on)| acted_on > world.now);
         assert!(is_later, "it was forgotten: {next:?} {:?}", schedule.table);
     }
-    world.schedules.iter().map(account).sum()
+    world.schedules.iter().map(audit_schedule).sum()
 }
 
 #[test]
 fn proof_every_due_time_is_on_record_and_none_starts_twice() {
-    let proof = Proof::new(20);
+    let proof = ProofSettings::new(20);
     let mut dues = 0;
     for round in 0..proof.rounds {
         let lived = catch_unwind(|| live(proof.random(round)));

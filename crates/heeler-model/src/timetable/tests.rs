@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use jiff::ToSpan as _;
 
 use super::*;
-use crate::config::{CronExpr, Period};
+use crate::config::{ConfigDuration, CronExpr};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -14,44 +14,44 @@ fn zone(name: &str) -> TimeZone {
     TimeZone::get(name).unwrap()
 }
 
-pub(crate) fn every(period: &str) -> Timetable {
-    let period: Period = period.parse().unwrap();
-    table(Rule::Every(period.get().as_millis() as i64))
+pub(crate) fn every(period: &str) -> ScheduleTimetable {
+    let period: ConfigDuration = period.parse().unwrap();
+    table(DueTimeRule::Every(period.get().as_millis() as i64))
 }
 
-pub(crate) fn cron(expr: &str, zone_name: &str) -> Timetable {
-    table(Rule::Cron { expr: expr.parse::<CronExpr>().unwrap(), zone: zone(zone_name) })
+pub(crate) fn cron(expr: &str, zone_name: &str) -> ScheduleTimetable {
+    table(DueTimeRule::Cron { expr: expr.parse::<CronExpr>().unwrap(), zone: zone(zone_name) })
 }
 
-fn table(rule: Rule) -> Timetable {
-    let (missed, overlap) = (Missed::RunOnce, Overlap::Skip);
-    Timetable { rule, jitter: Duration::ZERO, seed: 1, missed, overlap }
+fn table(rule: DueTimeRule) -> ScheduleTimetable {
+    let (missed, overlap) = (MissedRunPolicy::RunOnce, OverlapPolicy::Skip);
+    ScheduleTimetable { rule, jitter: Duration::ZERO, seed: 1, missed, overlap }
 }
 
-fn told(verdict: &Verdict) -> String {
+fn told(verdict: &DueTimeDecision) -> String {
     let mut lines = Vec::new();
     for start in &verdict.starts {
-        lines.push(format!("start {}{}", start.due, if start.waits { " waits" } else { "" }));
+        lines.push(format!("start {}{}", start.due, if start.must_wait { " waits" } else { "" }));
     }
     for skip in &verdict.skips {
         lines.push(format!("{} {} .. {} ({})", skip.reason, skip.first, skip.last, skip.count));
     }
-    if let Some(from) = verdict.set_back_from {
+    if let Some(from) = verdict.clock_set_back_from {
         lines.push(format!("set back from {from}"));
     }
-    lines.push(format!("through {}", verdict.mark.through));
+    lines.push(format!("through {}", verdict.cursor.through));
     lines.join("\n")
 }
 
 #[track_caller]
-fn check(table: &Timetable, mark: Mark, now: &str, busy: bool, expect: Expect) {
-    expect.assert_eq(&told(&table.step(mark, at(now), busy)));
+fn check(table: &ScheduleTimetable, mark: DueTimeCursor, now: &str, busy: bool, expect: Expect) {
+    expect.assert_eq(&told(&table.decide_due(mark, at(now), busy)));
 }
 
 #[test]
 fn an_interval_starts_at_once_and_then_on_its_grid() {
     let table = every("10m");
-    let mark = table.begin(at("2026-01-01T00:03:00.5Z"));
+    let mark = table.initial_cursor(at("2026-01-01T00:03:00.5Z"));
     check(
         &table,
         mark,
@@ -61,17 +61,17 @@ fn an_interval_starts_at_once_and_then_on_its_grid() {
         start 2026-01-01T00:03:00.5Z
         through 2026-01-01T00:03:00.5Z"#]],
     );
-    let mark = table.step(mark, at("2026-01-01T00:03:01Z"), false).mark;
+    let mark = table.decide_due(mark, at("2026-01-01T00:03:01Z"), false).cursor;
     // A start that was late does not move those after it.
-    assert_eq!(table.next(mark).unwrap().0, at("2026-01-01T00:13:00.5Z"));
+    assert_eq!(table.next_due(mark).unwrap().0, at("2026-01-01T00:13:00.5Z"));
     check(&table, mark, "2026-01-01T00:13:00.4Z", false, expect!["through 2026-01-01T00:03:00.5Z"]);
 }
 
 #[test]
 fn a_cron_expression_waits_for_its_next_time() {
     let table = cron("0 9 * * *", "Europe/Vienna");
-    let mark = table.begin(at("2026-01-01T08:00:00Z"));
-    assert_eq!(table.next(mark).unwrap().0, at("2026-01-02T08:00:00Z"));
+    let mark = table.initial_cursor(at("2026-01-01T08:00:00Z"));
+    assert_eq!(table.next_due(mark).unwrap().0, at("2026-01-02T08:00:00Z"));
     check(
         &table,
         mark,
@@ -86,7 +86,8 @@ fn a_cron_expression_waits_for_its_next_time() {
 #[test]
 fn what_was_missed_is_made_up_for_as_the_schedule_says() {
     let mut table = cron("0 * * * *", "UTC");
-    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
     let now = "2026-01-01T05:30:00Z";
     check(
         &table,
@@ -98,7 +99,7 @@ fn what_was_missed_is_made_up_for_as_the_schedule_says() {
         made_up 2026-01-01T01:00:00Z .. 2026-01-01T04:00:00Z (4)
         through 2026-01-01T05:00:00Z"#]],
     );
-    table.missed = Missed::Skip;
+    table.missed = MissedRunPolicy::Skip;
     check(
         &table,
         mark,
@@ -108,7 +109,7 @@ fn what_was_missed_is_made_up_for_as_the_schedule_says() {
         missed 2026-01-01T01:00:00Z .. 2026-01-01T05:00:00Z (5)
         through 2026-01-01T05:00:00Z"#]],
     );
-    table.missed = Missed::RunAll;
+    table.missed = MissedRunPolicy::RunAll;
     check(
         &table,
         mark,
@@ -127,7 +128,8 @@ fn what_was_missed_is_made_up_for_as_the_schedule_says() {
 #[test]
 fn one_that_is_timely_makes_up_for_the_missed_ones() {
     let table = cron("0 * * * *", "UTC");
-    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
     check(
         &table,
         mark,
@@ -143,9 +145,12 @@ fn one_that_is_timely_makes_up_for_the_missed_ones() {
 #[test]
 fn more_than_a_hundred_missed_ones_are_not_made_up_for() {
     for mut table in [every("1m"), cron("* * * * *", "UTC")] {
-        table.missed = Missed::RunAll;
-        let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
-        let verdict = table.step(mark, at("2026-01-02T00:00:30Z"), false);
+        table.missed = MissedRunPolicy::RunAll;
+        let mark = DueTimeCursor {
+            anchor: at("2026-01-01T00:00:00Z"),
+            through: at("2026-01-01T00:00:00Z"),
+        };
+        let verdict = table.decide_due(mark, at("2026-01-02T00:00:30Z"), false);
         assert_eq!(verdict.starts.len(), 100);
         let [old, timely] = verdict.skips[..] else { panic!("{verdict:?}") };
         assert_eq!((old.count, old.reason), (1440 - 101, SkipReason::TooMany));
@@ -157,7 +162,8 @@ fn more_than_a_hundred_missed_ones_are_not_made_up_for() {
 #[test]
 fn one_that_is_due_while_the_last_one_runs_gives_way_or_waits() {
     let mut table = every("10s");
-    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
     check(
         &table,
         mark,
@@ -177,7 +183,7 @@ fn one_that_is_due_while_the_last_one_runs_gives_way_or_waits() {
         overlap 2026-01-01T00:00:20Z .. 2026-01-01T00:00:30Z (2)
         through 2026-01-01T00:00:30Z"#]],
     );
-    table.overlap = Overlap::Queue;
+    table.overlap = OverlapPolicy::Queue;
     check(
         &table,
         mark,
@@ -193,7 +199,8 @@ fn one_that_is_due_while_the_last_one_runs_gives_way_or_waits() {
 #[test]
 fn a_clock_that_was_set_back_is_told_and_waited_for_no_longer() {
     let table = every("1h");
-    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2031-01-01T00:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2031-01-01T00:00:00Z") };
     check(
         &table,
         mark,
@@ -211,19 +218,19 @@ fn a_clock_that_was_set_back_is_told_and_waited_for_no_longer() {
 fn delays_by_chance_are_the_same_each_time_and_keep_the_order() {
     let mut table = cron("* * * * *", "UTC");
     table.jitter = Duration::from_secs(600);
-    let mark = table.begin(at("2026-01-01T00:00:00Z"));
-    let (due, acted_on) = table.next(mark).unwrap();
-    assert_eq!(table.next(mark).unwrap(), (due, acted_on));
+    let mark = table.initial_cursor(at("2026-01-01T00:00:00Z"));
+    let (due, acted_on) = table.next_due(mark).unwrap();
+    assert_eq!(table.next_due(mark).unwrap(), (due, acted_on));
     assert!(due <= acted_on && acted_on <= due + 10.minutes(), "{due} {acted_on}");
-    let other = Timetable { seed: 2, ..table.clone() };
-    assert_ne!(other.next(mark).unwrap().1, acted_on);
+    let other = ScheduleTimetable { seed: 2, ..table.clone() };
+    assert_ne!(other.next_due(mark).unwrap().1, acted_on);
     // However long each is delayed, none is passed over by a later one.
     let (mut mark, mut now, mut seen) = (mark, at("2026-01-01T00:00:00Z"), Vec::new());
     while now < at("2026-01-01T03:00:00Z") {
-        let verdict = table.step(mark, now, false);
+        let verdict = table.decide_due(mark, now, false);
         seen.extend(verdict.starts.iter().map(|start| (start.due, start.due)));
         seen.extend(verdict.skips.iter().map(|skip| (skip.first, skip.last)));
-        (mark, now) = (verdict.mark, now + 1.second());
+        (mark, now) = (verdict.cursor, now + 1.second());
     }
     seen.sort();
     assert!(seen.len() > 20, "{}", seen.len());
@@ -233,16 +240,17 @@ fn delays_by_chance_are_the_same_each_time_and_keep_the_order() {
 #[test]
 fn one_that_waits_for_the_delay_of_another_is_not_missed() {
     let mut table = cron("* * * * *", "UTC");
-    (table.jitter, table.missed) = (Duration::from_secs(600), Missed::Skip);
-    let (mut mark, mut starts) = (table.begin(at("2026-01-01T00:00:00Z")), 0);
+    (table.jitter, table.missed) = (Duration::from_secs(600), MissedRunPolicy::Skip);
+    let (mut mark, mut starts) = (table.initial_cursor(at("2026-01-01T00:00:00Z")), 0);
     // Something is there all the time to act on each.
-    while let Some((_, now)) = table.next(mark).filter(|(due, _)| *due < at("2026-01-01T03:00:00Z"))
+    while let Some((_, now)) =
+        table.next_due(mark).filter(|(due, _)| *due < at("2026-01-01T03:00:00Z"))
     {
-        let verdict = table.step(mark, now, false);
+        let verdict = table.decide_due(mark, now, false);
         starts += verdict.starts.len();
-        let is_missed = |skip: &Skip| skip.reason != SkipReason::Overlap;
+        let is_missed = |skip: &DueTimeSkip| skip.reason != SkipReason::Overlap;
         assert!(!verdict.skips.iter().any(is_missed), "{verdict:?}");
-        mark = verdict.mark;
+        mark = verdict.cursor;
     }
     assert!(starts > 5, "{starts}");
 }
@@ -251,22 +259,25 @@ fn one_that_waits_for_the_delay_of_another_is_not_missed() {
 fn what_was_due_when_a_schedule_is_switched_off_is_told() {
     let mut table = cron("0 * * * *", "UTC");
     table.jitter = Duration::from_secs(3600);
-    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
     let (first, last) = (at("2026-01-01T01:00:00Z"), at("2026-01-01T02:00:00Z"));
-    let skip = Skip { first, last, count: 2, reason: SkipReason::Disabled };
-    assert_eq!(table.leave(mark, last), Some(skip));
-    assert_eq!(table.leave(mark, at("2026-01-01T00:59:59Z")), None);
-    assert_eq!(table.leave(mark, at("2025-01-01T00:00:00Z")), None);
+    let skip = DueTimeSkip { first, last, count: 2, reason: SkipReason::Disabled };
+    assert_eq!(table.skip_disabled(mark, last), Some(skip));
+    assert_eq!(table.skip_disabled(mark, at("2026-01-01T00:59:59Z")), None);
+    assert_eq!(table.skip_disabled(mark, at("2025-01-01T00:00:00Z")), None);
 }
 
 #[test]
 fn daylight_saving_loses_no_due_time_and_repeats_none() {
     let daily = cron("30 2 * * *", "America/New_York");
-    let mark = Mark { anchor: at("2026-03-07T00:00:00Z"), through: at("2026-03-07T08:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-03-07T00:00:00Z"), through: at("2026-03-07T08:00:00Z") };
     let dues = daily.rule.latest(mark.anchor, mark.through, at("2026-03-10T00:00:00Z"), 10);
     assert_eq!(dues, [at("2026-03-08T07:00:00Z"), at("2026-03-09T06:30:00Z")]);
     let daily = cron("30 1 * * *", "America/New_York");
-    let mark = Mark { anchor: at("2026-10-31T12:00:00Z"), through: at("2026-10-31T12:00:00Z") };
+    let mark =
+        DueTimeCursor { anchor: at("2026-10-31T12:00:00Z"), through: at("2026-10-31T12:00:00Z") };
     let dues = daily.rule.latest(mark.anchor, mark.through, at("2026-11-02T12:00:00Z"), 10);
     assert_eq!(dues, [at("2026-11-01T05:30:00Z"), at("2026-11-02T06:30:00Z")]);
 }
@@ -274,8 +285,9 @@ fn daylight_saving_loses_no_due_time_and_repeats_none() {
 #[test]
 fn a_span_that_is_too_long_to_count_is_still_told() {
     let mut table = cron("* * * * *", "UTC");
-    table.missed = Missed::Skip;
-    let mark = Mark { anchor: at("2020-01-01T00:00:00Z"), through: at("2020-01-01T00:00:00Z") };
+    table.missed = MissedRunPolicy::Skip;
+    let mark =
+        DueTimeCursor { anchor: at("2020-01-01T00:00:00Z"), through: at("2020-01-01T00:00:00Z") };
     check(
         &table,
         mark,

@@ -5,40 +5,40 @@ use std::num::NonZeroU32;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::pattern::Pattern;
-use super::template::{Expression, Template};
-pub use crate::config::Retry;
-use crate::config::{Period, Usd};
+use super::pattern::WorkflowPattern;
+use super::template::{WorkflowExpression, WorkflowTemplate};
+pub use crate::config::RetryPolicy;
+use crate::config::{ConfigDuration, UsdAmount};
 use crate::words::words;
-use crate::{AgentName, Name};
+use crate::{AgentName, LocalName};
 
 /// A workflow.
 #[derive(Debug, Clone)]
 pub struct Workflow {
     /// Its name.
-    pub name: Name,
+    pub name: LocalName,
     /// What it is for.
     pub description: Option<String>,
     /// The agent of phases that name none.
     pub agent: Option<AgentName>,
     /// What it is given when it starts.
-    pub inputs: IndexMap<String, Input>,
+    pub inputs: IndexMap<String, WorkflowInput>,
     /// The most parts of it that are done at once.
     pub max_parallel: NonZeroU32,
     /// The most money that one run of it may spend.
-    pub budget: Option<Usd>,
+    pub budget: Option<UsdAmount>,
     /// What is to be done; a phase names others by their place here, and only earlier ones in some
     /// order without a circle.
     pub phases: Vec<Phase>,
     /// What is said at the end.
-    pub final_message: Option<Template>,
+    pub final_message: Option<WorkflowTemplate>,
 }
 
 /// What a workflow is given when it starts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Input {
+pub struct WorkflowInput {
     /// What it is.
-    pub kind: InputType,
+    pub kind: WorkflowInputType,
     /// What it is for.
     pub description: Option<String>,
     /// What it is if nobody says; it must be given if left out.
@@ -49,7 +49,7 @@ pub struct Input {
 
 words! {
     /// What an input is.
-    pub enum InputType ("input type") {
+    pub enum WorkflowInputType ("input type") {
         /// Text.
         String = "string",
         /// A number.
@@ -65,7 +65,7 @@ words! {
 #[derive(Debug, Clone)]
 pub struct Phase {
     /// Its name, once in a workflow.
-    pub name: Name,
+    pub name: LocalName,
     /// What people are shown instead.
     pub label: Option<String>,
     /// Who does it, if not the workflow's agent.
@@ -77,9 +77,9 @@ pub struct Phase {
     /// What of them must be so.
     pub trigger_rule: TriggerRule,
     /// It is left out if any of these holds.
-    pub skip_if: Vec<Expression>,
+    pub skip_if: Vec<WorkflowExpression>,
     /// How often it is done.
-    pub repeat: Repeat,
+    pub repeat: PhaseRepeat,
     /// Who consents when it is done.
     pub gate: Option<Gate>,
     /// What its output means.
@@ -87,13 +87,13 @@ pub struct Phase {
     /// Another name of its output.
     pub output_var: Option<String>,
     /// How many seconds each part may take.
-    pub timeout_seconds: Option<Figure>,
+    pub timeout_seconds: Option<ContextNumber>,
     /// How often a part that failed is tried again.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// Where it works, inside of its agent's folder.
-    pub working_directory: Option<Template>,
+    pub working_directory: Option<WorkflowTemplate>,
     /// What is said on the way.
-    pub messages: Messages,
+    pub messages: PhaseMessages,
     /// What the run's current phase is called once this one has succeeded.
     pub set_phase: Option<String>,
 }
@@ -106,27 +106,27 @@ pub enum PhaseWork {
     /// An agent is asked.
     Agent {
         /// What.
-        prompt: Template,
+        prompt: WorkflowTemplate,
         /// The model that answers.
-        model: Option<Template>,
+        model: Option<WorkflowTemplate>,
     },
     /// A shell command. Values are quoted for the shell.
     Bash {
         /// The command.
-        command: Template,
+        command: WorkflowTemplate,
     },
     /// A program.
     Script {
         /// Its text.
         source: String,
         /// What runs it.
-        language: Language,
+        language: ScriptLanguage,
     },
 }
 
 words! {
     /// What runs a script.
-    pub enum Language ("script runtime") {
+    pub enum ScriptLanguage ("script runtime") {
         /// JavaScript, by `node`.
         Js = "js",
         /// TypeScript, by `node`.
@@ -152,7 +152,7 @@ words! {
 
 /// How often a phase is done.
 #[derive(Debug, Clone)]
-pub enum Repeat {
+pub enum PhaseRepeat {
     /// Once.
     Once,
     /// A review, then fixes and further reviews until one approves.
@@ -160,7 +160,7 @@ pub enum Repeat {
     /// Until a condition holds.
     Until(Box<UntilLoop>),
     /// Once for each of several items.
-    Each(Box<Foreach>),
+    Foreach(Box<ForeachLoop>),
 }
 
 /// A review, then fixes and further reviews until one approves.
@@ -169,11 +169,11 @@ pub struct ReviewLoop {
     /// The most fixes.
     pub max_cycles: u32,
     /// What a fix is asked.
-    pub fix_prompt: Template,
+    pub fix_prompt: WorkflowTemplate,
     /// The model of a fix.
-    pub fix_model: Option<Template>,
+    pub fix_model: Option<WorkflowTemplate>,
     /// What a further review is asked.
-    pub re_review_prompt: Template,
+    pub re_review_prompt: WorkflowTemplate,
     /// Who consents to a fix before it is made.
     pub gate: Option<Gate>,
 }
@@ -182,11 +182,11 @@ pub struct ReviewLoop {
 #[derive(Debug, Clone)]
 pub struct UntilLoop {
     /// The most iterations; that the condition does not hold then is no failure.
-    pub max_iterations: Figure,
+    pub max_iterations: ContextNumber,
     /// Whether the output of an iteration is the last.
-    pub until: Option<Expression>,
+    pub until: Option<WorkflowExpression>,
     /// A command that says by its exit code whether an iteration was the last.
-    pub until_bash: Option<Template>,
+    pub until_bash: Option<WorkflowTemplate>,
     /// Who is asked before the next iteration.
     pub gate: Option<Gate>,
     /// Where in scratch its state and the answers are.
@@ -194,12 +194,12 @@ pub struct UntilLoop {
     /// Whether an iteration is not told what those before it said.
     pub fresh_context: bool,
     /// What an iteration means that came to no good end, and to no bad one.
-    pub on_soft_failure: SoftFailure,
+    pub on_soft_failure: SoftFailurePolicy,
 }
 
 /// What an iteration means that ran out of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SoftFailure {
+pub struct SoftFailurePolicy {
     /// How often it is tried again.
     pub retries: u32,
     /// Whether the phase then succeeds; it fails otherwise.
@@ -208,9 +208,9 @@ pub struct SoftFailure {
 
 /// A phase that is done once for each item of a list.
 #[derive(Debug, Clone)]
-pub struct Foreach {
+pub struct ForeachLoop {
     /// The items: an expression that gives a list, or text with one in each line.
-    pub items: Expression,
+    pub items: WorkflowExpression,
     /// What an item is called in templates.
     pub name: String,
     /// The most items at once, within what the workflow allows.
@@ -225,11 +225,11 @@ pub struct Gate {
     /// What is asked for.
     pub kind: GateKind,
     /// What is asked.
-    pub message: Option<Template>,
+    pub message: Option<WorkflowTemplate>,
     /// The file that consent is asked for.
     pub artifact: Option<String>,
     /// How long it is waited for an answer, and what is one then.
-    pub timeout: Option<(Period, GateDefault)>,
+    pub timeout: Option<(ConfigDuration, GateDefault)>,
 }
 
 words! {
@@ -257,31 +257,31 @@ pub enum GateDefault {
 #[derive(Debug, Clone, Default)]
 pub struct OutputRules {
     /// A part that says BLOCKED has failed.
-    pub blocked: Option<Marker>,
+    pub blocked: Option<MarkerRule>,
     /// Text that a good output has.
     pub requires_marker: Option<String>,
 }
 
 /// What it means that an output has a marker.
 #[derive(Debug, Clone, Default)]
-pub struct Marker {
+pub struct MarkerRule {
     /// What is said then.
-    pub message: Option<Template>,
+    pub message: Option<WorkflowTemplate>,
     /// It does not count with this label in the context's `labels`.
     pub unless_label: Option<String>,
     /// It does not count if this is found in the context's `title`.
-    pub unless_title_matches: Option<Pattern>,
+    pub unless_title_matches: Option<WorkflowPattern>,
     /// What is said if it does not count.
-    pub bypass_message: Option<Template>,
+    pub bypass_message: Option<WorkflowTemplate>,
 }
 
 /// A number that is given, or found in the run's context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Figure {
+pub enum ContextNumber {
     /// It is this.
     Fixed(u32),
     /// It is what the context has at a path, such as `fix.limit`.
-    From {
+    Context {
         /// The path.
         path: String,
         /// What it is where the context has none.
@@ -291,41 +291,41 @@ pub enum Figure {
 
 /// What is said on the way.
 #[derive(Debug, Clone, Default)]
-pub struct Messages {
+pub struct PhaseMessages {
     /// When the phase starts.
-    pub on_start: Option<Template>,
+    pub on_start: Option<WorkflowTemplate>,
     /// When it has succeeded.
-    pub on_success: Option<Template>,
+    pub on_success: Option<WorkflowTemplate>,
     /// When it has failed.
-    pub on_failure: Option<Template>,
+    pub on_failure: Option<WorkflowTemplate>,
     /// When it is left out.
-    pub on_skipped_done: Option<Template>,
+    pub on_skipped_done: Option<WorkflowTemplate>,
     /// When its output was BLOCKED.
-    pub on_blocked: Option<Template>,
+    pub on_blocked: Option<WorkflowTemplate>,
     /// When it was, and that does not count.
-    pub on_blocked_bypassed: Option<Template>,
+    pub on_blocked_bypassed: Option<WorkflowTemplate>,
     /// When a cycle of a review loop begins.
-    pub on_cycle_start: Option<Template>,
+    pub on_cycle_start: Option<WorkflowTemplate>,
     /// When a review approves.
-    pub on_approved: Option<Template>,
+    pub on_approved: Option<WorkflowTemplate>,
     /// When a review wants changes.
-    pub on_request_changes: Option<Template>,
+    pub on_request_changes: Option<WorkflowTemplate>,
     /// When a review still wants changes after the last fix.
-    pub on_max_cycles: Option<Template>,
+    pub on_max_cycles: Option<WorkflowTemplate>,
     /// When a fix begins.
-    pub on_fix_start: Option<Template>,
+    pub on_fix_start: Option<WorkflowTemplate>,
     /// When a fix has failed.
-    pub on_fix_failed: Option<Template>,
+    pub on_fix_failed: Option<WorkflowTemplate>,
     /// When somebody is asked.
-    pub on_pause_for_approval: Option<Template>,
+    pub on_pause_for_approval: Option<WorkflowTemplate>,
 }
 
-impl Figure {
+impl ContextNumber {
     /// Returns the number for a context.
-    pub fn of(&self, context: &Json) -> u32 {
+    pub fn resolve(&self, context: &Json) -> u32 {
         match self {
-            Figure::Fixed(number) => *number,
-            Figure::From { path, default } => {
+            ContextNumber::Fixed(number) => *number,
+            ContextNumber::Context { path, default } => {
                 let found = path.split('.').try_fold(context, |at, key| at.get(key));
                 let number = found.and_then(Json::as_u64).and_then(|it| u32::try_from(it).ok());
                 number.filter(|number| *number > 0).unwrap_or(*default)
@@ -336,7 +336,7 @@ impl Figure {
 
 impl Workflow {
     /// Returns the place of a phase.
-    pub fn place_of(&self, name: &str) -> Option<usize> {
+    pub fn phase_index(&self, name: &str) -> Option<usize> {
         self.phases.iter().position(|phase| phase.name.as_str() == name)
     }
 }

@@ -8,45 +8,47 @@ use serde_json::{Map, Value as Json};
 
 use super::inputs;
 use super::keys::{self, CronKeys};
-use super::parse::{Known, LoadedWorkflow, Loader, WorkflowSettings};
-use crate::Name;
-use crate::config::inert;
-use crate::config::reader::{Pos, did_you_mean};
-use crate::config::value::{At, Value as _};
-use crate::config::yaml::{Kind, Node};
-use crate::config::{Agent, CronExpr, Faults, ReadFile, Severity, Zone};
+use super::parse::{LoadedWorkflow, WorkflowLoadContext, WorkflowLoader, WorkflowSettings};
+use crate::LocalName;
+use crate::config::reader::{SourceSpan, did_you_mean};
+use crate::config::unused_keys;
+use crate::config::value::{ConfigValue as _, SpannedValue};
+use crate::config::yaml::{YamlKind, YamlNode};
+use crate::config::{
+    AgentConfig, ConfigFaults, ConfigTimeZone, CronExpr, FaultSeverity, FileReader,
+};
 
 /// The most files in a fleet's workflow folder.
 pub const WORKFLOW_FILES_MAX: usize = 1000;
 
 /// What a fleet's workflow folder holds.
 #[derive(Debug, Clone, Default)]
-pub struct Workflows {
+pub struct WorkflowFolder {
     /// The workflows.
     pub workflows: Vec<Arc<LoadedWorkflow>>,
     /// What starts them by the clock.
-    pub crons: Vec<Cron>,
+    pub crons: Vec<WorkflowCron>,
     /// Files of which nothing counts, because there is a fault in them.
-    pub faulty: Vec<FaultyFile>,
+    pub faulty_files: Vec<FaultyWorkflowFile>,
     /// Every file that was read.
     pub files: Vec<Utf8PathBuf>,
     /// What works, but not as its author may think.
-    pub warnings: Faults,
+    pub warnings: ConfigFaults,
 }
 
-impl Workflows {
+impl WorkflowFolder {
     /// Returns them if no file has a fault.
-    pub fn whole(self) -> Result<Workflows, Faults> {
-        match self.faulty.is_empty() {
+    pub fn into_result(self) -> Result<WorkflowFolder, ConfigFaults> {
+        match self.faulty_files.is_empty() {
             true => Ok(self),
-            false => Err(FaultyFile::faults_of(self.faulty, self.warnings)),
+            false => Err(FaultyWorkflowFile::merge_faults(self.faulty_files, self.warnings)),
         }
     }
 }
 
 /// A file of a workflow folder that has a fault.
 #[derive(Debug, Clone)]
-pub struct FaultyFile {
+pub struct FaultyWorkflowFile {
     /// The file.
     pub file: Utf8PathBuf,
     /// The name that it gives itself, if that can be read.
@@ -54,10 +56,10 @@ pub struct FaultyFile {
     /// Whether it starts a workflow by the clock, and is none.
     pub is_cron: bool,
     /// What is wrong with it.
-    pub faults: Faults,
+    pub faults: ConfigFaults,
 }
 
-impl FaultyFile {
+impl FaultyWorkflowFile {
     /// Returns what people know it by: its name, or that of its file.
     pub fn label(&self) -> &str {
         self.name.as_deref().or(self.file.file_stem()).unwrap_or(self.file.as_str())
@@ -70,14 +72,14 @@ impl FaultyFile {
     }
 
     /// Says whether it may be meant by a name.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn matches_name(&self, name: &str) -> bool {
         self.name.as_deref() == Some(name) || self.file.file_stem() == Some(name)
     }
 
     /// Says in one line that it has a fault, and where. Files below `base` are named relative to it.
-    pub fn told(&self, base: &Utf8Path) -> String {
-        let mut errors = self.faults.list.iter().filter(|it| it.severity == Severity::Error);
-        let first = errors.next().map(|fault| format!(": {}", fault.brief(base)));
+    pub fn describe(&self, base: &Utf8Path) -> String {
+        let mut errors = self.faults.list.iter().filter(|it| it.severity == FaultSeverity::Error);
+        let first = errors.next().map(|fault| format!(": {}", fault.summary_line(base)));
         let first = first.unwrap_or_default();
         let more = match errors.count() + self.faults.dropped {
             0 => String::new(),
@@ -87,24 +89,27 @@ impl FaultyFile {
     }
 
     /// Returns all that is wrong, with what else there is to say.
-    pub(crate) fn faults_of(all: Vec<FaultyFile>, warnings: Faults) -> Faults {
-        Faults::together(all.into_iter().map(|it| it.faults).chain([warnings]))
+    pub(crate) fn merge_faults(
+        all: Vec<FaultyWorkflowFile>,
+        warnings: ConfigFaults,
+    ) -> ConfigFaults {
+        ConfigFaults::merge(all.into_iter().map(|it| it.faults).chain([warnings]))
     }
 }
 
 /// A workflow that is started by the clock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cron {
+pub struct WorkflowCron {
     /// Its name.
-    pub name: Name,
+    pub name: LocalName,
     /// Its file.
     pub file: Utf8PathBuf,
     /// When.
     pub schedule: CronExpr,
     /// The time zone of that; the fleet's if there is none.
-    pub timezone: Option<Zone>,
+    pub timezone: Option<ConfigTimeZone>,
     /// Which workflow.
-    pub workflow: Name,
+    pub workflow: LocalName,
     /// What it is started with.
     pub context: Map<String, Json>,
     /// Whether it is.
@@ -112,87 +117,92 @@ pub struct Cron {
 }
 
 /// Reads the files of a workflow folder. One with a fault does not count; all others do.
-pub fn load_all(
+pub fn load_workflow_folder(
     paths: &[Utf8PathBuf],
-    read: &ReadFile<'_>,
-    agents: &[Agent],
+    read: &FileReader<'_>,
+    agents: &[AgentConfig],
     settings: &WorkflowSettings,
-) -> Workflows {
-    let fleet = Known { agents, settings, is_frozen: false };
-    let mut folder = Folder::default();
-    let mut crons: Vec<(Loader<'_>, Node)> = Vec::new();
+) -> WorkflowFolder {
+    let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
+    let mut folder = WorkflowFolderLoader::default();
+    let mut crons: Vec<(WorkflowLoader<'_>, YamlNode)> = Vec::new();
     for (number, path) in paths.iter().enumerate() {
-        let mut loader = Loader::new(path, read, fleet);
-        let tree = loader.root();
+        let mut loader = WorkflowLoader::new(path, read, fleet);
+        let tree = loader.load_root();
         match tree {
             _ if number == WORKFLOW_FILES_MAX => {
                 let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
-                let fault = loader.reader.error(Pos { file: 1, start: 0, end: 0 }, message);
+                let fault = loader.reader.error(SourceSpan { file: 1, start: 0, end: 0 }, message);
                 fault.expected("this one and those behind it are not read");
-                folder.refuse(loader, None, false);
+                folder.add_faulty(loader, None, false);
                 break;
             }
             Some(tree) if is_cron(&tree) => crons.push((loader, tree)),
             tree => folder.add_workflow(loader, tree.as_ref()),
         }
     }
-    folder.drop_twins();
+    folder.remove_duplicates();
     for (loader, tree) in crons {
         folder.add_cron(loader, &tree);
     }
-    folder.drop_twins();
-    let Folder { mut all, warnings, .. } = folder;
+    folder.remove_duplicates();
+    let WorkflowFolderLoader { result: mut all, warnings, .. } = folder;
     all.files.sort();
     all.files.dedup();
-    all.warnings = Faults::together(warnings);
+    all.warnings = ConfigFaults::merge(warnings);
     all
 }
 
 /// A folder on its way.
 #[derive(Default)]
-struct Folder {
-    all: Workflows,
-    warnings: Vec<Faults>,
+struct WorkflowFolderLoader {
+    result: WorkflowFolder,
+    warnings: Vec<ConfigFaults>,
     /// The files of workflows and crons, by their names.
     names: HashMap<(&'static str, String), Utf8PathBuf>,
 }
 
-impl Folder {
-    fn add_workflow(&mut self, mut loader: Loader<'_>, tree: Option<&Node>) {
-        let workflow = tree.and_then(|tree| loader.workflow(tree));
-        self.refuse_twin(&mut loader, "workflow", tree);
-        let Some(workflow) = workflow.filter(|_| loader.reader.errors_seen() == 0) else {
-            return self.refuse(loader, tree, false);
+impl WorkflowFolderLoader {
+    fn add_workflow(&mut self, mut loader: WorkflowLoader<'_>, tree: Option<&YamlNode>) {
+        let workflow = tree.and_then(|tree| loader.build_workflow(tree));
+        self.reject_duplicate(&mut loader, "workflow", tree);
+        let Some(workflow) = workflow.filter(|_| loader.reader.error_count() == 0) else {
+            return self.add_faulty(loader, tree, false);
         };
         let loaded = loader.finish(workflow);
         self.warnings.push(loaded.warnings.clone());
-        self.all.files.extend(loaded.files.keys().cloned());
-        self.all.workflows.push(Arc::new(loaded));
+        self.result.files.extend(loaded.files.keys().cloned());
+        self.result.workflows.push(Arc::new(loaded));
     }
 
-    fn add_cron(&mut self, mut loader: Loader<'_>, tree: &Node) {
-        inert::warn_workflow(tree, keys::INERT_CRON, &mut loader.reader);
+    fn add_cron(&mut self, mut loader: WorkflowLoader<'_>, tree: &YamlNode) {
+        unused_keys::warn_workflow(tree, keys::IGNORED_CRON_KEYS, &mut loader.reader);
         let keys = CronKeys::read(tree, &mut loader.reader);
-        self.refuse_twin(&mut loader, "cron", Some(tree));
-        let cron = keys.and_then(|keys| loader.cron(keys, &self.all));
-        if loader.reader.errors_seen() > 0 {
-            return self.refuse(loader, Some(tree), true);
+        self.reject_duplicate(&mut loader, "cron", Some(tree));
+        let cron = keys.and_then(|keys| loader.build_cron(keys, &self.result));
+        if loader.reader.error_count() > 0 {
+            return self.add_faulty(loader, Some(tree), true);
         }
-        self.all.crons.extend(cron);
-        self.all.files.push(loader.root_path().to_owned());
+        self.result.crons.extend(cron);
+        self.result.files.push(loader.root_path().to_owned());
         self.warnings.push(loader.reader.finish().0);
     }
 
-    fn refuse(&mut self, loader: Loader<'_>, tree: Option<&Node>, is_cron: bool) {
-        let name = tree.and_then(said_name);
-        let (file, read, faults) = loader.give_up();
-        self.all.files.extend(read);
-        self.all.faulty.push(FaultyFile { file, name, is_cron, faults });
+    fn add_faulty(&mut self, loader: WorkflowLoader<'_>, tree: Option<&YamlNode>, is_cron: bool) {
+        let name = tree.and_then(written_name);
+        let (file, read, faults) = loader.into_faults();
+        self.result.files.extend(read);
+        self.result.faulty_files.push(FaultyWorkflowFile { file, name, is_cron, faults });
     }
 
     /// Refuses a name that another file has, be it with faults of its own.
-    fn refuse_twin(&mut self, loader: &mut Loader<'_>, kind: &'static str, tree: Option<&Node>) {
-        let Some((tree, name)) = tree.and_then(|tree| Some((tree, said_name(tree)?))) else {
+    fn reject_duplicate(
+        &mut self,
+        loader: &mut WorkflowLoader<'_>,
+        kind: &'static str,
+        tree: Option<&YamlNode>,
+    ) {
+        let Some((tree, name)) = tree.and_then(|tree| Some((tree, written_name(tree)?))) else {
             return;
         };
         let message = format!("there are two {kind}s `{name}`");
@@ -203,10 +213,10 @@ impl Folder {
     }
 
     /// Takes away what another file has the name of: nobody could say which is meant.
-    fn drop_twins(&mut self) {
-        let Workflows { workflows, crons, faulty, .. } = &mut self.all;
-        let is_twin = |name: &Name, is_cron: bool| {
-            let is_it = |it: &FaultyFile| it.name.as_deref() == Some(name.as_str());
+    fn remove_duplicates(&mut self) {
+        let WorkflowFolder { workflows, crons, faulty_files: faulty, .. } = &mut self.result;
+        let is_twin = |name: &LocalName, is_cron: bool| {
+            let is_it = |it: &FaultyWorkflowFile| it.name.as_deref() == Some(name.as_str());
             faulty.iter().any(|it| it.is_cron == is_cron && is_it(it))
         };
         workflows.retain(|it| !is_twin(&it.workflow.name, false));
@@ -215,20 +225,20 @@ impl Folder {
 }
 
 /// Returns the name that a file gives itself.
-fn said_name(tree: &Node) -> Option<String> {
+fn written_name(tree: &YamlNode) -> Option<String> {
     match &tree.get("name")?.kind {
-        Kind::Scalar(scalar) => Some(scalar.text.clone()),
+        YamlKind::Scalar(scalar) => Some(scalar.text.clone()),
         _ => None,
     }
 }
 
-fn is_cron(tree: &Node) -> bool {
+fn is_cron(tree: &YamlNode) -> bool {
     let kind = tree.get("kind").map(|kind| &kind.kind);
-    matches!(kind, Some(Kind::Scalar(scalar)) if scalar.text == "cron")
+    matches!(kind, Some(YamlKind::Scalar(scalar)) if scalar.text == "cron")
 }
 
-impl Loader<'_> {
-    fn cron(&mut self, keys: CronKeys, all: &Workflows) -> Option<Cron> {
+impl WorkflowLoader<'_> {
+    fn build_cron(&mut self, keys: CronKeys, all: &WorkflowFolder) -> Option<WorkflowCron> {
         let workflow = match (&keys.workflow, &keys.handler) {
             (Some(workflow), None) => workflow,
             // It says so in a warning.
@@ -247,10 +257,10 @@ impl Loader<'_> {
         let context: Map<String, Json> = keys.context.value.into_iter().collect();
         let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
         let context = match found {
-            Some(found) => self.inputs_of(found, context, keys.context.at)?,
-            None => return self.unknown_workflow(workflow, all),
+            Some(found) => self.check_cron_inputs(found, context, keys.context.at)?,
+            None => return self.report_unknown_workflow(workflow, all),
         };
-        Some(Cron {
+        Some(WorkflowCron {
             name: keys.name.value,
             file: self.root_path().to_owned(),
             schedule: keys.schedule,
@@ -261,24 +271,28 @@ impl Loader<'_> {
         })
     }
 
-    fn inputs_of(
+    fn check_cron_inputs(
         &mut self,
         loaded: &LoadedWorkflow,
         context: Map<String, Json>,
-        at: Pos,
+        at: SourceSpan,
     ) -> Option<Map<String, Json>> {
-        let refuse = |faults: inputs::InputFaults| {
+        let refuse = |faults: inputs::WorkflowInputError| {
             for fault in faults.0 {
                 let expected = format!("what `{}` is started with", loaded.workflow.name);
                 self.reader.error(at, fault).expected(expected);
             }
         };
-        inputs::check(&loaded.workflow, context).map_err(refuse).ok()
+        inputs::resolve_inputs(&loaded.workflow, context).map_err(refuse).ok()
     }
 
-    fn unknown_workflow(&mut self, written: &At<Name>, all: &Workflows) -> Option<Cron> {
+    fn report_unknown_workflow(
+        &mut self,
+        written: &SpannedValue<LocalName>,
+        all: &WorkflowFolder,
+    ) -> Option<WorkflowCron> {
         let name = written.value.as_str();
-        let faulty = all.faulty.iter().find(|it| !it.is_cron && it.is_called(name));
+        let faulty = all.faulty_files.iter().find(|it| !it.is_cron && it.matches_name(name));
         if let Some(faulty) = faulty {
             let message = format!("the workflow `{name}` has faults itself");
             let fault = self.reader.error(written.at, message);

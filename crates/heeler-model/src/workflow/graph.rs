@@ -6,17 +6,17 @@
 
 use std::fmt::Write as _;
 
-use super::definition::{Phase, PhaseWork, Repeat, TriggerRule, Workflow};
+use super::definition::{Phase, PhaseRepeat, PhaseWork, TriggerRule, Workflow};
 
 /// How a phase stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum PhaseDisplayStatus {
     /// It waits for others.
     Waiting,
     /// It goes on.
     Running,
     /// Somebody is asked.
-    Asking,
+    WaitingForAnswer,
     /// It succeeded.
     Succeeded,
     /// It failed.
@@ -27,17 +27,17 @@ pub enum Mark {
     Cancelled,
 }
 
-impl Mark {
+impl PhaseDisplayStatus {
     /// Returns the sign that stands before a phase.
-    pub fn sign(self) -> char {
+    pub fn symbol(self) -> char {
         match self {
-            Mark::Waiting => '·',
-            Mark::Running => '▶',
-            Mark::Asking => '?',
-            Mark::Succeeded => '✓',
-            Mark::Failed => '✗',
-            Mark::Skipped => '-',
-            Mark::Cancelled => '×',
+            PhaseDisplayStatus::Waiting => '·',
+            PhaseDisplayStatus::Running => '▶',
+            PhaseDisplayStatus::WaitingForAnswer => '?',
+            PhaseDisplayStatus::Succeeded => '✓',
+            PhaseDisplayStatus::Failed => '✗',
+            PhaseDisplayStatus::Skipped => '-',
+            PhaseDisplayStatus::Cancelled => '×',
         }
     }
 }
@@ -55,7 +55,7 @@ pub fn mermaid(workflow: &Workflow) -> String {
         };
         let label = label.trim_end_matches("<br>");
         let _infallible = writeln!(text, "  p{place}{open}\"{label}\"{close}");
-        if let Repeat::Until(_) | Repeat::Review(_) = phase.repeat {
+        if let PhaseRepeat::Until(_) | PhaseRepeat::Review(_) = phase.repeat {
             let _infallible = writeln!(text, "  p{place} --> p{place}");
         }
     }
@@ -80,7 +80,11 @@ pub fn mermaid(workflow: &Workflow) -> String {
 }
 
 /// Draws a workflow for a terminal of so many columns.
-pub fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, width: usize) -> Vec<String> {
+pub fn draw(
+    workflow: &Workflow,
+    state: &dyn Fn(usize) -> PhaseDisplayStatus,
+    width: usize,
+) -> Vec<String> {
     let layers = layers(workflow);
     let mut lines = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
@@ -89,34 +93,35 @@ pub fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, width: usize) ->
             lines.push("  │".to_owned());
         }
         let boxes: Vec<String> =
-            layer.iter().map(|place| told(workflow, *place, state(*place))).collect();
+            layer.iter().map(|place| phase_label(workflow, *place, state(*place))).collect();
         let row = boxes.join("   ");
-        let needs_notes = layer.iter().any(|place| !is_plain_wait(&workflow.phases[*place], above));
+        let needs_notes =
+            layer.iter().any(|place| !depends_on_whole_layer(&workflow.phases[*place], above));
         if row.chars().count() <= width && !needs_notes {
             lines.push(row);
             continue;
         }
         for (place, text) in layer.iter().zip(boxes) {
             let phase = &workflow.phases[*place];
-            let note = match is_plain_wait(phase, above) {
+            let note = match depends_on_whole_layer(phase, above) {
                 true => String::new(),
-                false => format!("  ← {}", waited_for(workflow, phase)),
+                false => format!("  ← {}", dependency_names(workflow, phase)),
             };
-            lines.extend(fold(&text, &note, width));
+            lines.extend(wrap_line(&text, &note, width));
         }
     }
     lines
 }
 
 /// Says whether a phase waits for all of the row above, and for nothing else.
-fn is_plain_wait(phase: &Phase, above: Option<&[usize]>) -> bool {
+fn depends_on_whole_layer(phase: &Phase, above: Option<&[usize]>) -> bool {
     let above = above.unwrap_or_default();
     phase.depends_on.len() == above.len()
         && above.iter().all(|place| phase.depends_on.contains(place))
         && phase.trigger_rule == TriggerRule::AllSuccess
 }
 
-fn waited_for(workflow: &Workflow, phase: &Phase) -> String {
+fn dependency_names(workflow: &Workflow, phase: &Phase) -> String {
     let names: Vec<&str> =
         phase.depends_on.iter().map(|wait| workflow.phases[*wait].name.as_str()).collect();
     match phase.trigger_rule {
@@ -151,9 +156,9 @@ fn layers(workflow: &Workflow) -> Vec<Vec<usize>> {
 }
 
 /// Tells a phase in a few words: `✓ build (bash, ↻ ≤3) ⏸ go`.
-fn told(workflow: &Workflow, place: usize, mark: Mark) -> String {
+fn phase_label(workflow: &Workflow, place: usize, mark: PhaseDisplayStatus) -> String {
     let phase = &workflow.phases[place];
-    let mut text = format!("{} {}", mark.sign(), title(phase));
+    let mut text = format!("{} {}", mark.symbol(), title(phase));
     let kind = kind(phase);
     if !kind.is_empty() {
         let _infallible = write!(text, " ({kind})");
@@ -176,28 +181,30 @@ fn kind(phase: &Phase) -> String {
         PhaseWork::Script { language, .. } => Some(language.to_string()),
     };
     let repeat = match &phase.repeat {
-        Repeat::Once => None,
-        Repeat::Review(review) => Some(format!("review ≤{}", review.max_cycles)),
-        Repeat::Until(until) => Some(match &until.max_iterations {
-            super::Figure::Fixed(most) => format!("loop ≤{most}"),
-            super::Figure::From { path, .. } => format!("loop ≤{path}"),
+        PhaseRepeat::Once => None,
+        PhaseRepeat::Review(review) => Some(format!("review ≤{}", review.max_cycles)),
+        PhaseRepeat::Until(until) => Some(match &until.max_iterations {
+            super::ContextNumber::Fixed(most) => format!("loop ≤{most}"),
+            super::ContextNumber::Context { path, .. } => format!("loop ≤{path}"),
         }),
-        Repeat::Each(each) => Some(format!("each {}", each.name)),
+        PhaseRepeat::Foreach(each) => Some(format!("each {}", each.name)),
     };
     [work, repeat].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Fits a line and its note into so many columns: the note goes below, and what is too long is cut.
-fn fold(text: &str, note: &str, width: usize) -> Vec<String> {
+fn wrap_line(text: &str, note: &str, width: usize) -> Vec<String> {
     let fits = text.chars().count() + note.chars().count() <= width;
     match (fits, note) {
         (true, _) => vec![format!("{text}{note}")],
-        (false, "") => vec![cut(text, width)],
-        (false, note) => vec![cut(text, width), cut(&format!("  {note}"), width)],
+        (false, "") => vec![truncate_width(text, width)],
+        (false, note) => {
+            vec![truncate_width(text, width), truncate_width(&format!("  {note}"), width)]
+        }
     }
 }
 
-fn cut(text: &str, width: usize) -> String {
+fn truncate_width(text: &str, width: usize) -> String {
     match text.chars().count() <= width {
         true => text.to_owned(),
         false => {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
-use super::definition::{Input, InputType, Workflow};
+use super::definition::{Workflow, WorkflowInput, WorkflowInputType};
 use crate::config::did_you_mean;
 
 /// The most that a run is given, as JSON, in bytes.
@@ -12,39 +12,40 @@ pub const INPUT_BYTES_MAX: usize = 256 << 10;
 /// Everything that is wrong with what a run is given.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", .0.join("; "))]
-pub struct InputFaults(pub Vec<String>);
+pub struct WorkflowInputError(pub Vec<String>);
 
 /// Returns what a run is started with: what is given, and defaults for the rest. Text is read as
 /// what the input is, so that a command line can give it. A workflow that asks for nothing may be
 /// given anything.
-pub fn check(
+pub fn resolve_inputs(
     workflow: &Workflow,
     given: Map<String, Json>,
-) -> Result<Map<String, Json>, InputFaults> {
+) -> Result<Map<String, Json>, WorkflowInputError> {
     let size = serde_json::to_string(&given).map_or(0, |json| json.len());
     if size > INPUT_BYTES_MAX {
         let message = format!("the inputs have {size} bytes; {INPUT_BYTES_MAX} are the most");
-        return Err(InputFaults(vec![message + ": give the path of a file instead"]));
+        return Err(WorkflowInputError(vec![message + ": give the path of a file instead"]));
     }
     if workflow.inputs.is_empty() {
         return Ok(given);
     }
     let unknown = given.keys().filter(|name| !workflow.inputs.contains_key(*name));
-    let mut faults: Vec<String> = unknown.map(|name| refuse_unknown(workflow, name)).collect();
+    let mut faults: Vec<String> =
+        unknown.map(|name| unknown_input_message(workflow, name)).collect();
     let mut all = Map::new();
     for (name, input) in &workflow.inputs {
-        match value_of(name, input, given.get(name)) {
+        match input_value(name, input, given.get(name)) {
             Ok(value) => drop(all.insert(name.clone(), value)),
             Err(fault) => faults.push(fault),
         }
     }
     match faults.is_empty() {
         true => Ok(all),
-        false => Err(InputFaults(faults)),
+        false => Err(WorkflowInputError(faults)),
     }
 }
 
-fn refuse_unknown(workflow: &Workflow, name: &str) -> String {
+fn unknown_input_message(workflow: &Workflow, name: &str) -> String {
     let known = workflow.inputs.keys().map(String::as_str);
     match did_you_mean(name, known.clone()) {
         Some(near) => format!("there is no input `{name}`; did you mean `{near}`?"),
@@ -55,11 +56,11 @@ fn refuse_unknown(workflow: &Workflow, name: &str) -> String {
     }
 }
 
-fn value_of(name: &str, input: &Input, given: Option<&Json>) -> Result<Json, String> {
+fn input_value(name: &str, input: &WorkflowInput, given: Option<&Json>) -> Result<Json, String> {
     let Some(given) = given.filter(|value| !value.is_null()) else {
         return input.default.clone().ok_or_else(|| format!("`{name}` must be given"));
     };
-    let value = fit(input.kind, given)
+    let value = coerce_value(input.kind, given)
         .ok_or_else(|| format!("`{name}` is a {}, and {given} is none", input.kind))?;
     if !input.options.is_empty() && !input.options.contains(&value) {
         let options: Vec<String> = input.options.iter().map(Json::to_string).collect();
@@ -69,26 +70,28 @@ fn value_of(name: &str, input: &Input, given: Option<&Json>) -> Result<Json, Str
 }
 
 /// Returns a value as what an input is; `None` if it is no such thing.
-pub(super) fn fit(kind: InputType, value: &Json) -> Option<Json> {
+pub(super) fn coerce_value(kind: WorkflowInputType, value: &Json) -> Option<Json> {
     match (kind, value) {
-        (InputType::String, Json::String(_))
-        | (InputType::Number, Json::Number(_))
-        | (InputType::Boolean, Json::Bool(_))
-        | (InputType::List, Json::Array(_)) => Some(value.clone()),
-        (InputType::String, Json::Number(_) | Json::Bool(_)) => Some(Json::from(value.to_string())),
-        (InputType::Number, Json::String(text)) => {
+        (WorkflowInputType::String, Json::String(_))
+        | (WorkflowInputType::Number, Json::Number(_))
+        | (WorkflowInputType::Boolean, Json::Bool(_))
+        | (WorkflowInputType::List, Json::Array(_)) => Some(value.clone()),
+        (WorkflowInputType::String, Json::Number(_) | Json::Bool(_)) => {
+            Some(Json::from(value.to_string()))
+        }
+        (WorkflowInputType::Number, Json::String(text)) => {
             let number = serde_json::from_str(text.trim()).ok();
             number.filter(Json::is_number)
         }
-        (InputType::Boolean, Json::String(text)) => match text.trim() {
+        (WorkflowInputType::Boolean, Json::String(text)) => match text.trim() {
             "true" | "yes" => Some(Json::Bool(true)),
             "false" | "no" => Some(Json::Bool(false)),
             _ => None,
         },
-        (InputType::List, Json::String(text)) if text.trim_start().starts_with('[') => {
+        (WorkflowInputType::List, Json::String(text)) if text.trim_start().starts_with('[') => {
             serde_json::from_str(text).ok()
         }
-        (InputType::List, Json::String(text)) => {
+        (WorkflowInputType::List, Json::String(text)) => {
             let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
             Some(items.map(Json::from).collect())
         }

@@ -1,21 +1,23 @@
 //! What may be written in a workflow file: Last Light's words and ours.
 //!
-//! Types whose name ends in `Keys` are what may be written; [`super::definition`] has what it means.
+//! Types whose name ends in `Keys` are what may be written; [`super::workflow_of_run`] has what it means.
 
 use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use super::definition::{GateKind, InputType, Language, TriggerRule};
-use super::template::{Expression, Template, TemplateError};
-use crate::Name;
+use super::definition::{GateKind, ScriptLanguage, TriggerRule, WorkflowInputType};
+use super::template::{TemplateParseError, WorkflowExpression, WorkflowTemplate};
+use crate::LocalName;
 use crate::config::policy::AgentRef;
-use crate::config::reader::Reader;
-use crate::config::shape::{Shape, section};
-use crate::config::value::{At, Filled, Value, Within, expected, scalar, word_value};
-use crate::config::yaml::{Kind, Node};
-use crate::config::{CronExpr, Period, RETRIES_MAX, Usd, Zone};
+use crate::config::reader::ConfigReader;
+use crate::config::shape::{ValueShape, section};
+use crate::config::value::{
+    BoundedInt, ConfigValue, NonBlankText, SpannedValue, read_scalar, report_expected, word_value,
+};
+use crate::config::yaml::{YamlKind, YamlNode};
+use crate::config::{ConfigDuration, ConfigTimeZone, CronExpr, RETRIES_MAX, UsdAmount};
 use crate::words::words;
 
 /// The most passes of a loop.
@@ -26,7 +28,7 @@ const PARALLEL_MAX: i32 = 256;
 const TIMEOUT_SECONDS_MAX: i32 = 7 * 24 * 60 * 60;
 
 /// Keys that are taken and have no effect, as paths; `*` stands for any item of a list.
-pub(crate) const INERT: &[&str] = &[
+pub(crate) const IGNORED_WORKFLOW_KEYS: &[&str] = &[
     "kind",
     "trigger",
     "pr_scoped",
@@ -48,7 +50,7 @@ pub(crate) const INERT: &[&str] = &[
 ];
 
 /// Keys of a cron file that are taken and have no effect.
-pub(crate) const INERT_CRON: &[&str] = &["handler", "condition"];
+pub(crate) const IGNORED_CRON_KEYS: &[&str] = &["handler", "condition"];
 
 words! {
     /// What a phase is.
@@ -68,7 +70,7 @@ words! {
 
 words! {
     /// What a marker in an output does.
-    pub enum Action ("action") {
+    pub enum MarkerAction ("action") {
         /// The phase has failed.
         Fail = "fail",
         /// Nothing.
@@ -80,7 +82,7 @@ words! {
 
 words! {
     /// What becomes of an iteration that came to no end.
-    pub enum Then ("outcome") {
+    pub enum SoftFailureOutcome ("outcome") {
         /// The phase has failed.
         Fail = "fail",
         /// The phase is done.
@@ -88,28 +90,36 @@ words! {
     }
 }
 
-word_value!(PhaseType, Action, Then, GateKind, InputType, Language, TriggerRule);
+word_value!(
+    PhaseType,
+    MarkerAction,
+    SoftFailureOutcome,
+    GateKind,
+    WorkflowInputType,
+    ScriptLanguage,
+    TriggerRule
+);
 
 section! {
     /// A workflow: phases that agents and commands do, in order, in loops, with people's consent.
     pub(crate) struct WorkflowKeys ("workflow") {
         /// What it is called.
-        name: At<Name>,
+        name: SpannedValue<LocalName>,
         /// What it is for.
         description: Option<String>,
         /// The agent of phases that name none; that of `workflows.agent` in the fleet file, or the only
         /// one of the fleet, if left out.
-        agent: Option<At<AgentRef>>,
+        agent: Option<SpannedValue<AgentRef>>,
         /// What it is given when it starts, by name. Without it anything may be given.
         inputs: IndexMap<String, InputKeys>,
         /// The most parts of one run that are done at once.
-        max_parallel: Within<1, PARALLEL_MAX> = "4",
+        max_parallel: BoundedInt<1, PARALLEL_MAX> = "4",
         /// The most money that one run may spend, in US dollars.
-        budget: Option<Usd>,
+        budget: Option<UsdAmount>,
         /// What is to be done. Without `depends_on` anywhere, one phase after the other.
-        phases: Phases,
+        phases: PhaseListKeys,
         /// What is said when the run has succeeded; nothing if it comes to no text.
-        final_message: Option<At<Template>>,
+        final_message: Option<SpannedValue<WorkflowTemplate>>,
         /// `cron` for a file that starts a workflow by the clock; anything else is only a word.
         kind: Option<String>,
         /// What starts it in Last Light.
@@ -139,13 +149,13 @@ section! {
     /// What a workflow is given when it starts.
     pub(crate) struct InputKeys ("input") {
         /// What it is.
-        kind as "type": InputType = "string",
+        kind as "type": WorkflowInputType = "string",
         /// What it is for.
         description: Option<String>,
         /// What it is if nobody says; without it, it must be given.
-        default: Option<At<Json>>,
+        default: Option<SpannedValue<Json>>,
         /// The only values that it may have.
-        options: Option<At<Vec<Json>>>,
+        options: Option<SpannedValue<Vec<Json>>>,
     }
 }
 
@@ -153,61 +163,61 @@ section! {
     /// One phase.
     pub(crate) struct PhaseKeys ("phase") {
         /// What it is called, once in a workflow.
-        name: At<Name>,
+        name: SpannedValue<LocalName>,
         /// What people are shown instead.
         label: Option<String>,
         /// What it is: `agent` asks an agent, `bash` and `script` run a command or program, `context` is
         /// only a point that others wait for. `post-review` is refused: it is a part of Last Light itself.
-        kind as "type": At<PhaseType> = "agent",
+        kind as "type": SpannedValue<PhaseType> = "agent",
         /// The agent that does it, or in whose folder and environment its command runs.
-        agent: Option<At<AgentRef>>,
+        agent: Option<SpannedValue<AgentRef>>,
         /// What the agent is asked: a template, or the path of a file with one (one word that ends in
         /// `.md` or `.txt`), relative to this file or to `prompts` beside it.
-        prompt: Option<At<Filled>>,
+        prompt: Option<SpannedValue<NonBlankText>>,
         /// The text of `skills/NAME/SKILL.md` beside this file or beside its folder; it is put before the
         /// prompt, and may stand for it.
-        skill: Option<At<Name>>,
+        skill: Option<SpannedValue<LocalName>>,
         /// Several such texts.
-        skills: Option<At<Vec<Name>>>,
+        skills: Option<SpannedValue<Vec<LocalName>>>,
         /// The model that answers; that of the agent if it comes to no text.
-        model: Option<At<Template>>,
+        model: Option<SpannedValue<WorkflowTemplate>>,
         /// The shell command of a `bash` phase. Values are quoted for the shell; `| raw` puts one in as it is.
-        command: Option<At<Command>>,
+        command: Option<SpannedValue<CommandTemplate>>,
         /// The program of a `script` phase. It is no template: it finds outputs in its environment.
-        script: Option<At<Filled>>,
+        script: Option<SpannedValue<NonBlankText>>,
         /// What runs the program.
-        runtime: Option<At<Language>>,
+        runtime: Option<SpannedValue<ScriptLanguage>>,
         /// Where it works, inside of its agent's folder.
-        working_directory: Option<At<Template>>,
+        working_directory: Option<SpannedValue<WorkflowTemplate>>,
         /// How many seconds each part may take.
-        timeout_seconds: Option<FigureKeys<TIMEOUT_SECONDS_MAX>>,
+        timeout_seconds: Option<ContextNumberKeys<TIMEOUT_SECONDS_MAX>>,
         /// How often a part that failed is tried again.
         retry: Option<PhaseRetryKeys>,
         /// The phases that it waits for.
-        depends_on: Option<OneOrMore<At<Name>>>,
+        depends_on: Option<OneOrMore<SpannedValue<LocalName>>>,
         /// What must be so of those phases for it to be done; else it is skipped.
         trigger_rule: TriggerRule = "all_success",
         /// It is skipped if any of these expressions holds.
-        skip_if: Option<OneOrMore<At<Expression>>>,
+        skip_if: Option<OneOrMore<SpannedValue<WorkflowExpression>>>,
         /// A review, then fixes and further reviews until one approves.
-        review as "loop": Option<At<LoopKeys>>,
+        review as "loop": Option<SpannedValue<ReviewLoopKeys>>,
         /// It is done again until a condition holds.
-        generic_loop: Option<At<GenericLoopKeys>>,
+        generic_loop: Option<SpannedValue<GenericLoopKeys>>,
         /// It is done once for each item of a list: an expression, a list, or a map.
-        foreach: Option<At<ForeachKeys>>,
+        foreach: Option<SpannedValue<ForeachKeys>>,
         /// Who consents when it is done: the name of a gate, or a map. It pauses unless `workflows.gates` in
         /// the fleet file turns the gate off.
-        approval_gate: Option<At<GateKeys>>,
+        approval_gate: Option<SpannedValue<GateKeys>>,
         /// The file that consent is asked for.
         approval_artifact: Option<String>,
         /// What is asked.
-        approval_gate_message: Option<At<Template>>,
+        approval_gate_message: Option<SpannedValue<WorkflowTemplate>>,
         /// What its output means.
         on_output: OutputKeys = "{}",
         /// What follows from success.
         on_success: Option<OnSuccessKeys>,
         /// Another name of its output.
-        output_var: Option<At<Name>>,
+        output_var: Option<SpannedValue<LocalName>>,
         /// What is said on the way.
         messages: MessagesKeys = "{}",
         /// Of Last Light's models.
@@ -227,24 +237,24 @@ section! {
     /// How often a part that failed is tried again. Loops count each pass by itself.
     pub(crate) struct PhaseRetryKeys ("phase retry") {
         /// How many times.
-        max: Within<0, RETRIES_MAX> = "0",
+        max: BoundedInt<0, RETRIES_MAX> = "0",
         /// How long after the first failure; each further wait is twice as long.
-        backoff: Period = "30s",
+        backoff: ConfigDuration = "30s",
         /// The longest wait; `15m`, or `backoff` where that is longer, if left out.
-        max_backoff: Option<At<Period>>,
+        max_backoff: Option<SpannedValue<ConfigDuration>>,
     }
 }
 
 section! {
     /// A review, then fixes and further reviews until one approves. A review says its verdict on a line of
     /// its own: `VERDICT: APPROVED` or `VERDICT: REQUEST_CHANGES`.
-    pub(crate) struct LoopKeys ("loop") {
+    pub(crate) struct ReviewLoopKeys ("loop") {
         /// The most fixes; that the last review still wants changes is no failure.
-        max_cycles: Within<1, ITERATIONS_MAX>,
+        max_cycles: BoundedInt<1, ITERATIONS_MAX>,
         /// What is asked when a review wants changes.
         on_request_changes: FixKeys,
         /// Who consents to a fix before it is made: the name of a gate, or a map.
-        approval_gate: Option<At<GateKeys>>,
+        approval_gate: Option<SpannedValue<GateKeys>>,
         /// The file that consent is asked for.
         approval_artifact: Option<String>,
         /// What is said on the way.
@@ -256,11 +266,11 @@ section! {
     /// What is asked when a review wants changes.
     pub(crate) struct FixKeys ("fix") {
         /// What the fix is asked: a template, or the path of a file with one.
-        fix_prompt: At<Filled>,
+        fix_prompt: SpannedValue<NonBlankText>,
         /// What a further review is asked: a template, or the path of a file with one.
-        re_review_prompt: At<Filled>,
+        re_review_prompt: SpannedValue<NonBlankText>,
         /// The model of a fix; that of the phase if left out.
-        fix_model: Option<At<Template>>,
+        fix_model: Option<SpannedValue<WorkflowTemplate>>,
         /// Of Last Light's models.
         fix_variant: Option<Json>,
     }
@@ -270,23 +280,23 @@ section! {
     /// A phase that is done again until a condition holds.
     pub(crate) struct GenericLoopKeys ("generic_loop") {
         /// The most passes; that the condition does not hold then is no failure.
-        max_iterations: FigureKeys<ITERATIONS_MAX>,
+        max_iterations: ContextNumberKeys<ITERATIONS_MAX>,
         /// An expression over `output`, what the pass said.
-        until: Option<At<Expression>>,
+        until: Option<SpannedValue<WorkflowExpression>>,
         /// A command whose exit code 0 ends the loop; it is asked where `until` does not hold.
-        until_bash: Option<At<Command>>,
+        until_bash: Option<SpannedValue<CommandTemplate>>,
         /// Whether somebody is asked before each further pass.
         interactive: bool = "false",
         /// What somebody is asked for.
         gate_kind: GateKind = "approve",
         /// What is asked; what the pass said if left out.
-        gate_message: Option<At<Template>>,
+        gate_message: Option<SpannedValue<WorkflowTemplate>>,
         /// How long it is waited for an answer.
-        gate_timeout: Option<Period>,
+        gate_timeout: Option<ConfigDuration>,
         /// What counts as the answer then: `approve` or `reject`, or the words of a reply.
-        gate_default: Option<At<String>>,
+        gate_default: Option<SpannedValue<String>>,
         /// Where in `scratch` its state and the answers are.
-        scratch_key: Option<At<Name>>,
+        scratch_key: Option<SpannedValue<LocalName>>,
         /// Whether a pass is not told what those before it said.
         fresh_context: bool = "false",
         /// What becomes of a pass that ran out of turns. One that ends well and says nothing is a pass as
@@ -299,9 +309,9 @@ section! {
     /// What becomes of a pass that ran out of turns.
     pub(crate) struct SoftFailureKeys ("on_soft_failure") {
         /// How often it is tried again.
-        retries: Within<0, RETRIES_MAX> = "0",
+        retries: BoundedInt<0, RETRIES_MAX> = "0",
         /// What becomes of the phase then.
-        then: Then = "fail",
+        then: SoftFailureOutcome = "fail",
     }
 }
 
@@ -309,9 +319,9 @@ section! {
     /// A phase that is done once for each item of a list.
     pub(crate) struct ForeachMapKeys ("foreach") {
         /// The items: an expression that gives a list, or text with one in each line.
-        items: Items,
+        items: ForeachItemsKeys,
         /// What an item is called in templates.
-        name as "as": At<Name> = "item",
+        name as "as": SpannedValue<LocalName> = "item",
         /// The most items at once, within what the workflow allows.
         max_parallel: Option<NonZeroU32>,
     }
@@ -321,13 +331,13 @@ section! {
     /// Somebody is asked.
     pub(crate) struct GateMapKeys ("gate") {
         /// What it is called; `workflows.gates` in the fleet file turns gates off by their names.
-        name: Name,
+        name: LocalName,
         /// What is asked.
-        message: Option<At<Template>>,
+        message: Option<SpannedValue<WorkflowTemplate>>,
         /// How long it is waited for an answer; for ever if left out.
-        timeout: Option<Period>,
+        timeout: Option<ConfigDuration>,
         /// What counts as the answer then: `approve` or `reject`.
-        default: Option<At<String>>,
+        default: Option<SpannedValue<String>>,
     }
 }
 
@@ -335,28 +345,28 @@ section! {
     /// What the output of a part means.
     pub(crate) struct OutputKeys ("on_output") {
         /// What it means that an output has the word BLOCKED.
-        blocked as "contains_BLOCKED": Option<RuleKeys>,
+        blocked as "contains_BLOCKED": Option<MarkerRuleKeys>,
         /// Nothing, in Last Light too.
         ready as "contains_READY": Option<Json>,
         /// Text that a good output has.
-        requires_marker: Option<Filled>,
+        requires_marker: Option<NonBlankText>,
     }
 }
 
 section! {
     /// What it means that an output has a marker.
-    pub(crate) struct RuleKeys ("output rule") {
+    pub(crate) struct MarkerRuleKeys ("output rule") {
         /// What it does. Only `fail` does anything.
-        action: At<Action> = "fail",
+        action: SpannedValue<MarkerAction> = "fail",
         /// What is said then.
-        message: Option<At<Template>>,
+        message: Option<SpannedValue<WorkflowTemplate>>,
         /// It does not count with this label in the context's `labels`.
         unless_label: Option<String>,
         /// It does not count if this regular expression is found in the context's `title`, in capitals or
         /// not.
-        unless_title_matches: Option<At<String>>,
+        unless_title_matches: Option<SpannedValue<String>>,
         /// What is said if it does not count.
-        bypass_message: Option<At<Template>>,
+        bypass_message: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
@@ -372,17 +382,17 @@ section! {
     /// What is said on the way: templates.
     pub(crate) struct MessagesKeys ("messages") {
         /// When the phase starts.
-        on_start: Option<At<Template>>,
+        on_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When it has succeeded.
-        on_success: Option<At<Template>>,
+        on_success: Option<SpannedValue<WorkflowTemplate>>,
         /// When it has failed.
-        on_failure: Option<At<Template>>,
+        on_failure: Option<SpannedValue<WorkflowTemplate>>,
         /// When it is skipped.
-        on_skipped_done: Option<At<Template>>,
+        on_skipped_done: Option<SpannedValue<WorkflowTemplate>>,
         /// When its output was BLOCKED.
-        on_blocked: Option<At<Template>>,
+        on_blocked: Option<SpannedValue<WorkflowTemplate>>,
         /// When it was, and that does not count.
-        on_blocked_bypassed: Option<At<Template>>,
+        on_blocked_bypassed: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
@@ -390,27 +400,27 @@ section! {
     /// What is said in a review loop: templates.
     pub(crate) struct LoopMessagesKeys ("loop messages") {
         /// When a cycle begins.
-        on_cycle_start: Option<At<Template>>,
+        on_cycle_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review approves.
-        on_approved: Option<At<Template>>,
+        on_approved: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review wants changes.
-        on_request_changes: Option<At<Template>>,
+        on_request_changes: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review still wants changes after the last fix.
-        on_max_cycles: Option<At<Template>>,
+        on_max_cycles: Option<SpannedValue<WorkflowTemplate>>,
         /// When a fix begins.
-        on_fix_start: Option<At<Template>>,
+        on_fix_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When a fix has failed.
-        on_fix_failed: Option<At<Template>>,
+        on_fix_failed: Option<SpannedValue<WorkflowTemplate>>,
         /// When somebody is asked.
-        on_pause_for_approval: Option<At<Template>>,
+        on_pause_for_approval: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
 section! {
     /// A number from the run's context.
-    pub(crate) struct FromKeys ("number from the context") {
+    pub(crate) struct ContextPathKeys ("number from the context") {
         /// Where it is, such as `fix.limit`.
-        from: Filled,
+        from: NonBlankText,
         /// What it is where the context has none.
         default: NonZeroU32,
     }
@@ -422,33 +432,35 @@ section! {
         /// The word `cron`.
         kind: String,
         /// What it is called.
-        name: At<Name>,
+        name: SpannedValue<LocalName>,
         /// What it is for.
         description: Option<String>,
         /// When, as a cron expression.
         schedule: CronExpr,
         /// The time zone of the expression; the fleet's if left out.
-        timezone: Option<Zone>,
+        timezone: Option<ConfigTimeZone>,
         /// The workflow that is started.
-        workflow: Option<At<Name>>,
+        workflow: Option<SpannedValue<LocalName>>,
         /// What it is started with.
-        context: At<IndexMap<String, Json>> = "{}",
+        context: SpannedValue<IndexMap<String, Json>> = "{}",
         /// Whether it is started.
         enabled: bool = "true",
         /// Code of Last Light instead of a workflow: nothing is started then.
-        handler: Option<At<String>>,
+        handler: Option<SpannedValue<String>>,
         /// When it is not started, in Last Light.
         condition: Option<Json>,
     }
 }
 
-impl Value for Template {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for WorkflowTemplate {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Template> {
-        let text = &scalar(node, reader, "text")?.text;
-        Template::parse(text).map_err(|error| refuse(node, reader, &error)).ok()
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WorkflowTemplate> {
+        let text = &read_scalar(node, reader, "text")?.text;
+        WorkflowTemplate::parse(text)
+            .map_err(|error| report_template_error(node, reader, &error))
+            .ok()
     }
     fn show(&self) -> Json {
         json!(self.as_str())
@@ -457,34 +469,37 @@ impl Value for Template {
 
 /// The template of a shell command.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Command(pub(crate) Template);
+pub(crate) struct CommandTemplate(pub(crate) WorkflowTemplate);
 
-impl Value for Command {
-    fn shape() -> Shape {
-        Shape::Text
+impl ConfigValue for CommandTemplate {
+    fn shape() -> ValueShape {
+        ValueShape::Text
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Command> {
-        let Filled(text) = Filled::read(node, reader)?;
-        let template = Template::parse_shell(&text);
-        template.map_err(|error| refuse(node, reader, &error)).ok().map(Command)
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<CommandTemplate> {
+        let NonBlankText(text) = NonBlankText::read(node, reader)?;
+        let template = WorkflowTemplate::parse_shell(&text);
+        template
+            .map_err(|error| report_template_error(node, reader, &error))
+            .ok()
+            .map(CommandTemplate)
     }
     fn show(&self) -> Json {
         self.0.show()
     }
 }
 
-impl Value for Expression {
-    fn shape() -> Shape {
-        Shape::Format {
+impl ConfigValue for WorkflowExpression {
+    fn shape() -> ValueShape {
+        ValueShape::Format {
             what: "an expression",
             example: "`output.contains('READY')`",
             pattern: None,
         }
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Expression> {
-        let text = &scalar(node, reader, "an expression")?.text;
-        let parsed = Expression::parse(text);
-        let refuse = |error: TemplateError| {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WorkflowExpression> {
+        let text = &read_scalar(node, reader, "an expression")?.text;
+        let parsed = WorkflowExpression::parse(text);
+        let refuse = |error: TemplateParseError| {
             let message = format!("{} is no expression: {error}", node.describe());
             let expected = "expected one such as `output.contains('READY')`";
             reader.error(node.at, message).expected(expected);
@@ -496,9 +511,9 @@ impl Value for Expression {
     }
 }
 
-fn refuse(node: &Node, reader: &mut Reader, error: &TemplateError) {
+fn report_template_error(node: &YamlNode, reader: &mut ConfigReader, error: &TemplateParseError) {
     let is_long =
-        matches!(&node.kind, Kind::Scalar(scalar) if scalar.text.trim_end().contains('\n'));
+        matches!(&node.kind, YamlKind::Scalar(scalar) if scalar.text.trim_end().contains('\n'));
     let message = match error.line.filter(|_| is_long) {
         Some(line) => format!("not a template: {error} (line {line} of this text)"),
         None => format!("not a template: {error}"),
@@ -509,16 +524,18 @@ fn refuse(node: &Node, reader: &mut Reader, error: &TemplateError) {
 
 /// The phases of a workflow, each whole or not there.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Phases(pub(crate) Vec<At<PhaseKeys>>);
+pub(crate) struct PhaseListKeys(pub(crate) Vec<SpannedValue<PhaseKeys>>);
 
-impl Value for Phases {
-    fn shape() -> Shape {
-        Vec::<At<PhaseKeys>>::shape()
+impl ConfigValue for PhaseListKeys {
+    fn shape() -> ValueShape {
+        Vec::<SpannedValue<PhaseKeys>>::shape()
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Phases> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<PhaseListKeys> {
         match &node.kind {
-            Kind::List(items) if items.is_empty() => expected(reader, node, "at least one phase"),
-            _ => Vec::read(node, reader).map(Phases),
+            YamlKind::List(items) if items.is_empty() => {
+                report_expected(reader, node, "at least one phase")
+            }
+            _ => Vec::read(node, reader).map(PhaseListKeys),
         }
     }
     fn show(&self) -> Json {
@@ -530,13 +547,13 @@ impl Value for Phases {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OneOrMore<T>(pub(crate) Vec<T>);
 
-impl<T: Value> Value for OneOrMore<T> {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![T::shape(), Shape::List(Box::new(T::shape()))])
+impl<T: ConfigValue> ConfigValue for OneOrMore<T> {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![T::shape(), ValueShape::List(Box::new(T::shape()))])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<OneOrMore<T>> {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<OneOrMore<T>> {
         match &node.kind {
-            Kind::List(_) => Vec::read(node, reader).map(OneOrMore),
+            YamlKind::List(_) => Vec::read(node, reader).map(OneOrMore),
             _ => T::read(node, reader).map(|one| OneOrMore(vec![one])),
         }
     }
@@ -547,50 +564,53 @@ impl<T: Value> Value for OneOrMore<T> {
 
 /// A number that is given, or found in the run's context.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum FigureKeys<const MAX: i32> {
+pub(crate) enum ContextNumberKeys<const MAX: i32> {
     Fixed(u32),
-    From(FromKeys),
+    From(ContextPathKeys),
 }
 
-impl<const MAX: i32> Value for FigureKeys<MAX> {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Within::<1, MAX>::shape(), FromKeys::shape()])
+impl<const MAX: i32> ConfigValue for ContextNumberKeys<MAX> {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![BoundedInt::<1, MAX>::shape(), ContextPathKeys::shape()])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<FigureKeys<MAX>> {
-        if let Kind::Map(_) = &node.kind {
-            let keys = FromKeys::read(node, reader)?;
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ContextNumberKeys<MAX>> {
+        if let YamlKind::Map(_) = &node.kind {
+            let keys = ContextPathKeys::read(node, reader)?;
             // The same limit as for a number that is written here.
-            node.get("default").and_then(|number| Within::<1, MAX>::read(number, reader))?;
-            return Some(FigureKeys::From(keys));
+            node.get("default").and_then(|number| BoundedInt::<1, MAX>::read(number, reader))?;
+            return Some(ContextNumberKeys::From(keys));
         }
-        let number = Within::<1, MAX>::read(node, reader)?.get();
-        Some(FigureKeys::Fixed(number.unsigned_abs()))
+        let number = BoundedInt::<1, MAX>::read(node, reader)?.get();
+        Some(ContextNumberKeys::Fixed(number.unsigned_abs()))
     }
     fn show(&self) -> Json {
         match self {
-            FigureKeys::Fixed(number) => json!(number),
-            FigureKeys::From(keys) => keys.show(),
+            ContextNumberKeys::Fixed(number) => json!(number),
+            ContextNumberKeys::From(keys) => keys.show(),
         }
     }
 }
 
 /// The items of a list, as an expression.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Items(pub(crate) At<Expression>);
+pub(crate) struct ForeachItemsKeys(pub(crate) SpannedValue<WorkflowExpression>);
 
-impl Value for Items {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Expression::shape(), Shape::List(Box::new(Shape::Any))])
+impl ConfigValue for ForeachItemsKeys {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![
+            WorkflowExpression::shape(),
+            ValueShape::List(Box::new(ValueShape::Any)),
+        ])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Items> {
-        if let Kind::List(_) = &node.kind {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ForeachItemsKeys> {
+        if let YamlKind::List(_) = &node.kind {
             let list = Json::read(node, reader)?.to_string();
-            let Ok(value) = Expression::parse(&list) else {
-                return expected(reader, node, "a list of plain values");
+            let Ok(value) = WorkflowExpression::parse(&list) else {
+                return report_expected(reader, node, "a list of plain values");
             };
-            return Some(Items(At { value, at: node.at, template: None }));
+            return Some(ForeachItemsKeys(SpannedValue { value, at: node.at, template: None }));
         }
-        At::read(node, reader).map(Items)
+        SpannedValue::read(node, reader).map(ForeachItemsKeys)
     }
     fn show(&self) -> Json {
         self.0.show()
@@ -601,17 +621,17 @@ impl Value for Items {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ForeachKeys(pub(crate) ForeachMapKeys);
 
-impl Value for ForeachKeys {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Items::shape(), ForeachMapKeys::shape()])
+impl ConfigValue for ForeachKeys {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![ForeachItemsKeys::shape(), ForeachMapKeys::shape()])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<ForeachKeys> {
-        if let Kind::Map(_) = &node.kind {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ForeachKeys> {
+        if let YamlKind::Map(_) = &node.kind {
             return ForeachMapKeys::read(node, reader).map(ForeachKeys);
         }
-        let items = Items::read(node, reader)?;
+        let items = ForeachItemsKeys::read(node, reader)?;
         let value = "item".parse().expect("a word is a name");
-        let name = At { value, at: node.at, template: None };
+        let name = SpannedValue { value, at: node.at, template: None };
         Some(ForeachKeys(ForeachMapKeys { items, name, max_parallel: None }))
     }
     fn show(&self) -> Json {
@@ -623,15 +643,15 @@ impl Value for ForeachKeys {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GateKeys(pub(crate) GateMapKeys);
 
-impl Value for GateKeys {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Name::shape(), GateMapKeys::shape()])
+impl ConfigValue for GateKeys {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![LocalName::shape(), GateMapKeys::shape()])
     }
-    fn read(node: &Node, reader: &mut Reader) -> Option<GateKeys> {
-        if let Kind::Map(_) = &node.kind {
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<GateKeys> {
+        if let YamlKind::Map(_) = &node.kind {
             return GateMapKeys::read(node, reader).map(GateKeys);
         }
-        let name = Name::read(node, reader)?;
+        let name = LocalName::read(node, reader)?;
         Some(GateKeys(GateMapKeys { name, message: None, timeout: None, default: None }))
     }
     fn show(&self) -> Json {

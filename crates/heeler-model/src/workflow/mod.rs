@@ -1,51 +1,59 @@
 //! Workflows: phases that agents and commands do, in order, in loops, with people's consent.
 //!
-//! A [`Workflow`] is what a file says. A [`Course`] is one run of it: a fold over the entries of its
+//! A [`Workflow`] is what a file says. A [`WorkflowRun`] is one run of it: a fold over the entries of its
 //! journal, which the database keeps. Every decision is an entry before anything is done because of
 //! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
-//! [`Course::step`].
+//! [`WorkflowRun::workflow_step`].
 
-mod begin;
-mod course;
+mod begin_parts;
 mod definition;
-mod entry;
 mod folder;
 pub mod graph;
 pub mod inputs;
+mod journal;
 pub(crate) mod keys;
-mod old;
+mod last_light;
 mod output;
 mod parse;
+mod part_job;
 mod pattern;
 mod phases;
-mod piece;
 mod references;
 mod scan;
-mod shell;
+mod shell_quoting;
 mod status;
-mod step;
 mod template;
 mod translate;
+mod workflow_run;
+mod workflow_step;
 
-pub use course::{Course, NodeEnd, RESTARTS_MAX};
 pub use definition::{
-    Figure, Foreach, Gate, GateDefault, GateKind, Input, InputType, Language, Marker, Messages,
-    OutputRules, Phase, PhaseWork, Repeat, Retry, ReviewLoop, SoftFailure, TriggerRule, UntilLoop,
-    Workflow,
+    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, MarkerRule, OutputRules, Phase,
+    PhaseMessages, PhaseRepeat, PhaseWork, RetryPolicy, ReviewLoop, ScriptLanguage,
+    SoftFailurePolicy, TriggerRule, UntilLoop, Workflow, WorkflowInput, WorkflowInputType,
 };
-pub use entry::{Decision, Entry, How, Part};
-pub use folder::{Cron, FaultyFile, WORKFLOW_FILES_MAX, Workflows, load_all};
-pub use keys::{Action, ITERATIONS_MAX, PhaseType, Then};
-pub use output::{OUTPUT_BYTES_MAX, cut_output};
-pub use parse::{LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze, load, thaw};
-pub use pattern::{PATTERN_CHARS_MAX, Pattern};
-pub use piece::{Piece, PieceWork};
-pub use status::CourseStatus;
-pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, NOBODY_IN_TIME,
-    PARTS_PER_STEP, Question, Step,
+pub use folder::{
+    FaultyWorkflowFile, WORKFLOW_FILES_MAX, WorkflowCron, WorkflowFolder, load_workflow_folder,
 };
-pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
+pub use journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
+pub use keys::{ITERATIONS_MAX, MarkerAction, PhaseType, SoftFailureOutcome};
+pub use output::{OUTPUT_BYTES_MAX, truncate_output};
+pub use parse::{
+    LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze_workflow, load_frozen_workflow,
+    load_workflow,
+};
+pub use part_job::{PartJobSpec, PartJobWork};
+pub use pattern::{PATTERN_CHARS_MAX, WorkflowPattern};
+pub use status::WorkflowRunStatus;
+pub use template::{
+    RENDERED_BYTES_MAX, TemplateParseError, TemplateRenderError, TemplateScope, WorkflowExpression,
+    WorkflowTemplate,
+};
+pub use workflow_run::{PhaseOutcome, RESTARTS_MAX, WorkflowRun};
+pub use workflow_step::{
+    EndedPart, GateAnswer, GateQuestion, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP,
+    TIMEOUT_ANSWERER, WorkflowEffect, WorkflowStepContext, WorkflowStepEvent, WorkflowStepOutcome,
+};
 
 #[cfg(test)]
 mod simulation;

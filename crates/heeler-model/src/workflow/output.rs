@@ -1,7 +1,7 @@
 //! What a part said: how much of it is kept, and what it means.
 
-use super::definition::{Marker, OutputRules};
-use super::entry::Decision;
+use super::definition::{MarkerRule, OutputRules};
+use super::journal::PartDecision;
 use serde_json::Value as Json;
 
 /// The most of an output that is kept with its entry, in bytes; the rest is in the transcript.
@@ -11,7 +11,7 @@ pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES: usize = 16 << 10;
 
 /// Cuts an output to what is kept: its beginning and its end, which says most.
-pub fn cut_output(text: &str) -> String {
+pub fn truncate_output(text: &str) -> String {
     if text.len() <= OUTPUT_BYTES_MAX {
         return text.to_owned();
     }
@@ -24,32 +24,32 @@ pub fn cut_output(text: &str) -> String {
 
 /// What a marker in an output comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ruling {
+pub(super) enum MarkerOutcome {
     /// Nothing.
-    Clear,
+    NoMarker,
     /// The part has failed.
-    Failed(Decision),
+    Failed(PartDecision),
     /// It would have, but the context says otherwise.
     Bypassed,
 }
 
 /// Says what an output means by the rules of its phase.
-pub(super) fn judge(rules: &OutputRules, output: &str, context: &Json) -> Ruling {
+pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) -> MarkerOutcome {
     if rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker)) {
-        return Ruling::Failed(Decision::Unmarked);
+        return MarkerOutcome::Failed(PartDecision::Unmarked);
     }
     match &rules.blocked {
         Some(marker) if output.to_ascii_uppercase().contains("BLOCKED") => {
             match is_bypassed(marker, context) {
-                true => Ruling::Bypassed,
-                false => Ruling::Failed(Decision::Blocked),
+                true => MarkerOutcome::Bypassed,
+                false => MarkerOutcome::Failed(PartDecision::Blocked),
             }
         }
-        _ => Ruling::Clear,
+        _ => MarkerOutcome::NoMarker,
     }
 }
 
-fn is_bypassed(marker: &Marker, context: &Json) -> bool {
+fn is_bypassed(marker: &MarkerRule, context: &Json) -> bool {
     let labels = context["labels"].as_array().map_or(&[][..], Vec::as_slice);
     let label_of = |label: &Json| label.as_str().or(label["name"].as_str()).map(str::to_owned);
     let by_label = marker
@@ -57,18 +57,20 @@ fn is_bypassed(marker: &Marker, context: &Json) -> bool {
         .as_ref()
         .is_some_and(|wanted| labels.iter().filter_map(label_of).any(|label| label == *wanted));
     let title = context["title"].as_str().unwrap_or_default();
-    by_label || marker.unless_title_matches.as_ref().is_some_and(|it| it.is_in(title))
+    by_label || marker.unless_title_matches.as_ref().is_some_and(|it| it.is_match(title))
 }
 
 /// Returns what a review says, by a line of its own, or by its first word.
-pub(super) fn verdict(output: &str) -> Option<Decision> {
+pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
     let mut lines = output.lines().rev().filter_map(|line| {
         let line = line.trim();
         let word = line.get(..8).filter(|it| it.eq_ignore_ascii_case("VERDICT:"))?;
         let rest = line[word.len()..].trim();
         match () {
-            () if rest.eq_ignore_ascii_case("APPROVED") => Some(Decision::Approved),
-            () if rest.eq_ignore_ascii_case("REQUEST_CHANGES") => Some(Decision::RequestChanges),
+            () if rest.eq_ignore_ascii_case("APPROVED") => Some(PartDecision::Approved),
+            () if rest.eq_ignore_ascii_case("REQUEST_CHANGES") => {
+                Some(PartDecision::RequestChanges)
+            }
             () => None,
         }
     });
@@ -76,35 +78,35 @@ pub(super) fn verdict(output: &str) -> Option<Decision> {
     lines.next().or_else(|| {
         let upper = output.trim_start().to_ascii_uppercase();
         let approves = upper.starts_with("APPROVED") && !upper.contains("REQUEST_CHANGES");
-        approves.then_some(Decision::Approved)
+        approves.then_some(PartDecision::Approved)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::pattern::Pattern;
+    use super::super::pattern::WorkflowPattern;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn a_long_output_keeps_its_beginning_and_its_end() {
-        assert_eq!(cut_output("short"), "short");
+        assert_eq!(truncate_output("short"), "short");
         let exact = "x".repeat(OUTPUT_BYTES_MAX);
-        assert_eq!(cut_output(&exact), exact);
+        assert_eq!(truncate_output(&exact), exact);
         let long = format!("begin{}end", "ä".repeat(OUTPUT_BYTES_MAX));
-        let cut = cut_output(&long);
+        let cut = truncate_output(&long);
         assert!(cut.len() <= OUTPUT_BYTES_MAX, "{}", cut.len());
         assert!(cut.starts_with("begin") && cut.ends_with("end") && cut.contains("…[truncated "));
     }
 
     #[test]
     fn a_review_says_its_verdict_on_a_line_of_its_own() {
-        let check = |text: &str, expected| assert_eq!(verdict(text), expected, "{text:?}");
-        check("Fine.\n  verdict: approved  \n", Some(Decision::Approved));
-        check("VERDICT: REQUEST_CHANGES", Some(Decision::RequestChanges));
+        let check = |text: &str, expected| assert_eq!(parse_verdict(text), expected, "{text:?}");
+        check("Fine.\n  verdict: approved  \n", Some(PartDecision::Approved));
+        check("VERDICT: REQUEST_CHANGES", Some(PartDecision::RequestChanges));
         check("> VERDICT: APPROVED", None);
-        check("VERDICT: APPROVED\nVERDICT: REQUEST_CHANGES", Some(Decision::RequestChanges));
-        check("approved, all good", Some(Decision::Approved));
+        check("VERDICT: APPROVED\nVERDICT: REQUEST_CHANGES", Some(PartDecision::RequestChanges));
+        check("approved, all good", Some(PartDecision::Approved));
         check("Approved? No: REQUEST_CHANGES", None);
         check("VERDICT: maybe", None);
         check("", None);
@@ -112,24 +114,35 @@ mod tests {
 
     #[test]
     fn a_blocked_output_has_failed_unless_the_context_says_otherwise() {
-        let marker = Marker {
+        let marker = MarkerRule {
             unless_label: Some("bootstrap".to_owned()),
-            unless_title_matches: Some(Pattern::parse("^(Scaffold|boot)\\b").unwrap()),
-            ..Marker::default()
+            unless_title_matches: Some(WorkflowPattern::parse("^(Scaffold|boot)\\b").unwrap()),
+            ..MarkerRule::default()
         };
         let rules = OutputRules { blocked: Some(marker), requires_marker: None };
         let check = |output: &str, context: &Json, expected| {
-            assert_eq!(judge(&rules, output, context), expected, "{output:?} {context}");
+            assert_eq!(judge_output(&rules, output, context), expected, "{output:?} {context}");
         };
-        check("all good", &json!({}), Ruling::Clear);
-        check("I am blocked.", &json!({}), Ruling::Failed(Decision::Blocked));
-        check("BLOCKED", &json!({"labels": ["bootstrap"]}), Ruling::Bypassed);
-        check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), Ruling::Bypassed);
-        check("BLOCKED", &json!({"title": "scaffold the app"}), Ruling::Bypassed);
-        check("BLOCKED", &json!({"title": "A scaffold"}), Ruling::Failed(Decision::Blocked));
-        check("BLOCKED", &json!({"title": "bootstrap"}), Ruling::Failed(Decision::Blocked));
+        check("all good", &json!({}), MarkerOutcome::NoMarker);
+        check("I am blocked.", &json!({}), MarkerOutcome::Failed(PartDecision::Blocked));
+        check("BLOCKED", &json!({"labels": ["bootstrap"]}), MarkerOutcome::Bypassed);
+        check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), MarkerOutcome::Bypassed);
+        check("BLOCKED", &json!({"title": "scaffold the app"}), MarkerOutcome::Bypassed);
+        check(
+            "BLOCKED",
+            &json!({"title": "A scaffold"}),
+            MarkerOutcome::Failed(PartDecision::Blocked),
+        );
+        check(
+            "BLOCKED",
+            &json!({"title": "bootstrap"}),
+            MarkerOutcome::Failed(PartDecision::Blocked),
+        );
         let marked = OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
-        assert_eq!(judge(&marked, "done", &json!({})), Ruling::Failed(Decision::Unmarked));
-        assert_eq!(judge(&marked, "DONE: x", &json!({})), Ruling::Clear);
+        assert_eq!(
+            judge_output(&marked, "done", &json!({})),
+            MarkerOutcome::Failed(PartDecision::Unmarked)
+        );
+        assert_eq!(judge_output(&marked, "DONE: x", &json!({})), MarkerOutcome::NoMarker);
     }
 }

@@ -1,7 +1,7 @@
 //! Workflow files: from their text to [`LoadedWorkflow`], or everything that is wrong with them.
 //!
 //! A workflow is frozen with the files that it was read from, so that a run goes by what it began
-//! with. Start at [`load`].
+//! with. Start at [`load_workflow`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,24 +12,24 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::definition::{Input, Workflow};
+use super::definition::{Workflow, WorkflowInput};
 use super::inputs;
 use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
-use super::references::{Names, Use};
-use super::template::{HOLDERS, Template};
+use super::references::{TemplateReferences, WorkflowNames};
+use super::template::{NAMESPACES, WorkflowTemplate};
 use super::translate::is_path;
 use crate::AgentName;
-use crate::config::inert;
 use crate::config::policy::AgentRef;
-use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
-use crate::config::value::{At, Filled, Value as _};
-use crate::config::yaml::{self, Key, Kind, Node, Scalar};
-use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
+use crate::config::reader::{ConfigReader, SourceSpan, did_you_mean, normalize_path};
+use crate::config::unused_keys;
+use crate::config::value::{ConfigValue as _, NonBlankText, SpannedValue};
+use crate::config::yaml::{self, YamlKey, YamlKind, YamlNode, YamlScalar};
+use crate::config::{AgentConfig, ConfigDialect, ConfigFaults, FILE_BYTES_MAX, FileReader};
 
 /// The most phases of a workflow.
 pub const PHASES_MAX: usize = 10_000;
 /// How many agents are named to somebody who names one that there is not.
-const AGENTS_TOLD_MAX: usize = 10;
+const AGENTS_LISTED_MAX: usize = 10;
 /// The most text of all files of one workflow, in bytes.
 const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
 
@@ -63,23 +63,23 @@ pub struct LoadedWorkflow {
     /// Every file that was read for it, its own included, with its text.
     pub files: BTreeMap<Utf8PathBuf, String>,
     /// What works, but not as its author may think.
-    pub warnings: Faults,
+    pub warnings: ConfigFaults,
 }
 
 /// Reads a workflow and all files that it names. `agents` are the fleet's.
-pub fn load(
+pub fn load_workflow(
     root: &Utf8Path,
-    read: &ReadFile<'_>,
-    agents: &[Agent],
+    read: &FileReader<'_>,
+    agents: &[AgentConfig],
     settings: &WorkflowSettings,
-) -> Result<LoadedWorkflow, Faults> {
-    let fleet = Known { agents, settings, is_frozen: false };
-    Loader::new(root, read, fleet).whole()
+) -> Result<LoadedWorkflow, ConfigFaults> {
+    let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
+    WorkflowLoader::new(root, read, fleet).load()
 }
 
 /// The frozen form of a workflow.
 #[derive(Serialize, Deserialize)]
-struct Frozen {
+struct FrozenWorkflow {
     root: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, String>,
     /// The agent of phases that name none.
@@ -87,8 +87,8 @@ struct Frozen {
 }
 
 /// Returns all that a run needs to go by this workflow, as JSON, and what identifies it.
-pub fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
-    let frozen = Frozen {
+pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
+    let frozen = FrozenWorkflow {
         root: loaded.root.clone(),
         files: loaded.files.clone(),
         agent: loaded.workflow.agent.clone(),
@@ -100,12 +100,12 @@ pub fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
 
 /// Reads a workflow that was frozen. Agents that the fleet no longer has stay as they are written:
 /// whoever would start them finds out.
-pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
-    let frozen: Frozen = serde_json::from_str(json).map_err(|error| {
-        let mut reader = Reader::new(Dialect::Heeler, None);
+pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workflow, ConfigFaults> {
+    let frozen: FrozenWorkflow = serde_json::from_str(json).map_err(|error| {
+        let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
         let file = reader.add_source("<definition>".into(), String::new());
         let message = format!("the definition of the run cannot be read: {error}");
-        reader.error(Pos { file, start: 0, end: 0 }, message);
+        reader.error(SourceSpan { file, start: 0, end: 0 }, message);
         reader.finish().0
     })?;
     let read = |path: &Utf8Path| {
@@ -117,14 +117,14 @@ pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
         agent: frozen.agent.clone(),
         ..WorkflowSettings::default()
     };
-    let fleet = Known { agents, settings: &settings, is_frozen: true };
-    Loader::new(&frozen.root, &read, fleet).whole().map(|loaded| loaded.workflow)
+    let fleet = WorkflowLoadContext { agents, settings: &settings, is_frozen: true };
+    WorkflowLoader::new(&frozen.root, &read, fleet).load().map(|loaded| loaded.workflow)
 }
 
 /// What a workflow is read against.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
-    pub(super) agents: &'a [Agent],
+pub(super) struct WorkflowLoadContext<'a> {
+    pub(super) agents: &'a [AgentConfig],
     pub(super) settings: &'a WorkflowSettings,
     /// Whether it was found good once, perhaps by an earlier release: an agent that is not known is
     /// taken as it is written, and what has become a fault since is none.
@@ -132,28 +132,32 @@ pub(super) struct Known<'a> {
 }
 
 /// One workflow or cron file on its way.
-pub(super) struct Loader<'a> {
-    pub(super) reader: Reader,
-    pub(super) fleet: Known<'a>,
-    read: &'a ReadFile<'a>,
+pub(super) struct WorkflowLoader<'a> {
+    pub(super) reader: ConfigReader,
+    pub(super) context: WorkflowLoadContext<'a>,
+    read: &'a FileReader<'a>,
     root: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, String>,
     /// The sources of files that were read, in the reader.
     sources: BTreeMap<Utf8PathBuf, usize>,
     /// Every template and expression, for the check of what they name.
-    pub(super) uses: Vec<Use>,
+    pub(super) references: Vec<TemplateReferences>,
 }
 
-impl<'a> Loader<'a> {
-    pub(super) fn new(root: &Utf8Path, read: &'a ReadFile<'a>, fleet: Known<'a>) -> Loader<'a> {
-        Loader {
-            reader: Reader::new(Dialect::Heeler, None),
-            fleet,
+impl<'a> WorkflowLoader<'a> {
+    pub(super) fn new(
+        root: &Utf8Path,
+        read: &'a FileReader<'a>,
+        fleet: WorkflowLoadContext<'a>,
+    ) -> WorkflowLoader<'a> {
+        WorkflowLoader {
+            reader: ConfigReader::new(ConfigDialect::Heeler, None),
+            context: fleet,
             read,
             root: root.to_owned(),
             files: BTreeMap::new(),
             sources: BTreeMap::new(),
-            uses: Vec::new(),
+            references: Vec::new(),
         }
     }
 
@@ -163,20 +167,20 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads the file itself.
-    pub(super) fn root(&mut self) -> Option<Node> {
+    pub(super) fn load_root(&mut self) -> Option<YamlNode> {
         let root = self.root.clone();
         let text = (self.read)(&root);
         let failure = text.as_ref().err().map(|error| format!("cannot read {root}: {error}"));
         let text = text.unwrap_or_default();
         let file = self.reader.add_source(&root, text.clone());
         if let Some(message) = failure {
-            self.reader.error(Pos { file, start: 0, end: 0 }, message);
+            self.reader.error(SourceSpan { file, start: 0, end: 0 }, message);
             return None;
         }
         self.files.insert(root, text);
         let mut tree = yaml::parse(file, &mut self.reader)?;
         if tree.is_null() {
-            tree.kind = Kind::Map(Vec::new());
+            tree.kind = YamlKind::Map(Vec::new());
         }
         Some(tree)
     }
@@ -184,7 +188,7 @@ impl<'a> Loader<'a> {
     /// Ends the reading of a workflow without a fault.
     pub(super) fn finish(self, workflow: Workflow) -> LoadedWorkflow {
         debug_assert_eq!(
-            self.reader.errors_seen(),
+            self.reader.error_count(),
             0,
             "a workflow with an error is not handed out"
         );
@@ -193,28 +197,29 @@ impl<'a> Loader<'a> {
     }
 
     /// Ends the reading of a file with faults: which it is, what was read for it, and what is wrong.
-    pub(super) fn give_up(self) -> (Utf8PathBuf, Vec<Utf8PathBuf>, Faults) {
+    pub(super) fn into_faults(self) -> (Utf8PathBuf, Vec<Utf8PathBuf>, ConfigFaults) {
         let read = self.files.into_keys().collect();
         (self.root, read, self.reader.finish().0)
     }
 
     /// Reads the file and whatever it names.
-    fn whole(mut self) -> Result<LoadedWorkflow, Faults> {
-        let tree = self.root();
-        let workflow = tree.and_then(|tree| self.workflow(&tree));
-        debug_assert!(workflow.is_some() || self.reader.errors_seen() > 0, "it is told why");
-        match workflow.filter(|_| self.reader.errors_seen() == 0) {
+    fn load(mut self) -> Result<LoadedWorkflow, ConfigFaults> {
+        let tree = self.load_root();
+        let workflow = tree.and_then(|tree| self.build_workflow(&tree));
+        debug_assert!(workflow.is_some() || self.reader.error_count() > 0, "it is told why");
+        match workflow.filter(|_| self.reader.error_count() == 0) {
             Some(workflow) => Ok(self.finish(workflow)),
-            None => Err(self.give_up().2),
+            None => Err(self.into_faults().2),
         }
     }
 
     /// Makes a workflow of a tree.
-    pub(super) fn workflow(&mut self, tree: &Node) -> Option<Workflow> {
-        inert::warn_workflow(tree, keys::INERT, &mut self.reader);
+    pub(super) fn build_workflow(&mut self, tree: &YamlNode) -> Option<Workflow> {
+        unused_keys::warn_workflow(tree, keys::IGNORED_WORKFLOW_KEYS, &mut self.reader);
         let keys = WorkflowKeys::read(tree, &mut self.reader);
         // Whatever else is wrong is told too. What is read twice is told once.
-        let keys = keys.or_else(|| WorkflowKeys::read(&with_name(tree), &mut self.reader))?;
+        let keys =
+            keys.or_else(|| WorkflowKeys::read(&with_placeholder_name(tree), &mut self.reader))?;
         if keys.phases.0.len() > PHASES_MAX {
             let at = tree.get("phases").map_or(tree.at, |list| list.at);
             let message = format!("the workflow has more than {PHASES_MAX} phases");
@@ -222,21 +227,25 @@ impl<'a> Loader<'a> {
             return None;
         }
         // What a phase names may be in one that cannot be read.
-        let lost = self.lost_phases(tree, &keys.phases);
+        let lost = self.unreadable_phase_names(tree, &keys.phases);
         let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
         let agent = self.default_agent(keys.agent.as_ref());
         let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
         let has_agent = agent.is_some() || keys.agent.is_some();
-        let waits = self.dependencies(&phases, &lost);
+        let waits = self.resolve_dependencies(&phases, &lost);
         let made = self.phases(&phases, has_agent, &waits);
         if let Some(message) = &keys.final_message {
-            self.uses.push(Use::of(message.at, message.value.references(), None));
+            self.references.push(TemplateReferences::new(
+                message.at,
+                message.value.references(),
+                None,
+            ));
         }
-        self.check_references(&Names {
+        self.check_references(&WorkflowNames {
             phases: &phases,
-            waits: &waits,
+            dependencies: &waits,
             inputs: &inputs,
-            lost: &lost,
+            unreadable: &lost,
         });
         Some(Workflow {
             name: keys.name.value,
@@ -253,19 +262,19 @@ impl<'a> Loader<'a> {
     fn inputs(
         &mut self,
         written: &IndexMap<String, InputKeys>,
-        tree: Option<&Node>,
-    ) -> IndexMap<String, Input> {
-        for (key, _) in tree.map(Node::entries).unwrap_or_default() {
+        tree: Option<&YamlNode>,
+    ) -> IndexMap<String, WorkflowInput> {
+        for (key, _) in tree.map(YamlNode::entries).unwrap_or_default() {
             let is_name = is_path(&key.text) && !key.text.contains('.');
-            if !is_name || HOLDERS.contains(&key.text.as_str()) {
+            if !is_name || NAMESPACES.contains(&key.text.as_str()) {
                 let message = format!("an input cannot be called `{}`", key.text);
                 self.reader.error(key.at, message).expected("expected a word such as `title`");
             }
         }
         let mut inputs = IndexMap::new();
         for (name, keys) in written {
-            let mut fit = |value: &serde_json::Value, at: Pos| {
-                let fitting = inputs::fit(keys.kind, value);
+            let mut fit = |value: &serde_json::Value, at: SourceSpan| {
+                let fitting = inputs::coerce_value(keys.kind, value);
                 if fitting.is_none() {
                     let message = format!("{value} is no {}", keys.kind);
                     self.reader.error(at, message).expected(format!("expected a {}", keys.kind));
@@ -287,14 +296,17 @@ impl<'a> Loader<'a> {
                 self.reader.error(*at, message).expected("expected one of them");
             }
             let (default, description) = (default.map(|it| it.0), keys.description.clone());
-            inputs.insert(name.clone(), Input { kind: keys.kind, description, default, options });
+            inputs.insert(
+                name.clone(),
+                WorkflowInput { kind: keys.kind, description, default, options },
+            );
         }
         inputs
     }
 
-    fn default_agent(&mut self, written: Option<&At<AgentRef>>) -> Option<AgentName> {
-        match (written, &self.fleet.settings.agent, self.fleet.agents) {
-            (Some(written), _, _) => self.agent(written),
+    fn default_agent(&mut self, written: Option<&SpannedValue<AgentRef>>) -> Option<AgentName> {
+        match (written, &self.context.settings.agent, self.context.agents) {
+            (Some(written), _, _) => self.resolve_agent(written),
             (None, Some(agent), _) => Some(agent.clone()),
             (None, None, [only]) => Some(only.name.clone()),
             _ => None,
@@ -302,17 +314,17 @@ impl<'a> Loader<'a> {
     }
 
     /// Finds an agent by its full name, or by its own name while that is unique.
-    pub(super) fn agent(&mut self, written: &At<AgentRef>) -> Option<AgentName> {
-        let At { value: AgentRef(name), at, .. } = written;
-        let agents = self.fleet.agents;
+    pub(super) fn resolve_agent(&mut self, written: &SpannedValue<AgentRef>) -> Option<AgentName> {
+        let SpannedValue { value: AgentRef(name), at, .. } = written;
+        let agents = self.context.agents;
         if agents.iter().any(|agent| agent.name == *name) {
             return Some(name.clone());
         }
-        let local: Vec<&Agent> =
+        let local: Vec<&AgentConfig> =
             agents.iter().filter(|agent| agent.name.local() == name.as_str()).collect();
         let message = match local[..] {
             [one] => return Some(one.name.clone()),
-            _ if self.fleet.is_frozen => return Some(name.clone()),
+            _ if self.context.is_frozen => return Some(name.clone()),
             [] => format!("there is no agent `{name}`"),
             _ => {
                 let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
@@ -324,8 +336,8 @@ impl<'a> Loader<'a> {
         let help = match (near, names.len()) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, 0) => "the fleet has no agents yet".to_owned(),
-            (None, count) if count > AGENTS_TOLD_MAX => {
-                format!("the fleet has {} and more", names[..AGENTS_TOLD_MAX].join(", "))
+            (None, count) if count > AGENTS_LISTED_MAX => {
+                format!("the fleet has {} and more", names[..AGENTS_LISTED_MAX].join(", "))
             }
             (None, _) => format!("the fleet has {}", names.join(", ")),
         };
@@ -337,26 +349,31 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads a prompt: a template, or the path of a file with one. `before` is put before it.
-    pub(super) fn prompt(&mut self, written: &At<Filled>, before: &str) -> Option<(Template, Pos)> {
+    pub(super) fn load_prompt(
+        &mut self,
+        written: &SpannedValue<NonBlankText>,
+        before: &str,
+    ) -> Option<(WorkflowTemplate, SourceSpan)> {
         let text = written.value.0.trim();
         let is_file = !text.contains(char::is_whitespace)
             && [".md", ".txt"].iter().any(|end| text.ends_with(end));
         let (text, at) = match is_file {
             false => (written.value.0.clone(), written.at),
             true => {
-                let tries = [self.beside(text), self.beside("prompts").join(text)];
-                let in_folder = tidy(&self.fleet.settings.folder.join(text));
-                let source = self.file(written.at, text, &[&tries[..], &[in_folder]].concat())?;
+                let tries = [self.sibling_path(text), self.sibling_path("prompts").join(text)];
+                let in_folder = normalize_path(&self.context.settings.folder.join(text));
+                let source =
+                    self.load_file(written.at, text, &[&tries[..], &[in_folder]].concat())?;
                 let text = self.reader.source(source).text.clone();
                 let end = text.len();
-                (text, Pos { file: source, start: 0, end })
+                (text, SourceSpan { file: source, start: 0, end })
             }
         };
-        match Template::parse(&text) {
-            Ok(template) => Some((template.after(before.to_owned()), at)),
+        match WorkflowTemplate::parse(&text) {
+            Ok(template) => Some((template.with_prefix(before.to_owned()), at)),
             Err(error) => {
                 let at = match is_file {
-                    true => self.line(at, error.line.unwrap_or(1)),
+                    true => self.line_position(at, error.line.unwrap_or(1)),
                     false => at,
                 };
                 let message = format!("not a template: {error}");
@@ -369,32 +386,32 @@ impl<'a> Loader<'a> {
     }
 
     /// Returns the text of a skill, without what stands above it about itself.
-    pub(super) fn skill(&mut self, name: &str, at: Pos) -> Option<String> {
+    pub(super) fn load_skill(&mut self, name: &str, at: SourceSpan) -> Option<String> {
         let path = format!("skills/{name}/SKILL.md");
-        let folder = &self.fleet.settings.folder;
+        let folder = &self.context.settings.folder;
         let tries = [
-            self.beside(&path),
-            tidy(&folder.join(&path)),
-            tidy(&folder.parent().unwrap_or(folder).join(&path)),
+            self.sibling_path(&path),
+            normalize_path(&folder.join(&path)),
+            normalize_path(&folder.parent().unwrap_or(folder).join(&path)),
         ];
-        let source = self.file(at, &path, &tries)?;
+        let source = self.load_file(at, &path, &tries)?;
         let text = self.reader.source(source).text.clone();
         let body = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
         Some(body.map_or(text.as_str(), |(_, body)| body).trim().to_owned())
     }
 
-    fn beside(&self, path: &str) -> Utf8PathBuf {
-        tidy(&self.root.parent().unwrap_or(Utf8Path::new("")).join(path))
+    fn sibling_path(&self, path: &str) -> Utf8PathBuf {
+        normalize_path(&self.root.parent().unwrap_or(Utf8Path::new("")).join(path))
     }
 
     /// Reads the first file of these that there is.
-    fn file(&mut self, at: Pos, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
+    fn load_file(&mut self, at: SourceSpan, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
         for path in tries {
             if let Some(source) = self.sources.get(path) {
                 return Some(*source);
             }
             match (self.read)(path) {
-                Ok(text) => return self.take_file(at, path, text),
+                Ok(text) => return self.add_file(at, path, text),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let message = format!("cannot read {path}: {error}");
@@ -404,11 +421,11 @@ impl<'a> Loader<'a> {
             }
         }
         let fault = self.reader.error(at, format!("there is no file {name}"));
-        fault.expected("named here").help(format!("it was looked for as {}", list(tries)));
+        fault.expected("named here").help(format!("it was looked for as {}", join_paths(tries)));
         None
     }
 
-    fn take_file(&mut self, at: Pos, path: &Utf8Path, text: String) -> Option<usize> {
+    fn add_file(&mut self, at: SourceSpan, path: &Utf8Path, text: String) -> Option<usize> {
         let bytes: usize = self.files.values().map(String::len).sum();
         if bytes + text.len() > WORKFLOW_BYTES_MAX {
             let message =
@@ -423,27 +440,27 @@ impl<'a> Loader<'a> {
     }
 
     /// Returns the place of a line of a file.
-    fn line(&self, at: Pos, line: usize) -> Pos {
+    fn line_position(&self, at: SourceSpan, line: usize) -> SourceSpan {
         let text = &self.reader.source(at.file).text;
         let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         let length = text[before..].lines().next().unwrap_or_default().len();
-        Pos { file: at.file, start: before, end: before + length }
+        SourceSpan { file: at.file, start: before, end: before + length }
     }
 }
 
 /// Returns what a file says, with a name where it says none.
-fn with_name(tree: &Node) -> Node {
+fn with_placeholder_name(tree: &YamlNode) -> YamlNode {
     let mut tree = tree.clone();
-    if let Kind::Map(entries) = &mut tree.kind {
-        let scalar = Scalar { text: "unnamed".to_owned(), plain: true, template: None };
-        let name = Node { at: tree.at, kind: Kind::Scalar(scalar) };
+    if let YamlKind::Map(entries) = &mut tree.kind {
+        let scalar = YamlScalar { text: "unnamed".to_owned(), plain: true, template: None };
+        let name = YamlNode { at: tree.at, kind: YamlKind::Scalar(scalar) };
         entries.retain(|(key, _)| key.text != "name");
-        entries.push((Key { text: "name".to_owned(), at: tree.at }, name));
+        entries.push((YamlKey { text: "name".to_owned(), at: tree.at }, name));
     }
     tree
 }
 
-fn list(paths: &[Utf8PathBuf]) -> String {
+fn join_paths(paths: &[Utf8PathBuf]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for path in paths {
         if !names.contains(&path.as_str()) {

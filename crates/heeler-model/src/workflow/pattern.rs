@@ -13,14 +13,14 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// A regular expression that takes no note of capitals.
 #[derive(Clone)]
-pub struct Pattern {
+pub struct WorkflowPattern {
     text: String,
     regex: Regex,
 }
 
-impl Pattern {
+impl WorkflowPattern {
     /// Reads one; says why if it is none.
-    pub fn parse(text: &str) -> Result<Pattern, String> {
+    pub fn parse(text: &str) -> Result<WorkflowPattern, String> {
         if text.chars().count() > PATTERN_CHARS_MAX {
             return Err(format!("it is longer than {PATTERN_CHARS_MAX} characters"));
         }
@@ -30,7 +30,7 @@ impl Pattern {
             .syntax(syntax::Config::new().case_insensitive(true))
             .build(text);
         match built {
-            Ok(regex) => Ok(Pattern { text: text.to_owned(), regex }),
+            Ok(regex) => Ok(WorkflowPattern { text: text.to_owned(), regex }),
             Err(error) => Err(match error.syntax_error() {
                 // It draws the pattern first; its last line says what is wrong.
                 Some(syntax) => {
@@ -44,20 +44,20 @@ impl Pattern {
     }
 
     /// Returns the pattern that only this very text fits.
-    pub(super) fn literal(text: &str) -> Option<Pattern> {
+    pub(super) fn literal(text: &str) -> Option<WorkflowPattern> {
         let is_plain = |c: char| c.is_alphanumeric() || c.is_whitespace() || !c.is_ascii();
         let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\{c}") };
         let escaped: String = text.chars().map(escape).collect();
-        Pattern::parse(&escaped).ok()
+        WorkflowPattern::parse(&escaped).ok()
     }
 
     /// Says whether it is found anywhere in a text.
-    pub fn is_in(&self, text: &str) -> bool {
+    pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 }
 
-impl fmt::Debug for Pattern {
+impl fmt::Debug for WorkflowPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pattern({:?})", self.text)
     }

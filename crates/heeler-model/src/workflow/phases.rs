@@ -3,25 +3,26 @@
 use std::collections::HashMap;
 
 use super::definition::{
-    Figure, Foreach, Gate, GateDefault, GateKind, Marker, Messages, OutputRules, Phase, PhaseWork,
-    Repeat, Retry, ReviewLoop, SoftFailure, UntilLoop,
+    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, MarkerRule, OutputRules, Phase,
+    PhaseMessages, PhaseRepeat, PhaseWork, RetryPolicy, ReviewLoop, SoftFailurePolicy, UntilLoop,
 };
 use super::keys::{
-    Action, FigureKeys, ForeachKeys, GateKeys, GateMapKeys, GenericLoopKeys, LoopKeys,
-    LoopMessagesKeys, MessagesKeys, OutputKeys, PhaseKeys, PhaseRetryKeys, PhaseType, Then,
+    ContextNumberKeys, ForeachKeys, GateKeys, GateMapKeys, GenericLoopKeys, LoopMessagesKeys,
+    MarkerAction, MessagesKeys, OutputKeys, PhaseKeys, PhaseRetryKeys, PhaseType, ReviewLoopKeys,
+    SoftFailureOutcome,
 };
-use super::parse::Loader;
-use super::pattern::Pattern;
-use super::references::Use;
-use super::template::{Expression, Template};
-use crate::Name;
-use crate::config::Period;
+use super::parse::WorkflowLoader;
+use super::pattern::WorkflowPattern;
+use super::references::TemplateReferences;
+use super::template::{WorkflowExpression, WorkflowTemplate};
+use crate::LocalName;
+use crate::config::ConfigDuration;
 use crate::config::policy::RetryKeys;
-use crate::config::reader::Pos;
-use crate::config::value::{At, Filled};
+use crate::config::reader::SourceSpan;
+use crate::config::value::{NonBlankText, SpannedValue};
 
 /// What a phase is read with.
-struct Place<'p> {
+struct PhaseLoadContext<'p> {
     number: usize,
     keys: &'p PhaseKeys,
     /// The texts of its skills.
@@ -30,7 +31,7 @@ struct Place<'p> {
     item: Option<String>,
 }
 
-impl Loader<'_> {
+impl WorkflowLoader<'_> {
     /// Makes the phases of a workflow.
     pub(super) fn phases(
         &mut self,
@@ -38,12 +39,12 @@ impl Loader<'_> {
         has_agent: bool,
         waits: &[Vec<usize>],
     ) -> Option<Vec<Phase>> {
-        self.refuse_twins(written);
+        self.reject_duplicates(written);
         let mut phases = Vec::new();
         for (number, keys) in written.iter().enumerate() {
             let skills = self.skills(keys);
             let item = keys.foreach.as_ref().map(|it| it.value.0.name.value.to_string());
-            let place = Place { number, keys, skills, item };
+            let place = PhaseLoadContext { number, keys, skills, item };
             phases.extend(self.phase(&place, has_agent));
         }
         for (phase, waits) in phases.iter_mut().zip(waits) {
@@ -52,10 +53,10 @@ impl Loader<'_> {
         (phases.len() == written.len()).then_some(phases)
     }
 
-    fn refuse_twins(&mut self, written: &[PhaseKeys]) {
-        let mut known: HashMap<&str, Pos> = HashMap::new();
+    fn reject_duplicates(&mut self, written: &[PhaseKeys]) {
+        let mut known: HashMap<&str, SourceSpan> = HashMap::new();
         for keys in written {
-            let At { value: name, at, .. } = &keys.name;
+            let SpannedValue { value: name, at, .. } = &keys.name;
             if known.insert(name.as_str(), *at).is_some() {
                 let message = format!("there are two phases `{name}`");
                 self.reader.error(*at, message).expected("expected another name");
@@ -79,16 +80,16 @@ impl Loader<'_> {
         let one = keys.skill.iter().map(|skill| (&skill.value, skill.at));
         let more =
             keys.skills.iter().flat_map(|list| list.value.iter().map(|name| (name, list.at)));
-        let names: Vec<(&Name, Pos)> = one.chain(more).collect();
+        let names: Vec<(&LocalName, SourceSpan)> = one.chain(more).collect();
         let texts: Vec<String> =
-            names.into_iter().filter_map(|(name, at)| self.skill(name.as_str(), at)).collect();
+            names.into_iter().filter_map(|(name, at)| self.load_skill(name.as_str(), at)).collect();
         texts.join("\n\n")
     }
 
-    fn phase(&mut self, place: &Place<'_>, has_agent: bool) -> Option<Phase> {
+    fn phase(&mut self, place: &PhaseLoadContext<'_>, has_agent: bool) -> Option<Phase> {
         let keys = place.keys;
-        self.refuse_misplaced(keys);
-        let own_agent = keys.agent.as_ref().map(|agent| self.agent(agent));
+        self.reject_misplaced_keys(keys);
+        let own_agent = keys.agent.as_ref().map(|agent| self.resolve_agent(agent));
         let kind = keys.kind.value;
         if kind != PhaseType::Context && !has_agent && keys.agent.is_none() {
             let message = format!("no agent is said for the phase `{}`", keys.name.value);
@@ -98,7 +99,8 @@ impl Loader<'_> {
         }
         let work = self.work(place);
         let skip_if = keys.skip_if.iter().flat_map(|list| &list.0);
-        let skip_if: Vec<Expression> = skip_if.map(|it| self.expression(it, place)).collect();
+        let skip_if: Vec<WorkflowExpression> =
+            skip_if.map(|it| self.expression(it, place)).collect();
         let repeat = self.repeat(place);
         let gate = keys.approval_gate.as_ref().and_then(|gate| {
             let message = keys.approval_gate_message.as_ref();
@@ -116,7 +118,7 @@ impl Loader<'_> {
                 None => None,
             },
             on_output: self.output_rules(place, &keys.on_output),
-            timeout_seconds: keys.timeout_seconds.as_ref().map(figure),
+            timeout_seconds: keys.timeout_seconds.as_ref().map(context_number),
             retry: self.retry(keys.retry.as_ref()),
             working_directory: self.template(keys.working_directory.as_ref(), place),
             work: work?,
@@ -132,10 +134,10 @@ impl Loader<'_> {
     }
 
     /// Refuses keys that mean nothing in a phase of its type.
-    fn refuse_misplaced(&mut self, keys: &PhaseKeys) {
+    fn reject_misplaced_keys(&mut self, keys: &PhaseKeys) {
         use PhaseType::{Agent, Bash, Script};
-        let at = |value: &Option<At<Filled>>| value.as_ref().map(|it| it.at);
-        let all: [(&str, Option<Pos>, &[PhaseType]); 10] = [
+        let at = |value: &Option<SpannedValue<NonBlankText>>| value.as_ref().map(|it| it.at);
+        let all: [(&str, Option<SourceSpan>, &[PhaseType]); 10] = [
             ("prompt", at(&keys.prompt), &[Agent]),
             ("skill", keys.skill.as_ref().map(|it| it.at), &[Agent]),
             ("skills", keys.skills.as_ref().map(|it| it.at), &[Agent]),
@@ -162,14 +164,14 @@ impl Loader<'_> {
             }
         }
         let repeats = all[7..].iter().filter_map(|(key, at, _)| Some((*key, (*at)?)));
-        let repeats: Vec<(&str, Pos)> = repeats.collect();
+        let repeats: Vec<(&str, SourceSpan)> = repeats.collect();
         if let [(first, _), (second, at), ..] = repeats[..] {
             let message = format!("`{first}` and `{second}` cannot be in one phase");
             self.reader.error(at, message).expected("make two phases of it");
         }
     }
 
-    fn work(&mut self, place: &Place<'_>) -> Option<PhaseWork> {
+    fn work(&mut self, place: &PhaseLoadContext<'_>) -> Option<PhaseWork> {
         let keys = place.keys;
         let mut missing = |key: &str| {
             let message = format!("the phase `{}` has no `{key}`", keys.name.value);
@@ -186,10 +188,10 @@ impl Loader<'_> {
             }
             PhaseType::Agent => {
                 let prompt = match &keys.prompt {
-                    Some(prompt) => self.prompt_of(place, prompt)?,
+                    Some(prompt) => self.load_phase_prompt(place, prompt)?,
                     None => {
-                        let nothing = Template::parse("").expect("no text is a template");
-                        nothing.after(place.skills.clone())
+                        let nothing = WorkflowTemplate::parse("").expect("no text is a template");
+                        nothing.with_prefix(place.skills.clone())
                     }
                 };
                 let model = self.template(keys.model.as_ref(), place);
@@ -200,7 +202,7 @@ impl Loader<'_> {
                     missing("command");
                     return None;
                 };
-                self.used(command.at, command.value.0.references(), place);
+                self.add_references(command.at, command.value.0.references(), place);
                 Some(PhaseWork::Bash { command: command.value.0.clone() })
             }
             PhaseType::Script => {
@@ -218,51 +220,81 @@ impl Loader<'_> {
         }
     }
 
-    fn prompt_of(&mut self, place: &Place<'_>, written: &At<Filled>) -> Option<Template> {
+    fn load_phase_prompt(
+        &mut self,
+        place: &PhaseLoadContext<'_>,
+        written: &SpannedValue<NonBlankText>,
+    ) -> Option<WorkflowTemplate> {
         let before = match place.skills.as_str() {
             "" => String::new(),
             skills => format!("{skills}\n\n"),
         };
-        let (template, at) = self.prompt(written, &before)?;
-        self.used(at, template.references(), place);
+        let (template, at) = self.load_prompt(written, &before)?;
+        self.add_references(at, template.references(), place);
         Some(template)
     }
 
-    fn used(&mut self, at: Pos, paths: Vec<super::template::Path>, place: &Place<'_>) {
-        self.uses.push(Use::of(at, paths, Some(place.number)).with(place.item.clone()));
+    fn add_references(
+        &mut self,
+        at: SourceSpan,
+        paths: Vec<super::template::ValuePath>,
+        place: &PhaseLoadContext<'_>,
+    ) {
+        self.references.push(
+            TemplateReferences::new(at, paths, Some(place.number))
+                .with_local_name(place.item.clone()),
+        );
     }
 
-    fn template(&mut self, written: Option<&At<Template>>, place: &Place<'_>) -> Option<Template> {
+    fn template(
+        &mut self,
+        written: Option<&SpannedValue<WorkflowTemplate>>,
+        place: &PhaseLoadContext<'_>,
+    ) -> Option<WorkflowTemplate> {
         let written = written?;
-        self.used(written.at, written.value.references(), place);
+        self.add_references(written.at, written.value.references(), place);
         Some(written.value.clone())
     }
 
-    fn expression(&mut self, written: &At<Expression>, place: &Place<'_>) -> Expression {
-        self.used(written.at, written.value.references(), place);
+    fn expression(
+        &mut self,
+        written: &SpannedValue<WorkflowExpression>,
+        place: &PhaseLoadContext<'_>,
+    ) -> WorkflowExpression {
+        self.add_references(written.at, written.value.references(), place);
         written.value.clone()
     }
 
-    fn repeat(&mut self, place: &Place<'_>) -> Option<Repeat> {
+    fn repeat(&mut self, place: &PhaseLoadContext<'_>) -> Option<PhaseRepeat> {
         let keys = place.keys;
         if let Some(review) = &keys.review {
-            return self.review_loop(place, &review.value).map(|it| Repeat::Review(Box::new(it)));
+            return self
+                .review_loop(place, &review.value)
+                .map(|it| PhaseRepeat::Review(Box::new(it)));
         }
         if let Some(until) = &keys.generic_loop {
-            return self.until_loop(place, until).map(|it| Repeat::Until(Box::new(it)));
+            return self.until_loop(place, until).map(|it| PhaseRepeat::Until(Box::new(it)));
         }
-        let Some(At { value: ForeachKeys(foreach), .. }) = &keys.foreach else {
-            return Some(Repeat::Once);
+        let Some(SpannedValue { value: ForeachKeys(foreach), .. }) = &keys.foreach else {
+            return Some(PhaseRepeat::Once);
         };
         let items = self.expression(&foreach.items.0, place);
         let name = foreach.name.value.to_string();
-        Some(Repeat::Each(Box::new(Foreach { items, name, max_parallel: foreach.max_parallel })))
+        Some(PhaseRepeat::Foreach(Box::new(ForeachLoop {
+            items,
+            name,
+            max_parallel: foreach.max_parallel,
+        })))
     }
 
-    fn review_loop(&mut self, place: &Place<'_>, keys: &LoopKeys) -> Option<ReviewLoop> {
+    fn review_loop(
+        &mut self,
+        place: &PhaseLoadContext<'_>,
+        keys: &ReviewLoopKeys,
+    ) -> Option<ReviewLoop> {
         let fix = &keys.on_request_changes;
-        let fix_prompt = self.prompt_of(place, &fix.fix_prompt);
-        let re_review_prompt = self.prompt_of(place, &fix.re_review_prompt);
+        let fix_prompt = self.load_phase_prompt(place, &fix.fix_prompt);
+        let re_review_prompt = self.load_phase_prompt(place, &fix.re_review_prompt);
         let fix_model = fix.fix_model.as_ref().or(place.keys.model.as_ref());
         let fix_model = self.template(fix_model, place);
         let gate = keys.approval_gate.as_ref().and_then(|gate| {
@@ -280,8 +312,8 @@ impl Loader<'_> {
 
     fn until_loop(
         &mut self,
-        place: &Place<'_>,
-        written: &At<GenericLoopKeys>,
+        place: &PhaseLoadContext<'_>,
+        written: &SpannedValue<GenericLoopKeys>,
     ) -> Option<UntilLoop> {
         let keys = &written.value;
         if keys.until.is_none() && keys.until_bash.is_none() {
@@ -290,25 +322,25 @@ impl Loader<'_> {
         }
         let until = keys.until.as_ref().map(|it| self.expression(it, place));
         let until_bash = keys.until_bash.as_ref().map(|it| {
-            self.used(it.at, it.value.0.references(), place);
+            self.add_references(it.at, it.value.0.references(), place);
             it.value.0.clone()
         });
         Some(UntilLoop {
-            max_iterations: figure(&keys.max_iterations),
+            max_iterations: context_number(&keys.max_iterations),
             until,
             until_bash,
             gate: self.loop_gate(place, keys),
             scratch_key: keys.scratch_key.as_ref().map(|key| key.value.to_string()),
             fresh_context: keys.fresh_context,
-            on_soft_failure: SoftFailure {
-                retries: keys.on_soft_failure.retries.count(),
-                completes: keys.on_soft_failure.then == Then::Complete,
+            on_soft_failure: SoftFailurePolicy {
+                retries: keys.on_soft_failure.retries.as_u32(),
+                completes: keys.on_soft_failure.then == SoftFailureOutcome::Complete,
             },
         })
     }
 
     /// Makes the gate before each further pass; it is called as the phase is.
-    fn loop_gate(&mut self, place: &Place<'_>, keys: &GenericLoopKeys) -> Option<Gate> {
+    fn loop_gate(&mut self, place: &PhaseLoadContext<'_>, keys: &GenericLoopKeys) -> Option<Gate> {
         let name = place.keys.name.value.to_string();
         let message = self.template(keys.gate_message.as_ref(), place);
         let timeout = self.timeout(keys.gate_timeout, keys.gate_default.as_ref(), keys.gate_kind);
@@ -318,9 +350,9 @@ impl Loader<'_> {
 
     fn gate(
         &mut self,
-        place: &Place<'_>,
+        place: &PhaseLoadContext<'_>,
         GateKeys(keys): &GateKeys,
-        message: Option<&At<Template>>,
+        message: Option<&SpannedValue<WorkflowTemplate>>,
         artifact: Option<&String>,
     ) -> Option<Gate> {
         let GateMapKeys { name, message: own, timeout, default } = keys;
@@ -338,10 +370,10 @@ impl Loader<'_> {
     /// else is said.
     fn timeout(
         &mut self,
-        timeout: Option<Period>,
-        default: Option<&At<String>>,
+        timeout: Option<ConfigDuration>,
+        default: Option<&SpannedValue<String>>,
         kind: GateKind,
-    ) -> Option<(Period, GateDefault)> {
+    ) -> Option<(ConfigDuration, GateDefault)> {
         let answer = match (default, kind) {
             (None, _) => GateDefault::Reject,
             (Some(words), GateKind::Reply) => GateDefault::Reply(words.value.clone()),
@@ -362,17 +394,17 @@ impl Loader<'_> {
         timeout.map(|timeout| (timeout, answer))
     }
 
-    fn output_rules(&mut self, place: &Place<'_>, keys: &OutputKeys) -> OutputRules {
+    fn output_rules(&mut self, place: &PhaseLoadContext<'_>, keys: &OutputKeys) -> OutputRules {
         let requires_marker = keys.requires_marker.as_ref().map(|marker| marker.0.clone());
         let Some(rule) = &keys.blocked else {
             return OutputRules { blocked: None, requires_marker };
         };
-        if rule.action.value != Action::Fail {
+        if rule.action.value != MarkerAction::Fail {
             let message = format!("`action: {}` has no effect", rule.action.value);
             self.reader.warn(rule.action.at, message).expected("only `fail` does anything");
             return OutputRules { blocked: None, requires_marker };
         }
-        let blocked = Marker {
+        let blocked = MarkerRule {
             message: self.template(rule.message.as_ref(), place),
             unless_label: rule.unless_label.clone(),
             unless_title_matches: rule
@@ -384,14 +416,14 @@ impl Loader<'_> {
         OutputRules { blocked: Some(blocked), requires_marker }
     }
 
-    fn pattern(&mut self, written: &At<String>) -> Option<Pattern> {
-        let refused = match Pattern::parse(&written.value) {
+    fn pattern(&mut self, written: &SpannedValue<String>) -> Option<WorkflowPattern> {
+        let refused = match WorkflowPattern::parse(&written.value) {
             Ok(pattern) => return Some(pattern),
             Err(why) => why,
         };
         // It was plain text once.
-        if self.fleet.is_frozen {
-            return Pattern::literal(&written.value);
+        if self.context.is_frozen {
+            return WorkflowPattern::literal(&written.value);
         }
         let message = format!("`{}` is no regular expression: {refused}", written.value);
         let fault = self.reader.error(written.at, message);
@@ -400,19 +432,24 @@ impl Loader<'_> {
         None
     }
 
-    fn messages(&mut self, place: &Place<'_>, keys: &MessagesKeys) -> Messages {
-        Messages {
+    fn messages(&mut self, place: &PhaseLoadContext<'_>, keys: &MessagesKeys) -> PhaseMessages {
+        PhaseMessages {
             on_start: self.template(keys.on_start.as_ref(), place),
             on_success: self.template(keys.on_success.as_ref(), place),
             on_failure: self.template(keys.on_failure.as_ref(), place),
             on_skipped_done: self.template(keys.on_skipped_done.as_ref(), place),
             on_blocked: self.template(keys.on_blocked.as_ref(), place),
             on_blocked_bypassed: self.template(keys.on_blocked_bypassed.as_ref(), place),
-            ..Messages::default()
+            ..PhaseMessages::default()
         }
     }
 
-    fn loop_messages(&mut self, place: &Place<'_>, keys: &LoopMessagesKeys, all: &mut Messages) {
+    fn loop_messages(
+        &mut self,
+        place: &PhaseLoadContext<'_>,
+        keys: &LoopMessagesKeys,
+        all: &mut PhaseMessages,
+    ) {
         all.on_cycle_start = self.template(keys.on_cycle_start.as_ref(), place);
         all.on_approved = self.template(keys.on_approved.as_ref(), place);
         all.on_request_changes = self.template(keys.on_request_changes.as_ref(), place);
@@ -422,25 +459,30 @@ impl Loader<'_> {
         all.on_pause_for_approval = self.template(keys.on_pause_for_approval.as_ref(), place);
     }
 
-    fn retry(&mut self, keys: Option<&PhaseRetryKeys>) -> Retry {
+    fn retry(&mut self, keys: Option<&PhaseRetryKeys>) -> RetryPolicy {
         let keys = match keys {
             Some(PhaseRetryKeys { max, backoff, max_backoff }) => {
                 RetryKeys { max: *max, backoff: *backoff, max_backoff: max_backoff.clone() }
             }
             None => {
                 let backoff = "30s".parse().expect("30 seconds are a period");
-                RetryKeys { max: crate::config::value::Within::zero(), backoff, max_backoff: None }
+                RetryKeys {
+                    max: crate::config::value::BoundedInt::zero(),
+                    backoff,
+                    max_backoff: None,
+                }
             }
         };
-        Retry::check(&keys, &mut self.reader)
+        RetryPolicy::check(&keys, &mut self.reader)
     }
 }
 
-fn figure<const MAX: i32>(keys: &FigureKeys<MAX>) -> Figure {
+fn context_number<const MAX: i32>(keys: &ContextNumberKeys<MAX>) -> ContextNumber {
     match keys {
-        FigureKeys::Fixed(number) => Figure::Fixed(*number),
-        FigureKeys::From(keys) => {
-            Figure::From { path: keys.from.0.trim().to_owned(), default: keys.default.get() }
-        }
+        ContextNumberKeys::Fixed(number) => ContextNumber::Fixed(*number),
+        ContextNumberKeys::From(keys) => ContextNumber::Context {
+            path: keys.from.0.trim().to_owned(),
+            default: keys.default.get(),
+        },
     }
 }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
-use super::definition::Input;
-use super::keys::{PhaseKeys, Phases};
-use super::parse::Loader;
-use super::template::{HOLDERS, Path};
-use crate::config::reader::{Pos, did_you_mean};
-use crate::config::value::{At, Value as _};
-use crate::config::yaml::{Kind, Node};
+use super::definition::WorkflowInput;
+use super::keys::{PhaseKeys, PhaseListKeys};
+use super::parse::WorkflowLoader;
+use super::template::{NAMESPACES, ValuePath};
+use crate::config::reader::{SourceSpan, did_you_mean};
+use crate::config::value::{ConfigValue as _, SpannedValue};
+use crate::config::yaml::{YamlKind, YamlNode};
 
 /// Names that templates see beside those of the run, by what they are used in.
-const OURS: [&str; 14] = [
+const BUILTIN_NAMES: [&str; 14] = [
     "approvalId",
     "approvalUrl",
     "cycle",
@@ -32,44 +32,48 @@ const OURS: [&str; 14] = [
 ];
 
 /// Names that whatever starts a run gives it in Last Light.
-const GIVEN: [&str; 6] = ["artifactsUrl", "branch", "labels", "owner", "repo", "title"];
+const LAST_LIGHT_NAMES: [&str; 6] = ["artifactsUrl", "branch", "labels", "owner", "repo", "title"];
 
 /// The names of the values that a template or an expression uses.
-pub(super) struct Use {
-    at: Pos,
-    paths: Vec<Path>,
+pub(super) struct TemplateReferences {
+    at: SourceSpan,
+    paths: Vec<ValuePath>,
     /// The phase that it belongs to.
     phase: Option<usize>,
     /// A name that only it sees.
-    own: Option<String>,
+    local_name: Option<String>,
 }
 
 /// What a workflow has that can be named.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'n> {
+pub(super) struct WorkflowNames<'n> {
     pub(super) phases: &'n [PhaseKeys],
     /// The phases that each waits for.
-    pub(super) waits: &'n [Vec<usize>],
-    pub(super) inputs: &'n IndexMap<String, Input>,
+    pub(super) dependencies: &'n [Vec<usize>],
+    pub(super) inputs: &'n IndexMap<String, WorkflowInput>,
     /// What phases with faults are called, and their outputs.
-    pub(super) lost: &'n [String],
+    pub(super) unreadable: &'n [String],
 }
 
-impl Use {
-    pub(super) fn of(at: Pos, paths: Vec<Path>, phase: Option<usize>) -> Use {
-        Use { at, paths, phase, own: None }
+impl TemplateReferences {
+    pub(super) fn new(
+        at: SourceSpan,
+        paths: Vec<ValuePath>,
+        phase: Option<usize>,
+    ) -> TemplateReferences {
+        TemplateReferences { at, paths, phase, local_name: None }
     }
 
     /// Adds a name that only this one sees.
-    pub(super) fn with(self, own: Option<String>) -> Use {
-        Use { own, ..self }
+    pub(super) fn with_local_name(self, own: Option<String>) -> TemplateReferences {
+        TemplateReferences { local_name: own, ..self }
     }
 }
 
-impl Loader<'_> {
+impl WorkflowLoader<'_> {
     /// Returns the places of the phases that each phase waits for. Without `depends_on` anywhere
     /// each waits for the one before it.
-    pub(super) fn dependencies(
+    pub(super) fn resolve_dependencies(
         &mut self,
         phases: &[PhaseKeys],
         lost: &[String],
@@ -89,40 +93,53 @@ impl Loader<'_> {
                     Some(place) => found.push(*place),
                     None if lost.iter().any(|it| it == name.value.as_str()) => {}
                     None => {
-                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied());
+                        self.report_unknown_phase(
+                            name.at,
+                            name.value.as_str(),
+                            places.keys().copied(),
+                        );
                     }
                 }
             }
             all.push(found);
         }
-        self.refuse_circle(phases, &all);
+        self.reject_cycle(phases, &all);
         all
     }
 
     /// Returns what phases that cannot be read are called, and their outputs, after a look at what
     /// they name all the same.
-    pub(super) fn lost_phases(&mut self, tree: &Node, read: &Phases) -> Vec<String> {
+    pub(super) fn unreadable_phase_names(
+        &mut self,
+        tree: &YamlNode,
+        read: &PhaseListKeys,
+    ) -> Vec<String> {
         let items = match tree.get("phases").map(|list| &list.kind) {
-            Some(Kind::List(items)) => items.as_slice(),
+            Some(YamlKind::List(items)) => items.as_slice(),
             _ => &[],
         };
-        let is_lost = |item: &&Node| !read.0.iter().any(|phase| phase.at == item.at);
-        let lost: Vec<&Node> = items.iter().filter(is_lost).collect();
+        let is_lost = |item: &&YamlNode| !read.0.iter().any(|phase| phase.at == item.at);
+        let lost: Vec<&YamlNode> = items.iter().filter(is_lost).collect();
         for agent in lost.iter().filter_map(|item| item.get("agent")) {
             // What is wrong with the text itself is told already, and once.
-            if let Some(agent) = At::read(agent, &mut self.reader) {
-                self.agent(&agent);
+            if let Some(agent) = SpannedValue::read(agent, &mut self.reader) {
+                self.resolve_agent(&agent);
             }
         }
         let names = lost.iter().flat_map(|item| [item.get("name"), item.get("output_var")]);
         let names = names.flatten().filter_map(|name| match &name.kind {
-            Kind::Scalar(scalar) => Some(scalar.text.clone()),
+            YamlKind::Scalar(scalar) => Some(scalar.text.clone()),
             _ => None,
         });
         names.collect()
     }
 
-    fn unknown_phase<'n>(&mut self, at: Pos, name: &str, known: impl Iterator<Item = &'n str>) {
+    fn report_unknown_phase<'n>(
+        &mut self,
+        at: SourceSpan,
+        name: &str,
+        known: impl Iterator<Item = &'n str>,
+    ) {
         let near = did_you_mean(name, known);
         let fault = self.reader.error(at, format!("there is no phase `{name}`"));
         fault.expected("expected the name of a phase");
@@ -131,8 +148,8 @@ impl Loader<'_> {
         }
     }
 
-    fn refuse_circle(&mut self, phases: &[PhaseKeys], waits: &[Vec<usize>]) {
-        let Some(circle) = circle(waits) else { return };
+    fn reject_cycle(&mut self, phases: &[PhaseKeys], waits: &[Vec<usize>]) {
+        let Some(circle) = find_cycle(waits) else { return };
         let name = |place: &usize| phases[*place].name.value.as_str();
         let message = match circle[..] {
             [one, _] => format!("the phase `{}` waits for itself", name(&one)),
@@ -149,7 +166,7 @@ impl Loader<'_> {
     }
 
     /// Holds that what templates and expressions name is there.
-    pub(super) fn check_references(&mut self, names: &Names<'_>) {
+    pub(super) fn check_references(&mut self, names: &WorkflowNames<'_>) {
         let mut outputs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, phase) in names.phases.iter().enumerate() {
             let own = [Some(&phase.name), phase.output_var.as_ref()];
@@ -166,8 +183,8 @@ impl Loader<'_> {
                 }
             }
         }
-        let mut doubts: Vec<(Pos, String)> = Vec::new();
-        for used in std::mem::take(&mut self.uses) {
+        let mut doubts: Vec<(SourceSpan, String)> = Vec::new();
+        for used in std::mem::take(&mut self.references) {
             for path in &used.paths {
                 if let Some(doubt) = self.check_path(&used, path, names, &outputs) {
                     doubts.push((used.at, doubt.to_owned()));
@@ -175,42 +192,44 @@ impl Loader<'_> {
             }
         }
         // Without declared inputs it is only a doubt, which other faults may explain.
-        let is_told = !names.inputs.is_empty() || self.reader.errors_seen() == 0;
-        if names.lost.is_empty() && is_told {
-            doubts.iter().for_each(|(at, name)| self.doubt(*at, name, names, &outputs));
+        let is_told = !names.inputs.is_empty() || self.reader.error_count() == 0;
+        if names.unreadable.is_empty() && is_told {
+            doubts
+                .iter()
+                .for_each(|(at, name)| self.report_unknown_name(*at, name, names, &outputs));
         }
     }
 
     /// Checks one path; returns its head if nothing of the workflow is called so.
     fn check_path<'p>(
         &mut self,
-        used: &Use,
+        used: &TemplateReferences,
         path: &'p [String],
-        names: &Names<'_>,
+        names: &WorkflowNames<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) -> Option<&'p str> {
         let inputs = names.inputs;
         let parts: Vec<&str> = path.iter().map(String::as_str).collect();
         match parts[..] {
-            [head, ..] if used.own.as_deref() == Some(head) => {}
+            [head, ..] if used.local_name.as_deref() == Some(head) => {}
             ["outputs" | "phaseOutputs", name, ..] => self.check_output(used, name, names, outputs),
             ["inputs" | "context", name, ..]
                 if !inputs.is_empty() && !inputs.contains_key(name) =>
             {
                 let near = did_you_mean(name, inputs.keys().map(String::as_str));
-                let at = self.narrow(used.at, name);
+                let at = self.locate_word(used.at, name);
                 let fault = self.reader.error(at, format!("there is no input `{name}`"));
                 fault.expected("expected the name of an input");
                 if let Some(near) = near {
                     fault.help(format!("did you mean `{near}`?"));
                 }
             }
-            [head, ..] if HOLDERS.contains(&head) || inputs.contains_key(head) => {}
+            [head, ..] if NAMESPACES.contains(&head) || inputs.contains_key(head) => {}
             [head, ..] if outputs.contains_key(head) => {
                 self.check_output(used, head, names, outputs);
             }
-            [head, ..] if OURS.contains(&head) => {}
-            [head, ..] if inputs.is_empty() && GIVEN.contains(&head) => {}
+            [head, ..] if BUILTIN_NAMES.contains(&head) => {}
+            [head, ..] if inputs.is_empty() && LAST_LIGHT_NAMES.contains(&head) => {}
             [head, "output"] => self.check_output(used, head, names, outputs),
             _ => return path.first().map(String::as_str),
         }
@@ -219,21 +238,21 @@ impl Loader<'_> {
 
     fn check_output(
         &mut self,
-        used: &Use,
+        used: &TemplateReferences,
         name: &str,
-        names: &Names<'_>,
+        names: &WorkflowNames<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) {
-        if names.lost.iter().any(|it| it == name) {
+        if names.unreadable.iter().any(|it| it == name) {
             return;
         }
-        let at = self.narrow(used.at, name);
+        let at = self.locate_word(used.at, name);
         let Some(places) = outputs.get(name) else {
             let whole = outputs
                 .keys()
                 .find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
             let Some(whole) = whole else {
-                return self.unknown_phase(at, name, outputs.keys().copied());
+                return self.report_unknown_phase(at, name, outputs.keys().copied());
             };
             let fault = self.reader.error(at, format!("there is no phase `{name}`"));
             let help = format!("write `outputs[\"{whole}\"]`: a hyphen is a minus here");
@@ -241,9 +260,11 @@ impl Loader<'_> {
             return;
         };
         let Some(phase) = used.phase else { return };
-        let is_whole = names.lost.is_empty();
+        let is_whole = names.unreadable.is_empty();
         if is_whole
-            && !places.iter().any(|place| *place == phase || waits_for(names.waits, phase, *place))
+            && !places
+                .iter()
+                .any(|place| *place == phase || depends_on(names.dependencies, phase, *place))
         {
             let user = &names.phases[phase].name.value;
             let message =
@@ -256,21 +277,21 @@ impl Loader<'_> {
 
     /// Tells of a name that nothing of the workflow has. Where the inputs are declared that is an error;
     /// else what starts a run may still give it.
-    fn doubt(
+    fn report_unknown_name(
         &mut self,
-        at: Pos,
+        at: SourceSpan,
         name: &str,
-        names: &Names<'_>,
+        names: &WorkflowNames<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) {
         let inputs = names.inputs.keys().map(String::as_str);
-        let known = inputs.chain(outputs.keys().copied()).chain(OURS).chain(HOLDERS);
+        let known = inputs.chain(outputs.keys().copied()).chain(BUILTIN_NAMES).chain(NAMESPACES);
         let near = did_you_mean(name, known);
-        let (is_open, at) = (names.inputs.is_empty(), self.narrow(at, name));
+        let (is_open, at) = (names.inputs.is_empty(), self.locate_word(at, name));
         let message = format!("nothing here is called `{name}`");
         let fault = match (is_open, near) {
             (true, None) => return,
-            (false, _) if !self.fleet.is_frozen => {
+            (false, _) if !self.context.is_frozen => {
                 let fault = self.reader.error(at, message);
                 fault.expected("expected an input, a phase or its `output_var`")
             }
@@ -285,7 +306,7 @@ impl Loader<'_> {
     }
 
     /// Returns the place of a word within a text.
-    fn narrow(&self, at: Pos, word: &str) -> Pos {
+    fn locate_word(&self, at: SourceSpan, word: &str) -> SourceSpan {
         let source = self.reader.source(at.file);
         let Some(text) = source.text.get(at.start..at.end) else { return at };
         let found = |hyphen: bool, in_braces: bool| {
@@ -302,7 +323,7 @@ impl Loader<'_> {
         match found {
             Some((start, _)) => {
                 let start = at.start + start;
-                Pos { file: at.file, start, end: start + word.len() }
+                SourceSpan { file: at.file, start, end: start + word.len() }
             }
             None => at,
         }
@@ -310,7 +331,7 @@ impl Loader<'_> {
 }
 
 /// Says whether a phase waits for another, be it through others.
-fn waits_for(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
+fn depends_on(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
     let mut seen = vec![false; waits.len()];
     let mut open = vec![phase];
     while let Some(place) = open.pop() {
@@ -327,7 +348,7 @@ fn waits_for(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
 }
 
 /// Returns places that wait for each other, the first again at the end.
-fn circle(waits: &[Vec<usize>]) -> Option<Vec<usize>> {
+fn find_cycle(waits: &[Vec<usize>]) -> Option<Vec<usize>> {
     // Whatever waits for nothing that is left goes; what stays waits in a circle, or for one.
     let mut left: Vec<usize> = waits.iter().map(Vec::len).collect();
     let mut waiters: Vec<Vec<usize>> = vec![Vec::new(); waits.len()];

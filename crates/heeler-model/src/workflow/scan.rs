@@ -1,10 +1,10 @@
 //! The words of an expression, as far as they can be told from its text alone.
 
-use super::template::{HOLDERS, Path};
+use super::template::{NAMESPACES, ValuePath};
 
 /// What a word in an expression names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ExpressionWord {
     /// `value | filter`.
     Filter,
     /// `value is test`.
@@ -17,31 +17,33 @@ pub(super) enum Word {
 const KEYWORDS: [&str; 10] = ["and", "or", "not", "in", "is", "if", "elif", "else", "for", "loop"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token<'t> {
+enum ExpressionToken<'t> {
     Word(&'t str),
     Text(&'t str),
-    Sign(char),
+    Symbol(char),
 }
 
 /// Returns the filters, tests and functions that an expression names.
-pub(super) fn words(code: &str) -> Vec<(Word, &str)> {
+pub(super) fn called_names(code: &str) -> Vec<(ExpressionWord, &str)> {
     let tokens = tokens(code);
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
-        let Token::Word(name) = *token else { continue };
+        let ExpressionToken::Word(name) = *token else { continue };
         let before = at.checked_sub(1).map(|at| tokens[at]);
         let second = at.checked_sub(2).map(|at| tokens[at]);
         let is_test = match before {
-            Some(Token::Word("is")) => name != "not",
-            Some(Token::Word("not")) => second == Some(Token::Word("is")),
+            Some(ExpressionToken::Word("is")) => name != "not",
+            Some(ExpressionToken::Word("not")) => second == Some(ExpressionToken::Word("is")),
             _ => false,
         };
         match before {
-            Some(Token::Sign('|')) => found.push((Word::Filter, name)),
-            _ if is_test => found.push((Word::Test, name)),
-            Some(Token::Sign('.')) => {}
-            _ if tokens.get(at + 1) == Some(&Token::Sign('(')) && !KEYWORDS.contains(&name) => {
-                found.push((Word::Function, name));
+            Some(ExpressionToken::Symbol('|')) => found.push((ExpressionWord::Filter, name)),
+            _ if is_test => found.push((ExpressionWord::Test, name)),
+            Some(ExpressionToken::Symbol('.')) => {}
+            _ if tokens.get(at + 1) == Some(&ExpressionToken::Symbol('('))
+                && !KEYWORDS.contains(&name) =>
+            {
+                found.push((ExpressionWord::Function, name));
             }
             _ => {}
         }
@@ -50,38 +52,39 @@ pub(super) fn words(code: &str) -> Vec<(Word, &str)> {
 }
 
 /// Returns what an expression names by brackets, such as `outputs["read-it"]`.
-pub(super) fn held_names(code: &str) -> Vec<Path> {
+pub(super) fn bracketed_names(code: &str) -> Vec<ValuePath> {
     let tokens = tokens(code);
     let held = tokens.windows(4).filter_map(|four| match four {
-        [Token::Word(head), Token::Sign('['), Token::Text(name), Token::Sign(']')]
-            if HOLDERS.contains(head) =>
-        {
-            Some(vec![(*head).to_owned(), (*name).to_owned()])
-        }
+        [
+            ExpressionToken::Word(head),
+            ExpressionToken::Symbol('['),
+            ExpressionToken::Text(name),
+            ExpressionToken::Symbol(']'),
+        ] if NAMESPACES.contains(head) => Some(vec![(*head).to_owned(), (*name).to_owned()]),
         _ => None,
     });
     held.collect()
 }
 
-fn tokens(code: &str) -> Vec<Token<'_>> {
+fn tokens(code: &str) -> Vec<ExpressionToken<'_>> {
     let mut tokens = Vec::new();
     let mut rest = code;
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '"' | '\'' => {
                 let end = end_of_text(rest, c);
-                tokens.push(Token::Text(&rest[1..end]));
+                tokens.push(ExpressionToken::Text(&rest[1..end]));
                 (end + 1).min(rest.len())
             }
             _ if c.is_alphanumeric() || c == '_' => {
                 let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
                 let end = end.unwrap_or(rest.len());
-                tokens.push(Token::Word(&rest[..end]));
+                tokens.push(ExpressionToken::Word(&rest[..end]));
                 end
             }
             _ => {
                 if !c.is_whitespace() {
-                    tokens.push(Token::Sign(c));
+                    tokens.push(ExpressionToken::Symbol(c));
                 }
                 c.len_utf8()
             }

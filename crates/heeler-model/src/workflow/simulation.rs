@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json, json};
 
@@ -19,9 +19,9 @@ use super::*;
 
 /// What a database holds of a run.
 #[derive(Clone)]
-struct Record {
-    journal: BTreeMap<u64, Entry>,
-    status: CourseStatus,
+struct SimulatedRunRecord {
+    journal: BTreeMap<u64, JournalEntry>,
+    status: WorkflowRunStatus,
     scratch: Map<String, Json>,
     restarts: u32,
     error: Option<String>,
@@ -29,16 +29,17 @@ struct Record {
     has_more: bool,
 }
 
-struct World {
+struct WorkflowSimulation {
     workflow: Arc<Workflow>,
     context: Json,
-    record: Record,
+    record: SimulatedRunRecord,
     /// Its dice say what each part comes to, whenever it is done.
     seed: u64,
     interrupts_left: u32,
 }
 
-const AROUND: Around<'static> = Around { run: "wf-1", is_off: &|gate| matches!(gate, "off") };
+const AROUND: WorkflowStepContext<'static> =
+    WorkflowStepContext { run: "wf-1", is_gate_disabled: &|gate| matches!(gate, "off") };
 
 fn random_workflow(random: &mut Rng) -> Workflow {
     let count = random.usize(1..8);
@@ -58,38 +59,41 @@ fn random_phase(place: usize, random: &mut Rng) -> Phase {
     }
     if random.u8(0..5) == 0 && place > 0 {
         let on = random.usize(..place);
-        made.skip_if = vec![Expression::parse(&format!("'3' in outputs.p{on}")).unwrap()];
+        made.skip_if = vec![WorkflowExpression::parse(&format!("'3' in outputs.p{on}")).unwrap()];
     }
     if random.u8(0..4) == 0 {
-        made.on_output.blocked = Some(Marker::default());
+        made.on_output.blocked = Some(MarkerRule::default());
     }
-    let template = |text: &str| Template::parse(text).unwrap();
+    let template = |text: &str| WorkflowTemplate::parse(text).unwrap();
     let maybe_gate = |random: &mut Rng| (random.u8(0..3) == 0).then(|| random_gate(random));
     made.repeat = match random.u8(0..8) {
-        0 => Repeat::Review(Box::new(ReviewLoop {
+        0 => PhaseRepeat::Review(Box::new(ReviewLoop {
             max_cycles: random.u32(0..3),
             fix_prompt: template("fix {{ review }}"),
             fix_model: None,
             re_review_prompt: template("again"),
             gate: maybe_gate(random),
         })),
-        1 | 2 => Repeat::Until(Box::new(UntilLoop {
-            max_iterations: Figure::Fixed(random.u32(1..4)),
-            until: random.bool().then(|| Expression::parse("'5' in output").unwrap()),
+        1 | 2 => PhaseRepeat::Until(Box::new(UntilLoop {
+            max_iterations: ContextNumber::Fixed(random.u32(1..4)),
+            until: random.bool().then(|| WorkflowExpression::parse("'5' in output").unwrap()),
             until_bash: random.bool().then(|| template("true")),
             gate: maybe_gate(random),
             scratch_key: random.bool().then(|| "shared".to_owned()),
             fresh_context: random.bool(),
-            on_soft_failure: SoftFailure { retries: random.u32(0..2), completes: random.bool() },
+            on_soft_failure: SoftFailurePolicy {
+                retries: random.u32(0..2),
+                completes: random.bool(),
+            },
         })),
-        3 => Repeat::Each(Box::new(Foreach {
-            items: Expression::parse("inputs.items").unwrap(),
+        3 => PhaseRepeat::Foreach(Box::new(ForeachLoop {
+            items: WorkflowExpression::parse("inputs.items").unwrap(),
             name: "item".to_owned(),
             max_parallel: NonZeroU32::new(random.u32(0..3)),
         })),
-        _ => Repeat::Once,
+        _ => PhaseRepeat::Once,
     };
-    if random.u8(0..3) == 0 && !matches!(made.repeat, Repeat::Review(_)) {
+    if random.u8(0..3) == 0 && !matches!(made.repeat, PhaseRepeat::Review(_)) {
         made.work = PhaseWork::Context;
     }
     made
@@ -100,11 +104,11 @@ fn random_gate(random: &mut Rng) -> Gate {
     gate(if random.u8(0..4) == 0 { "off" } else { "on" }, kind)
 }
 
-impl World {
-    fn new(workflow: &Arc<Workflow>, seed: u64, interrupts_left: u32) -> World {
-        let record = Record {
+impl WorkflowSimulation {
+    fn new(workflow: &Arc<Workflow>, seed: u64, interrupts_left: u32) -> WorkflowSimulation {
+        let record = SimulatedRunRecord {
             journal: BTreeMap::new(),
-            status: CourseStatus::Running,
+            status: WorkflowRunStatus::Running,
             scratch: Map::new(),
             restarts: 0,
             error: None,
@@ -112,95 +116,106 @@ impl World {
             has_more: true,
         };
         let context = json!({"items": ["x", "y", "z"]});
-        World { workflow: Arc::clone(workflow), context, record, seed, interrupts_left }
+        WorkflowSimulation {
+            workflow: Arc::clone(workflow),
+            context,
+            record,
+            seed,
+            interrupts_left,
+        }
     }
 
     /// Reads the run from its journal.
-    fn restore(&self) -> Course {
-        let mut course = Course::new(Arc::clone(&self.workflow), self.context.clone());
-        self.record.journal.values().for_each(|entry| course.fold(entry));
+    fn restore(&self) -> WorkflowRun {
+        let mut course = WorkflowRun::new(Arc::clone(&self.workflow), self.context.clone());
+        self.record.journal.values().for_each(|entry| course.apply_entry(entry));
         course.status = self.record.status;
         course.scratch = self.record.scratch.clone();
         course.restarts = self.record.restarts;
         course.error = self.record.error.clone();
-        course.current = self.record.current.clone();
+        course.current_phase = self.record.current.clone();
         course
     }
 
-    fn commit(&mut self, course: &Course, step: Step) {
+    fn commit(&mut self, course: &WorkflowRun, step: WorkflowStepOutcome) {
         for effect in step.effects {
             match effect {
-                Effect::Start { entry, .. } | Effect::Ask { entry, .. } => {
+                WorkflowEffect::StartPart { entry, .. }
+                | WorkflowEffect::AskQuestion { entry, .. } => {
                     let before = self.record.journal.insert(entry.seq, entry);
                     assert!(before.is_none(), "an entry was overwritten");
                 }
-                Effect::Note { entry } => {
+                WorkflowEffect::RecordPart { entry } => {
                     let before = self.record.journal.insert(entry.seq, entry);
                     assert!(before.is_none(), "an entry was overwritten");
                 }
-                Effect::Close { entry } => {
+                WorkflowEffect::ClosePart { entry } => {
                     let before = self.record.journal.insert(entry.seq, entry);
-                    assert!(before.is_some_and(|it| it.how.is_none()), "it was over already");
+                    assert!(before.is_some_and(|it| it.outcome.is_none()), "it was over already");
                 }
-                Effect::Say { .. } | Effect::Stop { .. } => {}
+                WorkflowEffect::SendMessage { .. } | WorkflowEffect::StopJobs { .. } => {}
             }
         }
         self.record.status = course.status;
         self.record.scratch = course.scratch.clone();
         self.record.restarts = course.restarts;
         self.record.error = course.error.clone();
-        self.record.current = course.current.clone();
+        self.record.current = course.current_phase.clone();
         self.record.has_more = step.has_more;
     }
 
-    fn open(&self) -> Vec<Entry> {
-        self.record.journal.values().filter(|entry| entry.how.is_none()).cloned().collect()
+    fn open(&self) -> Vec<JournalEntry> {
+        self.record.journal.values().filter(|entry| entry.outcome.is_none()).cloned().collect()
     }
 
     /// Draws what a part comes to: the same whenever it is done for the same time.
-    fn fate(&self, entry: &Entry) -> u64 {
+    fn fate(&self, entry: &JournalEntry) -> u64 {
         let same = self.record.journal.values().filter(|it| {
             (it.phase, it.part) == (entry.phase, entry.part)
                 && it.seq < entry.seq
-                && it.how != Some(How::Interrupted)
+                && it.outcome != Some(PartOutcome::Interrupted)
         });
         let mut hasher = DefaultHasher::new();
         (self.seed, entry.phase, entry.part.to_string(), same.count()).hash(&mut hasher);
         hasher.finish()
     }
 
-    fn event(&mut self, entry: &Entry, random: &mut Rng) -> Happening {
+    fn event(&mut self, entry: &JournalEntry, random: &mut Rng) -> WorkflowStepEvent {
         let fate = self.fate(entry);
-        if let Part::Gate(_) = entry.part {
-            let answer = Answer {
-                consents: !fate.is_multiple_of(8),
+        if let PhasePart::Gate(_) = entry.part {
+            let answer = GateAnswer {
+                is_approved: !fate.is_multiple_of(8),
                 text: Some(format!("answer {}", fate % 10)),
                 by: "ada".to_owned(),
                 at: Timestamp::UNIX_EPOCH,
                 seq: entry.seq,
             };
-            return Happening::Answered { phase: entry.phase, part: entry.part, answer };
+            return WorkflowStepEvent::GateAnswered {
+                phase: entry.phase,
+                part: entry.part,
+                answer,
+            };
         }
         let mut how = match fate % 10 {
-            0 => How::Failed,
-            1 => How::Soft,
-            _ => How::Succeeded,
+            0 => PartOutcome::Failed,
+            1 => PartOutcome::Soft,
+            _ => PartOutcome::Succeeded,
         };
         if self.interrupts_left > 0 && random.u8(0..6) == 0 {
             self.interrupts_left -= 1;
-            how = How::Interrupted;
+            how = PartOutcome::Interrupted;
         }
         let output = match fate / 10 % 12 {
             0 => "BLOCKED".to_owned(),
             1..4 => "VERDICT: APPROVED".to_owned(),
             other => format!("said {other}"),
         };
-        Happening::Ended(Ended {
+        WorkflowStepEvent::PartEnded(EndedPart {
             phase: entry.phase,
             part: entry.part,
             seq: entry.seq,
             job: "job-1".parse().unwrap(),
-            how,
+            outcome: how,
             output: Some(output),
             error: None,
             micros: 1,
@@ -209,7 +224,7 @@ impl World {
     }
 
     /// Does one thing that a person asks, on record.
-    fn ask(&mut self, happening: Happening) {
+    fn ask(&mut self, happening: WorkflowStepEvent) {
         let mut course = self.restore();
         let step = course.step(happening, &AROUND);
         self.commit(&course, step);
@@ -218,21 +233,21 @@ impl World {
 
     /// Ends what a cancelled run has left, lets it go on from somewhere, and plays it to its end.
     fn cancel_and_retry(&mut self, random: &mut Rng) {
-        self.ask(Happening::Cancel { by: "ada".to_owned(), now: false });
+        self.ask(WorkflowStepEvent::Cancel { by: "ada".to_owned(), now: false });
         for mut entry in self.open() {
-            if let Part::Gate(_) = entry.part {
-                entry.how = Some(How::Cancelled);
+            if let PhasePart::Gate(_) = entry.part {
+                entry.outcome = Some(PartOutcome::Cancelled);
                 self.record.journal.insert(entry.seq, entry);
                 continue;
             }
             let mut happening = self.event(&entry, random);
-            if let Happening::Ended(ended) = &mut happening {
-                ended.how = How::Cancelled;
+            if let WorkflowStepEvent::PartEnded(ended) = &mut happening {
+                ended.outcome = PartOutcome::Cancelled;
             }
             self.ask(happening);
         }
         let places = self.workflow.phases.len();
-        self.ask(Happening::Retry {
+        self.ask(WorkflowStepEvent::Retry {
             from: random.bool().then(|| random.usize(..places)),
             queued: false,
         });
@@ -246,7 +261,7 @@ impl World {
         for _ in 0..most.min(10_000) {
             let open = self.open();
             let happening = match open.len() {
-                _ if self.record.has_more => Happening::GoOn,
+                _ if self.record.has_more => WorkflowStepEvent::Continue,
                 0 => break,
                 count => {
                     let entry = &open[random.usize(..count)];
@@ -268,46 +283,50 @@ impl World {
     }
 
     /// Checks that the journal says all that its writer knows.
-    fn check(&self, course: &Course) {
+    fn check(&self, course: &WorkflowRun) {
         let mut read = self.restore();
         assert!(read.knows_what(course), "{read:#?}\nis read, and this was written:\n{course:#?}");
         if !self.record.has_more && !course.status.is_final() {
-            let step = read.step(Happening::GoOn, &AROUND);
+            let step = read.step(WorkflowStepEvent::Continue, &AROUND);
             assert!(step.effects.is_empty(), "something was forgotten: {:#?}", step.effects);
         }
-        let jobs = self.open().iter().filter(|it| !matches!(it.part, Part::Gate(_))).count();
+        let jobs = self.open().iter().filter(|it| !matches!(it.part, PhasePart::Gate(_))).count();
         assert!(jobs <= self.workflow.max_parallel.get() as usize, "too many at once");
-        let mut done: Vec<(usize, Part)> = Vec::new();
+        let mut done: Vec<(usize, PhasePart)> = Vec::new();
         for entry in self.record.journal.values() {
             let key = (entry.phase, entry.part);
-            if entry.part == Part::Reset {
+            if entry.part == PhasePart::Reset {
                 done.retain(|(phase, _)| *phase != entry.phase);
                 continue;
             }
             assert!(!done.contains(&key), "{key:?} is done again");
-            if entry.how == Some(How::Succeeded) && entry.decision != Some(Decision::Blocked) {
+            if entry.outcome == Some(PartOutcome::Succeeded)
+                && entry.decision != Some(PartDecision::Blocked)
+            {
                 done.push(key);
             }
         }
     }
 
     /// Returns what the run came to, without what a crash may change.
-    fn outcome(&self) -> (CourseStatus, Vec<Option<NodeEnd>>, Vec<String>) {
+    fn outcome(&self) -> (WorkflowRunStatus, Vec<Option<PhaseOutcome>>, Vec<String>) {
         let course = self.restore();
-        let ends = (0..self.workflow.phases.len()).map(|place| course.end_of(place)).collect();
+        let ends =
+            (0..self.workflow.phases.len()).map(|place| course.phase_outcome(place)).collect();
         let names = self.workflow.phases.iter().map(|phase| phase.name.as_str());
-        let outputs = names.map(|name| format!("{:?}", course.output_of(name))).collect();
+        let outputs = names.map(|name| format!("{:?}", course.phase_output(name))).collect();
         (course.status, ends, outputs)
     }
 }
 
-impl Course {
+impl WorkflowRun {
     /// Says whether all that counts is known here as there.
-    fn knows_what(&self, other: &Course) -> bool {
-        let counts = |it: &Course| (it.status, it.open, it.asked, it.seq, it.spent);
+    fn knows_what(&self, other: &WorkflowRun) -> bool {
+        let counts =
+            |it: &WorkflowRun| (it.status, it.open_parts, it.open_gates, it.seq, it.spent_micros);
         counts(self) == counts(other)
             && self.nodes == other.nodes
-            && self.due == other.due
+            && self.ready_phases == other.ready_phases
             && self.scratch == other.scratch
             && self.outputs == other.outputs
     }
@@ -315,19 +334,19 @@ impl Course {
 
 #[test]
 fn proof_a_workflow_that_dies_at_any_commit_ends_as_one_that_does_not() {
-    let proof = Proof::new(10_000);
+    let proof = ProofSettings::new(10_000);
     for round in 0..proof.rounds {
         let random = &mut proof.random(round);
         let flow = Arc::new(random_workflow(random));
         let seed = random.u64(..);
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut calm = World::new(&flow, seed, 0);
+            let mut calm = WorkflowSimulation::new(&flow, seed, 0);
             calm.play(random, false, usize::MAX);
-            let mut rough = World::new(&flow, seed, RESTARTS_MAX);
+            let mut rough = WorkflowSimulation::new(&flow, seed, RESTARTS_MAX);
             rough.play(random, true, usize::MAX);
             assert!(calm.record.status.is_final(), "it does not end");
             assert_eq!(calm.outcome(), rough.outcome());
-            let mut cut = World::new(&flow, seed, RESTARTS_MAX);
+            let mut cut = WorkflowSimulation::new(&flow, seed, RESTARTS_MAX);
             let most = random.usize(..20);
             cut.play(random, true, most);
             cut.play(random, true, most);

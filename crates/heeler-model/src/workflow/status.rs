@@ -4,7 +4,7 @@ use crate::words::words;
 
 words! {
     /// Where a run of a workflow is in its life.
-    pub enum CourseStatus ("workflow run status") {
+    pub enum WorkflowRunStatus ("workflow run status") {
         /// Parts of it are done, or wait for their turn.
         Running = "running",
         /// It waits for people.
@@ -20,9 +20,12 @@ words! {
     }
 }
 
-impl CourseStatus {
+impl WorkflowRunStatus {
     /// Says whether the run has ended.
     pub fn is_final(self) -> bool {
-        matches!(self, CourseStatus::Succeeded | CourseStatus::Failed | CourseStatus::Cancelled)
+        matches!(
+            self,
+            WorkflowRunStatus::Succeeded | WorkflowRunStatus::Failed | WorkflowRunStatus::Cancelled
+        )
     }
 }

@@ -1,8 +1,8 @@
 //! Text with places that are filled when it is used, and expressions over the same values.
 //!
 //! A value is put in as it is: whatever it holds, it is never read as a template again. Only the
-//! values that a template names are made ready for it. Start at [`Template::parse`] and
-//! [`Expression::parse`].
+//! values that a template names are made ready for it. Start at [`WorkflowTemplate::parse`] and
+//! [`WorkflowExpression::parse`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,10 +16,10 @@ use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior,
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
-use super::old::OldForm;
+use super::last_light::LastLightExpression;
 use super::scan;
-use super::shell;
-use super::translate::{Slot, Target, Translated, output_name, translate};
+use super::shell_quoting;
+use super::translate::{TemplateSlot, TemplateTarget, TranslatedTemplate, output_name, translate};
 
 /// How many steps a template or an expression may take.
 const FUEL: u64 = 1_000_000;
@@ -29,15 +29,16 @@ pub const RENDERED_BYTES_MAX: usize = 8 << 20;
 const SLUG_CHARS_MAX: usize = 40;
 
 /// Names that hold more than one value. They come before what a run is started with.
-pub(super) const HOLDERS: [&str; 5] = ["inputs", "context", "scratch", "outputs", "phaseOutputs"];
+pub(super) const NAMESPACES: [&str; 5] =
+    ["inputs", "context", "scratch", "outputs", "phaseOutputs"];
 
 static TEXT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_text));
-static SHELL: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_word));
+static SHELL: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_shell_word));
 
 /// Text that cannot be read as a template or an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
-pub struct TemplateError {
+pub struct TemplateParseError {
     /// Why.
     pub message: String,
     /// The line of the text, from 1.
@@ -47,7 +48,7 @@ pub struct TemplateError {
 /// A template or an expression whose values do not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("cannot fill in `{text}`: {message}")]
-pub struct RenderError {
+pub struct TemplateRenderError {
     /// Its beginning.
     pub text: String,
     /// Why not.
@@ -56,7 +57,7 @@ pub struct RenderError {
 
 /// What templates see.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'s> {
+pub struct TemplateScope<'s> {
     /// What the run was started with: its keys are names of their own, and `inputs` has them all.
     pub context: &'s Json,
     /// What phases have left for each other: `scratch`.
@@ -65,49 +66,59 @@ pub struct Scope<'s> {
     /// and `${NAME.output}`.
     pub outputs: &'s IndexMap<String, Arc<str>>,
     /// Further names, which come before all others.
-    pub more: &'s [(&'s str, Json)],
+    pub extra_names: &'s [(&'s str, Json)],
 }
 
 /// Text with places that are filled when it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub struct WorkflowTemplate {
     /// Text that comes before it and is no template.
-    before: String,
+    prefix: String,
     text: String,
-    target: Target,
-    translated: Translated,
-    names: Vec<Path>,
+    target: TemplateTarget,
+    translated: TranslatedTemplate,
+    names: Vec<ValuePath>,
 }
 
 /// A name, and the names within it.
-pub(super) type Path = Vec<String>;
+pub(super) type ValuePath = Vec<String>;
 
-impl Template {
+impl WorkflowTemplate {
     /// Reads a template.
-    pub fn parse(text: &str) -> Result<Template, TemplateError> {
-        Template::read(text, Target::Text)
+    pub fn parse(text: &str) -> Result<WorkflowTemplate, TemplateParseError> {
+        WorkflowTemplate::parse_for_target(text, TemplateTarget::Text)
     }
 
     /// Reads the template of a shell command: what is put in is quoted, so that `/bin/sh` takes it
     /// as it is. A place where that cannot be is refused; `| raw` puts a value in unquoted.
-    pub fn parse_shell(text: &str) -> Result<Template, TemplateError> {
-        Template::read(text, Target::Shell)
+    pub fn parse_shell(text: &str) -> Result<WorkflowTemplate, TemplateParseError> {
+        WorkflowTemplate::parse_for_target(text, TemplateTarget::Shell)
     }
 
-    fn read(text: &str, target: Target) -> Result<Template, TemplateError> {
+    fn parse_for_target(
+        text: &str,
+        target: TemplateTarget,
+    ) -> Result<WorkflowTemplate, TemplateParseError> {
         let translated = translate(text, target)?;
-        let parsed = TEXT.template_from_str(&translated.source).map_err(|error| fault(&error))?;
+        let parsed =
+            TEXT.template_from_str(&translated.source).map_err(|error| parse_error(&error))?;
         let names = paths(parsed.undeclared_variables(true));
         for (at, code) in &translated.code {
             let line = Some(text[..*at].matches('\n').count() + 1);
-            check_words(code).map_err(|message| TemplateError { message, line })?;
+            check_called_names(code).map_err(|message| TemplateParseError { message, line })?;
         }
-        Ok(Template { before: String::new(), text: text.to_owned(), target, translated, names })
+        Ok(WorkflowTemplate {
+            prefix: String::new(),
+            text: text.to_owned(),
+            target,
+            translated,
+            names,
+        })
     }
 
     /// Puts text before it that is no template.
-    pub(super) fn after(self, before: String) -> Template {
-        Template { before, ..self }
+    pub(super) fn with_prefix(self, before: String) -> WorkflowTemplate {
+        WorkflowTemplate { prefix: before, ..self }
     }
 
     /// Returns it as it is written.
@@ -116,19 +127,19 @@ impl Template {
     }
 
     /// Fills it in.
-    pub fn render(&self, scope: &Scope<'_>) -> Result<String, RenderError> {
+    pub fn render(&self, scope: &TemplateScope<'_>) -> Result<String, TemplateRenderError> {
         let environment = match self.target {
-            Target::Text => &*TEXT,
-            Target::Shell => &*SHELL,
+            TemplateTarget::Text => &*TEXT,
+            TemplateTarget::Shell => &*SHELL,
         };
-        let misfit = |error: Error| misfit(&self.text, &error);
+        let misfit = |error: Error| render_error(&self.text, &error);
         let template = environment.template_from_str(&self.translated.source).map_err(misfit)?;
         let values = scope.values(&self.names, &self.translated.slots);
-        let mut out = Bounded(self.before.clone().into_bytes());
+        let mut out = BoundedRenderBuffer(self.prefix.clone().into_bytes());
         match template.render_captured_to(values, &mut out) {
             Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
-            Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(RenderError {
-                text: beginning(&self.text),
+            Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(TemplateRenderError {
+                text: excerpt(&self.text),
                 message: format!("it comes to more than {RENDERED_BYTES_MAX} bytes"),
             }),
             Err(error) => Err(misfit(error)),
@@ -136,13 +147,13 @@ impl Template {
     }
 
     /// Returns the values that it names.
-    pub(super) fn references(&self) -> Vec<Path> {
+    pub(super) fn references(&self) -> Vec<ValuePath> {
         let slots = self.translated.slots.iter().filter_map(|slot| match slot {
-            Slot::Path(path) => Some(path.clone()),
-            Slot::Output(name) => Some(vec!["outputs".to_owned(), name.clone()]),
-            Slot::BranchUrl(_) | Slot::ArtifactUrl(_) => None,
+            TemplateSlot::Path(path) => Some(path.clone()),
+            TemplateSlot::Output(name) => Some(vec!["outputs".to_owned(), name.clone()]),
+            TemplateSlot::BranchUrl(_) | TemplateSlot::ArtifactUrl(_) => None,
         });
-        let code = self.translated.code.iter().flat_map(|(_, code)| scan::held_names(code));
+        let code = self.translated.code.iter().flat_map(|(_, code)| scan::bracketed_names(code));
         let names = self.names.iter().filter(|path| !path[0].starts_with("_slot")).cloned();
         names.chain(slots).chain(code).collect()
     }
@@ -150,112 +161,119 @@ impl Template {
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expression {
+pub struct WorkflowExpression {
     text: String,
-    form: Form,
+    form: ExpressionForm,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Form {
+enum ExpressionForm {
     /// One of Last Light's.
-    Old(OldForm),
+    LastLight(LastLightExpression),
     /// One of ours.
-    New { source: String, names: Vec<Path> },
+    Native { source: String, names: Vec<ValuePath> },
 }
 
-impl fmt::Display for Expression {
+impl fmt::Display for WorkflowExpression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Expression {
+impl WorkflowExpression {
     /// Reads an expression: one of Last Light's forms, else one of ours. `{{ }}` or `${ }` around
     /// it may be left out.
-    pub fn parse(text: &str) -> Result<Expression, TemplateError> {
+    pub fn parse(text: &str) -> Result<WorkflowExpression, TemplateParseError> {
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
         let source = inner.unwrap_or(trimmed).trim();
         let text = text.to_owned();
         if let Some(name) = output_name(source).filter(|name| source.len() == name.len() + 10) {
             let path = vec!["outputs".to_owned(), name.to_owned()];
-            return Ok(Expression { text, form: Form::Old(OldForm::Value(path)) });
+            return Ok(WorkflowExpression {
+                text,
+                form: ExpressionForm::LastLight(LastLightExpression::Value(path)),
+            });
         }
-        if let Some(old) = OldForm::of(source) {
-            return Ok(Expression { text, form: Form::Old(old) });
+        if let Some(old) = LastLightExpression::parse(source) {
+            return Ok(WorkflowExpression { text, form: ExpressionForm::LastLight(old) });
         }
-        let parsed = TEXT.compile_expression(source).map_err(|error| fault(&error))?;
-        check_words(source).map_err(|message| TemplateError { message, line: None })?;
+        let parsed = TEXT.compile_expression(source).map_err(|error| parse_error(&error))?;
+        check_called_names(source).map_err(|message| TemplateParseError { message, line: None })?;
         let names = paths(parsed.undeclared_variables(true));
-        Ok(Expression { text, form: Form::New { source: source.to_owned(), names } })
+        Ok(WorkflowExpression {
+            text,
+            form: ExpressionForm::Native { source: source.to_owned(), names },
+        })
     }
 
     /// Says whether it holds.
-    pub fn holds(&self, scope: &Scope<'_>) -> Result<bool, RenderError> {
+    pub fn is_true(&self, scope: &TemplateScope<'_>) -> Result<bool, TemplateRenderError> {
         self.evaluate(scope).map(|value| value.is_true())
     }
 
     /// Returns its value.
-    pub fn value(&self, scope: &Scope<'_>) -> Result<Json, RenderError> {
+    pub fn value(&self, scope: &TemplateScope<'_>) -> Result<Json, TemplateRenderError> {
         let value = self.evaluate(scope)?;
-        serde_json::to_value(&value).map_err(|error| RenderError {
-            text: beginning(&self.text),
+        serde_json::to_value(&value).map_err(|error| TemplateRenderError {
+            text: excerpt(&self.text),
             message: error.to_string(),
         })
     }
 
-    fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
+    fn evaluate(&self, scope: &TemplateScope<'_>) -> Result<Value, TemplateRenderError> {
         match &self.form {
-            Form::Old(form) => Ok(form.evaluate(scope)),
-            Form::New { source, names } => {
+            ExpressionForm::LastLight(form) => Ok(form.evaluate(scope)),
+            ExpressionForm::Native { source, names } => {
                 let expression = TEXT.compile_expression(source);
                 let value = expression.and_then(|it| it.eval(scope.values(names, &[])));
-                value.map_err(|error| misfit(&self.text, &error))
+                value.map_err(|error| render_error(&self.text, &error))
             }
         }
     }
 
     /// Returns the values that it names.
-    pub(super) fn references(&self) -> Vec<Path> {
+    pub(super) fn references(&self) -> Vec<ValuePath> {
         match &self.form {
-            Form::Old(form) => vec![form.path().to_vec()],
-            Form::New { source, names } => {
-                names.iter().cloned().chain(scan::held_names(source)).collect()
+            ExpressionForm::LastLight(form) => vec![form.path().to_vec()],
+            ExpressionForm::Native { source, names } => {
+                names.iter().cloned().chain(scan::bracketed_names(source)).collect()
             }
         }
     }
 }
 
-impl Scope<'_> {
+impl TemplateScope<'_> {
     /// Makes the named values ready, and no others: a run may have ten thousand outputs.
-    fn values(&self, names: &[Path], slots: &[Slot]) -> Value {
+    fn values(&self, names: &[ValuePath], slots: &[TemplateSlot]) -> Value {
         let heads: BTreeSet<&str> = names.iter().map(|path| path[0].as_str()).collect();
         let mut values: Vec<(String, Value)> = Vec::new();
         for head in heads {
             let uses = names.iter().filter(|path| path[0] == head);
             let within: Vec<Option<&str>> =
                 uses.map(|path| path.get(1).map(String::as_str)).collect();
-            if let Some(value) = self.head(head, &within) {
+            if let Some(value) = self.root_value(head, &within) {
                 values.push((head.to_owned(), value));
             }
         }
         for (number, slot) in slots.iter().enumerate() {
-            values.extend(self.slot(slot).map(|value| (format!("_slot{number}"), value)));
+            values.extend(self.slot_value(slot).map(|value| (format!("_slot{number}"), value)));
         }
         map_of(values)
     }
 
-    fn head(&self, head: &str, within: &[Option<&str>]) -> Option<Value> {
-        let is_holder = HOLDERS.contains(&head) && !self.more.iter().any(|(name, _)| *name == head);
+    fn root_value(&self, head: &str, within: &[Option<&str>]) -> Option<Value> {
+        let is_holder =
+            NAMESPACES.contains(&head) && !self.extra_names.iter().any(|(name, _)| *name == head);
         if is_holder && within.iter().all(Option::is_some) {
             let value = |name: &str| self.find(&[head, name]).map(|value| (name.to_owned(), value));
             return Some(map_of(within.iter().flatten().filter_map(|name| value(name))));
         }
         let value = self.find(&[head])?;
-        let is_output = !is_holder && self.json(head).is_none();
+        let is_output = !is_holder && self.root_json(head).is_none();
         let wants_output = within.contains(&Some("output"));
         match is_output && wants_output {
-            true => Some(Value::from_object(Said(value))),
+            true => Some(Value::from_object(PhaseOutputValue(value))),
             false => Some(value),
         }
     }
@@ -263,13 +281,13 @@ impl Scope<'_> {
     /// Returns what is at a path.
     pub(super) fn find(&self, path: &[&str]) -> Option<Value> {
         let (head, rest) = path.split_first()?;
-        if let Some(json) = self.json(head) {
-            return walk(json, rest).map(|json| Value::from(Serde(json)));
+        if let Some(json) = self.root_json(head) {
+            return json_at_path(json, rest).map(|json| Value::from(Serde(json)));
         }
         match (*head, rest) {
             ("scratch", []) => Some(Value::from(Serde(self.scratch))),
             ("scratch", [key, rest @ ..]) => {
-                let json = walk(self.scratch.get(*key)?, rest)?;
+                let json = json_at_path(self.scratch.get(*key)?, rest)?;
                 Some(Value::from(Serde(json)))
             }
             ("outputs" | "phaseOutputs", []) => {
@@ -282,12 +300,12 @@ impl Scope<'_> {
     }
 
     /// Returns what stands behind a name in JSON: one of ours, or one of the run's context.
-    fn json(&self, head: &str) -> Option<&Json> {
-        let more = self.more.iter().find(|(name, _)| *name == head).map(|(_, json)| json);
+    fn root_json(&self, head: &str) -> Option<&Json> {
+        let more = self.extra_names.iter().find(|(name, _)| *name == head).map(|(_, json)| json);
         match head {
             _ if more.is_some() => more,
             "inputs" | "context" => Some(self.context),
-            _ if HOLDERS.contains(&head) => None,
+            _ if NAMESPACES.contains(&head) => None,
             _ => self.context.get(head),
         }
     }
@@ -297,12 +315,14 @@ impl Scope<'_> {
         matches!(rest, [] | ["output"]).then(|| Value::from(text))
     }
 
-    fn slot(&self, slot: &Slot) -> Option<Value> {
+    fn slot_value(&self, slot: &TemplateSlot) -> Option<Value> {
         let text = |name: &str| self.find(&[name])?.as_str().map(str::to_owned);
         match slot {
-            Slot::Path(path) => self.find(&path.iter().map(String::as_str).collect::<Vec<_>>()),
-            Slot::Output(name) => self.output(name, &[]),
-            Slot::BranchUrl(file) => {
+            TemplateSlot::Path(path) => {
+                self.find(&path.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+            TemplateSlot::Output(name) => self.output(name, &[]),
+            TemplateSlot::BranchUrl(file) => {
                 let url = || {
                     let (owner, repo) = (text("owner")?, text("repo")?);
                     Some(format!(
@@ -312,7 +332,7 @@ impl Scope<'_> {
                 };
                 Some(Value::from(url().unwrap_or_else(|| file.clone())))
             }
-            Slot::ArtifactUrl(file) => {
+            TemplateSlot::ArtifactUrl(file) => {
                 let base = text("artifactsUrl").filter(|base| !base.is_empty());
                 let url = base.map(|base| format!("{}/{file}", base.trim_end_matches('/')));
                 Some(Value::from(url.unwrap_or_else(|| file.clone())))
@@ -326,7 +346,7 @@ fn map_of(values: impl IntoIterator<Item = (String, Value)>) -> Value {
     Value::from_object(values.collect::<IndexMap<Value, Value>>())
 }
 
-fn walk<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
+fn json_at_path<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
     path.iter().try_fold(json, |at, key| match at {
         Json::Array(items) => items.get(key.parse::<usize>().ok()?),
         _ => at.get(key),
@@ -335,30 +355,30 @@ fn walk<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
 
 /// The output of a phase of which a template also wants `.output`.
 #[derive(Debug)]
-struct Said(Value);
+struct PhaseOutputValue(Value);
 
-impl Object for Said {
-    fn get_value(self: &Arc<Said>, key: &Value) -> Option<Value> {
+impl Object for PhaseOutputValue {
+    fn get_value(self: &Arc<PhaseOutputValue>, key: &Value) -> Option<Value> {
         (key.as_str() == Some("output")).then(|| self.0.clone())
     }
-    fn render(self: &Arc<Said>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn render(self: &Arc<PhaseOutputValue>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
 }
 
 /// A value that is put into a command as it is. A type of ours: no other filter can make one.
 #[derive(Debug)]
-struct Raw(Value);
+struct RawShellValue(Value);
 
-impl Object for Raw {
-    fn render(self: &Arc<Raw>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&plain(&self.0))
+impl Object for RawShellValue {
+    fn render(self: &Arc<RawShellValue>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&value_text(&self.0))
     }
 }
 
-type Writer = fn(&mut Output<'_>, &Value) -> Result<(), Error>;
+type TemplateValueWriter = fn(&mut Output<'_>, &Value) -> Result<(), Error>;
 
-fn environment(write: Writer) -> Environment<'static> {
+fn environment(write: TemplateValueWriter) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_fuel(Some(FUEL));
@@ -370,13 +390,15 @@ fn environment(write: Writer) -> Environment<'static> {
     });
     environment.set_unknown_method_callback(|_, value, method, arguments| {
         match (method, arguments) {
-            ("contains", [needle]) => Ok(Value::from(plain(value).contains(&plain(needle)))),
+            ("contains", [needle]) => {
+                Ok(Value::from(value_text(value).contains(&value_text(needle))))
+            }
             _ => Err(Error::new(ErrorKind::UnknownMethod, format!("there is no `.{method}()`"))),
         }
     });
-    environment.add_filter("slugify", |value: Value| slugify(&plain(&value)));
+    environment.add_filter("slugify", |value: Value| slugify(&value_text(&value)));
     environment.add_filter("json", |value: Value| json(&value));
-    environment.add_filter("raw", |value: Value| Value::from_object(Raw(value)));
+    environment.add_filter("raw", |value: Value| Value::from_object(RawShellValue(value)));
     // They have to do with HTML and with this library's own tests.
     for name in ["safe", "escape", "e"] {
         environment.remove_filter(name);
@@ -386,28 +408,28 @@ fn environment(write: Writer) -> Environment<'static> {
 }
 
 fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
-    Ok(out.write_str(&plain(value))?)
+    Ok(out.write_str(&value_text(value))?)
 }
 
 /// Writes a value so that the shell takes it as it is.
-fn write_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
-    let text = plain(value);
+fn write_shell_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
+    let text = value_text(value);
     if text.contains('\0') {
         return Err(Error::new(ErrorKind::InvalidOperation, "a command cannot hold a NUL"));
     }
-    match value.downcast_object_ref::<Raw>() {
+    match value.downcast_object_ref::<RawShellValue>() {
         Some(_) => Ok(out.write_str(&text)?),
-        None => Ok(out.write_str(&shell::quote(&text))?),
+        None => Ok(out.write_str(&shell_quoting::quote_shell(&text))?),
     }
 }
 
 /// Returns a value as text: nothing for what is missing, JSON for lists and maps.
-pub(super) fn plain(value: &Value) -> String {
+pub(super) fn value_text(value: &Value) -> String {
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => String::new(),
         ValueKind::Map | ValueKind::Seq | ValueKind::Iterable
-            if value.downcast_object_ref::<Said>().is_none()
-                && value.downcast_object_ref::<Raw>().is_none() =>
+            if value.downcast_object_ref::<PhaseOutputValue>().is_none()
+                && value.downcast_object_ref::<RawShellValue>().is_none() =>
         {
             json(value).unwrap_or_else(|_| value.to_string())
         }
@@ -434,12 +456,16 @@ fn slugify(text: &str) -> String {
 }
 
 /// Holds that every filter, test and function is known: it would be found out only when used.
-fn check_words(code: &str) -> Result<(), String> {
-    for (kind, name) in scan::words(code) {
+fn check_called_names(code: &str) -> Result<(), String> {
+    for (kind, name) in scan::called_names(code) {
         let (what, probe, unknown) = match kind {
-            scan::Word::Filter => ("filter", format!("0|{name}"), ErrorKind::UnknownFilter),
-            scan::Word::Test => ("test", format!("0 is {name}"), ErrorKind::UnknownTest),
-            scan::Word::Function => ("function", format!("{name}()"), ErrorKind::UnknownFunction),
+            scan::ExpressionWord::Filter => {
+                ("filter", format!("0|{name}"), ErrorKind::UnknownFilter)
+            }
+            scan::ExpressionWord::Test => ("test", format!("0 is {name}"), ErrorKind::UnknownTest),
+            scan::ExpressionWord::Function => {
+                ("function", format!("{name}()"), ErrorKind::UnknownFunction)
+            }
         };
         let probed = TEXT.compile_expression(&probe).and_then(|probe| probe.eval(()));
         if probed.is_err_and(|error| error.kind() == unknown) {
@@ -449,17 +475,17 @@ fn check_words(code: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn paths(names: impl IntoIterator<Item = String>) -> Vec<Path> {
-    let mut paths: Vec<Path> =
+fn paths(names: impl IntoIterator<Item = String>) -> Vec<ValuePath> {
+    let mut paths: Vec<ValuePath> =
         names.into_iter().map(|name| name.split('.').map(str::to_owned).collect()).collect();
     paths.sort();
     paths
 }
 
 /// Takes so much and no more.
-struct Bounded(Vec<u8>);
+struct BoundedRenderBuffer(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedRenderBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         match self.0.len() > RENDERED_BYTES_MAX {
@@ -472,15 +498,15 @@ impl Write for Bounded {
     }
 }
 
-fn fault(error: &Error) -> TemplateError {
-    TemplateError { message: reason(error), line: error.line() }
+fn parse_error(error: &Error) -> TemplateParseError {
+    TemplateParseError { message: error_reason(error), line: error.line() }
 }
 
-fn misfit(text: &str, error: &Error) -> RenderError {
-    RenderError { text: beginning(text), message: reason(error) }
+fn render_error(text: &str, error: &Error) -> TemplateRenderError {
+    TemplateRenderError { text: excerpt(text), message: error_reason(error) }
 }
 
-fn reason(error: &Error) -> String {
+fn error_reason(error: &Error) -> String {
     let reason = match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, _) => return format!("it takes more than {FUEL} steps"),
         (ErrorKind::SyntaxError, Some(detail)) => detail.to_owned(),
@@ -490,7 +516,7 @@ fn reason(error: &Error) -> String {
     reason.replace("_slot", "value ")
 }
 
-fn beginning(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     text[..text.floor_char_boundary(60)].to_owned()
 }
 

@@ -27,7 +27,7 @@ pub(super) fn workflow(phases: Vec<Phase>) -> Workflow {
 
 /// Makes a phase that asks an agent its own name.
 pub(super) fn phase(name: &str, depends_on: &[usize]) -> Phase {
-    let prompt = Template::parse(&format!("do {name}")).unwrap();
+    let prompt = WorkflowTemplate::parse(&format!("do {name}")).unwrap();
     Phase {
         name: name.parse().unwrap(),
         label: None,
@@ -36,14 +36,18 @@ pub(super) fn phase(name: &str, depends_on: &[usize]) -> Phase {
         depends_on: depends_on.to_vec(),
         trigger_rule: TriggerRule::AllSuccess,
         skip_if: Vec::new(),
-        repeat: Repeat::Once,
+        repeat: PhaseRepeat::Once,
         gate: None,
         on_output: OutputRules::default(),
         output_var: None,
         timeout_seconds: None,
-        retry: Retry { max: 0, backoff: "1s".parse().unwrap(), max_backoff: "1m".parse().unwrap() },
+        retry: RetryPolicy {
+            max: 0,
+            backoff: "1s".parse().unwrap(),
+            max_backoff: "1m".parse().unwrap(),
+        },
         working_directory: None,
-        messages: Messages::default(),
+        messages: PhaseMessages::default(),
         set_phase: None,
     }
 }
@@ -53,105 +57,113 @@ pub(super) fn gate(name: &str, kind: GateKind) -> Gate {
 }
 
 fn asks(prompt: &str) -> PhaseWork {
-    PhaseWork::Agent { prompt: Template::parse(prompt).unwrap(), model: None }
+    PhaseWork::Agent { prompt: WorkflowTemplate::parse(prompt).unwrap(), model: None }
 }
 
 fn until(until: &str) -> UntilLoop {
     UntilLoop {
-        max_iterations: Figure::Fixed(3),
-        until: Some(Expression::parse(until).unwrap()),
+        max_iterations: ContextNumber::Fixed(3),
+        until: Some(WorkflowExpression::parse(until).unwrap()),
         until_bash: None,
         gate: None,
         scratch_key: Some("loop".to_owned()),
         fresh_context: false,
-        on_soft_failure: SoftFailure::default(),
+        on_soft_failure: SoftFailurePolicy::default(),
     }
 }
 
 /// A run, and everything that came of it in words.
-struct Play {
-    course: Course,
-    open: Vec<Entry>,
+struct WorkflowRunFixture {
+    course: WorkflowRun,
+    open: Vec<JournalEntry>,
     log: String,
     off: Vec<String>,
 }
 
-impl Play {
-    fn new(workflow: Workflow) -> Play {
-        Play::with(workflow, json!({}), &[])
+impl WorkflowRunFixture {
+    fn new(workflow: Workflow) -> WorkflowRunFixture {
+        WorkflowRunFixture::with(workflow, json!({}), &[])
     }
 
-    fn with(workflow: Workflow, context: Json, off: &[&str]) -> Play {
-        let course = Course::new(Arc::new(workflow), context);
+    fn with(workflow: Workflow, context: Json, off: &[&str]) -> WorkflowRunFixture {
+        let course = WorkflowRun::new(Arc::new(workflow), context);
         let off = off.iter().map(|it| (*it).to_owned()).collect();
-        let mut play = Play { course, open: Vec::new(), log: String::new(), off };
-        play.happens(Happening::GoOn);
+        let mut play = WorkflowRunFixture { course, open: Vec::new(), log: String::new(), off };
+        play.happens(WorkflowStepEvent::Continue);
         play
     }
 
-    fn happens(&mut self, happening: Happening) {
+    fn happens(&mut self, happening: WorkflowStepEvent) {
         let off = self.off.clone();
         let is_off = |gate: &str| off.iter().any(|it| it == gate);
-        let step = self.course.step(happening, &Around { run: "wf-1", is_off: &is_off });
+        let step = self
+            .course
+            .step(happening, &WorkflowStepContext { run: "wf-1", is_gate_disabled: &is_off });
         for effect in step.effects {
             self.note(effect);
         }
         writeln!(self.log, "  {}", self.course.status).unwrap();
     }
 
-    fn note(&mut self, effect: Effect) {
+    fn note(&mut self, effect: WorkflowEffect) {
         let course = &self.course;
-        let name = |entry: &Entry| {
+        let name = |entry: &JournalEntry| {
             let phase = &course.workflow.phases[entry.phase].name;
             format!("{phase} {}", entry.part)
         };
         match effect {
-            Effect::Start { entry, piece, after } => {
+            WorkflowEffect::StartPart { entry, job: piece, after } => {
                 let what = match &piece.work {
-                    PieceWork::Ask { prompt, .. } => prompt.clone(),
-                    PieceWork::Bash { command, .. } => format!("$ {command}"),
-                    PieceWork::Script { source, .. } => format!("# {source}"),
+                    PartJobWork::Ask { prompt, .. } => prompt.clone(),
+                    PartJobWork::Bash { command, .. } => format!("$ {command}"),
+                    PartJobWork::Script { source, .. } => format!("# {source}"),
                 };
                 let after = if after.is_zero() { String::new() } else { format!(" in {after:?}") };
                 writeln!(self.log, "  start {}: {what}{after}", name(&entry)).unwrap();
                 self.open.push(entry);
             }
-            Effect::Note { entry } => {
+            WorkflowEffect::RecordPart { entry } => {
                 let why = entry.error.as_deref().or(entry.output.as_deref()).unwrap_or_default();
                 writeln!(self.log, "  note {}: {why}", name(&entry)).unwrap();
             }
-            Effect::Close { entry } => {
+            WorkflowEffect::ClosePart { entry } => {
                 let decision = entry.decision.map_or(String::new(), |it| format!(" ({it})"));
-                let (name, how) = (name(&entry), entry.how.unwrap());
+                let (name, how) = (name(&entry), entry.outcome.unwrap());
                 writeln!(self.log, "  close {name}: {how:?}{decision}").unwrap();
             }
-            Effect::Ask { entry, question } => {
+            WorkflowEffect::AskQuestion { entry, question } => {
                 let (name, text) = (name(&entry), &question.text);
                 writeln!(self.log, "  ask {name} {}: {text}", question.kind).unwrap();
                 self.open.push(entry);
             }
-            Effect::Say { text, .. } => writeln!(self.log, "  say {text}").unwrap(),
-            Effect::Stop { .. } => writeln!(self.log, "  stop").unwrap(),
+            WorkflowEffect::SendMessage { text, .. } => writeln!(self.log, "  say {text}").unwrap(),
+            WorkflowEffect::StopJobs { .. } => writeln!(self.log, "  stop").unwrap(),
         }
     }
 
-    fn take(&mut self, phase: &str, part: &str) -> Entry {
-        let place = self.course.workflow.place_of(phase).unwrap();
-        let part: Part = part.parse().unwrap();
+    fn take(&mut self, phase: &str, part: &str) -> JournalEntry {
+        let place = self.course.workflow.phase_index(phase).unwrap();
+        let part: PhasePart = part.parse().unwrap();
         let at = self.open.iter().position(|it| it.phase == place && it.part == part);
         self.open.remove(at.unwrap_or_else(|| panic!("{phase} {part} is not open:\n{}", self.log)))
     }
 
-    fn ends(&mut self, phase: &str, part: &str, how: How, output: &str) -> &mut Play {
+    fn ends(
+        &mut self,
+        phase: &str,
+        part: &str,
+        how: PartOutcome,
+        output: &str,
+    ) -> &mut WorkflowRunFixture {
         let entry = self.take(phase, part);
         writeln!(self.log, "{phase} {part} ends {how:?}: {output}").unwrap();
-        let error = (how == How::Failed && !output.is_empty()).then(|| output.to_owned());
-        self.happens(Happening::Ended(Ended {
+        let error = (how == PartOutcome::Failed && !output.is_empty()).then(|| output.to_owned());
+        self.happens(WorkflowStepEvent::PartEnded(EndedPart {
             phase: entry.phase,
             part: entry.part,
             seq: entry.seq,
             job: "job-1".parse().unwrap(),
-            how,
+            outcome: how,
             output: Some(output.to_owned()),
             error,
             micros: 10,
@@ -160,21 +172,31 @@ impl Play {
         self
     }
 
-    fn says(&mut self, phase: &str, part: &str, output: &str) -> &mut Play {
-        self.ends(phase, part, How::Succeeded, output)
+    fn says(&mut self, phase: &str, part: &str, output: &str) -> &mut WorkflowRunFixture {
+        self.ends(phase, part, PartOutcome::Succeeded, output)
     }
 
-    fn answers(&mut self, phase: &str, part: &str, consents: bool, text: &str) -> &mut Play {
+    fn answers(
+        &mut self,
+        phase: &str,
+        part: &str,
+        consents: bool,
+        text: &str,
+    ) -> &mut WorkflowRunFixture {
         let entry = self.take(phase, part);
         writeln!(self.log, "{phase} {part} answered {consents}: {text}").unwrap();
-        let answer = Answer {
-            consents,
+        let answer = GateAnswer {
+            is_approved: consents,
             text: Some(text.to_owned()),
             by: "ada".to_owned(),
             at: Timestamp::UNIX_EPOCH,
             seq: entry.seq,
         };
-        self.happens(Happening::Answered { phase: entry.phase, part: entry.part, answer });
+        self.happens(WorkflowStepEvent::GateAnswered {
+            phase: entry.phase,
+            part: entry.part,
+            answer,
+        });
         self
     }
 
@@ -188,7 +210,7 @@ impl Play {
 fn phases_run_side_by_side_as_far_as_they_may() {
     let phases = vec![phase("a", &[]), phase("b", &[]), phase("c", &[]), phase("d", &[0, 1, 2])];
     let two = NonZeroU32::new(2).unwrap();
-    let mut play = Play::new(Workflow { max_parallel: two, ..workflow(phases) });
+    let mut play = WorkflowRunFixture::new(Workflow { max_parallel: two, ..workflow(phases) });
     play.says("b", "work", "B").says("a", "work", "A").says("c", "work", "C");
     play.says("d", "work", "D");
     play.check(expect![[r#"
@@ -210,15 +232,16 @@ fn phases_run_side_by_side_as_far_as_they_may() {
           close d work: Succeeded
           succeeded
     "#]]);
-    assert_eq!(play.course.spent, 40);
+    assert_eq!(play.course.spent_micros, 40);
 }
 
 #[test]
 fn what_waits_for_a_failure_is_left_out_unless_its_rule_says_otherwise() {
     let mut always = phase("always", &[0]);
     always.trigger_rule = TriggerRule::AllDone;
-    let mut play = Play::new(workflow(vec![phase("a", &[]), phase("b", &[0]), always]));
-    play.ends("a", "work", How::Failed, "no disk").says("always", "work", "");
+    let mut play =
+        WorkflowRunFixture::new(workflow(vec![phase("a", &[]), phase("b", &[0]), always]));
+    play.ends("a", "work", PartOutcome::Failed, "no disk").says("always", "work", "");
     play.check(expect![[r#"
           start a work: do a
           running
@@ -238,9 +261,9 @@ fn what_waits_for_a_failure_is_left_out_unless_its_rule_says_otherwise() {
 fn a_part_that_failed_is_tried_again_later_and_later() {
     let mut a = phase("a", &[]);
     a.retry.max = 2;
-    let mut play = Play::new(workflow(vec![a]));
-    play.ends("a", "work", How::Failed, "1").ends("a", "work", How::Failed, "2");
-    play.ends("a", "work", How::Failed, "3");
+    let mut play = WorkflowRunFixture::new(workflow(vec![a]));
+    play.ends("a", "work", PartOutcome::Failed, "1").ends("a", "work", PartOutcome::Failed, "2");
+    play.ends("a", "work", PartOutcome::Failed, "3");
     play.check(expect![[r#"
           start a work: do a
           running
@@ -260,11 +283,11 @@ fn a_part_that_failed_is_tried_again_later_and_later() {
 
 #[test]
 fn a_part_that_was_cut_off_is_done_again_but_not_for_ever() {
-    let mut play = Play::new(workflow(vec![phase("a", &[])]));
+    let mut play = WorkflowRunFixture::new(workflow(vec![phase("a", &[])]));
     for _ in 0..=RESTARTS_MAX {
-        play.ends("a", "work", How::Interrupted, "");
+        play.ends("a", "work", PartOutcome::Interrupted, "");
     }
-    assert_eq!(play.course.status, CourseStatus::Failed, "{}", play.log);
+    assert_eq!(play.course.status, WorkflowRunStatus::Failed, "{}", play.log);
     assert!(play.log.ends_with("close a work: Interrupted (gave_up)\n  failed\n"), "{}", play.log);
 }
 
@@ -273,7 +296,7 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
     let mut a = phase("a", &[]);
     a.gate = Some(gate("post_a", GateKind::Approve));
     let flow = workflow(vec![a, phase("b", &[0])]);
-    let mut play = Play::new(flow.clone());
+    let mut play = WorkflowRunFixture::new(flow.clone());
     play.says("a", "work", "plan").answers("a", "gate:0", true, "fine");
     play.check(expect![[r#"
           start a work: do a
@@ -287,13 +310,13 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
           start b work: do b
           running
     "#]]);
-    assert_eq!(play.course.output_of("a"), Some("plan"), "not what was answered");
-    let mut play = Play::new(flow.clone());
+    assert_eq!(play.course.phase_output("a"), Some("plan"), "not what was answered");
+    let mut play = WorkflowRunFixture::new(flow.clone());
     play.says("a", "work", "plan").answers("a", "gate:0", false, "too big");
-    assert_eq!(play.course.status, CourseStatus::Failed);
+    assert_eq!(play.course.status, WorkflowRunStatus::Failed);
     assert_eq!(play.course.error.as_deref(), Some("a: rejected by ada: too big"));
-    assert_eq!(Answer::whose(NOBODY_IN_TIME), ": nobody answered in time");
-    let mut play = Play::with(flow, json!({}), &["post_a"]);
+    assert_eq!(GateAnswer::describe_author(TIMEOUT_ANSWERER), ": nobody answered in time");
+    let mut play = WorkflowRunFixture::with(flow, json!({}), &["post_a"]);
     play.says("a", "work", "plan");
     assert!(play.log.contains("note a gate:0") && play.log.contains("start b"), "{}", play.log);
 }
@@ -301,17 +324,18 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
 #[test]
 fn a_gates_message_names_the_approval_that_it_asks_for() {
     let mut a = phase("a", &[]);
-    let message = Template::parse("Answer {{approvalId}}: {{ approvalUrl }}").unwrap();
+    let message = WorkflowTemplate::parse("Answer {{approvalId}}: {{ approvalUrl }}").unwrap();
     a.gate = Some(Gate { message: Some(message), ..gate("post_a", GateKind::Approve) });
-    a.messages.on_pause_for_approval = Some(Template::parse("wait for {{approvalId}}").unwrap());
-    let mut play = Play::new(workflow(vec![a]));
+    a.messages.on_pause_for_approval =
+        Some(WorkflowTemplate::parse("wait for {{approvalId}}").unwrap());
+    let mut play = WorkflowRunFixture::new(workflow(vec![a]));
     play.says("a", "work", "plan");
-    let id = crate::ApprovalId::of_gate("wf-1", play.open[0].seq);
+    let id = crate::ApprovalId::for_gate("wf-1", play.open[0].seq);
     let asked = format!("ask a gate:0 approve: Answer {id}: heeler approvals show {id}\n");
     assert!(play.log.contains(&asked), "{}", play.log);
     assert!(play.log.contains(&format!("say wait for {id}\n")), "{}", play.log);
     assert_eq!(
-        crate::ApprovalId::of_gate("wf-2026-11-15-k3v9q1", 7).as_str(),
+        crate::ApprovalId::for_gate("wf-2026-11-15-k3v9q1", 7).as_str(),
         "ask-2026-11-15-k3v9q1-7"
     );
 }
@@ -319,26 +343,28 @@ fn a_gates_message_names_the_approval_that_it_asks_for() {
 #[test]
 fn a_pass_that_says_nothing_is_a_pass_as_any_other() {
     let mut a = phase("a", &[]);
-    let completes = SoftFailure { retries: 5, completes: true };
-    a.repeat =
-        Repeat::Until(Box::new(UntilLoop { on_soft_failure: completes, ..until("output == 'x'") }));
-    let mut play = Play::new(workflow(vec![a]));
+    let completes = SoftFailurePolicy { retries: 5, completes: true };
+    a.repeat = PhaseRepeat::Until(Box::new(UntilLoop {
+        on_soft_failure: completes,
+        ..until("output == 'x'")
+    }));
+    let mut play = WorkflowRunFixture::new(workflow(vec![a]));
     play.says("a", "iteration:1", "").says("a", "iteration:2", "x");
-    assert_eq!(play.course.status, CourseStatus::Succeeded);
+    assert_eq!(play.course.status, WorkflowRunStatus::Succeeded);
     assert_eq!(play.course.scratch["loop"]["iteration"], json!(2), "{}", play.log);
 }
 
 #[test]
 fn a_review_loop_fixes_until_it_is_approved() {
     let mut review = phase("review", &[]);
-    review.repeat = Repeat::Review(Box::new(ReviewLoop {
+    review.repeat = PhaseRepeat::Review(Box::new(ReviewLoop {
         max_cycles: 2,
-        fix_prompt: Template::parse("fix {{ review }}").unwrap(),
+        fix_prompt: WorkflowTemplate::parse("fix {{ review }}").unwrap(),
         fix_model: None,
-        re_review_prompt: Template::parse("look again, {{ cycle }}").unwrap(),
+        re_review_prompt: WorkflowTemplate::parse("look again, {{ cycle }}").unwrap(),
         gate: None,
     }));
-    let mut play = Play::new(workflow(vec![review.clone()]));
+    let mut play = WorkflowRunFixture::new(workflow(vec![review.clone()]));
     play.says("review", "work", "bad\nVERDICT: REQUEST_CHANGES").says("review", "fix:1", "did it");
     play.says("review", "recheck:1", "VERDICT: APPROVED");
     play.check(expect![[r#"
@@ -358,12 +384,12 @@ fn a_review_loop_fixes_until_it_is_approved() {
           close review recheck:1: Succeeded (approved)
           succeeded
     "#]]);
-    let mut play = Play::new(workflow(vec![review]));
+    let mut play = WorkflowRunFixture::new(workflow(vec![review]));
     play.says("review", "work", "hm");
     for part in ["fix:1", "recheck:1", "fix:2", "recheck:2"] {
         play.says("review", part, "still bad");
     }
-    assert_eq!(play.course.status, CourseStatus::Succeeded, "after the last cycle it goes on");
+    assert_eq!(play.course.status, WorkflowRunStatus::Succeeded, "after the last cycle it goes on");
 }
 
 #[test]
@@ -371,8 +397,9 @@ fn a_loop_goes_on_until_its_condition_holds_and_asks_on_the_way() {
     let mut ask = phase("ask", &[]);
     ask.work = asks("ask on: {{ previousOutput }}{{ scratch.loop.qa[0].answer }}");
     let reply = Some(gate("answers", GateKind::Reply));
-    ask.repeat = Repeat::Until(Box::new(UntilLoop { gate: reply, ..until("'READY' in output") }));
-    let mut play = Play::new(workflow(vec![ask]));
+    ask.repeat =
+        PhaseRepeat::Until(Box::new(UntilLoop { gate: reply, ..until("'READY' in output") }));
+    let mut play = WorkflowRunFixture::new(workflow(vec![ask]));
     play.says("ask", "iteration:1", "Which colour?").answers("ask", "gate:1", true, "blue");
     play.says("ask", "iteration:2", "READY");
     play.check(expect![[r#"
@@ -400,14 +427,14 @@ fn a_loop_goes_on_until_its_condition_holds_and_asks_on_the_way() {
 #[test]
 fn a_command_may_say_whether_a_pass_was_the_last() {
     let mut fix = phase("fix", &[]);
-    let check = Template::parse("make test").unwrap();
-    fix.repeat = Repeat::Until(Box::new(UntilLoop {
+    let check = WorkflowTemplate::parse("make test").unwrap();
+    fix.repeat = PhaseRepeat::Until(Box::new(UntilLoop {
         until: None,
         until_bash: Some(check),
         ..until("true")
     }));
-    let mut play = Play::new(workflow(vec![fix]));
-    play.says("fix", "iteration:1", "tried").ends("fix", "check:1", How::Failed, "");
+    let mut play = WorkflowRunFixture::new(workflow(vec![fix]));
+    play.says("fix", "iteration:1", "tried").ends("fix", "check:1", PartOutcome::Failed, "");
     play.says("fix", "iteration:2", "again").says("fix", "check:2", "");
     play.check(expect![[r#"
           start fix iteration:1: do fix
@@ -434,15 +461,15 @@ fn a_command_may_say_whether_a_pass_was_the_last() {
 fn a_phase_is_done_for_each_item() {
     let mut each = phase("each", &[]);
     each.work = asks("look at {{ repo }}");
-    each.repeat = Repeat::Each(Box::new(Foreach {
-        items: Expression::parse("inputs.repos").unwrap(),
+    each.repeat = PhaseRepeat::Foreach(Box::new(ForeachLoop {
+        items: WorkflowExpression::parse("inputs.repos").unwrap(),
         name: "repo".to_owned(),
         max_parallel: NonZeroU32::new(2),
     }));
     let mut last = phase("last", &[0]);
     last.work = asks("all: {{ outputs.each }}");
     let flow = workflow(vec![each, last]);
-    let mut play = Play::with(flow.clone(), json!({"repos": ["x", "y", "z"]}), &[]);
+    let mut play = WorkflowRunFixture::with(flow.clone(), json!({"repos": ["x", "y", "z"]}), &[]);
     play.says("each", "item:2", "Y").says("each", "item:1", "X").says("each", "item:3", "Z");
     play.check(expect![[r#"
           note each items: ["x","y","z"]
@@ -461,11 +488,11 @@ fn a_phase_is_done_for_each_item() {
           start last work: all: ["X","Y","Z"]
           running
     "#]]);
-    let mut play = Play::with(flow.clone(), json!({"repos": []}), &[]);
+    let mut play = WorkflowRunFixture::with(flow.clone(), json!({"repos": []}), &[]);
     play.says("last", "work", "");
-    assert_eq!(play.course.status, CourseStatus::Succeeded);
-    let play = Play::with(flow, json!({"repos": 3}), &[]);
-    assert_eq!(play.course.status, CourseStatus::Failed);
+    assert_eq!(play.course.status, WorkflowRunStatus::Succeeded);
+    let play = WorkflowRunFixture::with(flow, json!({"repos": 3}), &[]);
+    assert_eq!(play.course.status, WorkflowRunStatus::Failed);
     assert_eq!(play.course.error.as_deref(), Some("each: `foreach` wants a list, not 3"));
 }
 
@@ -474,13 +501,13 @@ fn context_phases_need_no_job() {
     let mut phases: Vec<Phase> =
         (0..600).map(|number| phase(&format!("p{number}"), &number_before(number))).collect();
     phases.iter_mut().for_each(|phase| phase.work = PhaseWork::Context);
-    let mut play = Play::new(workflow(phases));
+    let mut play = WorkflowRunFixture::new(workflow(phases));
     let mut steps = 1;
     while !play.course.status.is_final() {
-        play.happens(Happening::GoOn);
+        play.happens(WorkflowStepEvent::Continue);
         steps += 1;
     }
-    assert_eq!((play.course.status, steps), (CourseStatus::Succeeded, 3));
+    assert_eq!((play.course.status, steps), (WorkflowRunStatus::Succeeded, 3));
     assert_eq!(play.course.seq, 600);
 }
 
@@ -492,7 +519,11 @@ fn number_before(number: usize) -> Vec<usize> {
 fn what_an_agent_says_is_never_read_as_a_template() {
     let mut second = phase("second", &[0]);
     second.work = asks("it said: {{ outputs.first }}");
-    let mut play = Play::with(workflow(vec![phase("first", &[]), second]), json!({"k": "x"}), &[]);
+    let mut play = WorkflowRunFixture::with(
+        workflow(vec![phase("first", &[]), second]),
+        json!({"k": "x"}),
+        &[],
+    );
     play.says("first", "work", "{{ k }} ${first.output} {% raw %}");
     assert!(
         play.log.contains("start second work: it said: {{ k }} ${first.output} {% raw %}\n"),
@@ -505,9 +536,9 @@ fn what_an_agent_says_is_never_read_as_a_template() {
 fn a_budget_that_is_spent_stops_the_next_part() {
     let mut flow = workflow(vec![phase("a", &[]), phase("b", &[0])]);
     flow.budget = Some("0.00001".parse().unwrap());
-    let mut play = Play::new(flow);
+    let mut play = WorkflowRunFixture::new(flow);
     play.says("a", "work", "");
-    assert_eq!(play.course.status, CourseStatus::Failed);
+    assert_eq!(play.course.status, WorkflowRunStatus::Failed);
     assert!(play.course.error.as_deref().unwrap().contains("has spent its budget"));
 }
 
@@ -516,7 +547,7 @@ fn parts_side_by_side_share_what_is_left_of_a_budget() {
     let mut flow = workflow(vec![phase("a", &[]), phase("b", &[]), phase("c", &[])]);
     flow.budget = Some("0.001".parse().unwrap());
     flow.max_parallel = NonZeroU32::new(2).unwrap();
-    let play = Play::new(flow);
+    let play = WorkflowRunFixture::new(flow);
     let grants: Vec<i64> = play.course.grants.values().copied().collect();
     assert_eq!(grants, [500, 500], "of a thousand");
 }
@@ -525,62 +556,72 @@ fn parts_side_by_side_share_what_is_left_of_a_budget() {
 fn one_crash_of_many_parts_uses_up_no_others_restarts() {
     let mut flow = workflow((0..6).map(|it| phase(&format!("p{it}"), &[])).collect());
     flow.max_parallel = NonZeroU32::new(6).unwrap();
-    let mut play = Play::new(flow);
+    let mut play = WorkflowRunFixture::new(flow);
     for _ in 0..RESTARTS_MAX {
         for place in 0..6 {
-            play.ends(&format!("p{place}"), "work", How::Interrupted, "");
+            play.ends(&format!("p{place}"), "work", PartOutcome::Interrupted, "");
         }
     }
-    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Running, 6));
+    assert_eq!((play.course.status, play.open.len()), (WorkflowRunStatus::Running, 6));
     assert_eq!(play.course.restarts, 6 * RESTARTS_MAX);
 }
 
 #[test]
 fn a_check_that_could_not_be_made_says_nothing() {
     let mut fix = phase("fix", &[]);
-    let check = Template::parse("make test").unwrap();
+    let check = WorkflowTemplate::parse("make test").unwrap();
     let until = UntilLoop { until: None, until_bash: Some(check), ..until("true") };
-    fix.repeat = Repeat::Until(Box::new(until));
-    let mut play = Play::new(workflow(vec![fix]));
-    play.says("fix", "iteration:1", "tried").ends("fix", "check:1", How::Failed, "timed out");
-    assert_eq!(play.course.status, CourseStatus::Failed, "{}", play.log);
+    fix.repeat = PhaseRepeat::Until(Box::new(until));
+    let mut play = WorkflowRunFixture::new(workflow(vec![fix]));
+    play.says("fix", "iteration:1", "tried").ends(
+        "fix",
+        "check:1",
+        PartOutcome::Failed,
+        "timed out",
+    );
+    assert_eq!(play.course.status, WorkflowRunStatus::Failed, "{}", play.log);
 }
 
 #[test]
 fn a_part_that_ended_with_the_fleet_is_done_again_and_says_nothing() {
     let mut fix = phase("fix", &[]);
-    let check = Template::parse("make test").unwrap();
+    let check = WorkflowTemplate::parse("make test").unwrap();
     let until = UntilLoop { until: None, until_bash: Some(check), ..until("true") };
-    fix.repeat = Repeat::Until(Box::new(until));
-    let mut play = Play::new(workflow(vec![fix]));
+    fix.repeat = PhaseRepeat::Until(Box::new(until));
+    let mut play = WorkflowRunFixture::new(workflow(vec![fix]));
     play.says("fix", "iteration:1", "tried");
     for _ in 0..=RESTARTS_MAX {
-        let Entry { phase, part, seq, .. } = play.take("fix", "check:1");
-        play.happens(Happening::Ended(Ended {
+        let JournalEntry { phase, part, seq, .. } = play.take("fix", "check:1");
+        play.happens(WorkflowStepEvent::PartEnded(EndedPart {
             phase,
             part,
             seq,
             job: "job-1".parse().unwrap(),
-            how: How::Cancelled,
+            outcome: PartOutcome::Cancelled,
             output: None,
             error: None,
             micros: 0,
             is_stopped: true,
         }));
     }
-    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Running, 1), "{}", play.log);
+    assert_eq!(
+        (play.course.status, play.open.len()),
+        (WorkflowRunStatus::Running, 1),
+        "{}",
+        play.log
+    );
     play.says("fix", "check:1", "");
-    assert_eq!(play.course.status, CourseStatus::Succeeded, "{}", play.log);
+    assert_eq!(play.course.status, WorkflowRunStatus::Succeeded, "{}", play.log);
 }
 
 #[test]
 fn a_cancelled_run_stops_and_can_go_on() {
     let flow = workflow(vec![phase("a", &[]), phase("b", &[0]), phase("c", &[1])]);
-    let mut play = Play::new(flow);
+    let mut play = WorkflowRunFixture::new(flow);
     play.says("a", "work", "A");
-    play.happens(Happening::Cancel { by: "ada".to_owned(), now: false });
-    play.ends("b", "work", How::Cancelled, "");
-    play.happens(Happening::Retry { from: None, queued: false });
+    play.happens(WorkflowStepEvent::Cancel { by: "ada".to_owned(), now: false });
+    play.ends("b", "work", PartOutcome::Cancelled, "");
+    play.happens(WorkflowStepEvent::Retry { from: None, queued: false });
     play.says("b", "work", "B").says("c", "work", "C");
     play.check(expect![[r#"
           start a work: do a
@@ -605,34 +646,39 @@ fn a_cancelled_run_stops_and_can_go_on() {
           close c work: Succeeded
           succeeded
     "#]]);
-    let from = play.course.workflow.place_of("b");
-    play.happens(Happening::Retry { from, queued: false });
+    let from = play.course.workflow.phase_index("b");
+    play.happens(WorkflowStepEvent::Retry { from, queued: false });
     assert!(
         play.log.ends_with("note b reset: \n  note c reset: \n  start b work: do b\n  running\n")
     );
-    assert_eq!(play.course.output_of("b"), None);
+    assert_eq!(play.course.phase_output("b"), None);
 }
 
 #[test]
 fn a_run_that_is_tried_again_begins_nothing_before_its_turn() {
-    let mut play = Play::new(workflow(vec![phase("a", &[])]));
-    play.ends("a", "work", How::Failed, "no");
-    play.happens(Happening::Retry { from: None, queued: true });
-    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Queued, 0), "{}", play.log);
+    let mut play = WorkflowRunFixture::new(workflow(vec![phase("a", &[])]));
+    play.ends("a", "work", PartOutcome::Failed, "no");
+    play.happens(WorkflowStepEvent::Retry { from: None, queued: true });
+    assert_eq!(
+        (play.course.status, play.open.len()),
+        (WorkflowRunStatus::Queued, 0),
+        "{}",
+        play.log
+    );
     assert!(play.log.ends_with("note a reset: \n  queued\n"), "{}", play.log);
-    play.course.status = CourseStatus::Running;
-    play.happens(Happening::GoOn);
+    play.course.status = WorkflowRunStatus::Running;
+    play.happens(WorkflowStepEvent::Continue);
     play.says("a", "work", "yes");
-    assert_eq!(play.course.status, CourseStatus::Succeeded);
+    assert_eq!(play.course.status, WorkflowRunStatus::Succeeded);
 }
 
 #[test]
 fn a_blocked_output_fails_and_says_so() {
     let mut a = phase("a", &[]);
-    a.on_output.blocked = Some(Marker::default());
-    a.messages.on_blocked = Some(Template::parse("it is stuck").unwrap());
-    a.messages.on_failure = Some(Template::parse("it failed").unwrap());
-    let mut play = Play::new(workflow(vec![a]));
+    a.on_output.blocked = Some(MarkerRule::default());
+    a.messages.on_blocked = Some(WorkflowTemplate::parse("it is stuck").unwrap());
+    a.messages.on_failure = Some(WorkflowTemplate::parse("it failed").unwrap());
+    let mut play = WorkflowRunFixture::new(workflow(vec![a]));
     play.says("a", "work", "I am Blocked by CI");
     play.check(expect![[r#"
           start a work: do a

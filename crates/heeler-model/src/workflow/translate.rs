@@ -3,22 +3,22 @@
 //! Only the text of a template is translated, when it is read. Values never pass through here.
 //! Start at [`translate`].
 
-use super::shell::Shell;
-use super::template::TemplateError;
+use super::shell_quoting::ShellQuoteState;
+use super::template::TemplateParseError;
 
 /// A template in the words of our template language.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Translated {
+pub(super) struct TranslatedTemplate {
     pub(super) source: String,
     /// What the names `_slot0`, `_slot1` and so on in it stand for.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<TemplateSlot>,
     /// What stands within `{{ }}` and `{% %}`, with its place in the text.
     pub(super) code: Vec<(usize, String)>,
 }
 
 /// A value that our template language has no words for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum TemplateSlot {
     /// What is at a path, such as `models.pr-fix`.
     Path(Vec<String>),
     /// What a phase said: `${phase.output}`.
@@ -31,7 +31,7 @@ pub(super) enum Slot {
 
 /// The kind of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum TemplateTarget {
     /// Text for people and agents.
     Text,
     /// A command for `/bin/sh`.
@@ -40,7 +40,7 @@ pub(super) enum Target {
 
 /// A part of a template's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piece<'t> {
+enum TemplatePiece<'t> {
     Text(&'t str),
     /// What stands within `{{ }}`.
     Print(&'t str),
@@ -55,17 +55,21 @@ enum Piece<'t> {
 }
 
 /// Puts a template into the words of our template language.
-pub(super) fn translate(text: &str, target: Target) -> Result<Translated, TemplateError> {
-    let mut translator = Translator {
+pub(super) fn translate(
+    text: &str,
+    target: TemplateTarget,
+) -> Result<TranslatedTemplate, TemplateParseError> {
+    let mut translator = TemplateTranslator {
         text,
         at: 0,
-        out: Translated::default(),
-        shell: (target == Target::Shell).then(Shell::default),
+        out: TranslatedTemplate::default(),
+        shell: (target == TemplateTarget::Shell).then(ShellQuoteState::default),
         blocks: Vec::new(),
     };
     let mut rest = text;
     while !rest.is_empty() {
-        let (piece, length) = first_piece(rest).map_err(|message| translator.fault(message))?;
+        let (piece, length) =
+            first_piece(rest).map_err(|message| translator.parse_error(message))?;
         translator.piece(piece)?;
         translator.at += length;
         rest = &rest[length..];
@@ -73,41 +77,41 @@ pub(super) fn translate(text: &str, target: Target) -> Result<Translated, Templa
     Ok(translator.out)
 }
 
-struct Translator<'t> {
+struct TemplateTranslator<'t> {
     text: &'t str,
     at: usize,
-    out: Translated,
-    shell: Option<Shell>,
+    out: TranslatedTemplate,
+    shell: Option<ShellQuoteState>,
     /// How the shell's quotes stood where each open block began.
-    blocks: Vec<Shell>,
+    blocks: Vec<ShellQuoteState>,
 }
 
-impl Translator<'_> {
-    fn fault(&self, message: impl Into<String>) -> TemplateError {
+impl TemplateTranslator<'_> {
+    fn parse_error(&self, message: impl Into<String>) -> TemplateParseError {
         let line = self.text[..self.at].matches('\n').count() + 1;
-        TemplateError { message: message.into(), line: Some(line) }
+        TemplateParseError { message: message.into(), line: Some(line) }
     }
 
-    fn piece(&mut self, piece: Piece<'_>) -> Result<(), TemplateError> {
+    fn piece(&mut self, piece: TemplatePiece<'_>) -> Result<(), TemplateParseError> {
         match piece {
-            Piece::Text(text) | Piece::Raw(text) => {
+            TemplatePiece::Text(text) | TemplatePiece::Raw(text) => {
                 if let Some(shell) = &mut self.shell {
                     shell.read(text);
                 }
                 match piece {
-                    Piece::Raw(_) => self.push("{% raw %}", text, "{% endraw %}"),
+                    TemplatePiece::Raw(_) => self.push("{% raw %}", text, "{% endraw %}"),
                     _ => self.out.source.push_str(text),
                 }
                 Ok(())
             }
-            Piece::Comment => Ok(()),
-            Piece::Output(name) => {
-                let slot = self.slot(Slot::Output(name.to_owned()));
+            TemplatePiece::Comment => Ok(()),
+            TemplatePiece::Output(name) => {
+                let slot = self.slot(TemplateSlot::Output(name.to_owned()));
                 self.print(&slot)
             }
-            Piece::Print(code) => self.expression(code),
-            Piece::Block(code) => {
-                self.balance(code.trim_matches(['-', '+']).trim())?;
+            TemplatePiece::Print(code) => self.expression(code),
+            TemplatePiece::Block(code) => {
+                self.check_block_quotes(code.trim_matches(['-', '+']).trim())?;
                 self.code(code);
                 self.push("{%", code, "%}");
                 Ok(())
@@ -115,26 +119,30 @@ impl Translator<'_> {
         }
     }
 
-    fn expression(&mut self, code: &str) -> Result<(), TemplateError> {
+    fn expression(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let words = code.trim();
         if let Some(condition) = words.strip_prefix("#if ") {
-            return self.old_if(condition.trim());
+            return self.translate_if(condition.trim());
         }
         let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
         let rest = rest.trim();
         let code = match word {
             "/if" if rest.is_empty() => {
-                self.balance("endif")?;
+                self.check_block_quotes("endif")?;
                 self.out.source.push_str("{% endif %}");
                 return Ok(());
             }
             _ if word.starts_with(['#', '/']) => {
                 let message = format!("`{{{{{words}}}}}` is not known");
-                return Err(self.fault(message + ": write `{% for … %}` or `{% if … %}`"));
+                return Err(self.parse_error(message + ": write `{% for … %}` or `{% if … %}`"));
             }
             "slugify" if is_path(rest) => format!("{}|slugify", self.path(rest)),
-            "branchUrl" if is_file(rest) => self.slot(Slot::BranchUrl(rest.to_owned())),
-            "artifactUrl" if is_file(rest) => self.slot(Slot::ArtifactUrl(rest.to_owned())),
+            "branchUrl" if is_file_name(rest) => {
+                self.slot(TemplateSlot::BranchUrl(rest.to_owned()))
+            }
+            "artifactUrl" if is_file_name(rest) => {
+                self.slot(TemplateSlot::ArtifactUrl(rest.to_owned()))
+            }
             _ if is_path(words) => self.path(words),
             _ => {
                 self.code(code);
@@ -144,16 +152,16 @@ impl Translator<'_> {
         self.print(&code)
     }
 
-    fn old_if(&mut self, condition: &str) -> Result<(), TemplateError> {
+    fn translate_if(&mut self, condition: &str) -> Result<(), TemplateParseError> {
         let (not, path) = match condition.strip_prefix('!') {
             Some(path) => ("not ", path.trim()),
             None => ("", condition),
         };
         if !is_path(path) {
             let message = format!("`{{{{#if {condition}}}}}` names no value");
-            return Err(self.fault(message + ": write `{% if … %}` for more than a name"));
+            return Err(self.parse_error(message + ": write `{% if … %}` for more than a name"));
         }
-        self.balance("if")?;
+        self.check_block_quotes("if")?;
         let path = self.path(path);
         self.out.source.push_str(&format!("{{% if {not}{path} %}}"));
         Ok(())
@@ -165,11 +173,11 @@ impl Translator<'_> {
             |part: &str| !part.contains('-') && !part.starts_with(|c: char| c.is_ascii_digit());
         match path.split('.').all(is_name) {
             true => path.to_owned(),
-            false => self.slot(Slot::Path(path.split('.').map(str::to_owned).collect())),
+            false => self.slot(TemplateSlot::Path(path.split('.').map(str::to_owned).collect())),
         }
     }
 
-    fn slot(&mut self, slot: Slot) -> String {
+    fn slot(&mut self, slot: TemplateSlot) -> String {
         let known = self.out.slots.iter().position(|known| *known == slot);
         let number = known.unwrap_or_else(|| {
             self.out.slots.push(slot);
@@ -179,9 +187,11 @@ impl Translator<'_> {
     }
 
     /// Prints a value; in a command, so that the shell takes it as one word or part of one.
-    fn print(&mut self, code: &str) -> Result<(), TemplateError> {
+    fn print(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let quote = match &self.shell {
-            Some(shell) if !is_raw(code) => shell.place().map_err(|why| self.fault(why))?,
+            Some(shell) if !is_raw(code) => {
+                shell.enclosing_quote().map_err(|why| self.parse_error(why))?
+            }
             _ => "",
         };
         // A value brings its own quotes: those that it stands in end before it and begin anew.
@@ -195,7 +205,7 @@ impl Translator<'_> {
     }
 
     /// Holds that quotes of a command that begin within a block end within it.
-    fn balance(&mut self, code: &str) -> Result<(), TemplateError> {
+    fn check_block_quotes(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let Some(shell) = &self.shell else { return Ok(()) };
         let word = code.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         let is_set = word == "set" && code.contains('=');
@@ -212,11 +222,10 @@ impl Translator<'_> {
         Ok(())
     }
 
-    fn check_balance(&self, start: Option<&Shell>) -> Result<(), TemplateError> {
+    fn check_balance(&self, start: Option<&ShellQuoteState>) -> Result<(), TemplateParseError> {
         match (start, &self.shell) {
-            (Some(start), Some(now)) if !start.same_place(now) => {
-                Err(self.fault("quotes that begin within a block of a command must end within it"))
-            }
+            (Some(start), Some(now)) if !start.has_same_quotes(now) => Err(self
+                .parse_error("quotes that begin within a block of a command must end within it")),
             _ => Ok(()),
         }
     }
@@ -234,57 +243,57 @@ impl Translator<'_> {
 }
 
 /// Returns the first part of a text that is not empty, and its length.
-fn first_piece(text: &str) -> Result<(Piece<'_>, usize), String> {
+fn first_piece(text: &str) -> Result<(TemplatePiece<'_>, usize), String> {
     if let Some(rest) = text.strip_prefix("{{") {
         let end = end_of(rest, "}}").ok_or("`{{` has no `}}`")?;
-        return Ok((Piece::Print(&rest[..end]), end + 4));
+        return Ok((TemplatePiece::Print(&rest[..end]), end + 4));
     }
-    if let Some(length) = shell_length(text) {
-        return Ok((Piece::Raw(&text[..length]), length));
+    if let Some(length) = shell_length_expansion(text) {
+        return Ok((TemplatePiece::Raw(&text[..length]), length));
     }
     if let Some(rest) = text.strip_prefix("{#") {
         let end = rest.find("#}").ok_or("`{#` has no `#}`")?;
-        return Ok((Piece::Comment, end + 4));
+        return Ok((TemplatePiece::Comment, end + 4));
     }
     if let Some(rest) = text.strip_prefix("{%") {
         let end = end_of(rest, "%}").ok_or("`{%` has no `%}`")?;
         return match rest[..end].trim_matches(['-', '+']).trim() {
             "raw" => raw_piece(text, end + 4),
-            _ => Ok((Piece::Block(&rest[..end]), end + 4)),
+            _ => Ok((TemplatePiece::Block(&rest[..end]), end + 4)),
         };
     }
     if let Some(name) = output_name(text) {
-        return Ok((Piece::Output(name), name.len() + "${.output}".len()));
+        return Ok((TemplatePiece::Output(name), name.len() + "${.output}".len()));
     }
     let starts = |at: &usize| {
         let rest = &text[*at..];
         ["{{", "{#", "{%"].iter().any(|mark| rest.starts_with(mark))
             || output_name(rest).is_some()
-            || shell_length(rest).is_some()
+            || shell_length_expansion(rest).is_some()
     };
     let marks = text.char_indices().map(|(at, _)| at).skip(1);
     let end = marks.filter(|at| matches!(text.as_bytes()[*at], b'{' | b'$')).find(starts);
     let end = end.unwrap_or(text.len());
-    Ok((Piece::Text(&text[..end]), end))
+    Ok((TemplatePiece::Text(&text[..end]), end))
 }
 
 /// Returns how long `${#name}` is, the length of a variable in the shell, if a text begins so. It is no
 /// comment.
-fn shell_length(text: &str) -> Option<usize> {
+fn shell_length_expansion(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("${#")?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_@*[]!?-$#".contains(c);
     let end = rest.find(|c: char| !is_of_name(c))?;
     (rest[end..].starts_with('}') && (end == 0 || !rest[..end].ends_with('#'))).then_some(end + 4)
 }
 
-fn raw_piece(text: &str, start: usize) -> Result<(Piece<'_>, usize), String> {
+fn raw_piece(text: &str, start: usize) -> Result<(TemplatePiece<'_>, usize), String> {
     let mut from = start;
     while let Some(found) = text[from..].find("{%") {
         let at = from + found;
         let inner = &text[at + 2..];
         let end = inner.find("%}").unwrap_or(inner.len());
         if inner[..end].trim_matches(['-', '+']).trim() == "endraw" {
-            return Ok((Piece::Raw(&text[start..at]), at + end + 4));
+            return Ok((TemplatePiece::Raw(&text[start..at]), at + end + 4));
         }
         from = at + 2;
     }
@@ -333,7 +342,7 @@ pub(super) fn is_path(text: &str) -> bool {
     starts && text.split('.').all(is_part)
 }
 
-fn is_file(text: &str) -> bool {
+fn is_file_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(['{', '}', '"', '|', '('])
 }
 

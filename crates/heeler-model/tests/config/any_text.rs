@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::config::{Style, load, parse_dotenv, templates};
+use heeler_model::config::{RenderStyle, load, parse_dotenv, templates};
 
 /// Loads a fleet file and one agent file: it succeeds, or it says what is wrong and where.
 pub(crate) fn check_loader(fleet: &str, agent: &str, dotenv: &str) {
@@ -30,7 +30,7 @@ pub(crate) fn check_loader(fleet: &str, agent: &str, dotenv: &str) {
         assert!(fault.line() >= 1 && fault.column() >= 1);
     }
     assert_eq!(
-        faults.render(Style::Coloured, Utf8Path::new("/fleet")).is_empty(),
+        faults.render(RenderStyle::Coloured, Utf8Path::new("/fleet")).is_empty(),
         faults.is_empty()
     );
 }

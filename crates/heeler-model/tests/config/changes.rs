@@ -1,7 +1,7 @@
 //! What a newly loaded config changes, in words.
 
 use expect_test::{Expect, expect};
-use heeler_model::config::changes;
+use heeler_model::config::diff_configs;
 
 use crate::{Files, load_files};
 
@@ -12,9 +12,9 @@ fn check_files(
     expect: Expect,
 ) {
     let (old, new) = (load_files(old.0, old.1).unwrap(), load_files(new.0, new.1).unwrap());
-    let lines: Vec<String> = changes(&old, &new).iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = diff_configs(&old, &new).iter().map(ToString::to_string).collect();
     expect.assert_eq(&lines.join("\n"));
-    assert_eq!(changes(&new, &new), []);
+    assert_eq!(diff_configs(&new, &new), []);
 }
 
 #[track_caller]

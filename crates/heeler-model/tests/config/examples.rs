@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::{expect, expect_file};
-use heeler_model::config::{Faults, Loaded, Style, load};
+use heeler_model::config::{ConfigFaults, LoadedConfig, RenderStyle, load};
 
 fn folder(name: &str) -> Utf8PathBuf {
     Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/fixtures").join(name)
 }
 
-fn load_fixture(folder: &Utf8Path, file: &str, env: &[(&str, &str)]) -> Result<Loaded, Faults> {
+fn load_fixture(
+    folder: &Utf8Path,
+    file: &str,
+    env: &[(&str, &str)],
+) -> Result<LoadedConfig, ConfigFaults> {
     let env: BTreeMap<String, String> =
         env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     load(&folder.join(file), &|path| std::fs::read_to_string(path), &env)
 }
 
 /// Shows a config without what differs between machines.
-fn shown(loaded: &Loaded, folder: &Utf8Path) -> String {
+fn shown(loaded: &LoadedConfig, folder: &Utf8Path) -> String {
     let text = serde_json::to_string_pretty(&loaded.show()).unwrap();
     format!("{}\n", text.replace(folder.parent().unwrap().as_str(), ""))
 }
@@ -62,7 +66,7 @@ fn a_herdctl_project_loads_as_it_stands() {
     let folder = folder("herdctl");
     let env = [("HOOK_URL", "https://hooks.example.com/T0/x"), ("HOOK_TOKEN", "s3cr3t")];
     let loaded = load_fixture(&folder, "herdctl.yaml", &env).unwrap();
-    let warnings = loaded.warnings.render(Style::Plain, &folder);
+    let warnings = loaded.warnings.render(RenderStyle::Plain, &folder);
     expect![[r#"
         warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
           --> herdctl.yaml:20:3

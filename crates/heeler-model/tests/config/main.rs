@@ -23,13 +23,13 @@ use std::io;
 
 use camino::Utf8Path;
 use expect_test::Expect;
-use heeler_model::config::{Agent, Faults, Loaded, Style, load};
+use heeler_model::config::{AgentConfig, ConfigFaults, LoadedConfig, RenderStyle, load};
 
 /// Files by path; the first is the fleet file.
 pub type Files<'a> = &'a [(&'a str, &'a str)];
 
 /// Loads a set of files that live in memory.
-pub fn load_files(files: Files<'_>, env: &[(&str, &str)]) -> Result<Loaded, Faults> {
+pub fn load_files(files: Files<'_>, env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigFaults> {
     let read = |path: &Utf8Path| {
         let found = files.iter().find(|(name, _)| Utf8Path::new("/fleet").join(name) == path);
         match found {
@@ -47,9 +47,9 @@ pub fn render(files: Files<'_>, env: &[(&str, &str)]) -> String {
     match load_files(files, env) {
         Ok(loaded) if loaded.warnings.is_empty() => "ok\n".to_owned(),
         Ok(loaded) => {
-            format!("{}\n", loaded.warnings.render(Style::Plain, Utf8Path::new("/fleet")))
+            format!("{}\n", loaded.warnings.render(RenderStyle::Plain, Utf8Path::new("/fleet")))
         }
-        Err(faults) => format!("{}\n", faults.render(Style::Plain, Utf8Path::new("/fleet"))),
+        Err(faults) => format!("{}\n", faults.render(RenderStyle::Plain, Utf8Path::new("/fleet"))),
     }
 }
 
@@ -68,7 +68,7 @@ pub fn check_agent(keys: &str, expect: Expect) {
 
 /// Loads one agent from its keys.
 #[track_caller]
-pub fn agent(keys: &str) -> Agent {
+pub fn agent(keys: &str) -> AgentConfig {
     let text = format!("name: a\n{keys}");
     let loaded = load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &text)], &[]);
     loaded.unwrap().agents.remove(0)

@@ -1,8 +1,8 @@
 //! What keys mean together.
 
 use expect_test::expect;
-use heeler_model::config::{MISSED_RUNS_MAX, Period, Runtime, Trigger};
-use heeler_model::{Approvals, SessionMode};
+use heeler_model::config::{ConfigDuration, MISSED_RUNS_MAX, RuntimeConfig, ScheduleTrigger};
+use heeler_model::{ApprovalMode, SessionMode};
 
 use crate::{agent, check_agent, load_files, render};
 
@@ -157,8 +157,9 @@ schedules:
         .iter()
         .map(|schedule| {
             let session = &schedule.session;
-            let text =
-                |period: Option<Period>| period.map_or("-".to_owned(), |period| period.to_string());
+            let text = |period: Option<ConfigDuration>| {
+                period.map_or("-".to_owned(), |period| period.to_string())
+            };
             format!(
                 "{}: {} limit {} expires {} idle {}",
                 schedule.name,
@@ -195,7 +196,8 @@ fn faults_of_a_script_are_shown_at_their_place() {
               |     ^^^^^
         "#]],
     );
-    let faults = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "- say: {prompt}\n");
+    let faults =
+        heeler_model::config::parse_script_file("/fleet/s.yaml".into(), "- say: {prompt}\n");
     expect![[r#"
         error: step 1: put text that starts with a brace in quotes: `say: "{prompt} …"`
          --> /fleet/s.yaml:1:3
@@ -204,7 +206,7 @@ fn faults_of_a_script_are_shown_at_their_place() {
           |   ^^^
     "#]]
     .assert_eq(&format!("{:?}\n", faults.unwrap_err()));
-    let faults = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "say: hi\n");
+    let faults = heeler_model::config::parse_script_file("/fleet/s.yaml".into(), "say: hi\n");
     expect![[r#"
         error: expected a list of steps, found a map
          --> /fleet/s.yaml:1:1
@@ -213,7 +215,7 @@ fn faults_of_a_script_are_shown_at_their_place() {
           | ^^^ expected a list of steps
     "#]]
     .assert_eq(&format!("{:?}\n", faults.unwrap_err()));
-    let steps = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "- say: ${HOME}\n");
+    let steps = heeler_model::config::parse_script_file("/fleet/s.yaml".into(), "- say: ${HOME}\n");
     assert_eq!(steps.unwrap(), [serde_json::json!({"say": "${HOME}"})]);
 }
 
@@ -224,7 +226,7 @@ fn a_script_may_be_a_file_of_its_own() {
         load_files(&[("heeler.yaml", fleet), ("s.yaml", "- say: ${HOME} {prompt}\n")], &[]);
     let loaded = loaded.unwrap();
     let steps = vec![serde_json::json!({"say": "${HOME} {prompt}"})];
-    assert_eq!(loaded.agents[0].runtime, Runtime::Scripted(steps));
+    assert_eq!(loaded.agents[0].runtime, RuntimeConfig::Scripted(steps));
     assert_eq!(loaded.files, ["/fleet/heeler.yaml", "/fleet/s.yaml"]);
     let shown = loaded.show();
     assert_eq!(shown["agents"][0]["script"], "/fleet/s.yaml");
@@ -294,12 +296,12 @@ fn a_runtime_has_what_it_needs_and_nothing_else() {
     );
     let inline = agent("runtime: scripted\nscript: [{say: hi}, {sleep: 2s}]\n");
     let steps = vec![serde_json::json!({"say": "hi"}), serde_json::json!({"sleep": "2s"})];
-    assert_eq!(inline.runtime, Runtime::Scripted(steps));
+    assert_eq!(inline.runtime, RuntimeConfig::Scripted(steps));
     assert_eq!(
         agent("runtime: command\ncommand: ls -l\n").runtime,
-        Runtime::Command("ls -l".into())
+        RuntimeConfig::Command("ls -l".into())
     );
-    assert_eq!(agent("").runtime, Runtime::Sdk);
+    assert_eq!(agent("").runtime, RuntimeConfig::Sdk);
 }
 
 #[test]
@@ -536,9 +538,9 @@ fn new_keys_have_their_defaults() {
     let schedule = &agent.schedules[0];
     assert_eq!((schedule.missed.as_str(), schedule.overlap.as_str()), ("run_all", "skip"));
     assert!(
-        matches!(&schedule.trigger, Trigger::Cron { zone: Some(zone), .. } if zone.name() == "Europe/Vienna")
+        matches!(&schedule.trigger, ScheduleTrigger::Cron { zone: Some(zone), .. } if zone.name() == "Europe/Vienna")
     );
-    assert_eq!(agent.approvals, Approvals::Autonomous);
+    assert_eq!(agent.approvals, ApprovalMode::Autonomous);
     assert_eq!(agent.session.mode, SessionMode::FreshPerJob);
     assert_eq!(agent.permission_mode.as_str(), "acceptEdits");
     assert_eq!(agent.max_concurrent.get(), 1);

@@ -1,7 +1,7 @@
 //! Watched files, queue, retries, jobs that start jobs, what is kept and for how long.
 
 use expect_test::expect;
-use heeler_model::config::{GLOBS_MAX, Trigger};
+use heeler_model::config::{GLOBS_MAX, ScheduleTrigger};
 
 use crate::{agent, check, check_agent, load_files, render};
 
@@ -16,7 +16,7 @@ schedules:
   hook: {type: webhook}
 ",
     );
-    let triggers: Vec<&Trigger> = agent.schedules.iter().map(|one| &one.trigger).collect();
+    let triggers: Vec<&ScheduleTrigger> = agent.schedules.iter().map(|one| &one.trigger).collect();
     expect![[r#"[Watch { paths: Globs(["src"]), ignore: Globs([]), debounce: Period(2s) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Webhook(WebhookRules { secret_env: None, events: [], branches: None, paths: None, labels: [], authors: [], bots: false, fields: {} })]"#]].assert_eq(&format!("{triggers:?}"));
     assert_eq!(triggers[1], triggers[2]);
 }
@@ -38,7 +38,7 @@ schedules:
     fields: {title: issue.title, label: issue.labels.0.name}
 ",
     );
-    let Trigger::Webhook(rules) = &agent.schedules[0].trigger else { panic!("{agent:?}") };
+    let ScheduleTrigger::Webhook(rules) = &agent.schedules[0].trigger else { panic!("{agent:?}") };
     assert_eq!(rules.secret_env.as_ref().unwrap().as_str(), "A_SECRET");
     let events: Vec<String> = rules.events.iter().map(ToString::to_string).collect();
     assert_eq!(events, ["push", "issues.opened"]);

@@ -1,17 +1,17 @@
 //! The files that `heeler init` writes.
 
 use expect_test::{Expect, expect};
-use heeler_model::Name;
+use heeler_model::LocalName;
 use heeler_model::config::templates::{
     FIRST_AGENT_PATH, add_agent, agent_file, first_agent_file, fleet_file,
 };
-use heeler_model::config::{Runtime, Trigger};
+use heeler_model::config::{RuntimeConfig, ScheduleTrigger};
 
 use crate::{load_files, render};
 
 const SCHEMA: &str = "https://example.com/heeler.schema.json";
 
-fn name(text: &str) -> Name {
+fn name(text: &str) -> LocalName {
     text.parse().unwrap()
 }
 
@@ -27,8 +27,8 @@ fn a_new_fleet_loads_without_a_fault_or_a_warning_and_starts_by_itself() {
     ];
     assert_eq!(render(&files, &[]), "ok\n");
     let loaded = load_files(&files, &[]).unwrap();
-    assert!(matches!(loaded.agents[0].runtime, Runtime::Scripted(_)));
-    assert!(matches!(loaded.agents[0].schedules[0].trigger, Trigger::Every(_)));
+    assert!(matches!(loaded.agents[0].runtime, RuntimeConfig::Scripted(_)));
+    assert!(matches!(loaded.agents[0].schedules[0].trigger, ScheduleTrigger::Interval(_)));
     assert_eq!(loaded.agents[1].name.as_str(), "coder");
     for text in [fleet, first, coder] {
         let line = format!("# yaml-language-server: $schema={SCHEMA}\n");

@@ -1,7 +1,7 @@
 //! Variables in values.
 
 use expect_test::{Expect, expect};
-use heeler_model::config::{Agent, Loaded};
+use heeler_model::config::{AgentConfig, LoadedConfig};
 
 use crate::{load_files, render};
 
@@ -22,14 +22,14 @@ fn check(keys: &str, expect: Expect) {
 }
 
 #[track_caller]
-fn load(keys: &str) -> Loaded {
+fn load(keys: &str) -> LoadedConfig {
     let agent = format!("name: a\n{keys}");
     load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV).unwrap()
 }
 
 /// Loads one agent from its keys.
 #[track_caller]
-fn agent(keys: &str) -> Agent {
+fn agent(keys: &str) -> AgentConfig {
     load(keys).agents.remove(0)
 }
 

@@ -1,8 +1,8 @@
 //! Whatever an agent prints: nothing breaks, and nothing is lost without a rule.
 
-use heeler_model::message::{Body, Message, read_line};
-use heeler_model::outcome::{Ending, Tally};
-use heeler_model::record::{JOB_TEXT_BYTES_MAX, Recorder, Rows};
+use heeler_model::message::{AgentMessage, MessageBody, parse_line};
+use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
+use heeler_model::recorder::{JOB_TEXT_BYTES_MAX, RecordedRows, TranscriptRecorder};
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,21 +15,23 @@ fn now() -> Timestamp {
     "2026-11-15T00:00:00Z".parse().unwrap()
 }
 
-fn recorder() -> Recorder {
-    Recorder::new("s".parse().unwrap(), "/srv".into())
+fn recorder() -> TranscriptRecorder {
+    TranscriptRecorder::new("s".parse().unwrap(), "/srv".into())
 }
 
 /// Says whether the rule is that a message leaves nothing.
-fn is_passing(message: &Message) -> bool {
+fn is_passing(message: &AgentMessage) -> bool {
     match &message.body {
-        Body::Quiet { .. } | Body::Lifecycle { .. } | Body::Background { .. } => true,
-        Body::Delta { text } => text.is_empty() || message.parent_tool_use_id.is_some(),
-        Body::RateLimit(limit) => limit.status.as_deref() == Some("allowed"),
+        MessageBody::Ignored { .. }
+        | MessageBody::CommandLifecycle { .. }
+        | MessageBody::BackgroundTasks { .. } => true,
+        MessageBody::Delta { text } => text.is_empty() || message.parent_tool_use_id.is_some(),
+        MessageBody::RateLimit(limit) => limit.status.as_deref() == Some("allowed"),
         _ => false,
     }
 }
 
-fn check_rows(rows: &Rows) {
+fn check_rows(rows: &RecordedRows) {
     for row in rows.session.iter().chain(&rows.job) {
         let text = row.to_string();
         assert!(row.is_object() && !text.contains('\n'));
@@ -46,22 +48,23 @@ fn check_rows(rows: &Rows) {
 
 /// Checks what comes of some lines, one after another.
 fn check(lines: &[Vec<u8>]) {
-    let (mut recorder, mut again, mut tally) = (recorder(), recorder(), Tally::new());
+    let (mut recorder, mut again, mut tally) = (recorder(), recorder(), RunOutcomeBuilder::new());
     for line in lines {
-        let message = read_line(line);
-        tally.message(&message);
+        let message = parse_line(line);
+        tally.add_message(&message);
         let passing = is_passing(&message);
-        let rows = recorder.message(message, now());
-        let is_nothing = rows == Rows::default();
+        let rows = recorder.record_message(message, now());
+        let is_nothing = rows == RecordedRows::default();
         assert_eq!(is_nothing, passing, "{}", String::from_utf8_lossy(line));
         check_rows(&rows);
-        let replayed: Vec<Json> = rows.session.iter().flat_map(|row| again.replay(row)).collect();
+        let replayed: Vec<Json> =
+            rows.session.iter().flat_map(|row| again.replay_row(row)).collect();
         assert_eq!(replayed, rows.job);
     }
-    let end = Ending::Exited { code: Some(1), signal: None, stderr: "x".to_owned() };
+    let end = AgentProcessExit::Exited { code: Some(1), signal: None, stderr: "x".to_owned() };
     let conclusion = tally.conclude(&end);
     if let Some(error) = conclusion.error {
-        check_rows(&recorder.failure(&error, conclusion.exit_reason, now()));
+        check_rows(&recorder.record_failure(&error, conclusion.exit_reason, now()));
     }
 }
 
@@ -246,11 +249,12 @@ fn figures_of_any_size_are_added_up_to_the_most_that_fits() {
         by_model["modelUsage"] = json!({"one": of_model, "other": of_model});
         let other_way = json!({"type": "result", "duration_api_ms": -1 - most});
         for line in [plain, by_model] {
-            let mut tally = Tally::new();
+            let mut tally = RunOutcomeBuilder::new();
             for line in [&line, &other_way, &line] {
-                tally.message(&read_line(line.to_string().as_bytes()));
+                tally.add_message(&parse_line(line.to_string().as_bytes()));
             }
-            let exit = Ending::Exited { code: Some(0), signal: None, stderr: String::new() };
+            let exit =
+                AgentProcessExit::Exited { code: Some(0), signal: None, stderr: String::new() };
             let usage = tally.conclude(&exit).cost.usage;
             assert_eq!((usage.num_turns, usage.input_tokens), (Some(most), Some(most)), "{line}");
         }

@@ -1,9 +1,9 @@
 //! Every capture of the real agent, with the rows and the conclusion that come of it.
 
 use expect_test::expect_file;
-use heeler_model::message::{Body, read_line};
-use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::record::{Recorder, Rows};
+use heeler_model::message::{MessageBody, parse_line};
+use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
+use heeler_model::recorder::{RecordedRows, TranscriptRecorder};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
@@ -15,28 +15,28 @@ const PROMPT: Uuid = uuid::uuid!("00000000-0000-4000-8000-000000000001");
 
 /// A run of a capture: the agent's lines and how its process ended.
 struct Played {
-    rows: Rows,
-    recorder: Recorder,
-    conclusion: Conclusion,
+    rows: RecordedRows,
+    recorder: TranscriptRecorder,
+    conclusion: RunOutcome,
 }
 
-fn recorder() -> Recorder {
-    Recorder::new("the-session".parse().unwrap(), "/srv/demo/proj".into())
+fn recorder() -> TranscriptRecorder {
+    TranscriptRecorder::new("the-session".parse().unwrap(), "/srv/demo/proj".into())
 }
 
 /// Plays a capture as a runner would: control lines never get as far as the recorder, and each line
 /// comes a tenth of a second after the one before.
-fn play(capture: &str, end: &Ending) -> Played {
+fn play(capture: &str, end: &AgentProcessExit) -> Played {
     let mut now: Timestamp = "2026-11-15T00:00:00Z".parse().unwrap();
     let mut recorder = recorder();
-    let mut tally = Tally::new();
+    let mut tally = RunOutcomeBuilder::new();
     let (uuid, text) = prompt_of(capture);
-    let mut all = recorder.prompt(uuid, &text, now);
+    let mut all = recorder.record_prompt(uuid, &text, now);
     for line in capture.lines().filter(|line| !is_control(line)) {
         now += Duration::from_millis(100);
-        let message = read_line(line.as_bytes());
-        tally.message(&message);
-        let rows = recorder.message(message, now);
+        let message = parse_line(line.as_bytes());
+        tally.add_message(&message);
+        let rows = recorder.record_message(message, now);
         all.session.extend(rows.session);
         all.job.extend(rows.job);
         all.deltas.extend(rows.deltas);
@@ -52,21 +52,21 @@ fn is_control(line: &str) -> bool {
 /// Returns the prompt that the agent repeats first, as if we had sent that one.
 fn prompt_of(capture: &str) -> (Uuid, String) {
     let repeated = capture.lines().find_map(|line| {
-        let message = read_line(line.as_bytes());
-        let Body::User(user) = message.body else { return None };
+        let message = parse_line(line.as_bytes());
+        let MessageBody::User(user) = message.body else { return None };
         let text = user.message["content"].as_str()?.to_owned();
         Some((message.uuid?, text)).filter(|_| user.replay)
     });
     repeated.unwrap_or((PROMPT, "the prompt".to_owned()))
 }
 
-fn exited(code: i32, stderr: &str) -> Ending {
-    Ending::Exited { code: Some(code), signal: None, stderr: stderr.to_owned() }
+fn exited(code: i32, stderr: &str) -> AgentProcessExit {
+    AgentProcessExit::Exited { code: Some(code), signal: None, stderr: stderr.to_owned() }
 }
 
 fn shown(played: &Played) -> String {
     let mut text = String::new();
-    let Conclusion { exit_reason, stop_reason, summary, error, cost, .. } = &played.conclusion;
+    let RunOutcome { exit_reason, stop_reason, summary, error, cost, .. } = &played.conclusion;
     let conclusion = json!({
         "exit_reason": exit_reason, "stop_reason": stop_reason, "summary": summary,
         "error": error, "cost": cost,
@@ -153,7 +153,7 @@ fn a_job_log_can_be_completed_from_the_session_log_row_by_row() {
         let played = play(capture, &exited(0, ""));
         let mut again = recorder();
         let rows: Vec<Json> =
-            played.rows.session.iter().flat_map(|row| again.replay(row)).collect();
+            played.rows.session.iter().flat_map(|row| again.replay_row(row)).collect();
         assert_eq!(rows, played.rows.job, "{name}");
         assert_eq!(again.messages(), played.recorder.messages(), "{name}");
         assert_eq!(again.tokens(), played.recorder.tokens(), "{name}");
@@ -176,7 +176,7 @@ fn ids_are_unique_and_the_first_job_row_shares_its_session_rows() {
         }
         let mut again = recorder();
         for row in &played.rows.session {
-            if let Some(first) = again.replay(row).first() {
+            if let Some(first) = again.replay_row(row).first() {
                 assert_eq!(first["uuid"], row["uuid"], "{name}");
             }
         }
@@ -200,7 +200,7 @@ fn cancelling_a_run_keeps_what_it_had_said() {
     let capture = include_str!("captures/42_control_interrupt.jsonl");
     let until_result = capture.lines().take_while(|line| !line.contains(r#""type":"init""#));
     let upto = until_result.take(20).collect::<Vec<_>>().join("\n");
-    let played = play(&upto, &Ending::Cancelled { by: "ada".to_owned() });
+    let played = play(&upto, &AgentProcessExit::Cancelled { by: "ada".to_owned() });
     let error = played.conclusion.error.unwrap();
     assert_eq!(error.message, "cancelled by ada");
     assert_eq!(played.conclusion.exit_reason.as_str(), "cancelled");

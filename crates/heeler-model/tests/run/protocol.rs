@@ -3,13 +3,15 @@
 
 use expect_test::{ExpectFile, expect_file};
 use heeler_model::config::RuntimeType;
-use heeler_model::redact::Redactor;
+use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
-    Answer, Ask, Attendance, Brief, ClaudeBrief, Closed, Closing, Cost, End, ErrorClass, Happening,
-    Limits, McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult,
-    RunSpec, RunState, SessionEnd, SessionPlan, SessionStart, Started, Work,
+    AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ClosedQuestion, ControlEvent,
+    ControlOperation, ControlReply, ControlReplyBody, ControlRequest, ErrorClass, McpServerSpec,
+    PROTOCOL, QuestionAnswer, QuestionOutcome, QuestionPolicy, RunCost, RunEnd, RunError,
+    RunLimits, RunRecovery, RunResult, RunSpec, RunStartRecord, RunState, RuntimeLaunchSpec,
+    SessionEnd, SessionPlan, SessionStart,
 };
-use heeler_model::{ExitReason, OwnMark, TriggerType, Usage};
+use heeler_model::{ExitReason, NativeSessionPosition, TriggerType, UsageTotals};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -56,14 +58,14 @@ fn spec() -> RunSpec {
             SessionStart::Resume { id: SESSION.parse().unwrap() },
             "the session goes on",
         ),
-        limits: Limits {
+        limits: RunLimits {
             timeout_ms: Some(3_600_000),
             stall_timeout_ms: Some(600_000),
             max_turns: Some(50),
             budget_usd: Some(1.5),
             grace_ms: Some(5000),
         },
-        attendance: Attendance::Person { timeout_ms: 300_000 },
+        attendance: QuestionPolicy::Person { timeout_ms: 300_000 },
         sync_each_row: false,
         workspaces: None,
         keep_output: false,
@@ -84,8 +86,8 @@ fn specs() {
             },
             "as asked",
         ),
-        limits: Limits::default(),
-        attendance: Attendance::Nobody,
+        limits: RunLimits::default(),
+        attendance: QuestionPolicy::Nobody,
         sync_each_row: true,
         ..spec()
     };
@@ -100,7 +102,7 @@ fn specs() {
         id: "new".parse().unwrap(),
         keep: 50,
     };
-    let own = Some(OwnMark { bytes: 4096, last: ENTRY });
+    let own = Some(NativeSessionPosition { bytes: 4096, last: ENTRY });
     let session = SessionPlan { own, take_in: true, ..SessionPlan::new(start, "it is full") };
     let workspaces = Some("/srv/demo/.heeler/workspaces".into());
     let goes_on = RunSpec { session, workspaces, ..spec() };
@@ -114,7 +116,7 @@ fn briefs() {
     let servers = IndexMap::from([
         (
             "files".to_owned(),
-            McpBrief::Stdio {
+            McpServerSpec::Stdio {
                 command: "npx".to_owned(),
                 args: vec!["-y".to_owned()],
                 env: map("MODE", "ro"),
@@ -124,16 +126,19 @@ fn briefs() {
         ),
         (
             "web".to_owned(),
-            McpBrief::Http {
+            McpServerSpec::Http {
                 url: url.clone(),
                 headers: headers.clone(),
                 timeout_ms: None,
                 always_load: None,
             },
         ),
-        ("old".to_owned(), McpBrief::Sse { url, headers, timeout_ms: None, always_load: None }),
+        (
+            "old".to_owned(),
+            McpServerSpec::Sse { url, headers, timeout_ms: None, always_load: None },
+        ),
     ]);
-    let claude = ClaudeBrief {
+    let claude = ClaudeLaunchSpec {
         program: "/usr/bin/claude".into(),
         permission_mode: "acceptEdits".to_owned(),
         tools: Some(vec!["Read".to_owned()]),
@@ -146,7 +151,7 @@ fn briefs() {
         plugins: vec!["/srv/plugins/a".into()],
         mcp_servers: servers,
     };
-    let brief = |work: Work| Brief {
+    let brief = |work: RuntimeLaunchSpec| AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt: "do it".to_owned(),
         env: map("PATH", "/usr/bin"),
@@ -155,15 +160,18 @@ fn briefs() {
         send_files_to: Some("/srv/demo/sent".into()),
     };
     let briefs = [
-        brief(Work::Claude(Box::new(claude))),
-        brief(Work::Script { steps: vec![json!({"text": "hello"})] }),
-        Brief { send_files_to: None, ..brief(Work::Command { command: "make test".to_owned() }) },
+        brief(RuntimeLaunchSpec::Claude(Box::new(claude))),
+        brief(RuntimeLaunchSpec::Script { steps: vec![json!({"text": "hello"})] }),
+        AgentLaunchSpec {
+            send_files_to: None,
+            ..brief(RuntimeLaunchSpec::Command { command: "make test".to_owned() })
+        },
     ];
     check(&briefs, &expect_file!["protocol/brief.json"]);
 }
 
-fn started() -> Started {
-    Started {
+fn started() -> RunStartRecord {
+    RunStartRecord {
         protocol: PROTOCOL,
         run: RUN.parse().unwrap(),
         pid: 4711,
@@ -181,12 +189,12 @@ fn started() -> Started {
 #[test]
 fn starts() {
     let own_sessions = Some("/home/ada/.claude/projects".into());
-    let without_cgroup = Started { cgroup: None, own_sessions, ..started() };
+    let without_cgroup = RunStartRecord { cgroup: None, own_sessions, ..started() };
     check(&[started(), without_cgroup], &expect_file!["protocol/started.json"]);
 }
 
-fn ask() -> Ask {
-    Ask {
+fn ask() -> AgentQuestion {
+    AgentQuestion {
         protocol: PROTOCOL,
         id: "ask-1".to_owned(),
         at: at(3),
@@ -199,16 +207,16 @@ fn ask() -> Ask {
 
 #[test]
 fn asks() {
-    let question = Ask {
+    let question = AgentQuestion {
         kind: "question".to_owned(),
         tool: "AskUserQuestion".to_owned(),
         input: json!({"questions": [{"question": "Which?"}]}),
         ..ask()
     };
     let until = Some(at(300));
-    let questions = [ask(), question.clone(), Ask { until, ..ask() }];
+    let questions = [ask(), question.clone(), AgentQuestion { until, ..ask() }];
     check(&questions, &expect_file!["protocol/ask.json"]);
-    let closed = |how, by: Option<&str>, text: Option<&str>| Closed {
+    let closed = |how, by: Option<&str>, text: Option<&str>| ClosedQuestion {
         protocol: PROTOCOL,
         ask: question.clone(),
         at: at(5),
@@ -217,10 +225,10 @@ fn asks() {
         text: text.map(str::to_owned),
     };
     let closed = [
-        closed(Closing::Allowed, Some("ada"), Some("B")),
-        closed(Closing::Denied, Some("the terminal"), Some("not now")),
-        closed(Closing::Expired, None, None),
-        closed(Closing::Withdrawn, None, None),
+        closed(QuestionOutcome::Allowed, Some("ada"), Some("B")),
+        closed(QuestionOutcome::Denied, Some("the terminal"), Some("not now")),
+        closed(QuestionOutcome::Expired, None, None),
+        closed(QuestionOutcome::Withdrawn, None, None),
     ];
     check(&closed, &expect_file!["protocol/closed.json"]);
 }
@@ -230,14 +238,14 @@ fn result() -> RunResult {
         protocol: PROTOCOL,
         run: RUN.parse().unwrap(),
         job: "job-2026-11-15-a1b2c3".parse().unwrap(),
-        end: End::Finished,
+        end: RunEnd::Finished,
         exit_reason: ExitReason::Success,
         stop_reason: Some("end_turn".to_owned()),
         summary: Some("did it".to_owned()),
         error: None,
-        cost: Cost {
+        cost: RunCost {
             usd: Some(0.25),
-            usage: Usage {
+            usage: UsageTotals {
                 num_turns: Some(2),
                 api_duration_ms: Some(448),
                 input_tokens: Some(20),
@@ -272,21 +280,21 @@ fn results() {
         retry_after_ms: Some(30_000),
         resets_at: Some(at(3600)),
         messages_received: 5,
-        ..RunError::of(ErrorClass::RateLimited, "API Error: Request rejected (429)")
+        ..RunError::new(ErrorClass::RateLimited, "API Error: Request rejected (429)")
     };
     let limited =
         RunResult { exit_reason: ExitReason::Error, error: Some(error), summary: None, ..result() };
     let settled = RunResult {
-        end: End::Interrupted,
+        end: RunEnd::Interrupted,
         exit_reason: ExitReason::Error,
         stop_reason: None,
-        error: Some(RunError::of(ErrorClass::Interrupted, "the runner died")),
-        cost: Cost::default(),
+        error: Some(RunError::new(ErrorClass::Interrupted, "the runner died")),
+        cost: RunCost::default(),
         exit_code: None,
-        settled: Some(Recovery { processes_ended: 2, rows_completed: 1 }),
+        settled: Some(RunRecovery { processes_ended: 2, rows_completed: 1 }),
         ..result()
     };
-    let bare = |end: End| RunResult {
+    let bare = |end: RunEnd| RunResult {
         end,
         session: None,
         summary: None,
@@ -294,8 +302,14 @@ fn results() {
         ..settled.clone()
     };
     let kept = RunResult { output: Some("did it\nand said so".to_owned()), ..result() };
-    let results =
-        [result(), limited, settled.clone(), bare(End::NeverStarted), bare(End::SessionBusy), kept];
+    let results = [
+        result(),
+        limited,
+        settled.clone(),
+        bare(RunEnd::NeverStarted),
+        bare(RunEnd::SessionBusy),
+        kept,
+    ];
     check(&results, &expect_file!["protocol/result.json"]);
 }
 
@@ -307,10 +321,10 @@ fn nothing_that_an_agent_says_brings_a_secret_into_a_result() {
     (result.summary, result.stop_reason) = (Some(text()), Some(text()));
     result.output = Some(text());
     let cure = text();
-    result.error = Some(RunError { cure, ..RunError::of(ErrorClass::AgentFailed, &text()) });
+    result.error = Some(RunError { cure, ..RunError::new(ErrorClass::AgentFailed, &text()) });
     let figures = json!({secret: secret});
     result.cost.usage.per_model.insert(secret.to_owned(), figures);
-    result.redact(&Redactor::new(&[secret.to_owned()]));
+    result.redact(&SecretRedactor::new(&[secret.to_owned()]));
     let written = serde_json::to_string(&result).unwrap();
     assert!(!written.contains(secret), "{written}");
     assert_eq!(written.matches("[secret]").count(), 8, "{written}");
@@ -319,35 +333,35 @@ fn nothing_that_an_agent_says_brings_a_secret_into_a_result() {
 #[test]
 fn every_error_has_its_cure() {
     let errors: Vec<RunError> =
-        ErrorClass::ALL.iter().map(|class| RunError::of(*class, "what happened")).collect();
+        ErrorClass::ALL.iter().map(|class| RunError::new(*class, "what happened")).collect();
     check(&errors, &expect_file!["protocol/errors.json"]);
 }
 
 #[test]
 fn requests() {
     let ops = [
-        Op::Cancel { now: false, by: "ada".to_owned() },
-        Op::Message { text: "also this".to_owned() },
-        Op::Answer {
+        ControlOperation::Cancel { now: false, by: "ada".to_owned() },
+        ControlOperation::Message { text: "also this".to_owned() },
+        ControlOperation::Answer {
             ask: "ask-1".to_owned(),
-            answer: Answer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
+            answer: QuestionAnswer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
             by: "ada".to_owned(),
         },
-        Op::Answer {
+        ControlOperation::Answer {
             ask: "ask-1".to_owned(),
-            answer: Answer::Allow { input: None },
+            answer: QuestionAnswer::Allow { input: None },
             by: "ada".to_owned(),
         },
-        Op::Answer {
+        ControlOperation::Answer {
             ask: "ask-1".to_owned(),
-            answer: Answer::Deny { message: "no".to_owned(), interrupt: true },
+            answer: QuestionAnswer::Deny { message: "no".to_owned(), interrupt: true },
             by: "ada".to_owned(),
         },
-        Op::Status,
-        Op::Subscribe,
+        ControlOperation::Status,
+        ControlOperation::Subscribe,
     ];
-    let requests: Vec<Request> =
-        (1..).zip(ops).map(|(id, op)| Request { protocol: PROTOCOL, id, op }).collect();
+    let requests: Vec<ControlRequest> =
+        (1..).zip(ops).map(|(id, op)| ControlRequest { protocol: PROTOCOL, id, op }).collect();
     check(&requests, &expect_file!["protocol/request.json"]);
 }
 
@@ -367,27 +381,27 @@ fn replies() {
         disk_trouble: Some("no space left on device".to_owned()),
     };
     let bodies = [
-        ReplyBody::Done,
-        ReplyBody::Status(state),
-        ReplyBody::Refused { reason: "there is no such question".to_owned() },
+        ControlReplyBody::Done,
+        ControlReplyBody::Status(state),
+        ControlReplyBody::Refused { reason: "there is no such question".to_owned() },
     ];
-    let replies: Vec<Reply> =
-        (1..).zip(bodies).map(|(id, body)| Reply { protocol: PROTOCOL, id, body }).collect();
+    let replies: Vec<ControlReply> =
+        (1..).zip(bodies).map(|(id, body)| ControlReply { protocol: PROTOCOL, id, body }).collect();
     check(&replies, &expect_file!["protocol/reply.json"]);
 }
 
 #[test]
 fn happenings() {
     let happenings = [
-        Happening::Row { at: 6, row: json!({"type": "assistant", "content": "hello"}) },
-        Happening::Delta { text: "hel".to_owned(), from: None },
-        Happening::Delta { text: "lo".to_owned(), from: Some(3) },
-        Happening::Asked { ask: ask() },
-        Happening::Settled { ask: "ask-1".to_owned() },
-        Happening::Disk { trouble: Some("no space left on device".to_owned()) },
-        Happening::Disk { trouble: None },
-        Happening::Lagged,
-        Happening::Ended { result: Box::new(result()) },
+        ControlEvent::Row { at: 6, row: json!({"type": "assistant", "content": "hello"}) },
+        ControlEvent::Delta { text: "hel".to_owned(), from: None },
+        ControlEvent::Delta { text: "lo".to_owned(), from: Some(3) },
+        ControlEvent::Asked { ask: ask() },
+        ControlEvent::Settled { ask: "ask-1".to_owned() },
+        ControlEvent::Disk { trouble: Some("no space left on device".to_owned()) },
+        ControlEvent::Disk { trouble: None },
+        ControlEvent::Lagged,
+        ControlEvent::Ended { result: Box::new(result()) },
     ];
     check(&happenings, &expect_file!["protocol/happening.json"]);
 }

@@ -35,7 +35,7 @@ fn split(files: Files<'_>) -> (Vec<String>, String) {
     let workflows = all.workflows.iter().map(|it| it.workflow.name.to_string());
     let names = workflows.chain(all.crons.iter().map(|it| it.name.to_string())).collect();
     let base = "/fleet/workflows".into();
-    let told: Vec<String> = all.faulty.iter().map(|it| it.told(base)).collect();
+    let told: Vec<String> = all.faulty_files.iter().map(|it| it.describe(base)).collect();
     (names, told.join("\n"))
 }
 
@@ -80,9 +80,9 @@ fn of_two_files_with_one_name_none_counts() {
 #[test]
 fn a_workflow_is_found_by_its_name_and_one_with_faults_by_that_of_its_file_too() {
     let all = load_any(&[("b.yaml", "name: build\n"), ("odd.yaml", "name: [\n")]);
-    assert!(all.faulty[0].is_called("build") && all.faulty[0].is_called("b"));
-    assert!(all.faulty[1].is_called("odd") && !all.faulty[1].is_called("build"));
-    assert_eq!((all.faulty[0].label(), all.faulty[1].label()), ("build", "odd"));
+    assert!(all.faulty_files[0].matches_name("build") && all.faulty_files[0].matches_name("b"));
+    assert!(all.faulty_files[1].matches_name("odd") && !all.faulty_files[1].matches_name("build"));
+    assert_eq!((all.faulty_files[0].label(), all.faulty_files[1].label()), ("build", "odd"));
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn a_folder_has_so_many_files_and_no_more() {
 
 #[test]
 fn a_new_config_tells_what_became_of_workflows() {
-    use heeler_model::config::{self, Loaded};
-    let load = |files: Files<'_>| -> Loaded {
+    use heeler_model::config::{self, LoadedConfig};
+    let load = |files: Files<'_>| -> LoadedConfig {
         let read = |_: &camino::Utf8Path| Ok("agents: []".to_owned());
         let mut loaded =
             config::load("/fleet/heeler.yaml".into(), &read, &Default::default()).unwrap();
@@ -243,9 +243,9 @@ fn a_new_config_tells_what_became_of_workflows() {
         ("other.yaml", &other),
         ("p.md", "x"),
     ]);
-    let told = |old: &Loaded, new: &Loaded| {
+    let told = |old: &LoadedConfig, new: &LoadedConfig| {
         let lines: Vec<String> =
-            config::changes(old, new).iter().map(ToString::to_string).collect();
+            config::diff_configs(old, new).iter().map(ToString::to_string).collect();
         lines.join(", ")
     };
     assert_eq!(told(&old, &new), "cron c changed, workflow other added, workflow same removed");

@@ -1,6 +1,6 @@
 //! A run goes by the workflow it began with: frozen and thawed.
 
-use heeler_model::workflow::{WorkflowSettings, freeze, thaw};
+use heeler_model::workflow::{WorkflowSettings, freeze_workflow, load_frozen_workflow};
 use serde_json::json;
 
 use crate::{agents, load_with, settings};
@@ -11,7 +11,7 @@ fn frozen() -> (String, String) {
     let files =
         [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
     let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
-    freeze(&load_with(&files, &settings).unwrap())
+    freeze_workflow(&load_with(&files, &settings).unwrap())
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_thawed_workflow_is_the_one_that_was_frozen() {
     let (hash, json) = frozen();
     assert_eq!(hash.len(), 64);
     assert_eq!(frozen(), (hash, json.clone()), "the same files give the same hash");
-    let workflow = thaw(&json, &agents()).unwrap();
+    let workflow = load_frozen_workflow(&json, &agents()).unwrap();
     let files =
         [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
     let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
@@ -36,23 +36,23 @@ fn what_was_good_when_it_was_frozen_is_not_refused_later() {
     );
     assert!(load_with(&[("w.yaml", &text)], &settings()).is_err());
     let json = json!({ "root": "/f/w.yaml", "files": { "/f/w.yaml": text }, "agent": "coder" });
-    let workflow = thaw(&json.to_string(), &agents()).unwrap();
+    let workflow = load_frozen_workflow(&json.to_string(), &agents()).unwrap();
     let marker = workflow.phases[0].on_output.blocked.as_ref().unwrap();
     let title = marker.unless_title_matches.as_ref().unwrap();
-    assert!(title.is_in("A (Draft) of it") && !title.is_in("draft"));
+    assert!(title.is_match("A (Draft) of it") && !title.is_match("draft"));
 }
 
 #[test]
 fn a_thawed_workflow_keeps_agents_that_are_gone() {
     let (_, json) = frozen();
-    let workflow = thaw(&json, &[]).unwrap();
+    let workflow = load_frozen_workflow(&json, &[]).unwrap();
     assert_eq!(workflow.agent.unwrap().as_str(), "tester");
     assert_eq!(workflow.phases[1].agent.as_ref().unwrap().as_str(), "painter");
 }
 
 #[test]
 fn what_is_no_definition_is_told() {
-    let faults = thaw("{}", &agents()).unwrap_err();
+    let faults = load_frozen_workflow("{}", &agents()).unwrap_err();
     let message = &faults.list[0].message;
     assert!(message.starts_with("the definition of the run cannot be read: "), "{message}");
 }

@@ -4,7 +4,7 @@
 
 use expect_test::expect_file;
 use heeler_model::config::{cron_schema, workflow_reference_markdown, workflow_schema};
-use heeler_model::workflow::Template;
+use heeler_model::workflow::WorkflowTemplate;
 use serde_json::Value as Json;
 
 use crate::load_folder;
@@ -38,7 +38,7 @@ fn every_filter_that_the_page_names_is_there() {
     let (list, _) = list.split_once(" and others").unwrap();
     for name in list.split(", ").map(|name| name.trim_matches('`')) {
         let template = format!("{{{{ a | {name} }}}}");
-        assert!(Template::parse(&template).is_ok(), "there is no filter {name}");
+        assert!(WorkflowTemplate::parse(&template).is_ok(), "there is no filter {name}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Workflows as pictures.
 
 use expect_test::expect;
-use heeler_model::workflow::graph::{Mark, draw, mermaid};
+use heeler_model::workflow::graph::{PhaseDisplayStatus, draw, mermaid};
 
 use crate::phases;
 
@@ -12,8 +12,14 @@ const DIAMOND: &str = "  - {name: plan, prompt: x, approval_gate: go}
   - {name: tell, type: context, depends_on: [review, plan], trigger_rule: all_done}
 ";
 
-fn mark(place: usize) -> Mark {
-    [Mark::Succeeded, Mark::Running, Mark::Failed, Mark::Waiting, Mark::Waiting][place]
+fn mark(place: usize) -> PhaseDisplayStatus {
+    [
+        PhaseDisplayStatus::Succeeded,
+        PhaseDisplayStatus::Running,
+        PhaseDisplayStatus::Failed,
+        PhaseDisplayStatus::Waiting,
+        PhaseDisplayStatus::Waiting,
+    ][place]
 }
 
 #[test]
@@ -56,7 +62,7 @@ fn a_chain_is_a_column() {
         · a
           │
         · b"#]]
-    .assert_eq(&draw(&workflow, &|_| Mark::Waiting, 80).join("\n"));
+    .assert_eq(&draw(&workflow, &|_| PhaseDisplayStatus::Waiting, 80).join("\n"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a run of a workflow is given.
 
 use expect_test::expect;
-use heeler_model::workflow::inputs::check;
+use heeler_model::workflow::inputs::resolve_inputs;
 use serde_json::{Value as Json, json};
 
 use crate::{load_with, settings};
@@ -13,7 +13,7 @@ fn given(inputs: &str, given: Json) -> String {
     let text = format!("name: w\nagent: coder\ninputs: {inputs}\nphases: [{{name: a, prompt: x}}]");
     let workflow = load_with(&[("w.yaml", &text)], &settings()).unwrap().workflow;
     let Json::Object(given) = given else { unreachable!("inputs are a map") };
-    match check(&workflow, given) {
+    match resolve_inputs(&workflow, given) {
         Ok(all) => Json::Object(all).to_string(),
         Err(faults) => faults.to_string(),
     }

@@ -2,7 +2,7 @@
 
 use camino::Utf8Path;
 use expect_test::expect;
-use heeler_model::workflow::{self, LoadedWorkflow, Repeat};
+use heeler_model::workflow::{self, LoadedWorkflow, PhaseRepeat};
 
 use crate::{agents, render, settings};
 
@@ -14,7 +14,7 @@ fn load(name: &str) -> LoadedWorkflow {
     let mut settings = settings();
     settings.folder = root.clone();
     settings.agent = Some("coder".parse().unwrap());
-    workflow::load(&root.join(name), &read, &agents(), &settings).unwrap()
+    workflow::load_workflow(&root.join(name), &read, &agents(), &settings).unwrap()
 }
 
 /// Tells only messages: the fixtures are wherever the sources are.
@@ -33,7 +33,7 @@ fn a_build_with_architect_executor_and_reviewer_loads() {
     let names: Vec<&str> = loaded.workflow.phases.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["phase_0", "guardrails", "architect", "executor", "reviewer", "pr"]);
     assert!(loaded.workflow.phases[1].on_output.blocked.is_some());
-    assert!(matches!(loaded.workflow.phases[4].repeat, Repeat::Review(_)));
+    assert!(matches!(loaded.workflow.phases[4].repeat, PhaseRepeat::Review(_)));
     expect![[r#"
         1: these keys have no effect: `kind`, `trigger`, `status_checklist`, `git_access`, `classification`, `chat`, `phases.variant`, `phases.on_output.contains_READY`, `phases.loop.on_request_changes.fix_variant`
     "#]].assert_eq(&warnings(&loaded));
@@ -42,7 +42,9 @@ fn a_build_with_architect_executor_and_reviewer_loads() {
 #[test]
 fn a_socratic_loop_loads() {
     let loaded = load("explore.yaml");
-    let Repeat::Until(until) = &loaded.workflow.phases[2].repeat else { unreachable!("a loop") };
+    let PhaseRepeat::Until(until) = &loaded.workflow.phases[2].repeat else {
+        unreachable!("a loop")
+    };
     assert!(until.gate.is_some());
     expect![[r#"
         1: these keys have no effect: `kind`, `trigger`, `phases.unrestricted_egress`, `phases.web_search`

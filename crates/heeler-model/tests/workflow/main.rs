@@ -19,14 +19,14 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::Expect;
-use heeler_model::config::{self, Agent, Faults, Style};
-use heeler_model::workflow::{self, LoadedWorkflow, Workflow, WorkflowSettings, Workflows};
+use heeler_model::config::{self, AgentConfig, ConfigFaults, RenderStyle};
+use heeler_model::workflow::{self, LoadedWorkflow, Workflow, WorkflowFolder, WorkflowSettings};
 
 /// Files by path; the first is the workflow's.
 pub type Files<'a> = &'a [(&'a str, &'a str)];
 
 /// The agents `coder`, `tester` and `web.coder`.
-pub fn agents() -> Vec<Agent> {
+pub fn agents() -> Vec<AgentConfig> {
     let fleet = "agents: [{name: coder, runtime: command, command: 'true'}, \
         {name: tester, runtime: command, command: 'true'}]\nfleets: [{path: web.yaml, name: web}]";
     let web = "agents: [{name: painter, runtime: command, command: 'true'}]";
@@ -47,8 +47,11 @@ fn path(name: &str) -> Utf8PathBuf {
 }
 
 /// Loads files that live in memory.
-pub fn load_with(files: Files<'_>, settings: &WorkflowSettings) -> Result<LoadedWorkflow, Faults> {
-    workflow::load(&path(files[0].0), &|path| read(files, path), &agents(), settings)
+pub fn load_with(
+    files: Files<'_>,
+    settings: &WorkflowSettings,
+) -> Result<LoadedWorkflow, ConfigFaults> {
+    workflow::load_workflow(&path(files[0].0), &|path| read(files, path), &agents(), settings)
 }
 
 fn read(files: Files<'_>, wanted: &Utf8Path) -> io::Result<String> {
@@ -57,15 +60,15 @@ fn read(files: Files<'_>, wanted: &Utf8Path) -> io::Result<String> {
 }
 
 /// Loads all files as a folder, if none has a fault.
-pub fn load_folder(files: Files<'_>) -> Result<Workflows, Faults> {
-    load_any(files).whole()
+pub fn load_folder(files: Files<'_>) -> Result<WorkflowFolder, ConfigFaults> {
+    load_any(files).into_result()
 }
 
 /// Loads all files as a folder; those that are no YAML are read when they are named.
-pub fn load_any(files: Files<'_>) -> Workflows {
+pub fn load_any(files: Files<'_>) -> WorkflowFolder {
     let names = files.iter().map(|(name, _)| path(name));
     let yaml: Vec<Utf8PathBuf> = names.filter(|name| name.extension() == Some("yaml")).collect();
-    workflow::load_all(&yaml, &|path| read(files, path), &agents(), &settings())
+    workflow::load_workflow_folder(&yaml, &|path| read(files, path), &agents(), &settings())
 }
 
 /// Loads a workflow by the lines of its phases; `coder` does it.
@@ -76,10 +79,12 @@ pub fn phases(lines: &str) -> Workflow {
 }
 
 /// Renders faults or warnings, or `ok`.
-pub fn render(faults: &Faults) -> String {
+pub fn render(faults: &ConfigFaults) -> String {
     match faults.is_empty() {
         true => "ok\n".to_owned(),
-        false => format!("{}\n", faults.render(Style::Plain, Utf8Path::new("/fleet/workflows"))),
+        false => {
+            format!("{}\n", faults.render(RenderStyle::Plain, Utf8Path::new("/fleet/workflows")))
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What workflow files mean.
 
 use heeler_model::workflow::{
-    Figure, GateDefault, GateKind, InputType, Language, PhaseWork, Repeat, TriggerRule,
-    WorkflowSettings,
+    ContextNumber, GateDefault, GateKind, PhaseRepeat, PhaseWork, ScriptLanguage, TriggerRule,
+    WorkflowInputType, WorkflowSettings,
 };
 
 use crate::{load_with, phases, settings};
@@ -48,11 +48,11 @@ fn a_prompt_is_text_or_a_file_and_skills_come_before_it() {
         ]
     );
     let context = serde_json::json!({"x": "it"});
-    let scope = heeler_model::workflow::Scope {
+    let scope = heeler_model::workflow::TemplateScope {
         context: &context,
         scratch: &serde_json::Map::new(),
         outputs: &indexmap::IndexMap::new(),
-        more: &[],
+        extra_names: &[],
     };
     let prompts: Vec<String> = loaded
         .workflow
@@ -113,7 +113,7 @@ fn loops_gates_and_numbers_are_read_whole() {
 ",
     );
     let [a, b, c, d] = &workflow.phases[..] else { unreachable!("there are four") };
-    let limit = Figure::From { path: "fix.limit".to_owned(), default: 900 };
+    let limit = ContextNumber::Context { path: "fix.limit".to_owned(), default: 900 };
     assert_eq!(a.timeout_seconds, Some(limit));
     assert_eq!((a.retry.max, a.retry.backoff.to_string()), (2, "1s".to_owned()));
     let gate = a.gate.as_ref().unwrap();
@@ -121,21 +121,21 @@ fn loops_gates_and_numbers_are_read_whole() {
     assert_eq!(gate.artifact.as_deref(), Some("plan.md"));
     let (timeout, default) = gate.timeout.as_ref().unwrap();
     assert_eq!((timeout.to_string().as_str(), default), ("2h", &GateDefault::Approve));
-    let Repeat::Review(review) = &a.repeat else { unreachable!("it is a review loop") };
+    let PhaseRepeat::Review(review) = &a.repeat else { unreachable!("it is a review loop") };
     assert_eq!((review.max_cycles, review.fix_model.as_ref().unwrap().as_str()), (2, "opus"));
     assert_eq!(review.gate.as_ref().unwrap().name, "fixing");
     assert_eq!(a.messages.on_approved.as_ref().unwrap().as_str(), "fine");
-    let Repeat::Until(until) = &b.repeat else { unreachable!("it is a loop") };
+    let PhaseRepeat::Until(until) = &b.repeat else { unreachable!("it is a loop") };
     let gate = until.gate.as_ref().unwrap();
     assert_eq!((gate.name.as_str(), gate.kind), ("b", GateKind::Reply));
     let (_, default) = gate.timeout.as_ref().unwrap();
     assert_eq!(default, &GateDefault::Reply("go on".to_owned()));
     assert!(until.until_bash.is_some() && until.on_soft_failure.completes);
-    let Repeat::Each(each) = &c.repeat else { unreachable!("it is for each") };
+    let PhaseRepeat::Foreach(each) = &c.repeat else { unreachable!("it is for each") };
     assert_eq!((each.name.as_str(), each.max_parallel.unwrap().get()), ("repo", 3));
-    assert!(matches!(&c.work, PhaseWork::Script { language: Language::Python, .. }));
+    assert!(matches!(&c.work, PhaseWork::Script { language: ScriptLanguage::Python, .. }));
     assert_eq!((c.output_var.as_deref(), c.set_phase.as_deref()), (Some("all"), Some("complete")));
-    let Repeat::Each(each) = &d.repeat else { unreachable!("it is for each") };
+    let PhaseRepeat::Foreach(each) = &d.repeat else { unreachable!("it is for each") };
     assert_eq!(each.items.to_string(), r#"["a b","c"]"#);
     assert_eq!(d.agent.as_ref().unwrap().as_str(), "web.painter");
 }
@@ -157,8 +157,11 @@ fn inputs_have_types_and_defaults() {
     let workflow = load_with(&[("w.yaml", text)], &settings()).unwrap().workflow;
     assert_eq!(workflow.max_parallel.get(), 7);
     assert_eq!(workflow.budget.unwrap().to_string(), "2.5");
-    let kinds: Vec<InputType> = workflow.inputs.values().map(|input| input.kind).collect();
-    assert_eq!(kinds, [InputType::String, InputType::Number, InputType::List]);
+    let kinds: Vec<WorkflowInputType> = workflow.inputs.values().map(|input| input.kind).collect();
+    assert_eq!(
+        kinds,
+        [WorkflowInputType::String, WorkflowInputType::Number, WorkflowInputType::List]
+    );
     assert_eq!(workflow.inputs["n"].default, Some(serde_json::json!(3)));
     assert_eq!(workflow.inputs["l"].default, Some(serde_json::json!(["a"])));
     assert_eq!(workflow.inputs["title"].default, None);

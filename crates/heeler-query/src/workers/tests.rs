@@ -2,25 +2,25 @@
 
 use camino::Utf8Path;
 use heeler_model::{AgentSessionId, Session, SessionId, SessionMode, TriggerType};
-use heeler_store::{DbError, StateDir, Store};
+use heeler_store::{DatabaseError, StateDir, Store};
 use jiff::Timestamp;
 
 use super::*;
 
 /// A record in which a test puts jobs, each a second after the one before.
-struct Record {
+struct WorkersFixture {
     _temp: tempfile::TempDir,
     dir: StateDir,
     store: Store,
     count: u32,
 }
 
-impl Record {
-    fn new() -> Record {
+impl WorkersFixture {
+    fn new() -> WorkersFixture {
         let temp = tempfile::tempdir().unwrap();
         let dir = StateDir::create(Utf8Path::from_path(temp.path()).unwrap()).unwrap();
         let store = Store::open(&dir, "test", Timestamp::UNIX_EPOCH).unwrap().store;
-        Record { _temp: temp, dir, store, count: 0 }
+        WorkersFixture { _temp: temp, dir, store, count: 0 }
     }
 
     /// Begins a session, perhaps as a fork of another.
@@ -29,7 +29,7 @@ impl Record {
         let mut session = Session::new(known(own), "coder", Timestamp::UNIX_EPOCH);
         session.agent_session_id = Some(own.parse().unwrap());
         (session.mode, session.parent) = (mode, parent.map(known));
-        self.store.write::<_, DbError, _>(move |tx| tx.put_session(&session)).unwrap();
+        self.store.write::<_, DatabaseError, _>(move |tx| tx.put_session(&session)).unwrap();
     }
 
     /// Puts a job into a session; of a worker if it has a name and somebody started it.
@@ -37,28 +37,29 @@ impl Record {
         self.count += 1;
         let at = Timestamp::from_second(self.count.into()).unwrap();
         let trigger = worker.map_or(TriggerType::Manual, |_| TriggerType::Spawned);
-        let mut job = Job::asked(JobId::mint(at, self.count.into()), "coder", trigger, at);
+        let mut job = Job::new_pending(JobId::mint(at, self.count.into()), "coder", trigger, at);
         job.head.session_id = session.map(|session| session.parse::<AgentSessionId>().unwrap());
         if let Some((name, parent)) = worker {
             job.trigger_id = parent.to_string();
             job.set_worker(name);
         }
         let id = job.head.id.clone();
-        self.store.write::<_, DbError, _>(move |tx| tx.insert_job(&job)).unwrap();
+        self.store.write::<_, DatabaseError, _>(move |tx| tx.insert_job(&job)).unwrap();
         id
     }
 
     fn workers(&self, of: &[&JobId]) -> Vec<(String, Vec<JobId>)> {
         let of: Vec<JobId> = of.iter().copied().cloned().collect();
-        let listed = workers(&Reader::open(&self.dir).unwrap(), &of).unwrap();
-        let ids = |worker: Worker| worker.jobs.iter().map(|job| job.head.id.clone()).collect();
+        let listed = list_workers(&StoreReader::open(&self.dir).unwrap(), &of).unwrap();
+        let ids =
+            |worker: WorkerDetails| worker.jobs.iter().map(|job| job.head.id.clone()).collect();
         listed.into_iter().map(|worker| (worker.name.clone(), ids(worker))).collect()
     }
 }
 
 #[test]
 fn what_people_ask_a_worker_is_its_own_only_in_a_session_that_is() {
-    let mut record = Record::new();
+    let mut record = WorkersFixture::new();
     record.session("own", SessionMode::FreshPerJob, None);
     record.session("shared", SessionMode::Persistent, None);
     let lead = record.job(Some("lead"), None);
@@ -74,7 +75,7 @@ fn what_people_ask_a_worker_is_its_own_only_in_a_session_that_is() {
 
 #[test]
 fn workers_of_one_name_whom_no_session_knew_together_are_two() {
-    let mut record = Record::new();
+    let mut record = WorkersFixture::new();
     let fresh = SessionMode::FreshPerJob;
     for (own, parent) in [("first", None), ("fork", Some("first")), ("anew", None)] {
         record.session(own, fresh, parent);

@@ -3,11 +3,11 @@
 //! One result is not one message: a message may be steered into the running turn, and the end of a
 //! background task begins a turn of its own. So every message that was sent is followed by its id,
 //! and background tasks by theirs. Where Claude tells its own state (`session_state_changed`) that is
-//! waited for; older versions do not tell, and then results are counted. Start at [`Progress`].
+//! waited for; older versions do not tell, and then results are counted. Start at [`ClaudeTurnProgress`].
 
 use std::collections::HashSet;
 
-use heeler_model::message::{Body, Message, Task};
+use heeler_model::message::{AgentMessage, MessageBody, SubagentTask};
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
@@ -16,12 +16,12 @@ const TASKS_MAX: usize = 1024;
 
 /// The background tasks that run.
 #[derive(Debug, Default)]
-pub(crate) struct Background(HashSet<String>);
+pub(crate) struct ClaudeBackgroundTasks(HashSet<String>);
 
-impl Background {
+impl ClaudeBackgroundTasks {
     /// Takes what is said of a task; returns whether one that was waited for has ended.
-    pub(crate) fn take(&mut self, task: &Task) -> bool {
-        if task.is_over() {
+    pub(crate) fn update(&mut self, task: &SubagentTask) -> bool {
+        if task.is_finished() {
             return self.0.remove(&task.id);
         }
         if task.background && self.0.len() < TASKS_MAX {
@@ -48,10 +48,10 @@ const CALLS_MAX: usize = 1024;
 
 /// How far Claude has come.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct ClaudeTurnProgress {
     /// Messages whose turn has not come, oldest first.
-    waiting: Vec<Uuid>,
-    background: Background,
+    queued_messages: Vec<Uuid>,
+    background: ClaudeBackgroundTasks,
     /// Tool calls without a result.
     calls: HashSet<String>,
     /// A result came, and no turn has begun since.
@@ -59,51 +59,53 @@ pub(super) struct Progress {
     /// Whether it is idle, as it tells itself; none if it never told.
     idle: Option<bool>,
     /// Whether it tells what becomes of a message.
-    tells_messages: bool,
+    reports_lifecycle: bool,
     /// It was asked to end: nothing is waited for but the running turn.
     ending: bool,
     /// That it is done was said already.
-    said_done: bool,
+    done_reported: bool,
 }
 
-impl Progress {
+impl ClaudeTurnProgress {
     /// Notes that a message was sent.
-    pub(super) fn sent(&mut self, uuid: Uuid) {
-        self.waiting.push(uuid);
-        self.said_done = false;
+    pub(super) fn record_sent(&mut self, uuid: Uuid) {
+        self.queued_messages.push(uuid);
+        self.done_reported = false;
     }
 
     /// Notes that it was asked to end. Returns the messages whose turn has not come.
-    pub(super) fn end(&mut self) -> Vec<Uuid> {
+    pub(super) fn request_end(&mut self) -> Vec<Uuid> {
         self.ending = true;
-        self.waiting.clone()
+        self.queued_messages.clone()
     }
 
     /// Takes a message of Claude's.
-    pub(super) fn message(&mut self, message: &Message) {
+    pub(super) fn handle_message(&mut self, message: &AgentMessage) {
         match &message.body {
-            Body::Init(_) => self.turn_over = false,
-            Body::Assistant(said) => self.calls_in(&said.message),
-            Body::User(told) => self.calls_in(&told.message),
-            Body::Result(result) => {
+            MessageBody::Init(_) => self.turn_over = false,
+            MessageBody::Assistant(said) => self.track_tool_calls(&said.message),
+            MessageBody::User(told) => self.track_tool_calls(&told.message),
+            MessageBody::Result(result) => {
                 self.calls.clear();
                 // What is queued is not always a message of ours.
                 self.turn_over = result.queued_turns == 0;
-                if !self.tells_messages && !self.waiting.is_empty() {
-                    self.waiting.remove(0);
+                if !self.reports_lifecycle && !self.queued_messages.is_empty() {
+                    self.queued_messages.remove(0);
                 }
             }
-            Body::Lifecycle { command, state } => {
-                self.tells_messages = true;
+            MessageBody::CommandLifecycle { command, state } => {
+                self.reports_lifecycle = true;
                 // Steered into the running turn or the first of its own: a result follows.
                 self.turn_over &= state != "started";
                 if matches!(state.as_str(), "started" | "completed" | "cancelled") {
-                    self.waiting.retain(|uuid| uuid.to_string() != *command);
+                    self.queued_messages.retain(|uuid| uuid.to_string() != *command);
                 }
             }
-            Body::Background { running } if self.background.replace(running) => self.task_ended(),
-            Body::Task(task) if self.background.take(task) => self.task_ended(),
-            Body::Quiet { kind } if kind == "session_state_changed" => {
+            MessageBody::BackgroundTasks { running } if self.background.replace(running) => {
+                self.task_ended()
+            }
+            MessageBody::Task(task) if self.background.update(task) => self.task_ended(),
+            MessageBody::Ignored { kind } if kind == "session_state_changed" => {
                 self.idle = Some(message.fields.get("state").is_some_and(|state| state == "idle"));
             }
             _ => {}
@@ -111,7 +113,7 @@ impl Progress {
     }
 
     /// Notes which tool calls a message begins and ends.
-    fn calls_in(&mut self, message: &Map<String, Json>) {
+    fn track_tool_calls(&mut self, message: &Map<String, Json>) {
         let blocks = message.get("content").and_then(Json::as_array);
         for block in blocks.into_iter().flatten() {
             let id = |key: &str| block[key].as_str().unwrap_or_default();
@@ -141,27 +143,28 @@ impl Progress {
     }
 
     /// Says, once each time it becomes true, that the run may end.
-    pub(super) fn newly_done(&mut self) -> bool {
-        let quiet =
-            self.waiting.is_empty() && self.background.is_empty() && self.idle != Some(false);
+    pub(super) fn take_done(&mut self) -> bool {
+        let quiet = self.queued_messages.is_empty()
+            && self.background.is_empty()
+            && self.idle != Some(false);
         let done = self.turn_over && (quiet || self.ending);
-        let newly = done && !self.said_done;
-        self.said_done |= done;
+        let newly = done && !self.done_reported;
+        self.done_reported |= done;
         newly
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use heeler_model::message::read_line;
+    use heeler_model::message::parse_line;
 
     use super::*;
 
     #[test]
     fn a_tool_is_waited_for_until_its_result_or_the_end_of_the_turn() {
-        let mut progress = Progress::default();
+        let mut progress = ClaudeTurnProgress::default();
         let mut take = |line: &str| {
-            progress.message(&read_line(line.as_bytes()));
+            progress.handle_message(&parse_line(line.as_bytes()));
             progress.waits_for_tool()
         };
         let call = |id: &str| {
@@ -191,33 +194,33 @@ mod tests {
 
     #[test]
     fn the_calls_that_are_waited_for_are_bounded() {
-        let mut progress = Progress::default();
+        let mut progress = ClaudeTurnProgress::default();
         for id in 0..2 * CALLS_MAX {
             let line = format!(
                 r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}"}}]}}}}"#
             );
-            progress.message(&read_line(line.as_bytes()));
+            progress.handle_message(&parse_line(line.as_bytes()));
         }
         assert_eq!(progress.calls.len(), CALLS_MAX);
     }
 
     #[test]
     fn the_tasks_that_are_waited_for_are_bounded() {
-        let mut progress = Progress::default();
+        let mut progress = ClaudeTurnProgress::default();
         let tasks: Vec<String> =
             (0..2 * TASKS_MAX).map(|id| format!(r#"{{"task_id":"{id}"}}"#)).collect();
         for id in 0..2 * TASKS_MAX {
             let line = format!(
                 r#"{{"type":"system","subtype":"task_started","is_backgrounded":true,"task_id":"{id}"}}"#
             );
-            progress.message(&read_line(line.as_bytes()));
+            progress.handle_message(&parse_line(line.as_bytes()));
         }
         assert_eq!(progress.background.0.len(), TASKS_MAX);
         let all = format!(
             r#"{{"type":"system","subtype":"background_tasks_changed","tasks":[{}]}}"#,
             tasks.join(",")
         );
-        progress.message(&read_line(all.as_bytes()));
+        progress.handle_message(&parse_line(all.as_bytes()));
         assert_eq!(progress.background.0.len(), TASKS_MAX);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Requests of the agent are answered whenever they come, also while an answer to one of ours is
 //! awaited: it connects to our MCP servers before it answers anything. None is left without a
-//! reply, since the agent would wait for it for ever. Start at [`Sdk`].
+//! reply, since the agent would wait for it for ever. Start at [`SdkRuntime`].
 
 #[cfg(test)]
 mod replay;
@@ -11,18 +11,18 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_model::message::{Body, Message, read_line};
-use heeler_model::run::{Answer, SessionStart};
+use heeler_model::message::{AgentMessage, MessageBody, parse_line};
+use heeler_model::run::{QuestionAnswer, SessionStart};
 use rustix::process::Signal;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::allowed::{Allowed, Refusal};
-use super::args::Setup;
-use super::progress::Progress;
-use super::wire;
-use crate::process::Launch;
-use crate::runtime::{AskKind, Runtime, Step};
+use super::args::ClaudeLaunchOptions;
+use super::control_messages;
+use super::progress::ClaudeTurnProgress;
+use super::tool_allowlist::{AllowedToolsError, ToolAllowlist};
+use crate::process::LaunchSpec;
+use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
 
 /// Names our first request, and the hook that holds the list of allowed tools.
 const INITIALIZE: &str = "heeler-initialize";
@@ -40,21 +40,21 @@ const TOOL_NAME_CHARS_MAX: usize = 256;
 const FORBIDDEN_CALLS_MAX: usize = 4096;
 
 /// An agent that speaks the control protocol.
-pub(crate) struct Sdk {
+pub(crate) struct SdkRuntime {
     prompt: String,
-    launch: Box<dyn Fn(&SessionStart) -> Launch>,
-    allowed: Option<Allowed>,
-    talk: Talk,
+    launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
+    allowed: Option<ToolAllowlist>,
+    state: SdkRuntimeState,
 }
 
 /// What is known of one conversation.
 #[derive(Default)]
-struct Talk {
+struct SdkRuntimeState {
     /// What waits until the hook that holds the list stands: the prompt, and what was said since.
-    held: Option<Vec<(Uuid, String)>>,
-    progress: Progress,
+    held_messages: Option<Vec<(Uuid, String)>>,
+    progress: ClaudeTurnProgress,
     /// What a person was asked, with the input that was shown.
-    asks: HashMap<String, Json>,
+    questions: HashMap<String, Json>,
     /// What our MCP servers were asked.
     calls: HashSet<String>,
     /// Calls of tools that may not run: a success of one of them is an alarm.
@@ -63,18 +63,25 @@ struct Talk {
     requests: u64,
 }
 
-impl Sdk {
+impl SdkRuntime {
     /// Makes a runtime for any agent that speaks the protocol.
-    pub(crate) fn new(prompt: String, launch: Box<dyn Fn(&SessionStart) -> Launch>) -> Sdk {
-        Sdk { prompt, launch, allowed: None, talk: Talk::default() }
+    pub(crate) fn new(
+        prompt: String,
+        launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
+    ) -> SdkRuntime {
+        SdkRuntime { prompt, launch, allowed: None, state: SdkRuntimeState::default() }
     }
 
     /// Makes the runtime for Claude, unless its list of allowed tools cannot be held.
-    pub(crate) fn claude(prompt: String, setup: Setup) -> Result<Sdk, Refusal> {
-        let allowed = Allowed::of(&setup.brief, &setup.injected)?;
+    pub(crate) fn claude(
+        prompt: String,
+        setup: ClaudeLaunchOptions,
+    ) -> Result<SdkRuntime, AllowedToolsError> {
+        let allowed = ToolAllowlist::from_brief(&setup.brief, &setup.injected)?;
         let listed = allowed.clone();
-        let launch = Box::new(move |session: &SessionStart| setup.sdk(listed.as_ref(), session));
-        Ok(Sdk { allowed, ..Sdk::new(prompt, launch) })
+        let launch =
+            Box::new(move |session: &SessionStart| setup.sdk_launch(listed.as_ref(), session));
+        Ok(SdkRuntime { allowed, ..SdkRuntime::new(prompt, launch) })
     }
 
     fn hooks(&self) -> Json {
@@ -88,143 +95,162 @@ impl Sdk {
     }
 
     /// Takes a request of the agent's.
-    fn requested(&mut self, fields: &Map<String, Json>) -> Vec<Step> {
+    fn handle_request(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let Some(id) = fields.get("request_id").and_then(Json::as_str) else {
             return vec![warning("a control request without an id, which nobody can answer")];
         };
         let request = fields.get("request").unwrap_or(&Json::Null);
         match request["subtype"].as_str().unwrap_or_default() {
-            "can_use_tool" => self.may(id, request),
-            "hook_callback" => self.hook(id, request),
-            "mcp_message" => self.mcp(id, request),
+            "can_use_tool" => self.handle_permission_request(id, request),
+            "hook_callback" => self.handle_hook(id, request),
+            "mcp_message" => self.handle_mcp_message(id, request),
             other => {
                 let reason = format!("unsupported control request subtype: {other}");
-                vec![wire::refuse(id, &reason)]
+                vec![control_messages::error_response(id, &reason)]
             }
         }
     }
 
-    fn may(&mut self, id: &str, request: &Json) -> Vec<Step> {
+    fn handle_permission_request(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let tool = request["tool_name"].as_str().unwrap_or_default();
         let input = &request["input"];
         if let Some(allowed) = &self.allowed
             && !allowed.permits(tool, input)
         {
-            let message = allowed.reason(tool);
-            return vec![wire::reply(id, json!({ "behavior": "deny", "message": message }))];
+            let message = allowed.denial_reason(tool);
+            return vec![control_messages::success_response(
+                id,
+                json!({ "behavior": "deny", "message": message }),
+            )];
         }
         let asks = tool == "AskUserQuestion" || request["requires_user_interaction"] == true;
-        let kind = if asks { AskKind::Question } else { AskKind::Permission };
+        let kind = if asks { AgentQuestionKind::Question } else { AgentQuestionKind::Permission };
         let (id, tool, input) = (id.to_owned(), tool.to_owned(), input.clone());
-        self.talk.asks.insert(id.clone(), input.clone());
-        vec![Step::Ask { id, kind, tool, input }]
+        self.state.questions.insert(id.clone(), input.clone());
+        vec![RuntimeEffect::Ask { id, kind, tool, input }]
     }
 
     /// Answers a hook. An error would let the call run, so there is none, and in doubt it is denied.
-    fn hook(&mut self, id: &str, request: &Json) -> Vec<Step> {
+    fn handle_hook(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let called = &request["input"];
         let (tool, input) = (called["tool_name"].as_str(), &called["tool_input"]);
         let denied = match (&self.allowed, tool) {
             (None, _) => None,
             (Some(allowed), Some(tool)) if allowed.permits(tool, input) => None,
-            (Some(allowed), tool) => Some(allowed.reason(tool.unwrap_or_default())),
+            (Some(allowed), tool) => Some(allowed.denial_reason(tool.unwrap_or_default())),
         };
         let Some(reason) = denied else {
             // Claude may have completed the input since the call was seen.
-            self.talk.forbidden.remove(called["tool_use_id"].as_str().unwrap_or_default());
-            return vec![wire::reply(id, json!({}))];
+            self.state.forbidden.remove(called["tool_use_id"].as_str().unwrap_or_default());
+            return vec![control_messages::success_response(id, json!({}))];
         };
-        vec![wire::reply(id, wire::denial(&reason))]
+        vec![control_messages::success_response(id, control_messages::hook_denial(&reason))]
     }
 
-    fn mcp(&mut self, id: &str, request: &Json) -> Vec<Step> {
+    fn handle_mcp_message(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let message = &request["message"];
         // A notification gets no answer of its server, but Claude waits for one of ours.
         if message.get("id").is_none() {
             let nothing = json!({ "jsonrpc": "2.0", "result": {} });
-            return vec![wire::reply(id, json!({ "mcp_response": nothing }))];
+            return vec![control_messages::success_response(
+                id,
+                json!({ "mcp_response": nothing }),
+            )];
         }
-        self.talk.calls.insert(id.to_owned());
+        self.state.calls.insert(id.to_owned());
         let server = request["server_name"].as_str().unwrap_or_default().to_owned();
-        vec![Step::Mcp { call: id.to_owned(), server, message: message.clone() }]
+        vec![RuntimeEffect::Mcp { call: id.to_owned(), server, message: message.clone() }]
     }
 
     /// Takes the answer to a request of ours.
-    fn replied(&mut self, fields: &Map<String, Json>) -> Vec<Step> {
+    fn handle_reply(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let response = fields.get("response").unwrap_or(&Json::Null);
         let failed = response["subtype"] == "error";
         let why = response["error"].as_str().unwrap_or("it does not say why");
-        let held = if response["request_id"] == INITIALIZE { self.talk.held.take() } else { None };
+        let held = if response["request_id"] == INITIALIZE {
+            self.state.held_messages.take()
+        } else {
+            None
+        };
         match held {
             Some(_) if failed => {
                 let message = format!("Claude cannot hold the list of allowed tools: {why}");
-                let error = Body::Error { message, code: None };
-                vec![Step::Message(Message::of(error)), Step::CloseInput, Step::Done]
+                let error = MessageBody::Error { message, code: None };
+                vec![
+                    RuntimeEffect::Message(AgentMessage::from_body(error)),
+                    RuntimeEffect::CloseInput,
+                    RuntimeEffect::Done,
+                ]
             }
-            Some(held) => held.iter().flat_map(|(uuid, text)| self.tell(*uuid, text)).collect(),
+            Some(held) => {
+                held.iter().flat_map(|(uuid, text)| self.send_user_message(*uuid, text)).collect()
+            }
             None if failed => vec![warning(&format!("Claude refused a control request: {why}"))],
             None => Vec::new(),
         }
     }
 
-    fn withdrawn(&mut self, fields: &Map<String, Json>) -> Vec<Step> {
+    fn handle_cancellation(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let id = fields.get("request_id").and_then(Json::as_str).unwrap_or_default();
-        self.talk.calls.remove(id);
-        match self.talk.asks.remove(id) {
-            Some(_) => vec![Step::Withdraw { ask: id.to_owned() }],
+        self.state.calls.remove(id);
+        match self.state.questions.remove(id) {
+            Some(_) => vec![RuntimeEffect::Withdraw { ask: id.to_owned() }],
             None => Vec::new(),
         }
     }
 
-    fn tell(&mut self, uuid: Uuid, text: &str) -> Vec<Step> {
-        self.talk.progress.sent(uuid);
-        vec![wire::user(uuid, text)]
+    fn send_user_message(&mut self, uuid: Uuid, text: &str) -> Vec<RuntimeEffect> {
+        self.state.progress.record_sent(uuid);
+        vec![control_messages::user_message(uuid, text)]
     }
 
-    fn request(&mut self, request: Json) -> Step {
-        self.talk.requests += 1;
-        wire::request(&format!("heeler-{}", self.talk.requests), request)
+    fn make_request(&mut self, request: Json) -> RuntimeEffect {
+        self.state.requests += 1;
+        control_messages::control_request(&format!("heeler-{}", self.state.requests), request)
     }
 
     /// Takes what is not about control.
-    fn said(&mut self, message: Message) -> Vec<Step> {
-        let alarm = self.watch(&message.body);
-        self.talk.progress.message(&message);
-        let mut steps = vec![Step::Message(message)];
+    fn handle_message(&mut self, message: AgentMessage) -> Vec<RuntimeEffect> {
+        let alarm = self.find_forbidden_call(&message.body);
+        self.state.progress.handle_message(&message);
+        let mut steps = vec![RuntimeEffect::Message(message)];
         if let Some(tool) = alarm {
             let message = format!(
                 "Claude ran {tool}, which is not among the allowed tools: this version of Claude \
                  does not hold the list, so the run was stopped"
             );
-            steps.push(Step::Message(Message::of(Body::Error { message, code: None })));
-            steps.push(Step::Signal(Signal::KILL));
+            steps.push(RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Error {
+                message,
+                code: None,
+            })));
+            steps.push(RuntimeEffect::Signal(Signal::KILL));
         }
-        if self.talk.progress.newly_done() {
-            steps.push(Step::Done);
+        if self.state.progress.take_done() {
+            steps.push(RuntimeEffect::Done);
         }
         steps
     }
 
     /// Looks whether a tool ran that may not: the hook should have seen to it, but a later version
     /// of Claude may think otherwise. Returns that tool.
-    fn watch(&mut self, body: &Body) -> Option<String> {
+    fn find_forbidden_call(&mut self, body: &MessageBody) -> Option<String> {
         let allowed = self.allowed.as_ref()?;
         let content = match body {
-            Body::Assistant(said) => said.message.get("content"),
-            Body::User(told) => told.message.get("content"),
+            MessageBody::Assistant(said) => said.message.get("content"),
+            MessageBody::User(told) => told.message.get("content"),
             _ => None,
         };
         for block in content.and_then(Json::as_array).into_iter().flatten() {
             let id = |key: &str| block[key].as_str().unwrap_or_default();
             if block["type"] == "tool_use" && !allowed.permits(id("name"), &block["input"]) {
                 let tool: String = id("name").chars().take(TOOL_NAME_CHARS_MAX).collect();
-                if self.talk.forbidden.len() >= FORBIDDEN_CALLS_MAX {
+                if self.state.forbidden.len() >= FORBIDDEN_CALLS_MAX {
                     return Some(tool);
                 }
-                self.talk.forbidden.insert(id("id").to_owned(), tool);
+                self.state.forbidden.insert(id("id").to_owned(), tool);
             }
             if block["type"] == "tool_result"
-                && let Some(tool) = self.talk.forbidden.remove(id("tool_use_id"))
+                && let Some(tool) = self.state.forbidden.remove(id("tool_use_id"))
                 && block["is_error"] != true
             {
                 return Some(tool);
@@ -234,96 +260,96 @@ impl Sdk {
     }
 }
 
-impl Runtime for Sdk {
-    fn launch(&self, session: &SessionStart) -> Launch {
+impl AgentRuntime for SdkRuntime {
+    fn launch_spec(&self, session: &SessionStart) -> LaunchSpec {
         (self.launch)(session)
     }
 
-    fn begin(&mut self, uuid: Uuid) -> Vec<Step> {
-        self.talk = Talk::default();
+    fn begin(&mut self, uuid: Uuid) -> Vec<RuntimeEffect> {
+        self.state = SdkRuntimeState::default();
         let hooks = self.hooks();
         let request = json!({ "subtype": "initialize", "hooks": hooks });
-        let mut steps = vec![wire::request(INITIALIZE, request)];
+        let mut steps = vec![control_messages::control_request(INITIALIZE, request)];
         if self.allowed.is_some() {
-            self.talk.held = Some(vec![(uuid, self.prompt.clone())]);
+            self.state.held_messages = Some(vec![(uuid, self.prompt.clone())]);
         } else {
-            steps.extend(self.tell(uuid, &self.prompt.clone()));
+            steps.extend(self.send_user_message(uuid, &self.prompt.clone()));
         }
         steps
     }
 
-    fn line(&mut self, line: &[u8]) -> Vec<Step> {
-        let message = read_line(line);
+    fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect> {
+        let message = parse_line(line);
         match &message.body {
-            Body::Unknown { kind, .. } => match kind.as_str() {
-                "control_request" => self.requested(&message.fields),
-                "control_response" => self.replied(&message.fields),
-                "control_cancel_request" => self.withdrawn(&message.fields),
-                _ => self.said(message),
+            MessageBody::Unknown { kind, .. } => match kind.as_str() {
+                "control_request" => self.handle_request(&message.fields),
+                "control_response" => self.handle_reply(&message.fields),
+                "control_cancel_request" => self.handle_cancellation(&message.fields),
+                _ => self.handle_message(message),
             },
-            Body::Malformed { .. } => {
-                let reply = wire::refuse_unread(line);
-                reply.into_iter().chain([Step::Message(message)]).collect()
+            MessageBody::Malformed { .. } => {
+                let reply = control_messages::refuse_unparsed(line);
+                reply.into_iter().chain([RuntimeEffect::Message(message)]).collect()
             }
-            _ => self.said(message),
+            _ => self.handle_message(message),
         }
     }
 
-    fn say(&mut self, uuid: Uuid, text: &str) -> Option<Vec<Step>> {
-        Some(match &mut self.talk.held {
+    fn send_message(&mut self, uuid: Uuid, text: &str) -> Option<Vec<RuntimeEffect>> {
+        Some(match &mut self.state.held_messages {
             Some(held) => {
                 held.push((uuid, text.to_owned()));
                 Vec::new()
             }
-            None => self.tell(uuid, text),
+            None => self.send_user_message(uuid, text),
         })
     }
 
-    fn answer(&mut self, ask: &str, answer: &Answer) -> Vec<Step> {
-        let Some(shown) = self.talk.asks.remove(ask) else { return Vec::new() };
+    fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
+        let Some(shown) = self.state.questions.remove(ask) else { return Vec::new() };
         let response = match answer {
-            Answer::Allow { input } => {
+            QuestionAnswer::Allow { input } => {
                 let input = input.as_ref().unwrap_or(&shown);
                 json!({ "behavior": "allow", "updatedInput": input })
             }
-            Answer::Deny { message, interrupt } => {
+            QuestionAnswer::Deny { message, interrupt } => {
                 json!({ "behavior": "deny", "message": message, "interrupt": interrupt })
             }
         };
-        vec![wire::reply(ask, response)]
+        vec![control_messages::success_response(ask, response)]
     }
 
-    fn interrupt(&mut self) -> Vec<Step> {
-        if self.talk.held.take().is_some() {
-            return vec![Step::CloseInput, Step::Done];
+    fn interrupt(&mut self) -> Vec<RuntimeEffect> {
+        if self.state.held_messages.take().is_some() {
+            return vec![RuntimeEffect::CloseInput, RuntimeEffect::Done];
         }
         // What is queued would run by itself after the interrupt.
-        let queued = self.talk.progress.end();
-        let mut steps: Vec<Step> = queued
+        let queued = self.state.progress.request_end();
+        let mut steps: Vec<RuntimeEffect> = queued
             .into_iter()
             .map(|uuid| json!({ "subtype": "cancel_async_message", "message_uuid": uuid }))
-            .map(|request| self.request(request))
+            .map(|request| self.make_request(request))
             .collect();
-        steps.push(self.request(json!({ "subtype": "interrupt" })));
-        if self.talk.progress.newly_done() {
-            steps.push(Step::Done);
+        steps.push(self.make_request(json!({ "subtype": "interrupt" })));
+        if self.state.progress.take_done() {
+            steps.push(RuntimeEffect::Done);
         }
         steps
     }
 
-    fn mcp_reply(&mut self, call: &str, reply: Json) -> Vec<Step> {
-        if !self.talk.calls.remove(call) {
+    fn deliver_mcp_reply(&mut self, call: &str, reply: Json) -> Vec<RuntimeEffect> {
+        if !self.state.calls.remove(call) {
             return Vec::new();
         }
-        vec![wire::reply(call, json!({ "mcp_response": reply }))]
+        vec![control_messages::success_response(call, json!({ "mcp_response": reply }))]
     }
 
     fn waits_for_tool(&self) -> bool {
-        self.talk.progress.waits_for_tool()
+        self.state.progress.waits_for_tool()
     }
 }
 
-fn warning(text: &str) -> Step {
+fn warning(text: &str) -> RuntimeEffect {
     let (kind, text) = ("control".to_owned(), text.to_owned());
-    Step::Message(Message::of(Body::Unknown { kind, text }))
+    RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Unknown { kind, text }))
 }

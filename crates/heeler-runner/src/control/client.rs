@@ -1,13 +1,16 @@
 //! One client of the control socket.
 //!
 //! Two halves that never wait for the run: one reads requests, one at a time, the other writes what
-//! is in the client's [`Outbox`]. Start at [`serve`].
+//! is in the client's [`ControlClientOutbox`]. Start at [`serve_client`].
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heeler_model::run::{Happening, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, reads};
+use heeler_model::run::{
+    ControlEvent, ControlReply, ControlReplyBody, ControlRequest, PROTOCOL, PROTOCOL_MIN,
+    is_readable_protocol,
+};
 use memchr::memchr;
 use rustix::process::Pid;
 use serde::Deserialize;
@@ -16,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 
-use super::{Asked, event, line};
+use super::{PendingControlRequest, encode_event, encode_line};
 
 /// The longest request; a longer one is refused and its client disconnected.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -28,48 +31,48 @@ const READ_BYTES: usize = 4 << 10;
 
 /// What waits to be written to a client.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
-    waiting: Mutex<Waiting>,
+pub(super) struct ControlClientOutbox {
+    state: Mutex<ControlClientOutboxState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct ControlClientOutboxState {
     lines: VecDeque<Arc<[u8]>>,
     bytes: usize,
     /// Something was left out; to be said when all before it is written.
     lagging: bool,
     /// A request has no reply yet.
-    owing: bool,
+    reply_pending: bool,
     /// The client is gone, or nothing more is to be told: close when all is written.
     closing: bool,
     /// The client's tasks have ended.
     closed: bool,
 }
 
-impl Outbox {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+impl ControlClientOutbox {
+    fn lock_state(&self) -> MutexGuard<'_, ControlClientOutboxState> {
         // Nothing panics while it is held.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
-        let result = change(&mut self.waiting());
+    fn update<T>(&self, change: impl FnOnce(&mut ControlClientOutboxState) -> T) -> T {
+        let result = change(&mut self.lock_state());
         self.changed.notify_waiters();
         result
     }
 
     /// Replies to the one request that is open. A reply is never left out.
     pub(super) fn reply(&self, line: &Arc<[u8]>) {
-        self.change(|waiting| {
-            waiting.owing = false;
+        self.update(|waiting| {
+            waiting.reply_pending = false;
             waiting.push(line);
         });
     }
 
     /// Tells something if there is room for it; says whether the client is still there.
-    pub(super) fn tell(&self, line: &Arc<[u8]>) -> bool {
-        self.change(|waiting| {
+    pub(super) fn send_event(&self, line: &Arc<[u8]>) -> bool {
+        self.update(|waiting| {
             if waiting.lagging || waiting.bytes + line.len() > CLIENT_BYTES_MAX {
                 waiting.lagging = true;
             } else {
@@ -80,10 +83,10 @@ impl Outbox {
     }
 
     /// Tells the last thing, and that something was left out before it if that is so.
-    pub(super) fn tell_last(&self, line: &Arc<[u8]>) {
-        self.change(|waiting| {
+    pub(super) fn send_last_event(&self, line: &Arc<[u8]>) {
+        self.update(|waiting| {
             if std::mem::take(&mut waiting.lagging) {
-                waiting.push(&event(&Happening::Lagged));
+                waiting.push(&encode_event(&ControlEvent::Lagged));
             }
             waiting.push(line);
             waiting.closing = true;
@@ -92,35 +95,40 @@ impl Outbox {
 
     /// Closes the connection when everything is written.
     pub(super) fn close(&self) {
-        self.change(|waiting| waiting.closing = true);
+        self.update(|waiting| waiting.closing = true);
     }
 
     /// Returns when everything is written or the client is gone.
-    pub(super) async fn drained(&self) {
-        self.when(|waiting| waiting.closed.then_some(())).await;
+    pub(super) async fn wait_closed(&self) {
+        self.wait_for(|waiting| waiting.closed.then_some(())).await;
     }
 
     /// Returns the next line to write; `None` when there will be none.
     async fn next(&self) -> Option<Arc<[u8]>> {
-        self.when(|waiting| match waiting.pop() {
+        self.wait_for(|waiting| match waiting.pop() {
             Some(line) => Some(Some(line)),
-            None if waiting.closing && !waiting.owing => Some(None),
+            None if waiting.closing && !waiting.reply_pending => Some(None),
             None => None,
         })
         .await
     }
 
     /// Returns when the next request may be read.
-    async fn may_ask(&self) {
-        let may = |waiting: &mut Waiting| !waiting.owing && waiting.bytes < CLIENT_BYTES_MAX;
-        self.when(|waiting| may(waiting).then_some(())).await;
+    async fn wait_request_allowed(&self) {
+        let may = |waiting: &mut ControlClientOutboxState| {
+            !waiting.reply_pending && waiting.bytes < CLIENT_BYTES_MAX
+        };
+        self.wait_for(|waiting| may(waiting).then_some(())).await;
     }
 
     /// Waits until `look` finds what it looks for. Nothing is lost when it is dropped before.
-    async fn when<T>(&self, mut look: impl FnMut(&mut Waiting) -> Option<T>) -> T {
+    async fn wait_for<T>(
+        &self,
+        mut look: impl FnMut(&mut ControlClientOutboxState) -> Option<T>,
+    ) -> T {
         loop {
             let changed = self.changed.notified();
-            if let Some(found) = look(&mut self.waiting()) {
+            if let Some(found) = look(&mut self.lock_state()) {
                 return found;
             }
             changed.await;
@@ -128,7 +136,7 @@ impl Outbox {
     }
 }
 
-impl Waiting {
+impl ControlClientOutboxState {
     fn push(&mut self, line: &Arc<[u8]>) {
         self.bytes += line.len();
         self.lines.push_back(Arc::clone(line));
@@ -139,32 +147,35 @@ impl Waiting {
             self.bytes -= line.len();
             return Some(line);
         }
-        std::mem::take(&mut self.lagging).then(|| event(&Happening::Lagged))
+        std::mem::take(&mut self.lagging).then(|| encode_event(&ControlEvent::Lagged))
     }
 }
 
 /// Serves one client until it goes or the run ends.
-pub(super) async fn serve(stream: UnixStream, requests: mpsc::Sender<Asked>) {
+pub(super) async fn serve_client(
+    stream: UnixStream,
+    requests: mpsc::Sender<PendingControlRequest>,
+) {
     let peer = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
     let (input, output) = stream.into_split();
-    let outbox = Arc::new(Outbox::default());
+    let outbox = Arc::new(ControlClientOutbox::default());
     let reading = async {
-        read(input, peer, &outbox, requests).await;
+        read_requests(input, peer, &outbox, requests).await;
         outbox.close();
         // What is owed is still written.
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = reading => {}
-        () = write(output, &outbox) => {}
+        () = write_lines(output, &outbox) => {}
     }
-    outbox.change(|waiting| {
+    outbox.update(|waiting| {
         waiting.closed = true;
         waiting.lines.clear();
     });
 }
 
-async fn write(mut output: OwnedWriteHalf, outbox: &Outbox) {
+async fn write_lines(mut output: OwnedWriteHalf, outbox: &ControlClientOutbox) {
     while let Some(line) = outbox.next().await {
         if output.write_all(&line).await.is_err() {
             return;
@@ -174,29 +185,29 @@ async fn write(mut output: OwnedWriteHalf, outbox: &Outbox) {
     }
 }
 
-async fn read(
+async fn read_requests(
     mut input: OwnedReadHalf,
     peer: Option<Pid>,
-    outbox: &Arc<Outbox>,
-    requests: mpsc::Sender<Asked>,
+    outbox: &Arc<ControlClientOutbox>,
+    requests: mpsc::Sender<PendingControlRequest>,
 ) {
     let mut buffer = Vec::new();
     loop {
-        outbox.may_ask().await;
+        outbox.wait_request_allowed().await;
         let request = match read_line(&mut input, &mut buffer).await {
-            Ok(Some(line)) => check(&line),
+            Ok(Some(line)) => parse_request(&line),
             Ok(None) | Err(_) => return,
         };
         match request {
-            Ok(Request { id, op, .. }) => {
-                outbox.change(|waiting| waiting.owing = true);
-                let asked = Asked { op, peer, id, client: Arc::clone(outbox) };
+            Ok(ControlRequest { id, op, .. }) => {
+                outbox.update(|waiting| waiting.reply_pending = true);
+                let asked = PendingControlRequest { op, peer, id, client: Arc::clone(outbox) };
                 if requests.send(asked).await.is_err() {
                     return;
                 }
             }
-            Err(Refusal { id, reason, fatal }) => {
-                outbox.reply(&refusal(id, reason));
+            Err(ControlRequestRefusal { id, reason, fatal }) => {
+                outbox.reply(&refusal_line(id, reason));
                 if fatal {
                     return;
                 }
@@ -227,7 +238,7 @@ async fn read_line(input: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> io::Resul
 }
 
 /// Why a line is no request that can be asked.
-struct Refusal {
+struct ControlRequestRefusal {
     /// Zero when the line does not say.
     id: u64,
     reason: String,
@@ -235,10 +246,10 @@ struct Refusal {
     fatal: bool,
 }
 
-fn check(line: &[u8]) -> Result<Request, Refusal> {
+fn parse_request(line: &[u8]) -> Result<ControlRequest, ControlRequestRefusal> {
     /// What every protocol version has.
     #[derive(Deserialize)]
-    struct Head {
+    struct ControlRequestHead {
         #[serde(default)]
         protocol: u32,
         #[serde(default)]
@@ -246,15 +257,16 @@ fn check(line: &[u8]) -> Result<Request, Refusal> {
     }
     if line.len() > REQUEST_BYTES_MAX {
         let reason = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-        return Err(Refusal { id: 0, reason, fatal: true });
+        return Err(ControlRequestRefusal { id: 0, reason, fatal: true });
     }
-    let head: Head = serde_json::from_slice(line).map_err(|error| Refusal {
-        id: 0,
-        reason: format!("the line is no request: {error}"),
-        fatal: false,
-    })?;
-    let refusal = |reason| Refusal { id: head.id, reason, fatal: false };
-    if !reads(head.protocol) {
+    let head: ControlRequestHead =
+        serde_json::from_slice(line).map_err(|error| ControlRequestRefusal {
+            id: 0,
+            reason: format!("the line is no request: {error}"),
+            fatal: false,
+        })?;
+    let refusal = |reason| ControlRequestRefusal { id: head.id, reason, fatal: false };
+    if !is_readable_protocol(head.protocol) {
         return Err(refusal(format!(
             "this run reads protocol {PROTOCOL_MIN} to {PROTOCOL}, the request is of protocol {}",
             head.protocol
@@ -264,12 +276,16 @@ fn check(line: &[u8]) -> Result<Request, Refusal> {
         .map_err(|error| refusal(format!("the request cannot be understood: {error}")))
 }
 
-fn refusal(id: u64, reason: String) -> Arc<[u8]> {
-    line(&Reply { protocol: PROTOCOL, id, body: ReplyBody::Refused { reason } })
+fn refusal_line(id: u64, reason: String) -> Arc<[u8]> {
+    encode_line(&ControlReply {
+        protocol: PROTOCOL,
+        id,
+        body: ControlReplyBody::Refused { reason },
+    })
 }
 
 /// Tells one client too many why it is not served, if it can be told without waiting.
-pub(super) fn turn_away(stream: UnixStream) {
+pub(super) fn reject_client(stream: UnixStream) {
     let reason = format!("{} clients are connected already", super::CLIENTS_MAX);
-    drop(stream.try_write(&refusal(0, reason)));
+    drop(stream.try_write(&refusal_line(0, reason)));
 }

@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use heeler_model::run::{
-    Attendance, Cost, End, ErrorClass, Limits, PROTOCOL, PROTOCOL_MIN, RunError, SessionPlan,
-    SessionStart,
+    ErrorClass, PROTOCOL, PROTOCOL_MIN, QuestionPolicy, RunCost, RunEnd, RunError, RunLimits,
+    SessionPlan, SessionStart,
 };
 use heeler_model::workflow::OUTPUT_BYTES_MAX;
 use heeler_model::{ExitReason, RunId, TriggerType};
@@ -12,29 +12,29 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::process::Cgroup;
+use crate::process::RunCgroup;
 use crate::session;
 
 /// A state directory with the folder of one run.
-pub(crate) struct Folder {
+pub(crate) struct RunFolderFixture {
     _temp: tempfile::TempDir,
     pub(crate) state: Utf8PathBuf,
     pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
 }
 
-impl Drop for Folder {
+impl Drop for RunFolderFixture {
     fn drop(&mut self) {
         // A test that ended a runner in its midst leaves it.
-        if let Some(cgroup) = Cgroup::find(self.spec.run, None) {
+        if let Some(cgroup) = RunCgroup::find(self.spec.run, None) {
             drop(cgroup.kill());
             cgroup.remove();
         }
     }
 }
 
-impl Folder {
-    pub(crate) fn new() -> Folder {
+impl RunFolderFixture {
+    pub(crate) fn new() -> RunFolderFixture {
         let temp = tempfile::tempdir().unwrap();
         let state = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
         let run = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
@@ -57,13 +57,13 @@ impl Folder {
             home: state.join("home"),
             sockets: state.join("sockets"),
             session: SessionPlan::new(SessionStart::Fresh { id }, "a fresh session"),
-            limits: Limits::default(),
-            attendance: Attendance::Nobody,
+            limits: RunLimits::default(),
+            attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
         };
-        let folder = Folder { _temp: temp, state, dir, spec };
+        let folder = RunFolderFixture { _temp: temp, state, dir, spec };
         folder.write_spec(&folder.spec);
         folder
     }
@@ -72,8 +72,8 @@ impl Folder {
         std::fs::write(self.dir.join("spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
 
-    pub(crate) fn started(&self) -> Started {
-        Started {
+    pub(crate) fn started(&self) -> RunStartRecord {
+        RunStartRecord {
             protocol: PROTOCOL,
             run: self.spec.run,
             pid: 1,
@@ -93,12 +93,12 @@ impl Folder {
             protocol: PROTOCOL,
             run: self.spec.run,
             job: self.spec.job.clone(),
-            end: End::Finished,
+            end: RunEnd::Finished,
             exit_reason: ExitReason::Success,
             stop_reason: None,
             summary: Some("done".to_owned()),
             error: None,
-            cost: Cost::default(),
+            cost: RunCost::default(),
             session: None,
             started_at: Timestamp::UNIX_EPOCH,
             finished_at: Timestamp::UNIX_EPOCH,
@@ -111,20 +111,20 @@ impl Folder {
 
 #[test]
 fn what_is_written_is_read_again() {
-    let folder = Folder::new();
+    let folder = RunFolderFixture::new();
     assert_eq!(read_spec(&folder.dir).unwrap(), folder.spec);
     assert_eq!(read_started(&folder.dir, &folder.spec).unwrap(), None);
     write_started(&folder.dir, &folder.started()).unwrap();
     assert_eq!(read_started(&folder.dir, &folder.spec).unwrap(), Some(folder.started()));
     assert_eq!(read_result(&folder.dir).unwrap(), None);
-    Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
     assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
 }
 
 #[test]
 fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_needs() {
-    let folder = Folder::new();
-    let reserved = Reserved::make(&folder.dir).unwrap();
+    let folder = RunFolderFixture::new();
+    let reserved = ReservedResultFile::create(&folder.dir).unwrap();
     let before = reserved.file.metadata().unwrap();
     assert!(before.blocks() * 512 >= RESULT_BYTES_MAX as u64, "{}", before.blocks());
     reserved.write(&folder.result()).unwrap();
@@ -132,28 +132,28 @@ fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_ne
     assert_eq!(after.ino(), before.ino());
     assert!(after.blocks() * 512 < RESULT_BYTES_MAX as u64, "{}", after.blocks());
     assert_eq!(after.mode() & 0o777, 0o600);
-    assert!(!folder.dir.join(RESERVE).exists());
+    assert!(!folder.dir.join(RESERVE_FILE).exists());
 }
 
 #[test]
 fn a_result_is_written_once() {
-    let folder = Folder::new();
-    Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
-    let other = RunResult { end: End::Interrupted, ..folder.result() };
-    let error = Reserved::make(&folder.dir).unwrap().write(&other).unwrap_err();
+    let folder = RunFolderFixture::new();
+    ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    let other = RunResult { end: RunEnd::Interrupted, ..folder.result() };
+    let error = ReservedResultFile::create(&folder.dir).unwrap().write(&other).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
 }
 
 #[test]
 fn a_reserve_that_a_crash_left_half_written_is_used_again() {
-    let folder = Folder::new();
+    let folder = RunFolderFixture::new();
     for left in [&b""[..], b"{\"protocol\":1,", &[b' '; RESULT_BYTES_MAX]] {
-        let reserved = Reserved::make(&folder.dir).unwrap();
+        let reserved = ReservedResultFile::create(&folder.dir).unwrap();
         reserved.file.write_all_at(left, 0).unwrap();
         drop(reserved);
         assert_eq!(read_result(&folder.dir).unwrap(), None);
-        Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
+        ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
         assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
         std::fs::remove_file(folder.dir.join(file::RESULT)).unwrap();
     }
@@ -161,18 +161,18 @@ fn a_reserve_that_a_crash_left_half_written_is_used_again() {
 
 #[test]
 fn a_result_that_is_too_large_is_cut_and_still_says_how_the_run_ended() {
-    let folder = Folder::new();
+    let folder = RunFolderFixture::new();
     let long = "\u{1}é".repeat(RESULT_BYTES_MAX);
     let mut result = RunResult {
         stop_reason: Some(long.clone()),
         summary: Some(long.clone()),
-        error: Some(RunError { cure: long.clone(), ..RunError::of(ErrorClass::Internal, &long) }),
+        error: Some(RunError { cure: long.clone(), ..RunError::new(ErrorClass::Internal, &long) }),
         ..folder.result()
     };
     for n in 0..10_000 {
         result.cost.usage.per_model.insert(format!("model {n}"), json!({"inputTokens": n}));
     }
-    Reserved::make(&folder.dir).unwrap().write(&result).unwrap();
+    ReservedResultFile::create(&folder.dir).unwrap().write(&result).unwrap();
     let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
     assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
     let read = read_result(&folder.dir).unwrap().unwrap();
@@ -183,7 +183,7 @@ fn a_result_that_is_too_large_is_cut_and_still_says_how_the_run_ended() {
 
 #[test]
 fn a_spec_that_is_not_this_folders_or_names_files_elsewhere_is_refused() {
-    let folder = Folder::new();
+    let folder = RunFolderFixture::new();
     let refused = |change: &dyn Fn(&mut RunSpec)| {
         let mut spec = folder.spec.clone();
         change(&mut spec);
@@ -204,34 +204,40 @@ fn a_spec_that_is_not_this_folders_or_names_files_elsewhere_is_refused() {
     ];
     for path in elsewhere {
         let error = refused(&|spec| spec.job_log.clone_from(&path));
-        assert!(matches!(&error, FileError::Outside { named, .. } if *named == path), "{error}");
+        assert!(
+            matches!(&error, RunFileError::OutsideStateDirectory { named, .. } if *named == path),
+            "{error}"
+        );
     }
     let error = refused(&|spec| spec.projects.clone_from(&outside));
-    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+    assert!(matches!(error, RunFileError::OutsideStateDirectory { .. }), "{error}");
     let other = RunId::mint(Timestamp::UNIX_EPOCH, [0; 10]);
     let error = refused(&|spec| spec.run = other);
-    assert!(matches!(error, FileError::OtherRun { .. }), "{error}");
+    assert!(matches!(error, RunFileError::OtherRun { .. }), "{error}");
     for protocol in [PROTOCOL_MIN - 1, PROTOCOL + 1] {
         let error = refused(&|spec| spec.protocol = protocol);
         assert!(
-            matches!(error, FileError::Form { source: FormError::Protocol { .. }, .. }),
+            matches!(error, RunFileError::Form { source: RunFileParseError::Protocol { .. }, .. }),
             "{error}"
         );
     }
     std::fs::write(folder.dir.join("spec.json"), "{").unwrap();
     let error = read_spec(&folder.dir).unwrap_err();
-    assert!(matches!(error, FileError::Form { source: FormError::Content(_), .. }), "{error}");
+    assert!(
+        matches!(error, RunFileError::Form { source: RunFileParseError::Content(_), .. }),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
-    let folder = Folder::new();
+    let folder = RunFolderFixture::new();
     let mut spec = folder.spec.clone();
     (spec.job_log, spec.projects) = ("/elsewhere/job.jsonl".into(), "/elsewhere".into());
     folder.write_spec(&spec);
-    let spec = read_spec_of_dead(&folder.dir).unwrap();
+    let spec = read_spec_of_dead_run(&folder.dir).unwrap();
     assert_eq!(spec, folder.spec);
-    let started = Started { session_log: "/etc/hosts".into(), ..folder.started() };
+    let started = RunStartRecord { session_log: "/etc/hosts".into(), ..folder.started() };
     write_started(&folder.dir, &started).unwrap();
     assert_eq!(read_started(&folder.dir, &spec).unwrap(), Some(folder.started()));
     // A link may still lead out of there.
@@ -239,10 +245,10 @@ fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
     std::fs::create_dir_all(log.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/etc/hosts", &log).unwrap();
     let error = read_started(&folder.dir, &spec).unwrap_err();
-    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+    assert!(matches!(error, RunFileError::OutsideStateDirectory { .. }), "{error}");
     std::os::unix::fs::symlink("/etc/hosts", &spec.job_log).unwrap();
-    let error = read_spec_of_dead(&folder.dir).unwrap_err();
-    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+    let error = read_spec_of_dead_run(&folder.dir).unwrap_err();
+    assert!(matches!(error, RunFileError::OutsideStateDirectory { .. }), "{error}");
 }
 
 #[test]
@@ -250,9 +256,9 @@ fn an_output_of_any_characters_fits_into_the_space_that_was_reserved() {
     let normal = "it said so\n".repeat(OUTPUT_BYTES_MAX / 11);
     let odd = "\u{1}".repeat(OUTPUT_BYTES_MAX);
     for (output, whole) in [(normal, true), (odd, false)] {
-        let folder = Folder::new();
+        let folder = RunFolderFixture::new();
         let result = RunResult { output: Some(output.clone()), ..folder.result() };
-        Reserved::make(&folder.dir).unwrap().write(&result).unwrap();
+        ReservedResultFile::create(&folder.dir).unwrap().write(&result).unwrap();
         let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
         assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
         let read = read_result(&folder.dir).unwrap().unwrap().output.unwrap();
@@ -263,8 +269,8 @@ fn an_output_of_any_characters_fits_into_the_space_that_was_reserved() {
 
 #[test]
 fn a_question_is_a_file_named_by_its_id() {
-    let folder = Folder::new();
-    let ask = |id: &str| Ask {
+    let folder = RunFolderFixture::new();
+    let ask = |id: &str| AgentQuestion {
         protocol: PROTOCOL,
         id: id.to_owned(),
         at: Timestamp::UNIX_EPOCH,
@@ -274,8 +280,8 @@ fn a_question_is_a_file_named_by_its_id() {
         until: None,
     };
     write_ask(&folder.dir, &ask("toolu_1")).unwrap();
-    let read: Option<Ask> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();
+    let read: Option<AgentQuestion> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();
     assert_eq!(read, Some(ask("toolu_1")));
     let error = write_ask(&folder.dir, &ask("../../spec")).unwrap_err();
-    assert!(matches!(error, FileError::Name(_)), "{error}");
+    assert!(matches!(error, RunFileError::Name(_)), "{error}");
 }

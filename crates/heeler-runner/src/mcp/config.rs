@@ -1,13 +1,13 @@
 //! What claude is told of MCP servers: the JSON of its `--mcp-config`.
 //!
 //! It may hold secrets (environment, headers, our own token), so it is handed over in memory and
-//! never as a file or an argument. Start at [`config`].
+//! never as a file or an argument. Start at [`build_mcp_config`].
 
-use heeler_model::run::McpBrief;
+use heeler_model::run::McpServerSpec;
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Endpoint, Injected};
+use super::{InjectedMcpServers, McpBridgeEndpoint};
 
 /// How long claude lets a tool of ours take: people and workers are waited for, and by itself it gives
 /// up on a server over HTTP after five minutes.
@@ -15,30 +15,30 @@ const CALL_TIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How claude reaches the servers that we inject.
 #[derive(Debug, Clone)]
-pub(crate) enum Transport {
+pub(crate) enum InjectedMcpTransport {
     /// By the control protocol of the `sdk` runtime.
     InProcess,
     /// By HTTP, for the `cli` runtime.
-    Http(Endpoint),
+    Http(McpBridgeEndpoint),
 }
 
 /// Returns the JSON of claude's `--mcp-config`: what is configured, and what is injected.
 ///
 /// An injected server wins over a configured one of the same name: its tools are part of what we
 /// promise an agent.
-pub(crate) fn config(
-    configured: &IndexMap<String, McpBrief>,
-    injected: &Injected,
-    transport: &Transport,
+pub(crate) fn build_mcp_config(
+    configured: &IndexMap<String, McpServerSpec>,
+    injected: &InjectedMcpServers,
+    transport: &InjectedMcpTransport,
 ) -> Json {
     let mut servers: Map<String, Json> =
-        configured.iter().map(|(name, server)| (name.clone(), entry(server))).collect();
+        configured.iter().map(|(name, server)| (name.clone(), server_entry(server))).collect();
     for name in injected.names() {
         let entry = match transport {
-            Transport::InProcess => {
+            InjectedMcpTransport::InProcess => {
                 json!({ "type": "sdk", "name": name, "timeout": CALL_TIME_MAX_MS })
             }
-            Transport::Http(endpoint) => json!({
+            InjectedMcpTransport::Http(endpoint) => json!({
                 "type": "http",
                 "url": endpoint.url(name),
                 "headers": { "Authorization": endpoint.authorization() },
@@ -50,18 +50,18 @@ pub(crate) fn config(
     json!({ "mcpServers": servers })
 }
 
-fn entry(server: &McpBrief) -> Json {
-    let remote = |kind, url: &str, headers| json!({ "type": kind, "url": plain(url), "headers": values(headers) });
+fn server_entry(server: &McpServerSpec) -> Json {
+    let remote = |kind, url: &str, headers| json!({ "type": kind, "url": escape_variables(url), "headers": escape_values(headers) });
     let (mut entry, timeout_ms, always_load) = match server {
-        McpBrief::Stdio { command, args, env, timeout_ms, always_load } => {
-            let args: Vec<String> = args.iter().map(|arg| plain(arg)).collect();
-            let entry = json!({ "type": "stdio", "command": plain(command), "args": args, "env": values(env) });
+        McpServerSpec::Stdio { command, args, env, timeout_ms, always_load } => {
+            let args: Vec<String> = args.iter().map(|arg| escape_variables(arg)).collect();
+            let entry = json!({ "type": "stdio", "command": escape_variables(command), "args": args, "env": escape_values(env) });
             (entry, timeout_ms, always_load)
         }
-        McpBrief::Http { url, headers, timeout_ms, always_load } => {
+        McpServerSpec::Http { url, headers, timeout_ms, always_load } => {
             (remote("http", url, headers), timeout_ms, always_load)
         }
-        McpBrief::Sse { url, headers, timeout_ms, always_load } => {
+        McpServerSpec::Sse { url, headers, timeout_ms, always_load } => {
             (remote("sse", url, headers), timeout_ms, always_load)
         }
     };
@@ -75,8 +75,8 @@ fn entry(server: &McpBrief) -> Json {
     entry
 }
 
-fn values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
-    map.iter().map(|(key, value)| (key, plain(value))).collect()
+fn escape_values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
+    map.iter().map(|(key, value)| (key, escape_variables(value))).collect()
 }
 
 /// Returns a text that claude reads as `text`.
@@ -84,7 +84,7 @@ fn values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
 /// It puts variables into what it reads (`${HOME}`, `${HOME:-default}`) and knows no way to write
 /// them plainly. Ours are put in already, so each `${` becomes the default of a variable that is
 /// not set, and what follows it.
-fn plain(text: &str) -> String {
+fn escape_variables(text: &str) -> String {
     text.replace("${", "${HEELER_NOT_SET:-$}{")
 }
 
@@ -92,16 +92,16 @@ fn plain(text: &str) -> String {
 mod tests {
     use expect_test::expect;
 
-    use super::super::tests::Place;
-    use super::super::{Bridge, Token};
+    use super::super::tests::McpFixture;
+    use super::super::{McpBridgeToken, McpHttpBridge};
     use super::*;
 
-    fn configured() -> IndexMap<String, McpBrief> {
+    fn configured() -> IndexMap<String, McpServerSpec> {
         let map = |key: &str, value: &str| IndexMap::from([(key.to_owned(), value.to_owned())]);
         IndexMap::from([
             (
                 "github".to_owned(),
-                McpBrief::Stdio {
+                McpServerSpec::Stdio {
                     command: "npx".to_owned(),
                     args: vec!["-y".to_owned(), "server-github".to_owned()],
                     env: map("GITHUB_TOKEN", "t"),
@@ -111,7 +111,7 @@ mod tests {
             ),
             (
                 "web".to_owned(),
-                McpBrief::Http {
+                McpServerSpec::Http {
                     url: "http://localhost:8080/mcp".to_owned(),
                     headers: map("X-Key", "k"),
                     timeout_ms: Some(0),
@@ -120,7 +120,7 @@ mod tests {
             ),
             (
                 "old".to_owned(),
-                McpBrief::Sse {
+                McpServerSpec::Sse {
                     url: "https://example.org/sse".to_owned(),
                     headers: IndexMap::new(),
                     timeout_ms: None,
@@ -129,7 +129,7 @@ mod tests {
             ),
             (
                 "heeler".to_owned(),
-                McpBrief::Sse {
+                McpServerSpec::Sse {
                     url: "https://example.org/not-ours".to_owned(),
                     headers: IndexMap::new(),
                     timeout_ms: None,
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn configured_and_injected_servers_are_told_together() {
-        let place = Place::new();
+        let place = McpFixture::new();
         let (injected, _notes) = place.injected();
-        let config = config(&configured(), &injected, &Transport::InProcess);
+        let config = build_mcp_config(&configured(), &injected, &InjectedMcpTransport::InProcess);
         expect![[r#"
             {
               "mcpServers": {
@@ -193,20 +193,20 @@ mod tests {
         // What claude 2.1.325 does, in one pass.
         let read = |text: &str| text.replace("${HEELER_NOT_SET:-$}", "$");
         for text in ["${HOME}", "pa$$${HOME:-x}${", "$HOME", "{}", "${${A}}"] {
-            assert_eq!(read(&plain(text)), text);
+            assert_eq!(read(&escape_variables(text)), text);
         }
-        assert_eq!(plain("a${HOME}"), "a${HEELER_NOT_SET:-$}{HOME}");
+        assert_eq!(escape_variables("a${HOME}"), "a${HEELER_NOT_SET:-$}{HOME}");
     }
 
     #[tokio::test]
     async fn over_http_each_injected_server_has_its_address_and_the_token() {
-        let place = Place::new();
+        let place = McpFixture::new();
         let (injected, _notes) = place.injected();
-        let token = Token::mint();
-        let bridge = Bridge::open(&injected, &token).await.unwrap();
+        let token = McpBridgeToken::mint();
+        let bridge = McpHttpBridge::open(&injected, &token).await.unwrap();
         let endpoint = bridge.endpoint();
-        let transport = Transport::Http(endpoint.clone());
-        let config = config(&IndexMap::new(), &injected, &transport);
+        let transport = InjectedMcpTransport::Http(endpoint.clone());
+        let config = build_mcp_config(&IndexMap::new(), &injected, &transport);
         let config = format!("{config:#}").replace(token.secret(), "TOKEN");
         let (port, _) = config.split_once("/heeler-files").unwrap();
         let port = port.rsplit_once(':').unwrap().1.to_owned();

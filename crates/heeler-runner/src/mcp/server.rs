@@ -2,13 +2,13 @@
 //!
 //! The protocol is rmcp's; the tools are in `files` and `fleet`. Nothing is kept between two requests,
 //! so every request is served on its own, by the same handler in process and over HTTP. Start at
-//! [`Injected`].
+//! [`InjectedMcpServers`].
 
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::redact::Redactor;
-use heeler_model::run::Answer;
+use heeler_model::redact::SecretRedactor;
+use heeler_model::run::QuestionAnswer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
     Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -24,10 +24,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::door::{FleetDoor, Way};
-use super::files::FileSender;
-use super::fleet::Fleet;
-use super::{files, fleet};
+use super::file_tools::FileSender;
+use super::fleet_client::{AsyncFleetClient, FleetClient};
+use super::fleet_tools::FleetTools;
+use super::{file_tools, fleet_tools};
 
 /// How many notes, and how many questions, wait for the loop; a tool that has one more waits too.
 const NOTES_MAX: usize = 16;
@@ -39,7 +39,7 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 /// What a tool has to record: the loop makes a row of it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Note {
+pub(crate) enum ToolNote {
     /// The agent told how far it is.
     Progress {
         /// In its own words.
@@ -72,26 +72,26 @@ pub(crate) enum Note {
     },
 }
 
-impl Note {
+impl ToolNote {
     /// Returns the subtype of its row.
     pub(crate) fn subtype(&self) -> &'static str {
         match self {
-            Note::Progress { .. } => "progress",
-            Note::FileSent { .. } => "file_sent",
-            Note::TasksAdded { .. } => "tasks_added",
-            Note::TaskFinished { .. } => "task_finished",
+            ToolNote::Progress { .. } => "progress",
+            ToolNote::FileSent { .. } => "file_sent",
+            ToolNote::TasksAdded { .. } => "tasks_added",
+            ToolNote::TaskFinished { .. } => "task_finished",
         }
     }
 
     /// Returns what else its row has.
     pub(crate) fn fields(&self) -> Json {
         match self {
-            Note::Progress { .. } => json!({}),
-            Note::FileSent { path, name, bytes, .. } => {
+            ToolNote::Progress { .. } => json!({}),
+            ToolNote::FileSent { path, name, bytes, .. } => {
                 json!({ "name": name, "bytes": bytes, "path": path })
             }
-            Note::TasksAdded { tasks } => json!({ "tasks": tasks }),
-            Note::TaskFinished { number, text } => {
+            ToolNote::TasksAdded { tasks } => json!({ "tasks": tasks }),
+            ToolNote::TaskFinished { number, text } => {
                 json!({ "number": number, "description": text })
             }
         }
@@ -100,43 +100,45 @@ impl Note {
     /// Returns the text of its row.
     pub(crate) fn content(&self) -> String {
         match self {
-            Note::Progress { message, percent: None } => message.clone(),
-            Note::Progress { message, percent: Some(percent) } => format!("{percent} %: {message}"),
-            Note::FileSent { path, name, bytes, message } => {
+            ToolNote::Progress { message, percent: None } => message.clone(),
+            ToolNote::Progress { message, percent: Some(percent) } => {
+                format!("{percent} %: {message}")
+            }
+            ToolNote::FileSent { path, name, bytes, message } => {
                 let message = message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
                 format!("{name} ({bytes} bytes) is in {path}{message}")
             }
-            Note::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
-            Note::TaskFinished { number, .. } => format!("task {number} is done"),
+            ToolNote::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
+            ToolNote::TaskFinished { number, .. } => format!("task {number} is done"),
         }
     }
 }
 
 /// What a tool asks people. The loop puts it to them as it does what the agent itself asks.
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct ToolQuestion {
     /// The question, in the form of claude's own.
     pub(crate) input: Json,
     /// Where the answer goes; dropped if there will be none.
-    pub(crate) reply: oneshot::Sender<Answer>,
+    pub(crate) reply: oneshot::Sender<QuestionAnswer>,
 }
 
 /// What tools have for the loop.
 #[derive(Debug)]
-pub(crate) struct FromTools {
+pub(crate) struct ToolChannels {
     /// What to record.
-    pub(crate) notes: mpsc::Receiver<Note>,
+    pub(crate) notes: mpsc::Receiver<ToolNote>,
     /// What to ask people.
-    pub(crate) inquiries: mpsc::Receiver<Inquiry>,
+    pub(crate) questions: mpsc::Receiver<ToolQuestion>,
 }
 
 /// The servers that we give an agent.
 #[derive(Debug, Clone)]
-pub(crate) struct Injected {
-    servers: Arc<[Server]>,
+pub(crate) struct InjectedMcpServers {
+    servers: Arc<[InjectedMcpServer]>,
 }
 
-impl Injected {
+impl InjectedMcpServers {
     /// Returns the servers of a run, and what their tools have to record and to ask.
     ///
     /// The file sender is there only when there is a folder for files; the fleet is reached through
@@ -144,30 +146,34 @@ impl Injected {
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
-        secrets: &Redactor,
-        door: Option<Arc<dyn FleetDoor>>,
-    ) -> (Injected, FromTools) {
+        secrets: &SecretRedactor,
+        door: Option<Arc<dyn FleetClient>>,
+    ) -> (InjectedMcpServers, ToolChannels) {
         let (notes, noted) = mpsc::channel(NOTES_MAX);
         let (inquiries, inquired) = mpsc::channel(NOTES_MAX);
         let files = send_files_to
             .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
-            .map(|sender| Server::Files(Arc::new(sender)));
-        let fleet = Server::Fleet(Fleet::new(notes, inquiries, Way::new(door)));
-        let from_tools = FromTools { notes: noted, inquiries: inquired };
-        (Injected { servers: files.into_iter().chain([fleet]).collect() }, from_tools)
+            .map(|sender| InjectedMcpServer::Files(Arc::new(sender)));
+        let fleet = InjectedMcpServer::Fleet(FleetTools::new(
+            notes,
+            inquiries,
+            AsyncFleetClient::new(door),
+        ));
+        let from_tools = ToolChannels { notes: noted, questions: inquired };
+        (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, from_tools)
     }
 
     /// Returns no servers.
-    pub(crate) fn none() -> Injected {
-        Injected { servers: Arc::new([]) }
+    pub(crate) fn none() -> InjectedMcpServers {
+        InjectedMcpServers { servers: Arc::new([]) }
     }
 
     /// Returns the servers' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.servers.iter().map(Server::name)
+        self.servers.iter().map(InjectedMcpServer::name)
     }
 
-    pub(super) fn servers(&self) -> impl Iterator<Item = &Server> {
+    pub(super) fn servers(&self) -> impl Iterator<Item = &InjectedMcpServer> {
         self.servers.iter()
     }
 
@@ -179,22 +185,27 @@ impl Injected {
         let id = message.get("id").cloned();
         let Some(server) = self.servers.iter().find(|known| known.name() == server) else {
             let text = format!("there is no server `{server}` in this run");
-            return refusal(id, ErrorData::invalid_request(text, None));
+            return error_response(id, ErrorData::invalid_request(text, None));
         };
         match serde_json::from_value(message) {
             Ok(ClientJsonRpcMessage::Request(request)) => {
-                answer(server.clone(), ClientJsonRpcMessage::Request(request)).await.unwrap_or_else(
-                    || refusal(id, ErrorData::internal_error("the request got no answer", None)),
-                )
+                answer_request(server.clone(), ClientJsonRpcMessage::Request(request))
+                    .await
+                    .unwrap_or_else(|| {
+                        error_response(
+                            id,
+                            ErrorData::internal_error("the request got no answer", None),
+                        )
+                    })
             }
             Ok(_) => json!({ "jsonrpc": "2.0", "result": {} }),
-            Err(error) => refusal(id, ErrorData::invalid_request(error.to_string(), None)),
+            Err(error) => error_response(id, ErrorData::invalid_request(error.to_string(), None)),
         }
     }
 }
 
 /// Has the server answer one request; nothing is kept for the next.
-async fn answer(server: Server, request: ClientJsonRpcMessage) -> Option<Json> {
+async fn answer_request(server: InjectedMcpServer, request: ClientJsonRpcMessage) -> Option<Json> {
     let (transport, mut replies) = OneshotTransport::<RoleServer>::new(request);
     // Claude speaks this version in process; it says so only in `initialize`.
     let peer =
@@ -208,42 +219,42 @@ async fn answer(server: Server, request: ClientJsonRpcMessage) -> Option<Json> {
     None
 }
 
-fn refusal(id: Option<Json>, error: ErrorData) -> Json {
+fn error_response(id: Option<Json>, error: ErrorData) -> Json {
     json!({ "jsonrpc": "2.0", "id": id, "error": error })
 }
 
 /// One server: what rmcp asks, by the tools that it has.
 #[derive(Debug, Clone)]
-pub(super) enum Server {
+pub(super) enum InjectedMcpServer {
     Files(Arc<FileSender>),
-    Fleet(Fleet),
+    Fleet(FleetTools),
 }
 
-impl Server {
+impl InjectedMcpServer {
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Server::Files(_) => files::SERVER,
-            Server::Fleet(_) => fleet::SERVER,
+            InjectedMcpServer::Files(_) => file_tools::SERVER,
+            InjectedMcpServer::Fleet(_) => fleet_tools::SERVER,
         }
     }
 
-    async fn work(&self, call: CallToolRequestParams, key: String) -> Outcome {
+    async fn dispatch_call(&self, call: CallToolRequestParams, key: String) -> ToolCallOutcome {
         let arguments = call.arguments.unwrap_or_default();
         match self {
-            Server::Files(files) => files.call(arguments).await,
-            Server::Fleet(fleet) => fleet.call(&call.name, key, arguments).await,
+            InjectedMcpServer::Files(files) => files.call(arguments).await,
+            InjectedMcpServer::Fleet(fleet) => fleet.call(&call.name, key, arguments).await,
         }
     }
 
     fn tools(&self) -> Vec<Tool> {
         match self {
-            Server::Files(_) => files::tools(),
-            Server::Fleet(_) => fleet::tools(),
+            InjectedMcpServer::Files(_) => file_tools::tools(),
+            InjectedMcpServer::Fleet(_) => fleet_tools::tools(),
         }
     }
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for InjectedMcpServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new(self.name(), env!("CARGO_PKG_VERSION")))
@@ -271,8 +282,8 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(text, None));
         }
         let server = self.clone();
-        let key = key_of(context.meta.get(TOOL_USE_ID).and_then(Json::as_str));
-        let result = match caught(async move { server.work(call, key).await }).await {
+        let key = call_key(context.meta.get(TOOL_USE_ID).and_then(Json::as_str));
+        let result = match catch_panic(async move { server.dispatch_call(call, key).await }).await {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
         };
@@ -281,7 +292,7 @@ impl ServerHandler for Server {
 }
 
 /// Returns a name for a call: claude's own, so that one that it sends again is known.
-fn key_of(tool_use: Option<&str>) -> String {
+fn call_key(tool_use: Option<&str>) -> String {
     let is_plain = |id: &&str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         (1..=TOOL_USE_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)
@@ -290,10 +301,12 @@ fn key_of(tool_use: Option<&str>) -> String {
 }
 
 /// What a tool answers, for the agent: what it did, or why it did not.
-pub(super) type Outcome = Result<String, String>;
+pub(super) type ToolCallOutcome = Result<String, String>;
 
 /// Lets a tool work; one that panics fails, since an agent would wait for its answer for ever.
-async fn caught(work: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+async fn catch_panic(
+    work: impl Future<Output = ToolCallOutcome> + Send + 'static,
+) -> ToolCallOutcome {
     let mut tasks = JoinSet::new();
     tasks.spawn(work);
     let done = tasks.join_next().await.expect("one task was spawned");
@@ -306,18 +319,21 @@ async fn caught(work: impl Future<Output = Outcome> + Send + 'static) -> Outcome
 }
 
 /// Returns a tool whose input is `T`; the text of the fields is what the agent reads.
-pub(super) fn tool<T: JsonSchema + 'static>(name: &'static str, description: &'static str) -> Tool {
+pub(super) fn define_tool<T: JsonSchema + 'static>(
+    name: &'static str,
+    description: &'static str,
+) -> Tool {
     let schema = rmcp::handler::server::tool::schema_for_input::<T>();
     Tool::new(name, description, schema.expect("the input is a struct, so its schema is an object"))
 }
 
 /// Marks a tool as one that changes nothing where the agent works: it may also plan with it.
-pub(super) fn harmless(tool: Tool) -> Tool {
+pub(super) fn mark_read_only(tool: Tool) -> Tool {
     tool.with_annotations(ToolAnnotations::new().read_only(true))
 }
 
 /// Reads a tool's input.
-pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+pub(super) fn parse_input<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
     serde_json::from_value(Json::Object(arguments))
         .map_err(|error| format!("the input does not fit the tool: {error}"))
 }
@@ -332,7 +348,10 @@ pub(super) fn check_message(message: &str) -> Result<(), String> {
 }
 
 /// Hands a note to the loop.
-pub(super) async fn record(notes: &mpsc::Sender<Note>, note: Note) -> Result<(), String> {
+pub(super) async fn send_note(
+    notes: &mpsc::Sender<ToolNote>,
+    note: ToolNote,
+) -> Result<(), String> {
     notes.send(note).await.map_err(|_| "the run is ending and records nothing more".to_owned())
 }
 
@@ -342,22 +361,22 @@ mod tests {
 
     #[test]
     fn a_call_goes_by_the_name_that_claude_gives_it_if_that_can_be_one() {
-        assert_eq!(key_of(Some("toolu_01-a")), "toolu_01-a");
+        assert_eq!(call_key(Some("toolu_01-a")), "toolu_01-a");
         let long = "x".repeat(TOOL_USE_ID_BYTES_MAX + 1);
         for other in [None, Some(""), Some("a b"), Some("a\n"), Some("é"), Some(long.as_str())] {
-            assert!(Uuid::try_parse(&key_of(other)).is_ok(), "{other:?}");
+            assert!(Uuid::try_parse(&call_key(other)).is_ok(), "{other:?}");
         }
     }
 
     #[tokio::test]
     async fn a_tool_that_panics_fails_instead_of_never_answering() {
-        let answered = caught(async { Ok("done".to_owned()) }).await;
+        let answered = catch_panic(async { Ok("done".to_owned()) }).await;
         assert_eq!(answered, Ok("done".to_owned()));
         let panics = async {
             tokio::task::yield_now().await;
             panic!("a tool of ours has a fault")
         };
-        let failed = caught(panics).await.unwrap_err();
+        let failed = catch_panic(panics).await.unwrap_err();
         assert!(failed.starts_with("heeler itself failed"), "{failed}");
     }
 }

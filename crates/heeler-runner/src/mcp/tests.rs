@@ -2,24 +2,24 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::{Expect, expect};
-use heeler_model::redact::Redactor;
-use heeler_model::run::Answer;
+use heeler_model::redact::SecretRedactor;
+use heeler_model::run::QuestionAnswer;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 
-use super::{FromTools, Injected, Inquiry, Note};
+use super::{InjectedMcpServers, ToolChannels, ToolNote, ToolQuestion};
 
 /// What no file may hold.
 pub(super) const SECRET: &str = "correct horse battery";
 
 /// A working directory and a folder for files, which live as long as this.
-pub(super) struct Place {
+pub(super) struct McpFixture {
     temp: tempfile::TempDir,
 }
 
-impl Place {
-    pub(super) fn new() -> Place {
-        let place = Place { temp: tempfile::tempdir().unwrap() };
+impl McpFixture {
+    pub(super) fn new() -> McpFixture {
+        let place = McpFixture { temp: tempfile::tempdir().unwrap() };
         std::fs::create_dir(place.work()).unwrap();
         place
     }
@@ -36,14 +36,14 @@ impl Place {
         self.root().join("state/sent")
     }
 
-    pub(super) fn injected(&self) -> (Injected, mpsc::Receiver<Note>) {
+    pub(super) fn injected(&self) -> (InjectedMcpServers, mpsc::Receiver<ToolNote>) {
         let (injected, from_tools) = self.injected_with_all();
         (injected, from_tools.notes)
     }
 
-    fn injected_with_all(&self) -> (Injected, FromTools) {
-        let secrets = Redactor::new(&[SECRET.to_owned()]);
-        Injected::new(&self.work(), Some(&self.sent()), &secrets, None)
+    fn injected_with_all(&self) -> (InjectedMcpServers, ToolChannels) {
+        let secrets = SecretRedactor::new(&[SECRET.to_owned()]);
+        InjectedMcpServers::new(&self.work(), Some(&self.sent()), &secrets, None)
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn said(reply: &Json) -> (String, bool) {
 }
 
 async fn check(message: Json, expected: Expect) {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, _notes) = place.injected();
     let reply = injected.handle("heeler", message).await;
     expected.assert_eq(&format!("{reply:#}"));
@@ -252,8 +252,9 @@ async fn an_unknown_method_an_unknown_tool_and_nonsense_are_refused() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    let place = Place::new();
-    let (injected, _notes) = Injected::new(&place.work(), None, &Redactor::new(&[]), None);
+    let place = McpFixture::new();
+    let (injected, _notes) =
+        InjectedMcpServers::new(&place.work(), None, &SecretRedactor::new(&[]), None);
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let reply = injected.handle("heeler-files", message).await;
     expect![[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"there is no server `heeler-files` in this run"}}"#]].assert_eq(&reply.to_string());
@@ -261,7 +262,7 @@ async fn a_server_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn the_tools_are_listed_with_their_inputs() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, _notes) = place.injected();
     let mut text = String::new();
     for server in injected.names() {
@@ -302,18 +303,18 @@ async fn the_tools_are_listed_with_their_inputs() {
 
 #[tokio::test]
 async fn progress_becomes_a_note() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, mut notes) = place.injected();
     let message = call(1, "report_progress", json!({ "message": "half way", "percent": 49.6 }));
     assert_eq!(said(&injected.handle("heeler", message).await), ("recorded".to_owned(), false));
     let note = notes.try_recv().unwrap();
-    assert_eq!(note, Note::Progress { message: "half way".to_owned(), percent: Some(50) });
+    assert_eq!(note, ToolNote::Progress { message: "half way".to_owned(), percent: Some(50) });
     assert_eq!((note.subtype(), note.content()), ("progress", "50 %: half way".to_owned()));
 }
 
 #[tokio::test]
 async fn a_tool_says_what_is_wrong_with_its_input() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, mut notes) = place.injected();
     let long = "x".repeat(4 * 1024 + 1);
     for (tool, input, reason) in [
@@ -338,12 +339,12 @@ async fn a_tool_says_what_is_wrong_with_its_input() {
 }
 
 /// Asks a person who answers so; nothing comes where the question is dropped.
-async fn ask(answer: Option<Answer>) -> (String, bool) {
-    let place = Place::new();
+async fn ask(answer: Option<QuestionAnswer>) -> (String, bool) {
+    let place = McpFixture::new();
     let (injected, mut from_tools) = place.injected_with_all();
     let ask = call(1, "ask_human", json!({ "question": "Which?", "options": ["A", "B"] }));
     let person = async {
-        let Inquiry { input, reply } = from_tools.inquiries.recv().await.unwrap();
+        let ToolQuestion { input, reply } = from_tools.questions.recv().await.unwrap();
         let option = |label: &str| json!({"label": label, "description": ""});
         let asked = &input["questions"][0];
         assert_eq!((&asked["question"], &asked["multiSelect"]), (&json!("Which?"), &json!(false)));
@@ -359,12 +360,12 @@ async fn ask(answer: Option<Answer>) -> (String, bool) {
 #[tokio::test]
 async fn a_person_is_asked_and_the_answer_is_told() {
     let input = json!({"answers": {"Which?": "B, but later"}});
-    let answered = ask(Some(Answer::Allow { input: Some(input) })).await;
+    let answered = ask(Some(QuestionAnswer::Allow { input: Some(input) })).await;
     assert_eq!(answered, ("B, but later".to_owned(), false));
-    let left = ask(Some(Answer::Allow { input: None })).await;
+    let left = ask(Some(QuestionAnswer::Allow { input: None })).await;
     assert_eq!(left, ("the person left it to you".to_owned(), false));
     let message = "nobody answered in time".to_owned();
-    let (text, failed) = ask(Some(Answer::Deny { message, interrupt: false })).await;
+    let (text, failed) = ask(Some(QuestionAnswer::Deny { message, interrupt: false })).await;
     assert!(failed);
     expect!["there is no answer: nobody answered in time; go on without it if you can, and say in your answer what is left open"].assert_eq(&text);
     let (text, failed) = ask(None).await;
@@ -373,7 +374,7 @@ async fn a_person_is_asked_and_the_answer_is_told() {
 
 #[tokio::test]
 async fn a_tool_of_an_ended_run_fails() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, notes) = place.injected();
     drop(notes);
     let message = call(1, "report_progress", json!({ "message": "done" }));
@@ -383,7 +384,7 @@ async fn a_tool_of_an_ended_run_fails() {
 
 #[tokio::test]
 async fn calls_overlap_and_wait_for_a_slow_loop() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let (injected, mut notes) = place.injected();
     let mut calls = tokio::task::JoinSet::new();
     for id in 0..100 {
@@ -393,7 +394,7 @@ async fn calls_overlap_and_wait_for_a_slow_loop() {
     }
     let mut seen = Vec::new();
     for _ in 0..100 {
-        let Note::Progress { message, .. } = notes.recv().await.unwrap() else { panic!() };
+        let ToolNote::Progress { message, .. } = notes.recv().await.unwrap() else { panic!() };
         seen.push(message.parse::<u64>().unwrap());
     }
     seen.sort_unstable();
@@ -406,11 +407,11 @@ async fn calls_overlap_and_wait_for_a_slow_loop() {
 
 #[test]
 fn only_the_file_sender_may_take_long() {
-    let place = Place::new();
+    let place = McpFixture::new();
     let both = place.injected().0;
     assert_eq!(both.names().collect::<Vec<_>>(), ["heeler-files", "heeler"]);
     assert!(super::has_long_running(&both));
-    let fleet = Injected::new(&place.work(), None, &Redactor::new(&[]), None).0;
+    let fleet = InjectedMcpServers::new(&place.work(), None, &SecretRedactor::new(&[]), None).0;
     assert_eq!(fleet.names().collect::<Vec<_>>(), ["heeler"]);
     assert!(!super::has_long_running(&fleet));
 }

@@ -2,7 +2,7 @@
 //!
 //! It is a folder of the cgroup file system (version 2) below our own group, so it needs neither
 //! root nor a daemon where our group is ours, as in a user's systemd services. Start at
-//! [`Cgroup::create`].
+//! [`RunCgroup::create`].
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,26 +10,26 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{RunId, chain};
+use heeler_model::{RunId, error_chain};
 use jiff::Timestamp;
 use rustix::process::Pid;
 use thiserror::Error;
 
 /// How long the dead may take to leave their group.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+const EMPTY_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How often it is looked whether they have.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why a run has no control group: a process of it that sheds its parents and its environment can
 /// outlive a runner that was killed.
 #[derive(Debug, Error)]
-pub(crate) enum NoCgroup {
+pub(crate) enum CgroupCreateError {
     /// This machine has no cgroup file system of version 2, or we are outside of what we see of it.
     #[error("there is no cgroup version 2 here")]
     Absent,
     /// Ours belongs to somebody else.
     #[error("the control group {path} is not ours to divide")]
-    NotOurs {
+    NotOwned {
         /// Our own group.
         path: Utf8PathBuf,
         /// Why.
@@ -45,28 +45,28 @@ pub(crate) enum NoCgroup {
 }
 
 /// Returns why a run that is started from here would have no control group; `None` if it would.
-pub fn why_no_control_group() -> Option<String> {
+pub fn control_group_unavailable_reason() -> Option<String> {
     let nobodys = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
-    match Cgroup::create(nobodys) {
+    match RunCgroup::create(nobodys) {
         Ok(cgroup) => {
             cgroup.remove();
             None
         }
-        Err(reason) => Some(chain(&reason)),
+        Err(reason) => Some(error_chain(&reason)),
     }
 }
 
 /// A control group.
 #[derive(Debug, Clone)]
-pub(crate) struct Cgroup {
+pub(crate) struct RunCgroup {
     path: Utf8PathBuf,
 }
 
-impl Cgroup {
+impl RunCgroup {
     /// Makes a run's group below our own.
-    pub(crate) fn create(run: RunId) -> Result<Cgroup, NoCgroup> {
-        let own = own_group().ok_or(NoCgroup::Absent)?;
-        let not_ours = |source| NoCgroup::NotOurs { path: own.clone(), source };
+    pub(crate) fn create(run: RunId) -> Result<RunCgroup, CgroupCreateError> {
+        let own = own_group().ok_or(CgroupCreateError::Absent)?;
+        let not_ours = |source| CgroupCreateError::NotOwned { path: own.clone(), source };
         // Who moves a process must be allowed to write where both groups meet: in ours.
         OpenOptions::new().write(true).open(own.join(PROCESSES)).map_err(not_ours)?;
         let path = own.join(group_name(run));
@@ -74,24 +74,24 @@ impl Cgroup {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result.map_err(not_ours)?,
         }
-        let cgroup = Cgroup { path };
+        let cgroup = RunCgroup { path };
         let kind = std::fs::read_to_string(cgroup.path.join("cgroup.type")).unwrap_or_default();
         if kind.trim() != "domain" {
             cgroup.remove();
-            return Err(NoCgroup::NotADomain { path: own });
+            return Err(CgroupCreateError::NotADomain { path: own });
         }
         Ok(cgroup)
     }
 
     /// Returns the group of a run that somebody else has made: where its record says, or below our
     /// own. The record may lie: only what can be that run's group is taken for it.
-    pub(crate) fn find(run: RunId, recorded: Option<&Utf8Path>) -> Option<Cgroup> {
+    pub(crate) fn find(run: RunId, recorded: Option<&Utf8Path>) -> Option<RunCgroup> {
         let below_own = own_group().map(|own| own.join(group_name(run)));
         let candidates = recorded.map(Utf8Path::to_owned).into_iter().chain(below_own);
-        candidates.map(|path| Cgroup { path }).find(|cgroup| cgroup.is_of(run))
+        candidates.map(|path| RunCgroup { path }).find(|cgroup| cgroup.belongs_to(run))
     }
 
-    fn is_of(&self, run: RunId) -> bool {
+    fn belongs_to(&self, run: RunId) -> bool {
         let Some((mount, _)) = mount() else { return false };
         let normal = self.path.components().all(|part| part.as_str() != "..");
         normal
@@ -107,7 +107,7 @@ impl Cgroup {
 
     /// Opens what a process writes `0` into to join. A group that was taken away at the end of an
     /// earlier agent is made anew.
-    pub(crate) fn door(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn open_procs_file(&self) -> io::Result<OwnedFd> {
         let mut options = OpenOptions::new();
         let path = self.path.join(PROCESSES);
         match options.write(true).open(&path) {
@@ -120,7 +120,7 @@ impl Cgroup {
     }
 
     /// Says whether this process is in the group.
-    pub(crate) fn holds_us(&self) -> bool {
+    pub(crate) fn contains_self(&self) -> bool {
         own_group().is_some_and(|own| own.starts_with(&self.path))
     }
 
@@ -146,10 +146,10 @@ impl Cgroup {
     }
 
     /// Takes the group away once its dead have left it, which takes them a moment.
-    pub(crate) fn remove_soon(&self) {
-        let deadline = Instant::now() + LEAVE_TIME_MAX;
+    pub(crate) fn remove_when_empty(&self) {
+        let deadline = Instant::now() + EMPTY_WAIT_MAX;
         while self.is_populated() && Instant::now() < deadline {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.remove();
     }
@@ -201,7 +201,7 @@ fn write(path: &Utf8Path, text: &str) -> io::Result<()> {
 fn own_group() -> Option<Utf8PathBuf> {
     let (mount, root) = mount()?;
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    locate(&mount, &root, groups.lines().find_map(|line| line.strip_prefix("0::"))?)
+    locate_group(&mount, &root, groups.lines().find_map(|line| line.strip_prefix("0::"))?)
 }
 
 /// Returns where the cgroup file system is mounted, and which group is its root there.
@@ -227,7 +227,7 @@ fn unescape(field: &str) -> String {
     escapes.iter().fold(field.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-fn locate(mount: &Utf8Path, root: &str, group: &str) -> Option<Utf8PathBuf> {
+fn locate_group(mount: &Utf8Path, root: &str, group: &str) -> Option<Utf8PathBuf> {
     let inside = Utf8Path::new(group).strip_prefix(root).ok()?;
     let leaves = inside.components().any(|part| part.as_str() == "..");
     (!leaves).then(|| mount.join(inside))
@@ -239,7 +239,8 @@ mod tests {
 
     #[track_caller]
     fn check(mountinfo: &str, group: &str, expected: Option<&str>) {
-        let found = cgroup2_mount(mountinfo).and_then(|(mount, root)| locate(&mount, &root, group));
+        let found =
+            cgroup2_mount(mountinfo).and_then(|(mount, root)| locate_group(&mount, &root, group));
         assert_eq!(found.as_deref().map(Utf8Path::as_str), expected);
     }
 

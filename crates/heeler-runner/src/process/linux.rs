@@ -11,11 +11,11 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// A process that cannot be mistaken for another that gets its number later.
 #[derive(Debug)]
-pub(super) struct Handle(OwnedFd);
+pub(super) struct ProcessHandle(OwnedFd);
 
-impl Handle {
-    pub(super) fn open(pid: Pid) -> Result<Handle, Errno> {
-        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(Handle)
+impl ProcessHandle {
+    pub(super) fn open(pid: Pid) -> Result<ProcessHandle, Errno> {
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(ProcessHandle)
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {

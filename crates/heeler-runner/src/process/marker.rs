@@ -17,22 +17,22 @@ pub(super) const MARKER: &str = "HEELER_RUN";
 /// not look at, was not.
 pub(super) fn has_marker(pid: Pid, run: RunId) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    marker_in(&environ).is_some_and(|marker| marker == run.to_string().as_bytes())
+    find_marker(&environ).is_some_and(|marker| marker == run.to_string().as_bytes())
 }
 
 /// Returns the run whose marker a process was started with.
-pub(super) fn marker_of(pid: Pid) -> Option<RunId> {
+pub(super) fn run_of_process(pid: Pid) -> Option<RunId> {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    std::str::from_utf8(marker_in(&environ)?).ok()?.parse().ok()
+    std::str::from_utf8(find_marker(&environ)?).ok()?.parse().ok()
 }
 
 /// Returns the run whose marker this process was started with.
 fn own_marker() -> Option<String> {
     let environ = std::fs::read("/proc/self/environ").ok()?;
-    Some(String::from_utf8_lossy(marker_in(&environ)?).into_owned())
+    Some(String::from_utf8_lossy(find_marker(&environ)?).into_owned())
 }
 
-fn marker_in(environ: &[u8]) -> Option<&[u8]> {
+fn find_marker(environ: &[u8]) -> Option<&[u8]> {
     let mut variables = environ.split(|&byte| byte == 0);
     variables.find_map(|variable| variable.strip_prefix(MARKER.as_bytes())?.strip_prefix(b"="))
 }
@@ -41,7 +41,7 @@ fn marker_in(environ: &[u8]) -> Option<&[u8]> {
 /// would end us with itself. To be called before anything else is done; returns if there is nothing
 /// to shed, or with the reason why it cannot be shed.
 #[expect(clippy::disallowed_methods, reason = "this process becomes itself, without the marker")]
-pub fn shed_marker() -> io::Result<()> {
+pub fn restart_without_marker() -> io::Result<()> {
     if own_marker().is_none() {
         return Ok(());
     }

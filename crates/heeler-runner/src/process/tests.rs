@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
@@ -14,20 +14,20 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// With a control group where we may make one, and without.
-const CLAIMS: [fn(RunId) -> Tree; 2] = [Tree::claim, claim_alone];
+const CLAIMS: [fn(RunId) -> ProcessTree; 2] = [ProcessTree::claim, claim_alone];
 
 /// Claims a tree as on a machine where no control group can be made.
-fn claim_alone(run: RunId) -> Tree {
-    Tree::claim_with(run, None)
+fn claim_alone(run: RunId) -> ProcessTree {
+    ProcessTree::claim_with(run, None)
 }
 
 fn run_id() -> RunId {
     RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)))
 }
 
-fn sh(script: &str) -> Launch {
-    let args = vec![Arg::Text("-c".to_owned()), Arg::Text(script.to_owned())];
-    Launch { program: "/bin/sh".into(), args, env: Vec::new() }
+fn sh(script: &str) -> LaunchSpec {
+    let args = vec![LaunchArg::Text("-c".to_owned()), LaunchArg::Text(script.to_owned())];
+    LaunchSpec { program: "/bin/sh".into(), args, env: Vec::new() }
 }
 
 fn path() -> IndexMap<String, String> {
@@ -35,13 +35,17 @@ fn path() -> IndexMap<String, String> {
 }
 
 /// Starts a script of the shell in `/`.
-fn start(tree: &Tree, script: &str) -> Agent {
-    let place =
-        Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
+fn start(tree: &ProcessTree, script: &str) -> AgentProcess {
+    let place = SpawnContext {
+        cwd: Utf8Path::new("/"),
+        env: &path(),
+        inherit: &[],
+        secrets: &SecretRedactor::new(&[]),
+    };
     tree.spawn(&sh(script), &place).unwrap()
 }
 
-fn lines(agent: &mut Agent) -> Lines<BufReader<ChildStdout>> {
+fn lines(agent: &mut AgentProcess) -> Lines<BufReader<ChildStdout>> {
     BufReader::new(agent.stdout.take().unwrap()).lines()
 }
 
@@ -69,7 +73,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-async fn output(agent: &mut Agent) -> String {
+async fn output(agent: &mut AgentProcess) -> String {
     let mut text = String::new();
     agent.stdout.take().unwrap().read_to_string(&mut text).await.unwrap();
     text
@@ -78,7 +82,7 @@ async fn output(agent: &mut Agent) -> String {
 #[tokio::test]
 async fn an_agent_gets_its_folder_and_exactly_its_environment_with_the_marker() {
     let run = run_id();
-    let tree = Tree::claim(run);
+    let tree = ProcessTree::claim(run);
     let folder = tempfile::tempdir().unwrap();
     let cwd = Utf8Path::from_path(folder.path()).unwrap().canonicalize_utf8().unwrap();
     let mut env = path();
@@ -86,7 +90,8 @@ async fn an_agent_gets_its_folder_and_exactly_its_environment_with_the_marker() 
     env.insert("BOTH".to_owned(), "brief".to_owned());
     let mut launch = sh("pwd; exec env");
     launch.env = vec![("BOTH".to_owned(), "launch".to_owned())];
-    let place = Place { cwd: &cwd, env: &env, inherit: &[], secrets: &Redactor::new(&[]) };
+    let place =
+        SpawnContext { cwd: &cwd, env: &env, inherit: &[], secrets: &SecretRedactor::new(&[]) };
     let mut agent = tree.spawn(&launch, &place).unwrap();
     let said = output(&mut agent).await;
     let mut said: Vec<&str> = said.lines().collect();
@@ -99,16 +104,20 @@ async fn an_agent_gets_its_folder_and_exactly_its_environment_with_the_marker() 
     let marker = format!("HEELER_RUN={run}");
     assert_eq!(said, ["BOTH=launch", "GIVEN=by brief", &marker, "PATH=/usr/bin:/bin"]);
     assert!(agent.wait().await.success());
-    assert_eq!(tree.end().await, Ended::default());
+    assert_eq!(tree.terminate().await, TerminationReport::default());
 }
 
 #[tokio::test]
 async fn a_file_argument_is_read_from_its_path_and_cannot_be_changed() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let mut launch = sh(r#"cat "$0" "$0"; { echo x > "$0"; } 2>/dev/null || echo sealed"#);
-    launch.args.push(Arg::File(b"secret\n".to_vec()));
-    let place =
-        Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
+    launch.args.push(LaunchArg::File(b"secret\n".to_vec()));
+    let place = SpawnContext {
+        cwd: Utf8Path::new("/"),
+        env: &path(),
+        inherit: &[],
+        secrets: &SecretRedactor::new(&[]),
+    };
     let mut agent = tree.spawn(&launch, &place).unwrap();
     assert!(
         !std::fs::read_to_string(format!("/proc/{}/cmdline", agent.pid))
@@ -116,23 +125,23 @@ async fn a_file_argument_is_read_from_its_path_and_cannot_be_changed() {
             .contains("secret")
     );
     assert_eq!(output(&mut agent).await, "secret\nsecret\nsealed\n");
-    assert_eq!(format!("{:?}", Arg::File(b"secret".to_vec())), "File(6 bytes)");
-    tree.end().await;
+    assert_eq!(format!("{:?}", LaunchArg::File(b"secret".to_vec())), "File(6 bytes)");
+    tree.terminate().await;
 }
 
 #[tokio::test]
 async fn a_lock_that_an_agent_inherits_is_free_when_both_are_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = Utf8Path::from_path(folder.path()).unwrap().join("lock");
-    let holder = Holder::this_process("test", Timestamp::UNIX_EPOCH);
+    let holder = LockHolder::this_process("test", Timestamp::UNIX_EPOCH);
     let lock = LockFile::acquire(&file, &holder, Duration::ZERO).unwrap();
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let inherit = [lock.fd()];
-    let place = Place {
+    let place = SpawnContext {
         cwd: Utf8Path::new("/"),
         env: &path(),
         inherit: &inherit,
-        secrets: &Redactor::new(&[]),
+        secrets: &SecretRedactor::new(&[]),
     };
     let mut agent = tree.spawn(&sh("cat; exit 3"), &place).unwrap();
     drop(lock);
@@ -144,13 +153,13 @@ async fn a_lock_that_an_agent_inherits_is_free_when_both_are_gone() {
 
 #[tokio::test]
 async fn an_agent_leads_its_own_session_and_is_the_first_to_go_when_memory_runs_out() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let mut agent = start(&tree, "cat /proc/self/oom_score_adj; cat");
     assert_eq!(rustix::process::getsid(Some(agent.pid)).unwrap(), agent.pid);
     let score = lines(&mut agent).next_line().await.unwrap().unwrap();
     assert_eq!(score, oom_score());
-    assert!(score.parse::<i32>().unwrap() >= OOM_SCORE_MORE, "{score}");
-    tree.end().await;
+    assert!(score.parse::<i32>().unwrap() >= OOM_SCORE_INCREASE, "{score}");
+    tree.terminate().await;
 }
 
 #[tokio::test]
@@ -181,18 +190,18 @@ async fn an_agent_gets_sigterm_when_the_thread_that_started_it_ends() {
 
 #[tokio::test]
 async fn a_pipe_that_nobody_reads_ends_an_agent_as_it_would_in_a_shell() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     // This process ignores the signal.
     let mut agent = start(&tree, "grep SigIgn /proc/self/status");
     let told = output(&mut agent).await;
     let ignored = u64::from_str_radix(told.split_whitespace().last().unwrap(), 16).unwrap();
     assert_eq!(ignored & (1 << (Signal::PIPE.as_raw() - 1)), 0, "{told}");
-    tree.end().await;
+    tree.terminate().await;
 }
 
 #[tokio::test]
 async fn waiting_can_be_given_up_and_taken_up_again() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let mut agent = start(&tree, "cat; exit 7");
     for _ in 0..3 {
         tokio::select! {
@@ -209,7 +218,7 @@ async fn waiting_can_be_given_up_and_taken_up_again() {
 
 #[tokio::test]
 async fn a_signal_reaches_the_agent_alone() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let script = "sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' & read x; :";
     let mut agent = start(&tree, script);
     let child = pids(&mut lines(&mut agent), 1).await[0];
@@ -217,13 +226,13 @@ async fn a_signal_reaches_the_agent_alone() {
     let status = agent.wait().await;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
     assert!(is_there(child));
-    assert_eq!(tree.end().await.processes, 1);
+    assert_eq!(tree.terminate().await.processes, 1);
     assert!(!is_there(child));
 }
 
 #[tokio::test]
 async fn orphans_that_end_during_the_run_are_reaped() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let script = "(setsid sh -c 'echo $$; exec sleep 1000' & ) ; exec cat";
     let mut agent = start(&tree, script);
     let orphan = pids(&mut lines(&mut agent), 1).await[0];
@@ -238,7 +247,7 @@ async fn orphans_that_end_during_the_run_are_reaped() {
         status = agent.wait() => panic!("the agent runs on: {status}"),
         () = until("the orphan is reaped", || !is_there(orphan)) => {}
     }
-    tree.end().await;
+    tree.terminate().await;
 }
 
 #[tokio::test]
@@ -252,28 +261,29 @@ async fn a_start_that_fails_says_what_to_do() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         path
     };
-    let tree = Tree::claim(run_id());
-    let refused = |program: &Utf8Path, cwd: &Utf8Path, args: Vec<Arg>| {
-        let launch = Launch { program: program.to_owned(), args, env: Vec::new() };
-        let place = Place { cwd, env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
+    let tree = ProcessTree::claim(run_id());
+    let refused = |program: &Utf8Path, cwd: &Utf8Path, args: Vec<LaunchArg>| {
+        let launch = LaunchSpec { program: program.to_owned(), args, env: Vec::new() };
+        let place =
+            SpawnContext { cwd, env: &path(), inherit: &[], secrets: &SecretRedactor::new(&[]) };
         tree.spawn(&launch, &place).unwrap_err()
     };
     let missing = refused(&cwd.join("none"), cwd, Vec::new());
-    assert!(matches!(missing, SpawnError::NotFound { .. }), "{missing}");
+    assert!(matches!(missing, AgentSpawnError::NotFound { .. }), "{missing}");
     let missing = refused("heeler-no-such-program".into(), cwd, Vec::new());
     let expected = "cannot start heeler-no-such-program: there is no such program; install it, or set its path";
     assert_eq!(missing.to_string(), expected);
     let script = file("script", "#!/no/such/interpreter\n", 0o700);
     let interpreter = refused(&script, cwd, Vec::new());
-    assert!(matches!(interpreter, SpawnError::NoInterpreter { .. }), "{interpreter}");
+    assert!(matches!(interpreter, AgentSpawnError::NoInterpreter { .. }), "{interpreter}");
     let plain = refused(&file("plain", "text", 0o600), cwd, Vec::new());
-    assert!(matches!(plain, SpawnError::NotExecutable { .. }), "{plain}");
+    assert!(matches!(plain, AgentSpawnError::NotExecutable { .. }), "{plain}");
     let nowhere = refused("/bin/sh".into(), &cwd.join("none"), Vec::new());
-    assert!(matches!(nowhere, SpawnError::Folder { .. }), "{nowhere}");
-    let large = vec![Arg::Text("x".repeat(1 << 20))];
+    assert!(matches!(nowhere, AgentSpawnError::Folder { .. }), "{nowhere}");
+    let large = vec![LaunchArg::Text("x".repeat(1 << 20))];
     let large = refused("/bin/sh".into(), cwd, large);
-    assert!(matches!(large, SpawnError::TooLarge { .. }), "{large}");
-    assert_eq!(tree.end().await, Ended::default());
+    assert!(matches!(large, AgentSpawnError::TooLarge { .. }), "{large}");
+    assert_eq!(tree.terminate().await, TerminationReport::default());
 }
 
 /// Lets a script start its processes, each of which says its number, and ends them.
@@ -282,8 +292,8 @@ async fn check_ends(script: &str, count: usize) {
         let tree = claim(run_id());
         let mut agent = start(&tree, script);
         let found = pids(&mut lines(&mut agent), count).await;
-        let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
+        let ended = tree.terminate().await;
+        assert_eq!(ended.survivors, Vec::<String>::new(), "{tree:?}");
         assert!(ended.processes >= count as u64, "{tree:?}: {ended:?}");
         let status = agent.wait().await;
         for pid in found {
@@ -292,7 +302,11 @@ async fn check_ends(script: &str, count: usize) {
         if let Some(path) = tree.cgroup() {
             assert!(!path.exists(), "{path}");
         }
-        assert_eq!(tree.end().await, Ended::default(), "{tree:?}: nothing is left to end");
+        assert_eq!(
+            tree.terminate().await,
+            TerminationReport::default(),
+            "{tree:?}: nothing is left to end"
+        );
     }
 }
 
@@ -311,13 +325,13 @@ async fn every_process_of_a_tree_is_known_as_one_whatever_it_sheds() {
                       (exec env -i sh -c 'echo $$; exec sleep 60' &) ; exec sleep 60";
         let mut agent = start(&tree, script);
         for pid in pids(&mut lines(&mut agent), 3).await {
-            assert!(tree.holds(pid), "{tree:?}");
+            assert!(tree.contains(pid), "{tree:?}");
         }
         let us = rustix::process::getpid();
-        assert!(!tree.holds(us) && !tree.holds(Pid::INIT));
-        assert!(rustix::process::getppid().is_none_or(|parent| !tree.holds(parent)));
-        assert!(tree.holds(Pid::from_raw(i32::MAX).unwrap()), "one that is gone cannot tell");
-        tree.end().await;
+        assert!(!tree.contains(us) && !tree.contains(Pid::INIT));
+        assert!(rustix::process::getppid().is_none_or(|parent| !tree.contains(parent)));
+        assert!(tree.contains(Pid::from_raw(i32::MAX).unwrap()), "one that is gone cannot tell");
+        tree.terminate().await;
     }
 }
 
@@ -344,11 +358,15 @@ async fn a_fork_bomb_is_ended_while_it_forks() {
         let tree = claim(run);
         let mut agent = start(&tree, bomb);
         pids(&mut lines(&mut agent), 1).await;
-        let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
+        let ended = tree.terminate().await;
+        assert_eq!(ended.survivors, Vec::<String>::new(), "{tree:?}");
         assert!(ended.processes >= 1);
-        assert_eq!(Hunt::of_dead(run, None).end(), Ended::default(), "{tree:?}");
-        assert_eq!(tree.end().await, Ended::default());
+        assert_eq!(
+            RunProcessScanner::for_dead_run(run, None).kill_all(),
+            TerminationReport::default(),
+            "{tree:?}"
+        );
+        assert_eq!(tree.terminate().await, TerminationReport::default());
     }
 }
 
@@ -362,7 +380,10 @@ async fn zombies_are_reaped_and_not_counted() {
         let zombie = pids(&mut lines(&mut agent), 1).await[0];
         let state = || std::fs::read_to_string(format!("/proc/{zombie}/stat")).unwrap_or_default();
         until("it is a zombie", || state().contains(") Z ")).await;
-        assert_eq!(tree.end().await, Ended { processes: 1, left: Vec::new() });
+        assert_eq!(
+            tree.terminate().await,
+            TerminationReport { processes: 1, survivors: Vec::new() }
+        );
         agent.wait().await;
         assert!(!is_there(zombie));
     }
@@ -371,25 +392,33 @@ async fn zombies_are_reaped_and_not_counted() {
 #[tokio::test]
 async fn the_dead_leave_a_control_group_or_a_marker_by_which_their_processes_are_found() {
     let run = run_id();
-    let tree = Tree::claim(run);
+    let tree = ProcessTree::claim(run);
     let script = "(setsid env -i /bin/sh -c 'echo $$; exec sleep 1000' & ) ; \
                   (setsid sh -c 'echo $$; exec sleep 1000' & ) ; exit 0";
     let mut agent = start(&tree, script);
     let found = pids(&mut lines(&mut agent), 2).await;
     agent.wait().await;
     // As whoever settles the run sees them: they are not its children.
-    assert_eq!(Hunt::of_dead(run, None).end().processes, 1, "the one that kept its environment");
-    let cgroup = Cgroup::find(run, tree.cgroup());
+    assert_eq!(
+        RunProcessScanner::for_dead_run(run, None).kill_all().processes,
+        1,
+        "the one that kept its environment"
+    );
+    let cgroup = RunCgroup::find(run, tree.cgroup());
     assert_eq!(cgroup.is_some(), tree.cgroup().is_some());
     let expected = u64::from(cgroup.is_some());
-    assert_eq!(Hunt::of_dead(run, cgroup).end().processes, expected, "the other one");
-    tree.end().await;
+    assert_eq!(
+        RunProcessScanner::for_dead_run(run, cgroup).kill_all().processes,
+        expected,
+        "the other one"
+    );
+    tree.terminate().await;
     assert!(!found.into_iter().any(is_there));
 }
 
 #[tokio::test]
 async fn a_second_agent_of_a_run_gets_its_control_group_again() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     for _ in 0..2 {
         let mut agent = start(&tree, "echo $$; exec sleep 1000");
         let pid = pids(&mut lines(&mut agent), 1).await[0];
@@ -397,19 +426,22 @@ async fn a_second_agent_of_a_run_gets_its_control_group_again() {
             let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
             assert_eq!(members, format!("{pid}\n"));
         }
-        assert_eq!(tree.end().await.processes, 1);
+        assert_eq!(tree.terminate().await.processes, 1);
         agent.wait().await;
     }
 }
 
 #[tokio::test]
 async fn processes_of_other_runs_are_left_alone() {
-    let tree = Tree::claim(run_id());
+    let tree = ProcessTree::claim(run_id());
     let mut agent = start(&tree, "exec cat");
-    assert_eq!(Hunt::of_dead(run_id(), None).end(), Ended::default());
+    assert_eq!(
+        RunProcessScanner::for_dead_run(run_id(), None).kill_all(),
+        TerminationReport::default()
+    );
     drop(agent.stdin.take());
     assert!(agent.wait().await.success());
-    tree.end().await;
+    tree.terminate().await;
 }
 
 #[test]
@@ -419,33 +451,35 @@ fn a_group_that_is_not_the_runs_is_not_taken_for_it() {
     let posing = Utf8Path::from_path(folder.path()).unwrap().join(format!("heeler-{run}"));
     std::fs::create_dir(&posing).unwrap();
     std::fs::write(posing.join("cgroup.procs"), "1\n").unwrap();
-    assert!(Cgroup::find(run, Some(&posing)).is_none(), "it is no control group");
+    assert!(RunCgroup::find(run, Some(&posing)).is_none(), "it is no control group");
     // Where we may make one.
-    if let Ok(cgroup) = Cgroup::create(other) {
-        assert!(Cgroup::find(run, Some(cgroup.path())).is_none(), "it is another run's");
-        assert!(Cgroup::find(other, None).is_some());
+    if let Ok(cgroup) = RunCgroup::create(other) {
+        assert!(RunCgroup::find(run, Some(cgroup.path())).is_none(), "it is another run's");
+        assert!(RunCgroup::find(other, None).is_some());
         cgroup.remove();
-        assert!(Cgroup::find(other, Some(cgroup.path())).is_none(), "it is gone");
+        assert!(RunCgroup::find(other, Some(cgroup.path())).is_none(), "it is gone");
     }
 }
 
 #[test]
 fn a_secret_is_no_argument_and_the_key_that_holds_it_is_named() {
-    let (tree, secrets) = (Tree::claim(run_id()), Redactor::new(&["hunter2hunter2".to_owned()]));
-    let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &secrets };
-    let refused = |program: &str, arg: Arg| {
-        let args = vec![Arg::Text("-p".to_owned()), arg];
-        let launch = Launch { program: program.into(), args, env: Vec::new() };
+    let (tree, secrets) =
+        (ProcessTree::claim(run_id()), SecretRedactor::new(&["hunter2hunter2".to_owned()]));
+    let place =
+        SpawnContext { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &secrets };
+    let refused = |program: &str, arg: LaunchArg| {
+        let args = vec![LaunchArg::Text("-p".to_owned()), arg];
+        let launch = LaunchSpec { program: program.into(), args, env: Vec::new() };
         tree.spawn(&launch, &place).unwrap_err().to_string()
     };
-    let said = refused("/bin/true", Arg::Of("model", "x-hunter2hunter2".to_owned()));
+    let said = refused("/bin/true", LaunchArg::ConfigText("model", "x-hunter2hunter2".to_owned()));
     assert_eq!(
         said,
         "cannot start /bin/true: everybody on this machine could read the secret in `model`; take it \
          out of there"
     );
-    let said = refused("/bin/true", Arg::Text("hunter2hunter2".to_owned()));
+    let said = refused("/bin/true", LaunchArg::Text("hunter2hunter2".to_owned()));
     assert!(said.contains("the secret in one of its arguments"), "{said}");
-    let said = refused("/hunter2hunter2", Arg::File(Vec::new()));
+    let said = refused("/hunter2hunter2", LaunchArg::File(Vec::new()));
     assert!(said.contains("the secret in its path"), "{said}");
 }

@@ -4,31 +4,31 @@
 //! record of the new session is then written by hand, whole or not at all: the summary and the last
 //! messages. The old session is only read. Whatever fails or is cut off here, the next run begins
 //! again from the old session: the new one counts from the first word that the agent says in it.
-//! Start at [`Order::hand_over`].
+//! Start at [`RunExecutor::hand_over`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
-use heeler_model::outcome::{Ending, Tally};
-use heeler_model::record::{CARRIED_KEY, Rows, SPENT_KEY};
-use heeler_model::run::{Brief, ErrorClass, RunSpec, SessionStart, Work};
-use heeler_model::{AgentSessionId, chain, iso_millis};
+use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
+use heeler_model::recorder::{CARRIED_OVER_KEY, RecordedRows, SPENT_KEY};
+use heeler_model::run::{AgentLaunchSpec, ErrorClass, RunSpec, RuntimeLaunchSpec, SessionStart};
+use heeler_model::{AgentSessionId, error_chain, iso_millis};
 use heeler_transcript::{LockFile, OsDisk, create_folder, replace_file};
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::Order;
-use super::result::Judged;
-use crate::claude::texts;
-use crate::fault::{self, Point};
-use crate::mcp::Injected;
-use crate::own::{self, Kept};
-use crate::process::Tree;
-use crate::pump::{Aside, Run};
-use crate::runtime::{Runtime, Surroundings};
+use super::RunExecutor;
+use super::result::RunAttemptOutcomes;
+use crate::claude::text_args;
+use crate::event_loop::{ActiveRun, SideReply};
+use crate::fault::{self, RunnerFaultPoint};
+use crate::mcp::InjectedMcpServers;
+use crate::native_session::{self, NativeRecentMessages};
+use crate::process::ProcessTree;
+use crate::runtime::{AgentRuntime, RuntimeContext};
 use crate::session;
 
 /// What the agent is asked.
-const PROMPT: &str = "\
+const SUMMARY_PROMPT: &str = "\
 The context of this conversation has grown too large. It goes on in a new conversation that begins \
 with your summary of this one and its last messages; everything else is forgotten there. Write that \
 summary now, complete enough to go on from without asking: what was asked for and why, what was \
@@ -37,12 +37,13 @@ left to do, and what must not be forgotten. Do not use tools, do not go on with 
 with nothing but the summary.";
 
 /// What stands before the summary in the new conversation.
-const HEAD: &str = "\
+const SUMMARY_HEADING: &str = "\
 [Summary] This conversation goes on from an earlier one whose context had grown too large. This is \
 the summary of it that you wrote yourself; its last messages follow as they were said.";
 
 /// What the agent answers to it there.
-const ANSWER: &str = "I have read the summary of the earlier conversation, and go on from it.";
+const SUMMARY_REPLY: &str =
+    "I have read the summary of the earlier conversation, and go on from it.";
 
 /// What an entry of the agent's own record keeps when it is carried over. The rest names what only the
 /// old record has.
@@ -62,18 +63,18 @@ const ENTRY_KEYS: [&str; 13] = [
     "toolUseResult",
 ];
 
-impl Order<'_> {
+impl RunExecutor<'_> {
     /// Makes the new session out of the old one's end; `None` if that failed, as `judged` then says.
     pub(super) async fn hand_over(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &LockFile,
         (source, keep): (&AgentSessionId, u32),
-        judged: &mut Judged,
+        judged: &mut RunAttemptOutcomes,
     ) -> Option<()> {
-        let kept = self.last_of(source, keep).map_err(|reason| {
-            judged.fail(ErrorClass::NotStarted, &reason);
+        let kept = self.last_messages(source, keep).map_err(|reason| {
+            judged.record_failure(ErrorClass::NotStarted, &reason);
         });
         let kept = kept.ok()?;
         let fork = SessionStart::Fork {
@@ -81,30 +82,36 @@ impl Order<'_> {
             id: Uuid::new_v4().to_string().parse().expect("a UUID can be a session's id"),
             at: Some(kept.last),
         };
-        let summary = self.summary(run, tree, lock, &fork, judged).await?;
-        fault::point(Point::SummedUp);
-        let left = self.with_budget_left(judged)?;
-        let rows = self.carry_over(&run.session, &summary, kept.rows, (run.now)());
+        let summary = self.request_summary(run, tree, lock, &fork, judged).await?;
+        fault::point(RunnerFaultPoint::SummaryWritten);
+        let left = self.spec_with_remaining_budget(judged)?;
+        let rows = self.build_carried_rows(&run.session, &summary, kept.rows, (run.now)());
         // Ours first: by it, whoever settles a run that is cut off here knows what is only ours in theirs.
-        let rows = self.record(run, rows);
-        let made = self.write_own(run, &rows).and_then(|()| {
-            fault::point(Point::OwnWritten);
-            self.runtime(&left, &self.host.brief, &run.injected, run)
+        let rows = self.record_carried_rows(run, rows);
+        let made = self.write_native_session(run, &rows).and_then(|()| {
+            fault::point(RunnerFaultPoint::NativeSessionWritten);
+            self.build_runtime(&left, &self.host.brief, &run.injected, run)
         });
         match made {
             Ok(runtime) => run.runtime = runtime,
             Err(reason) => {
-                judged.fail(ErrorClass::NotStarted, &reason);
+                judged.record_failure(ErrorClass::NotStarted, &reason);
                 return None;
             }
         }
         // The agent counts anew in the new session.
-        run.tally = Tally::of(self.spec.runtime);
+        run.tally = RunOutcomeBuilder::for_runtime(self.spec.runtime);
         Some(())
     }
 
-    fn last_of(&self, source: &AgentSessionId, keep: u32) -> Result<Kept, String> {
-        let own = self.own_sessions().and_then(|folder| self.find_own(&folder, source));
+    fn last_messages(
+        &self,
+        source: &AgentSessionId,
+        keep: u32,
+    ) -> Result<NativeRecentMessages, String> {
+        let own = self
+            .native_sessions_folder()
+            .and_then(|folder| self.find_native_session(&folder, source));
         let nothing = || {
             format!(
                 "the agent has no record of session {source}, so that nothing can go on from it; \
@@ -112,41 +119,43 @@ impl Order<'_> {
             )
         };
         let own = own.ok_or_else(nothing)?;
-        own::last(&own, keep).map_err(|error| chain(&error))?.ok_or_else(nothing)
+        native_session::last_messages(&own, keep)
+            .map_err(|error| error_chain(&error))?
+            .ok_or_else(nothing)
     }
 
     /// Asks the agent for a summary in a fork of the session that nobody keeps.
-    async fn summary(
+    async fn request_summary(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &LockFile,
         fork: &SessionStart,
-        judged: &mut Judged,
+        judged: &mut RunAttemptOutcomes,
     ) -> Option<String> {
-        let (spec, brief) = (limited(self.spec), asking(&self.host.brief));
-        let runtime = match self.runtime(&spec, &brief, &Injected::none(), run) {
+        let (spec, brief) = (limit_to_one_turn(self.spec), summary_brief(&self.host.brief));
+        let runtime = match self.build_runtime(&spec, &brief, &InjectedMcpServers::none(), run) {
             Ok(runtime) => runtime,
             Err(reason) => {
-                judged.fail(ErrorClass::NotStarted, &reason);
+                judged.record_failure(ErrorClass::NotStarted, &reason);
                 return None;
             }
         };
         // The one for the job is made anew, with what is left of the budget.
         run.runtime = runtime;
-        run.aside = Some(Aside::default());
-        let ending = self.ask(run, tree, lock, fork).await;
-        judged.add(run, ending);
-        let Aside { said } = run.aside.take().unwrap_or_default();
-        if judged.class().is_some() || run.ending.is_some() || !run.journal.is_clear() {
+        run.side_reply = Some(SideReply::default());
+        let ending = self.run_summary_agent(run, tree, lock, fork).await;
+        judged.record_attempt(run, ending);
+        let SideReply { text: said } = run.side_reply.take().unwrap_or_default();
+        if judged.error_class().is_some() || run.ending.is_some() || !run.journal.is_flushed() {
             return None;
         }
         if said.trim().is_empty() {
             let message = "the agent was asked for a summary of the session and gave none";
-            judged.fail(ErrorClass::AgentFailed, message);
+            judged.record_failure(ErrorClass::AgentFailed, message);
             return None;
         }
-        let mut rows = run.recorder.note("summary", &said, (run.now)());
+        let mut rows = run.recorder.record_note("summary", &said, (run.now)());
         for row in &mut rows.session {
             row[SPENT_KEY] = json!(judged.cost());
         }
@@ -154,53 +163,57 @@ impl Order<'_> {
         Some(said)
     }
 
-    async fn ask(
+    async fn run_summary_agent(
         &self,
-        run: &mut Run,
-        tree: &Tree,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
         lock: &LockFile,
         fork: &SessionStart,
-    ) -> Ending {
+    ) -> AgentProcessExit {
         let SessionStart::Fork { source, .. } = fork else {
-            return Ending::Internal { reason: "a summary is asked of a fork".to_owned() };
+            return AgentProcessExit::Internal {
+                reason: "a summary is asked of a fork".to_owned(),
+            };
         };
         run.tally = match session::last_result(self.spec, source) {
-            Some(result) => Tally::of(self.spec.runtime).after(&result),
-            None => Tally::of(self.spec.runtime),
+            Some(result) => {
+                RunOutcomeBuilder::for_runtime(self.spec.runtime).with_previous_result(&result)
+            }
+            None => RunOutcomeBuilder::for_runtime(self.spec.runtime),
         };
-        let mut launch = run.runtime.launch(fork);
-        launch.args.extend(texts(&["--no-session-persistence"]));
+        let mut launch = run.runtime.launch_spec(fork);
+        launch.args.extend(text_args(&["--no-session-persistence"]));
         if self.spec.runtime != RuntimeType::Scripted {
             // Nor are there servers of the user's or the project's.
-            launch.args.extend(texts(&["--strict-mcp-config"]));
+            launch.args.extend(text_args(&["--strict-mcp-config"]));
         } else {
-            launch.args.extend(texts(&["--tools", ""]));
+            launch.args.extend(text_args(&["--tools", ""]));
         }
-        self.perform(run, tree, lock, &launch, Uuid::new_v4()).await
+        self.run_agent(run, tree, lock, &launch, Uuid::new_v4()).await
     }
 
     /// Makes the runtime for one of the two things that the agent is asked.
-    fn runtime(
+    fn build_runtime(
         &self,
         spec: &RunSpec,
-        brief: &Brief,
-        injected: &Injected,
-        run: &Run,
-    ) -> Result<Box<dyn Runtime>, String> {
+        brief: &AgentLaunchSpec,
+        injected: &InjectedMcpServers,
+        run: &ActiveRun,
+    ) -> Result<Box<dyn AgentRuntime>, String> {
         let host = self.host.with_brief(brief.clone());
         let endpoint = run.endpoint.as_ref();
-        let surroundings = Surroundings { spec, host: &host, injected, endpoint };
-        (self.means.runtime)(&surroundings)
+        let surroundings = RuntimeContext { spec, host: &host, injected, endpoint };
+        (self.dependencies.runtime)(&surroundings)
     }
 
     /// Returns the run's spec with what the summary left of its budget; `None` if that is nothing.
-    fn with_budget_left(&self, judged: &mut Judged) -> Option<RunSpec> {
+    fn spec_with_remaining_budget(&self, judged: &mut RunAttemptOutcomes) -> Option<RunSpec> {
         let mut spec = self.spec.clone();
         if let Some(budget) = &mut spec.limits.budget_usd {
             *budget -= judged.cost().and_then(|cost| cost.usd).unwrap_or(0.0);
             if *budget <= 0.0 {
                 let message = "the summary of the session took all of the budget";
-                judged.fail(ErrorClass::Budget, message);
+                judged.record_failure(ErrorClass::Budget, message);
                 return None;
             }
         }
@@ -208,7 +221,7 @@ impl Order<'_> {
     }
 
     /// Returns the entries of the new session: the summary, an answer to it, and the last messages.
-    fn carry_over(
+    fn build_carried_rows(
         &self,
         id: &AgentSessionId,
         summary: &str,
@@ -223,8 +236,8 @@ impl Order<'_> {
                 "isSidechain": false, "userType": "external", "cwd": self.spec.working_directory,
                 "version": version})
         };
-        let content = format!("{HEAD}\n\n{summary}");
-        let answer = json!([{"type": "text", "text": ANSWER}]);
+        let content = format!("{SUMMARY_HEADING}\n\n{summary}");
+        let answer = json!([{"type": "text", "text": SUMMARY_REPLY}]);
         let mut rows = vec![
             made("user", json!({"role": "user", "content": content})),
             made(
@@ -233,7 +246,7 @@ impl Order<'_> {
                     "id": Uuid::new_v4(), "stop_reason": "end_turn", "content": answer}),
             ),
         ];
-        rows.extend(kept.into_iter().map(carried));
+        rows.extend(kept.into_iter().map(carried_row));
         let mut parent = Json::Null;
         for row in &mut rows {
             row["parentUuid"] = std::mem::replace(&mut parent, row["uuid"].clone());
@@ -243,41 +256,42 @@ impl Order<'_> {
     }
 
     /// Writes the agent's own record of the new session: after this it is there and whole.
-    fn write_own(&self, run: &Run, rows: &[Json]) -> Result<(), String> {
-        let folder = self.own_sessions().ok_or("the agent keeps no sessions")?;
-        let path: Utf8PathBuf = own::path(&folder, &self.spec.working_directory, &run.session);
+    fn write_native_session(&self, run: &ActiveRun, rows: &[Json]) -> Result<(), String> {
+        let folder = self.native_sessions_folder().ok_or("the agent keeps no sessions")?;
+        let path: Utf8PathBuf =
+            native_session::session_path(&folder, &self.spec.working_directory, &run.session);
         let mut lines = Vec::new();
         for row in rows {
             serde_json::to_writer(&mut lines, row).map_err(|error| error.to_string())?;
             lines.push(b'\n');
         }
         let project: &Utf8Path = path.parent().expect("a session's path has its project's folder");
-        create_folder(&OsDisk, project).map_err(|error| chain(&error))?;
-        replace_file(&OsDisk, &path, &lines).map_err(|error| chain(&error))
+        create_folder(&OsDisk, project).map_err(|error| error_chain(&error))?;
+        replace_file(&OsDisk, &path, &lines).map_err(|error| error_chain(&error))
     }
 
     /// Records what the new session begins with in our log of it, and returns it without secrets. It is
     /// no part of the job.
-    fn record(&self, run: &mut Run, mut rows: Vec<Json>) -> Vec<Json> {
-        rows.iter_mut().for_each(|row| run.redactor.json(row));
+    fn record_carried_rows(&self, run: &mut ActiveRun, mut rows: Vec<Json>) -> Vec<Json> {
+        rows.iter_mut().for_each(|row| run.redactor.redact_json(row));
         let mut session = rows.clone();
         for row in &mut session {
-            row[CARRIED_KEY] = true.into();
-            run.recorder.replay(row);
+            row[CARRIED_OVER_KEY] = true.into();
+            run.recorder.replay_row(row);
         }
-        run.journal.push(Rows { session, ..Rows::default() });
-        let Run { journal, control, .. } = run;
-        if let Err(reason) = journal.flush(&mut |at, row| control.tell_row(at, row)) {
+        run.journal.push(RecordedRows { session, ..RecordedRows::default() });
+        let ActiveRun { journal, control, .. } = run;
+        if let Err(reason) = journal.flush(&mut |at, row| control.publish_row(at, row)) {
             tracing::debug!(reason, "rows wait for the disk");
         }
-        fault::point(Point::CarriedOver);
+        fault::point(RunnerFaultPoint::MessagesCarriedOver);
         rows
     }
 }
 
 /// Returns an entry as the new session has it. What the API counted when it was said is not what the
 /// new context holds.
-fn carried(row: Json) -> Json {
+fn carried_row(row: Json) -> Json {
     let Json::Object(row) = row else { return row };
     let is_kept = |key: &String| ENTRY_KEYS.contains(&key.as_str());
     let mut row: Map<String, Json> = row.into_iter().filter(|(key, _)| is_kept(key)).collect();
@@ -288,16 +302,17 @@ fn carried(row: Json) -> Json {
 }
 
 /// One reply is enough for a summary.
-fn limited(spec: &RunSpec) -> RunSpec {
+fn limit_to_one_turn(spec: &RunSpec) -> RunSpec {
     let mut spec = spec.clone();
     spec.limits.max_turns = Some(1);
     spec
 }
 
 /// Returns what the agent is given to sum a session up: no tools.
-fn asking(brief: &Brief) -> Brief {
-    let mut brief = Brief { prompt: PROMPT.to_owned(), send_files_to: None, ..brief.clone() };
-    if let Work::Claude(claude) = &mut brief.work {
+fn summary_brief(brief: &AgentLaunchSpec) -> AgentLaunchSpec {
+    let mut brief =
+        AgentLaunchSpec { prompt: SUMMARY_PROMPT.to_owned(), send_files_to: None, ..brief.clone() };
+    if let RuntimeLaunchSpec::Claude(claude) = &mut brief.work {
         claude.tools = Some(Vec::new());
         claude.allowed_tools = None;
         claude.denied_tools.clear();

@@ -1,130 +1,135 @@
 //! Everything that a run needs before its agent starts.
 //!
 //! Nothing here is seen by the agent, and a crash leaves nothing that a second attempt would trip
-//! over. Start at [`prepare`].
+//! over. Start at [`prepare_run`].
 
 use std::collections::HashMap;
 use std::io;
 use std::time::Instant;
 
 use heeler_model::config::RuntimeType;
-use heeler_model::outcome::Tally;
-use heeler_model::run::{SessionStart, Started};
-use heeler_model::{AgentSessionId, chain};
-use heeler_transcript::{CopyError, DiskError, Durability, LockFile, LogOptions, OpenError};
+use heeler_model::outcome::RunOutcomeBuilder;
+use heeler_model::run::{RunStartRecord, SessionStart};
+use heeler_model::{AgentSessionId, error_chain};
+use heeler_transcript::{
+    DiskError, LockFile, TranscriptCopyError, TranscriptDurability, TranscriptOpenError,
+    TranscriptWriterOptions,
+};
 use uuid::Uuid;
 
-use super::outside::Outside;
-use super::{Order, RunnerError};
-use crate::asks::Asks;
-use crate::control::Control;
+use super::external_messages::RunExternalMessages;
+use super::{RunExecutor, RunnerError};
+use crate::control::RunControlServer;
+use crate::deadlines::RunDeadlines;
+use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
 use crate::files;
-use crate::journal::Journal;
-use crate::limits::Watch;
-use crate::lines::Lines;
-use crate::mcp::{Bridge, FromTools, Injected};
-use crate::output::Output;
-use crate::process::Tree;
-use crate::pump::{Camera, Run};
-use crate::runtime::Surroundings;
-use crate::session::{self, History};
-use crate::signals::Signals;
+use crate::line_reader::AgentLineReader;
+use crate::mcp::{InjectedMcpServers, McpHttpBridge, ToolChannels};
+use crate::output_log::JobOutputLog;
+use crate::process::ProcessTree;
+use crate::questions::RunQuestions;
+use crate::runtime::RuntimeContext;
+use crate::session::{self, RunSessionHistory};
+use crate::signals::RunnerSignals;
+use crate::transcript_writer::RunTranscriptWriter;
 
 /// A run that is ready to start its agent.
-pub(super) struct Prepared {
-    pub(super) run: Run,
-    pub(super) tree: Tree,
-    pub(super) bridge: Option<Bridge>,
-    pub(super) first: First,
+pub(super) struct PreparedRun {
+    pub(super) run: ActiveRun,
+    pub(super) tree: ProcessTree,
+    pub(super) bridge: Option<McpHttpBridge>,
+    pub(super) first: RunSessionStart,
 }
 
 /// How the session starts, and what its first rows say.
-pub(super) struct First {
+pub(super) struct RunSessionStart {
     pub(super) start: SessionStart,
     pub(super) reason: String,
     /// What others did with the session, if that was taken in.
-    pub(super) outside: Option<String>,
+    pub(super) external_note: Option<String>,
 }
 
 /// Why a run is not ready.
-pub(super) enum Unprepared {
+pub(super) enum RunPrepareError {
     /// There is no space; the same may succeed later.
-    Full(RunnerError),
+    DiskFull(RunnerError),
     /// It would fail again.
     Refused(String),
 }
 
-impl From<DiskError> for Unprepared {
-    fn from(error: DiskError) -> Unprepared {
+impl From<DiskError> for RunPrepareError {
+    fn from(error: DiskError) -> RunPrepareError {
         match error.source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Unprepared::Full(error.into())
+                RunPrepareError::DiskFull(error.into())
             }
-            _ => Unprepared::Refused(chain(&error)),
+            _ => RunPrepareError::Refused(error_chain(&error)),
         }
     }
 }
 
-impl From<OpenError> for Unprepared {
-    fn from(error: OpenError) -> Unprepared {
+impl From<TranscriptOpenError> for RunPrepareError {
+    fn from(error: TranscriptOpenError) -> RunPrepareError {
         match error {
-            OpenError::Disk(error) => error.into(),
-            error => Unprepared::Refused(chain(&error)),
+            TranscriptOpenError::Disk(error) => error.into(),
+            error => RunPrepareError::Refused(error_chain(&error)),
         }
     }
 }
 
-impl From<CopyError> for Unprepared {
-    fn from(error: CopyError) -> Unprepared {
+impl From<TranscriptCopyError> for RunPrepareError {
+    fn from(error: TranscriptCopyError) -> RunPrepareError {
         match error {
-            CopyError::Disk(error) => error.into(),
-            error => Unprepared::Refused(chain(&error)),
+            TranscriptCopyError::Disk(error) => error.into(),
+            error => RunPrepareError::Refused(error_chain(&error)),
         }
     }
 }
 
-fn refused(error: impl std::error::Error) -> Unprepared {
-    Unprepared::Refused(chain(&error))
+fn refuse(error: impl std::error::Error) -> RunPrepareError {
+    RunPrepareError::Refused(error_chain(&error))
 }
 
 /// Gets everything ready.
-pub(super) async fn prepare(
-    order: &Order<'_>,
-    mut outside: Outside,
-) -> Result<Prepared, Unprepared> {
-    let Order { dir, spec, host, means, started_at } = *order;
-    let signals = Signals::catch().map_err(refused)?;
+pub(super) async fn prepare_run(
+    order: &RunExecutor<'_>,
+    mut outside: RunExternalMessages,
+) -> Result<PreparedRun, RunPrepareError> {
+    let RunExecutor { dir, spec, host, dependencies: means, started_at } = *order;
+    let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
-    let door = host.door.clone();
+    let door = host.fleet_client.clone();
     let (injected, from_tools) =
-        Injected::new(&spec.working_directory, files_folder, &redactor, door);
-    let FromTools { notes, inquiries } = from_tools;
+        InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, door);
+    let ToolChannels { notes, questions: inquiries } = from_tools;
     let bridge = match spec.runtime {
-        RuntimeType::Cli => Some(Bridge::open(&injected, &host.token).await.map_err(refused)?),
+        RuntimeType::Cli => {
+            Some(McpHttpBridge::open(&injected, &host.token).await.map_err(refuse)?)
+        }
         RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
     };
-    let endpoint = bridge.as_ref().map(Bridge::endpoint);
-    let surroundings = Surroundings { spec, host, injected: &injected, endpoint };
-    let runtime = (means.runtime)(&surroundings).map_err(Unprepared::Refused)?;
+    let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
+    let surroundings = RuntimeContext { spec, host, injected: &injected, endpoint };
+    let runtime = (means.runtime)(&surroundings).map_err(RunPrepareError::Refused)?;
     session::copy_history(means.disk.as_ref(), spec)?;
-    let (start, reason) = order.first_start().map_err(Unprepared::Refused)?;
+    let (start, reason) = order.resolve_session_start().map_err(RunPrepareError::Refused)?;
     let session = spec.session.start.id().clone();
-    let mut journal = Journal::open(
+    let mut journal = RunTranscriptWriter::open(
         &session::log_path(spec, &session),
         &spec.job_log,
         &log_options(order),
         &redactor,
         spec.run,
     )?;
-    order.take_in(&mut outside, &mut journal)?;
+    order.add_external_messages(&mut outside, &mut journal)?;
     if let Some(path) = &spec.output_file {
-        journal.set_output(Output::open(path)?);
+        journal.set_output(JobOutputLog::open(path)?);
     }
-    let History { recorder, last_result } = session::history(spec, &session)?;
+    let RunSessionHistory { recorder, last_result } = session::load_history(spec, &session)?;
     let tally = tally(order, last_result.as_ref());
-    let control = Control::bind(&spec.sockets, spec.run).await.map_err(refused)?;
-    let run = Run {
+    let control = RunControlServer::bind(&spec.sockets, spec.run).await.map_err(refuse)?;
+    let run = ActiveRun {
         spec: spec.clone(),
         session,
         now: host.now,
@@ -134,75 +139,79 @@ pub(super) async fn prepare(
         recorder,
         tally,
         control,
-        asks: Asks::new(dir),
-        watch: Watch::new(&spec.limits, Instant::now()),
-        lines: Lines::new(dir, &redactor, means.lines),
+        questions: RunQuestions::new(dir),
+        deadlines: RunDeadlines::new(&spec.limits, Instant::now()),
+        lines: AgentLineReader::new(dir, &redactor, means.lines),
         redactor,
         signals,
         injected,
-        endpoint: bridge.as_ref().map(Bridge::endpoint).cloned(),
+        endpoint: bridge.as_ref().map(McpHttpBridge::endpoint).cloned(),
         notes,
-        inquiries,
-        inquiring: HashMap::new(),
+        tool_questions: inquiries,
+        question_replies: HashMap::new(),
         ending: None,
         last_line_at: None,
-        is_known: matches!(start, SessionStart::Resume { .. }),
-        spoke: false,
-        disk: None,
-        aside: None,
-        camera: Camera {
+        session_is_known: matches!(start, SessionStart::Resume { .. }),
+        has_spoken: false,
+        disk_failure: None,
+        side_reply: None,
+        snapshot_options: SnapshotProcessOptions {
             program: host.program.clone(),
             run_dir: dir.to_owned(),
             path: host.brief.env.get("PATH").cloned(),
             time_max: means.snapshot_time_max,
         },
-        early: Vec::new(),
+        early_requests: Vec::new(),
     };
-    let first = First { start, reason, outside: outside.note };
-    Ok(Prepared { run, tree: Tree::claim(spec.run), bridge, first })
+    let first = RunSessionStart { start, reason, external_note: outside.note };
+    Ok(PreparedRun { run, tree: ProcessTree::claim(spec.run), bridge, first })
 }
 
-fn log_options(order: &Order<'_>) -> LogOptions {
-    let durability =
-        if order.spec.sync_each_row { Durability::Event } else { Durability::Interval };
-    LogOptions { durability, disk: order.means.disk.clone() }
+fn log_options(order: &RunExecutor<'_>) -> TranscriptWriterOptions {
+    let durability = if order.spec.sync_each_row {
+        TranscriptDurability::Event
+    } else {
+        TranscriptDurability::Interval
+    };
+    TranscriptWriterOptions { durability, disk: order.dependencies.disk.clone() }
 }
 
-fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
-    let tally = Tally::of(order.spec.runtime);
+fn tally(order: &RunExecutor<'_>, last_result: Option<&serde_json::Value>) -> RunOutcomeBuilder {
+    let tally = RunOutcomeBuilder::for_runtime(order.spec.runtime);
     match last_result {
-        Some(result) => tally.after(result),
+        Some(result) => tally.with_previous_result(result),
         None => tally,
     }
 }
 
-impl Order<'_> {
+impl RunExecutor<'_> {
     /// Lets the run go on in a session of its own; returns that session's lock.
-    pub(super) fn begin_anew(
+    pub(super) fn start_new_session(
         &self,
-        run: &mut Run,
-        started: &mut Started,
+        run: &mut ActiveRun,
+        started: &mut RunStartRecord,
     ) -> Result<LockFile, String> {
         let id = Uuid::new_v4().to_string();
         let id: AgentSessionId = id.parse().expect("a UUID can be a session's id");
-        let lock = session::lock(self.spec, &id, (run.now)()).map_err(|error| chain(&error))?;
+        let lock = session::lock_session(self.spec, &id, (run.now)())
+            .map_err(|error| error_chain(&error))?;
         let log = session::log_path(self.spec, &id);
-        let sink = run.journal.open_session(&log).map_err(|error| chain(&error))?;
-        let history = session::history(self.spec, &id).map_err(|error| chain(&error))?;
-        let anew = Started {
+        let sink = run.journal.open_session(&log).map_err(|error| error_chain(&error))?;
+        let history = session::load_history(self.spec, &id).map_err(|error| error_chain(&error))?;
+        let anew = RunStartRecord {
             session: id.clone(),
             session_log: log,
             session_rows_before: 0,
             ..started.clone()
         };
         // Whoever settles this run must look for its rows in the new log: from here on, not before.
-        files::write_started(self.dir, &anew).map_err(|error| chain(&error))?;
+        files::write_started(self.dir, &anew).map_err(|error| error_chain(&error))?;
         *started = anew;
         run.journal.change_session(sink);
         run.session = id;
         run.recorder = history.recorder;
-        run.tally = Tally::new();
-        (run.is_known, run.spoke) = (false, false);
+        run.tally = RunOutcomeBuilder::new();
+        (run.session_is_known, run.has_spoken) = (false, false);
         Ok(lock)
     }
 }

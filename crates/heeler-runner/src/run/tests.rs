@@ -4,10 +4,10 @@
 mod agents;
 mod crashes;
 mod disk;
+mod external_messages;
 mod hand_over;
 mod limits;
-mod outside;
-mod people;
+mod requests;
 mod retries;
 mod snapshots;
 
@@ -19,16 +19,19 @@ use std::time::{Duration, Instant};
 
 use heeler_model::RunId;
 use heeler_model::config::RuntimeType;
-use heeler_model::run::{Attendance, Brief, Op, ReplyBody, Request, SessionPlan, Work};
-use heeler_testkit::Hooked;
-use heeler_transcript::Disk;
+use heeler_model::run::{
+    AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy,
+    RuntimeLaunchSpec, SessionPlan,
+};
+use heeler_testkit::HookedDisk;
+use heeler_transcript::DiskBackend;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::claude::Sdk;
-use crate::files::tests::Folder;
-use crate::process::{Arg, Launch};
+use crate::claude::SdkRuntime;
+use crate::files::tests::RunFolderFixture;
+use crate::process::{LaunchArg, LaunchSpec};
 
 /// How long anything that a test waits for may take on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,11 +41,11 @@ const LIMIT: Duration = Duration::from_millis(200);
 const LIMIT_MS: u64 = LIMIT.as_millis() as u64;
 
 /// A run that can be changed before it is started.
-struct Trial {
-    folder: Folder,
+struct RunFixture {
+    folder: RunFolderFixture,
     spec: RunSpec,
-    brief: Brief,
-    means: Means,
+    brief: AgentLaunchSpec,
+    means: RunnerDependencies,
 }
 
 fn now() -> Timestamp {
@@ -50,27 +53,27 @@ fn now() -> Timestamp {
 }
 
 /// A run of a shell command, whose lines are its messages.
-fn prints(script: &str) -> Trial {
-    let folder = Folder::new();
+fn command_fixture(script: &str) -> RunFixture {
+    let folder = RunFolderFixture::new();
     let mut spec = folder.spec.clone();
     spec.runtime = RuntimeType::Command;
     spec.limits.grace_ms = Some(200);
     std::fs::create_dir(folder.state.join("work")).unwrap();
     spec.working_directory = folder.state.join("work");
-    let brief = Brief {
+    let brief = AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt: "do it".to_owned(),
         env: IndexMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
         secrets: Vec::new(),
-        work: Work::Command { command: script.to_owned() },
+        work: RuntimeLaunchSpec::Command { command: script.to_owned() },
         send_files_to: None,
     };
-    Trial { folder, spec, brief, means: Means::default() }
+    RunFixture { folder, spec, brief, means: RunnerDependencies::default() }
 }
 
 /// A run of a shell script that speaks Claude's stream.
-fn speaks(script: &str) -> Trial {
-    let mut trial = prints(&format!("{STREAM}{script}"));
+fn stream_fixture(script: &str) -> RunFixture {
+    let mut trial = command_fixture(&format!("{STREAM}{script}"));
     trial.spec.runtime = RuntimeType::Scripted;
     trial.means.runtime = stream_of_script;
     trial
@@ -92,8 +95,8 @@ took() { id=${line##*'"uuid":"'}; printf '{"type":"command_lifecycle","command_u
 await() { while read -r line; do case "$line" in *"$1"*) return 0;; esac; done; exit 0; }
 "#;
 
-fn stream_of_script(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
-    let Work::Command { command } = &surroundings.host.brief.work else {
+fn stream_of_script(surroundings: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String> {
+    let RuntimeLaunchSpec::Command { command } = &surroundings.host.brief.work else {
         return Err("no script".to_owned());
     };
     let command = command.clone().into_bytes();
@@ -104,36 +107,36 @@ fn stream_of_script(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>,
             SessionStart::Continue { .. } => "continue",
             SessionStart::Fork { .. } => "fork",
         };
-        Launch {
+        LaunchSpec {
             program: "/bin/sh".into(),
-            args: vec![Arg::File(command.clone())],
+            args: vec![LaunchArg::File(command.clone())],
             env: vec![
                 ("START".to_owned(), kind.to_owned()),
                 ("SESSION".to_owned(), start.id().to_string()),
             ],
         }
     };
-    Ok(Box::new(Sdk::new(surroundings.host.brief.prompt.clone(), Box::new(launch))))
+    Ok(Box::new(SdkRuntime::new(surroundings.host.brief.prompt.clone(), Box::new(launch))))
 }
 
-impl Trial {
-    fn disk(mut self, disk: Arc<dyn Disk>) -> Trial {
+impl RunFixture {
+    fn disk(mut self, disk: Arc<dyn DiskBackend>) -> RunFixture {
         self.means.disk = disk;
         self
     }
 
-    fn attended(mut self, timeout_ms: u64) -> Trial {
-        self.spec.attendance = Attendance::Person { timeout_ms };
+    fn attended(mut self, timeout_ms: u64) -> RunFixture {
+        self.spec.attendance = QuestionPolicy::Person { timeout_ms };
         self
     }
 
     /// Has what is said at last kept with the result.
-    fn keeping(mut self) -> Trial {
+    fn keeping(mut self) -> RunFixture {
         self.spec.keep_output = true;
         self
     }
 
-    fn start_session(mut self, start: SessionStart) -> Trial {
+    fn start_session(mut self, start: SessionStart) -> RunFixture {
         self.spec.session = SessionPlan::new(start, "a test");
         self
     }
@@ -159,7 +162,7 @@ impl Trial {
     }
 
     fn job_rows(&self) -> Vec<Json> {
-        Trial::rows(&self.spec.job_log)
+        RunFixture::rows(&self.spec.job_log)
     }
 
     /// Returns what assistant rows of the job say.
@@ -194,9 +197,9 @@ impl Trial {
         wait_for(name, || self.spec.working_directory.join(name).exists());
     }
 
-    fn host(&self) -> Host {
+    fn host(&self) -> RunnerHost {
         let program = self.folder.state.join("heeler");
-        Host::new(program, now, self.brief.clone())
+        RunnerHost::new(program, now, self.brief.clone())
     }
 
     fn run(&self) -> RunResult {
@@ -205,34 +208,34 @@ impl Trial {
 
     fn try_run(&self) -> Result<RunResult, RunnerError> {
         self.folder.write_spec(&self.spec);
-        run_by(&self.folder.dir, &self.host(), &self.means)
+        run_with(&self.folder.dir, &self.host(), &self.means)
     }
 
     /// Starts the run beside the test; returns when it can be talked to.
-    fn start(&self) -> Running {
+    fn start(&self) -> LiveRunFixture {
         self.folder.write_spec(&self.spec);
         let (dir, host) = (self.folder.dir.clone(), self.host());
-        let Means { disk, lines, snapshot_time_max, runtime } = &self.means;
-        let means = Means {
+        let RunnerDependencies { disk, lines, snapshot_time_max, runtime } = &self.means;
+        let means = RunnerDependencies {
             disk: Arc::clone(disk),
             lines: *lines,
             snapshot_time_max: *snapshot_time_max,
             runtime: *runtime,
         };
-        let runner = std::thread::spawn(move || run_by(&dir, &host, &means).unwrap());
+        let runner = std::thread::spawn(move || run_with(&dir, &host, &means).unwrap());
         wait_for("started.json", || self.dir().join("started.json").exists());
-        Running { runner, started: self.started() }
+        LiveRunFixture { runner, started: self.started() }
     }
 
     /// Returns what the runner said when it started.
-    fn started(&self) -> Started {
+    fn started(&self) -> RunStartRecord {
         let bytes = std::fs::read(self.dir().join("started.json")).unwrap();
         serde_json::from_slice(&bytes).unwrap()
     }
 
     /// Starts the run on its disk, which hangs: its runner looks at nothing until the agent has made
     /// the file and [`LIMIT`] is over.
-    fn start_late(&self, disk: &disk::BadDisk, file: &str) -> Running {
+    fn start_late(&self, disk: &disk::BadDisk, file: &str) -> LiveRunFixture {
         let hung = disk.writes.lock().unwrap();
         let running = self.start();
         let begin = Instant::now();
@@ -243,8 +246,8 @@ impl Trial {
     }
 
     /// The same on a disk that does nothing else, to the run's end.
-    fn run_late(mut self, file: &str) -> (Trial, RunResult) {
-        let disk = Arc::new(Hooked::<disk::BadDisk>::default());
+    fn run_late(mut self, file: &str) -> (RunFixture, RunResult) {
+        let disk = Arc::new(HookedDisk::<disk::BadDisk>::default());
         self.means.disk = disk.clone();
         let result = self.start_late(&disk, file).finish();
         (self, result)
@@ -268,22 +271,22 @@ fn is_gone(pid: &str) -> bool {
 }
 
 /// A run that is under way.
-struct Running {
+struct LiveRunFixture {
     runner: JoinHandle<RunResult>,
-    started: Started,
+    started: RunStartRecord,
 }
 
-impl Running {
-    fn client(&self) -> Client {
+impl LiveRunFixture {
+    fn client(&self) -> RunTestClient {
         let stream = UnixStream::connect(&self.started.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: BufReader::new(stream), id: 0 }
+        RunTestClient { stream: BufReader::new(stream), id: 0 }
     }
 
     /// Returns a client that is told everything from now on.
-    fn subscriber(&self) -> Client {
+    fn subscriber(&self) -> RunTestClient {
         let mut client = self.client();
-        assert_eq!(client.ask(Op::Subscribe), ReplyBody::Done);
+        assert_eq!(client.ask(ControlOperation::Subscribe), ControlReplyBody::Done);
         client
     }
 
@@ -292,27 +295,27 @@ impl Running {
     }
 }
 
-struct Client {
+struct RunTestClient {
     stream: BufReader<UnixStream>,
     id: u64,
 }
 
-impl Client {
-    fn send(&mut self, op: Op) {
+impl RunTestClient {
+    fn send(&mut self, op: ControlOperation) {
         self.id += 1;
-        let request = Request { protocol: PROTOCOL, id: self.id, op };
+        let request = ControlRequest { protocol: PROTOCOL, id: self.id, op };
         let mut line = serde_json::to_vec(&request).unwrap();
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).unwrap();
     }
 
     /// Asks and returns the reply; what is told before it is dropped.
-    fn ask(&mut self, op: Op) -> ReplyBody {
+    fn ask(&mut self, op: ControlOperation) -> ControlReplyBody {
         self.send(op);
         self.reply()
     }
 
-    fn reply(&mut self) -> ReplyBody {
+    fn reply(&mut self) -> ControlReplyBody {
         loop {
             let line = self.next();
             assert_ne!(line, Json::Null, "the run ended without a reply");
@@ -322,9 +325,9 @@ impl Client {
         }
     }
 
-    fn refused(&mut self, op: Op) -> String {
+    fn refused(&mut self, op: ControlOperation) -> String {
         match self.ask(op) {
-            ReplyBody::Refused { reason } => reason,
+            ControlReplyBody::Refused { reason } => reason,
             reply => panic!("not refused: {reply:?}"),
         }
     }
@@ -351,9 +354,9 @@ impl Client {
     }
 }
 
-fn status(client: &mut Client) -> heeler_model::run::RunState {
-    match client.ask(Op::Status) {
-        ReplyBody::Status(state) => state,
+fn status(client: &mut RunTestClient) -> heeler_model::run::RunState {
+    match client.ask(ControlOperation::Status) {
+        ControlReplyBody::Status(state) => state,
         reply => panic!("no status: {reply:?}"),
     }
 }
@@ -362,6 +365,6 @@ fn class(result: &RunResult) -> Option<ErrorClass> {
     result.error.as_ref().map(|error| error.class)
 }
 
-fn cancel(now: bool) -> Op {
-    Op::Cancel { now, by: "ann".to_owned() }
+fn cancel(now: bool) -> ControlOperation {
+    ControlOperation::Cancel { now, by: "ann".to_owned() }
 }

@@ -5,11 +5,11 @@ use std::sync::mpsc::SyncSender;
 
 use serde_json::{Value as Json, json};
 
-use super::player::{Event, MODEL, Player, Prompt, Stop};
+use super::agent::{MODEL, ScriptedAgent, ScriptedEvent, ScriptedPrompt, ScriptedStopReason};
 
-impl Player {
+impl ScriptedAgent {
     /// Takes a line of the standard input.
-    pub(super) fn take_line(&mut self, line: &[u8]) -> Result<(), Stop> {
+    pub(super) fn handle_line(&mut self, line: &[u8]) -> Result<(), ScriptedStopReason> {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
@@ -18,11 +18,11 @@ impl Player {
             let reason = format!(
                 "Error parsing streaming input line (type=unknown, {length} chars): SyntaxError"
             );
-            return Err(Stop::Protocol(reason));
+            return Err(ScriptedStopReason::Protocol(reason));
         };
         match message["type"].as_str() {
-            Some("user") => return self.take_prompt(&message),
-            Some("control_request") => self.take_request(&message),
+            Some("user") => return self.queue_prompt(&message),
+            Some("control_request") => self.handle_control_request(&message),
             Some("control_response") => {
                 if let Some(id) = message["response"]["request_id"].as_str() {
                     self.replies.insert(id.to_owned(), message["response"].clone());
@@ -33,20 +33,21 @@ impl Player {
         Ok(())
     }
 
-    fn take_prompt(&mut self, message: &Json) -> Result<(), Stop> {
+    fn queue_prompt(&mut self, message: &Json) -> Result<(), ScriptedStopReason> {
         let role = message["message"]["role"].as_str();
         if role != Some("user") {
             let role = role.unwrap_or("undefined");
             let reason = format!("Error: Expected message role 'user', got '{role}'");
-            return Err(Stop::Protocol(reason));
+            return Err(ScriptedStopReason::Protocol(reason));
         }
         let uuid = message["uuid"].as_str().and_then(|uuid| uuid.parse().ok());
-        self.lifecycle(uuid, "queued");
-        self.queue.push_back(Prompt { text: text_of(&message["message"]["content"]), uuid });
+        self.write_lifecycle(uuid, "queued");
+        self.queue
+            .push_back(ScriptedPrompt { text: content_text(&message["message"]["content"]), uuid });
         Ok(())
     }
 
-    fn take_request(&mut self, message: &Json) {
+    fn handle_control_request(&mut self, message: &Json) {
         let request = &message["request"];
         let mode = "bypassPermissions";
         let reply = match request["subtype"].as_str().unwrap_or_default() {
@@ -55,7 +56,7 @@ impl Player {
                 "account": {}, "pid": std::process::id(), "output_style": "default",
                 "current_permission_mode": mode, "capabilities": [],
             }),
-            "interrupt" if self.deaf => return,
+            "interrupt" if self.ignores_interrupts => return,
             "interrupt" => self.interrupt(),
             "cancel_async_message" => self.cancel_prompt(&request["message_uuid"]),
             "set_permission_mode" => json!({"mode": request["mode"]}),
@@ -67,20 +68,20 @@ impl Player {
                     "subtype": "error", "request_id": message["request_id"], "error": error,
                     "error_code": "unsupported_request",
                 });
-                self.wire.line(&json!({"type": "control_response", "response": response}));
+                self.output.write_line(&json!({"type": "control_response", "response": response}));
                 return;
             }
         };
         let response = json!({
             "subtype": "success", "request_id": message["request_id"], "response": reply,
         });
-        self.wire.line(&json!({"type": "control_response", "response": response}));
+        self.output.write_line(&json!({"type": "control_response", "response": response}));
     }
 
     fn interrupt(&mut self) -> Json {
-        self.interrupted = self.turn.playing;
+        self.interrupted = self.turn.is_running;
         if let Some(id) = self.pending.take() {
-            self.wire.line(&json!({"type": "control_cancel_request", "request_id": id}));
+            self.output.write_line(&json!({"type": "control_cancel_request", "request_id": id}));
         }
         let queued: Vec<_> = self.queue.iter().filter_map(|prompt| prompt.uuid).collect();
         json!({"still_queued": queued})
@@ -88,17 +89,18 @@ impl Player {
 
     /// Takes a message of the user off the queue, if it is still there.
     fn cancel_prompt(&mut self, uuid: &Json) -> Json {
-        let queued = |prompt: &Prompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
+        let queued =
+            |prompt: &ScriptedPrompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
         let found = self.queue.iter().position(queued);
         if let Some(prompt) = found.and_then(|number| self.queue.remove(number)) {
-            self.lifecycle(prompt.uuid, "cancelled");
+            self.write_lifecycle(prompt.uuid, "cancelled");
         }
         json!({"cancelled": found.is_some()})
     }
 }
 
 /// Returns the text of a message, which is a text or a list of blocks.
-fn text_of(content: &Json) -> String {
+fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
         Json::Array(blocks) => {
@@ -110,15 +112,15 @@ fn text_of(content: &Json) -> String {
 }
 
 /// Hands over lines until there are no more.
-pub(super) fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<Event>) {
+pub(super) fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<ScriptedEvent>) {
     let mut input = BufReader::new(input);
     loop {
         let mut line = Vec::new();
         let event = match input.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => Event::Eof,
-            Ok(_) => Event::Line(line),
+            Ok(0) | Err(_) => ScriptedEvent::Eof,
+            Ok(_) => ScriptedEvent::Line(line),
         };
-        let last = matches!(event, Event::Eof);
+        let last = matches!(event, ScriptedEvent::Eof);
         if events.send(event).is_err() || last {
             return;
         }

@@ -4,9 +4,9 @@ use camino::Utf8Path;
 use heeler_model::run::{RunSpec, SessionStart};
 use serde_json::Value as Json;
 
-use super::Part;
-use crate::claude::{limit_args, session_args, texts};
-use crate::process::{Arg, Launch};
+use super::ScriptedFileContent;
+use crate::claude::{limit_args, session_args, text_args};
+use crate::process::{LaunchArg, LaunchSpec};
 
 /// Returns what to start. Flags are Claude's where Claude has such a flag. The steps are handed over
 /// in memory, together with what the session's file may not hold: both may be secret.
@@ -16,14 +16,14 @@ pub(crate) fn launch(
     steps: &[Json],
     secrets: &[String],
     session: &SessionStart,
-) -> Launch {
-    let part = Part { steps: steps.to_vec(), secrets: secrets.to_vec() };
+) -> LaunchSpec {
+    let part = ScriptedFileContent { steps: steps.to_vec(), secrets: secrets.to_vec() };
     let part = serde_json::to_vec(&part).expect("JSON is written to memory");
-    let mut args = texts(&["play", "--script"]);
-    args.push(Arg::File(part));
-    args.extend(texts(&["--home", spec.home.as_str()]));
+    let mut args = text_args(&["play", "--script"]);
+    args.push(LaunchArg::File(part));
+    args.extend(text_args(&["--home", spec.home.as_str()]));
     args.extend(session_args(session));
     args.extend(limit_args(&spec.limits));
-    args.extend(texts(&["--permission-prompt-tool", "stdio", "--include-partial-messages"]));
-    Launch { program: program.to_owned(), args, env: Vec::new() }
+    args.extend(text_args(&["--permission-prompt-tool", "stdio", "--include-partial-messages"]));
+    LaunchSpec { program: program.to_owned(), args, env: Vec::new() }
 }

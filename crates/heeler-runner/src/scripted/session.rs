@@ -2,7 +2,7 @@
 //!
 //! A line is in the file before it is said, so whatever was seen of a session can be resumed,
 //! however its process ended. A session exists from its first prompt on. A fork appears under its
-//! name when all that it knows is in it. Start at [`Memory::open`].
+//! name when all that it knows is in it. Start at [`ScriptedSession::open_file`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,18 +11,20 @@ use std::io;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::run::SessionStart;
-use heeler_model::script::SessionKind;
-use heeler_transcript::{Log, LogOptions, OsDisk, create_folder, replace_file};
+use heeler_model::script::ScriptSessionKind;
+use heeler_transcript::{
+    OsDisk, TranscriptWriter, TranscriptWriterOptions, create_folder, replace_file,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::own;
+use crate::native_session;
 
 /// Why a session cannot be opened or kept; the first three in Claude's words.
 #[derive(Debug, Error)]
-pub(super) enum MemoryError {
+pub(super) enum ScriptedSessionError {
     #[error("No conversation found with session ID: {id}")]
     NotFound { id: AgentSessionId },
     #[error("No message found with message.uuid of: {at}")]
@@ -32,95 +34,96 @@ pub(super) enum MemoryError {
     #[error("cannot read session {path}: {source}")]
     Read { path: Utf8PathBuf, source: io::Error },
     #[error("cannot keep session {path}: {reason}")]
-    Keep { path: Utf8PathBuf, reason: String },
+    Write { path: Utf8PathBuf, reason: String },
 }
 
 /// What was spent in a session so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Spent {
+pub(super) struct ScriptedSpending {
     pub(super) usd: f64,
     pub(super) input: u64,
     pub(super) output: u64,
 }
 
 /// One session as the player knows it.
-pub(super) struct Memory {
+pub(super) struct ScriptedSession {
     pub(super) id: AgentSessionId,
-    pub(super) kind: SessionKind,
+    pub(super) kind: ScriptSessionKind,
     /// Prompts so far, oldest first.
     pub(super) prompts: Vec<String>,
     /// What was spent before this process.
-    pub(super) spent: Spent,
+    pub(super) spent: ScriptedSpending,
     /// Whether it is kept in its file.
-    pub(super) keeps: bool,
+    pub(super) is_persistent: bool,
     path: Utf8PathBuf,
     cwd: Utf8PathBuf,
     /// The entry that the next one follows.
     last: Option<Uuid>,
     /// What a fork takes over, until it is written.
     inherited: Option<Vec<u8>>,
-    log: Option<Log>,
+    log: Option<TranscriptWriter>,
 }
 
-impl Memory {
+impl ScriptedSession {
     /// Opens or begins a session below `home`. Nothing is written yet.
     pub(super) fn open(
         home: &Utf8Path,
         cwd: &Utf8Path,
         start: &SessionStart,
-    ) -> Result<Memory, MemoryError> {
+    ) -> Result<ScriptedSession, ScriptedSessionError> {
         let projects = home.join("scripted/projects");
-        let mut memory = Memory {
+        let mut memory = ScriptedSession {
             id: start.id().clone(),
-            kind: SessionKind::New,
+            kind: ScriptSessionKind::New,
             prompts: Vec::new(),
-            spent: Spent::default(),
-            keeps: true,
-            path: own::path(&projects, cwd, start.id()),
+            spent: ScriptedSpending::default(),
+            is_persistent: true,
+            path: native_session::session_path(&projects, cwd, start.id()),
             cwd: cwd.to_owned(),
             last: None,
             inherited: None,
             log: None,
         };
-        let found = own::find(&projects, cwd, start.id());
+        let found = native_session::find_session(&projects, cwd, start.id());
         match start {
             SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
-                let path = found.ok_or_else(|| MemoryError::NotFound { id: id.clone() })?;
-                memory.kind = SessionKind::Resumed;
-                memory.recall(&History::read(&path, None)?);
+                let path =
+                    found.ok_or_else(|| ScriptedSessionError::NotFound { id: id.clone() })?;
+                memory.kind = ScriptSessionKind::Resumed;
+                memory.load_history(&ScriptedSessionHistory::read(&path, None)?);
                 memory.path = path;
             }
             SessionStart::Fresh { id } | SessionStart::Fork { id, .. } if found.is_some() => {
-                return Err(MemoryError::InUse { id: id.clone() });
+                return Err(ScriptedSessionError::InUse { id: id.clone() });
             }
             SessionStart::Fresh { .. } => {}
             SessionStart::Fork { source, at, id } => {
-                let path = own::find(&projects, cwd, source)
-                    .ok_or_else(|| MemoryError::NotFound { id: source.clone() })?;
-                memory.kind = SessionKind::Forked;
-                let history = History::read(&path, *at)?;
-                memory.recall(&history);
-                memory.inherited = Some(history.copy_for(id));
+                let path = native_session::find_session(&projects, cwd, source)
+                    .ok_or_else(|| ScriptedSessionError::NotFound { id: source.clone() })?;
+                memory.kind = ScriptSessionKind::Forked;
+                let history = ScriptedSessionHistory::read(&path, *at)?;
+                memory.load_history(&history);
+                memory.inherited = Some(history.copy_lines_for(id));
             }
         }
         Ok(memory)
     }
 
-    fn recall(&mut self, history: &History) {
+    fn load_history(&mut self, history: &ScriptedSessionHistory) {
         self.prompts = history.prompts();
         self.last = history.chain.last().map(|entry| entry.uuid);
         self.spent = history.spent;
     }
 
     /// Adds an entry behind the last one.
-    pub(super) fn add(
+    pub(super) fn append_entry(
         &mut self,
         kind: &str,
         uuid: Uuid,
         message: &impl Serialize,
         timestamp: &str,
-    ) -> Result<(), MemoryError> {
-        let line = to_line(&Envelope {
+    ) -> Result<(), ScriptedSessionError> {
+        let line = to_line(&ScriptedEntryEnvelope {
             parent_uuid: self.last,
             is_sidechain: false,
             r#type: kind,
@@ -138,16 +141,19 @@ impl Memory {
     }
 
     /// Keeps what was spent.
-    pub(super) fn keep_spent(&mut self, spent: Spent) -> Result<(), MemoryError> {
+    pub(super) fn write_spending(
+        &mut self,
+        spent: ScriptedSpending,
+    ) -> Result<(), ScriptedSessionError> {
         self.append(&to_line(&cost_state(&self.id, spent)))
     }
 
-    fn append(&mut self, line: &[u8]) -> Result<(), MemoryError> {
-        if !self.keeps {
+    fn append(&mut self, line: &[u8]) -> Result<(), ScriptedSessionError> {
+        if !self.is_persistent {
             return Ok(());
         }
         let path = &self.path;
-        let keep = |reason: String| MemoryError::Keep { path: path.clone(), reason };
+        let keep = |reason: String| ScriptedSessionError::Write { path: path.clone(), reason };
         let log = match &mut self.log {
             Some(log) => log,
             None => {
@@ -156,8 +162,8 @@ impl Memory {
                 if let Some(lines) = self.inherited.take() {
                     replace_file(&OsDisk, path, &lines).map_err(|error| keep(error.to_string()))?;
                 }
-                let opened = Log::open(path, LogOptions::default());
-                self.log.insert(opened.map_err(|error| keep(error.to_string()))?.log)
+                let opened = TranscriptWriter::open(path, TranscriptWriterOptions::default());
+                self.log.insert(opened.map_err(|error| keep(error.to_string()))?.writer)
             }
         };
         log.append(line).map_err(|error| keep(error.to_string()))
@@ -167,7 +173,7 @@ impl Memory {
 /// One entry as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'e, M> {
+struct ScriptedEntryEnvelope<'e, M> {
     parent_uuid: Option<Uuid>,
     is_sidechain: bool,
     r#type: &'e str,
@@ -180,7 +186,7 @@ struct Envelope<'e, M> {
     version: &'e str,
 }
 
-fn cost_state(id: &AgentSessionId, spent: Spent) -> Json {
+fn cost_state(id: &AgentSessionId, spent: ScriptedSpending) -> Json {
     json!({
         "type": "cost-state", "sessionId": id, "totalCostUSD": spent.usd,
         "inputTokens": spent.input, "outputTokens": spent.output,
@@ -192,14 +198,14 @@ fn to_line(entry: &impl Serialize) -> Vec<u8> {
 }
 
 /// What a session's file tells.
-struct History {
+struct ScriptedSessionHistory {
     /// The entries from the first to the newest, or to the one that was asked for.
-    chain: Vec<Entry>,
-    spent: Spent,
+    chain: Vec<ScriptedStoredEntry>,
+    spent: ScriptedSpending,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct ScriptedStoredEntry {
     uuid: Uuid,
     #[serde(rename = "parentUuid")]
     parent: Option<Uuid>,
@@ -207,29 +213,32 @@ struct Entry {
     rest: serde_json::Map<String, Json>,
 }
 
-impl History {
+impl ScriptedSessionHistory {
     /// Reads a file. Lines that are no entries are passed over: a process may have died in one.
-    fn read(path: &Utf8Path, at: Option<Uuid>) -> Result<History, MemoryError> {
-        let text =
-            fs::read(path).map_err(|source| MemoryError::Read { path: path.to_owned(), source })?;
-        let mut spent = Spent::default();
+    fn read(
+        path: &Utf8Path,
+        at: Option<Uuid>,
+    ) -> Result<ScriptedSessionHistory, ScriptedSessionError> {
+        let text = fs::read(path)
+            .map_err(|source| ScriptedSessionError::Read { path: path.to_owned(), source })?;
+        let mut spent = ScriptedSpending::default();
         let mut entries = HashMap::new();
         let mut newest = None;
         for line in text.split(|byte| *byte == b'\n') {
             let Ok(line) = serde_json::from_slice::<Json>(line) else { continue };
             if line["type"] == "cost-state" {
-                spent = Spent {
+                spent = ScriptedSpending {
                     usd: line["totalCostUSD"].as_f64().unwrap_or(0.0),
                     input: line["inputTokens"].as_u64().unwrap_or(0),
                     output: line["outputTokens"].as_u64().unwrap_or(0),
                 };
-            } else if let Ok(entry) = serde_json::from_value::<Entry>(line) {
+            } else if let Ok(entry) = serde_json::from_value::<ScriptedStoredEntry>(line) {
                 newest = Some(entry.uuid);
                 entries.insert(entry.uuid, entry);
             }
         }
         if let Some(at) = at.filter(|at| !entries.contains_key(at)) {
-            return Err(MemoryError::NoSuchMessage { at });
+            return Err(ScriptedSessionError::NoSuchMessage { at });
         }
         let mut chain = Vec::new();
         let mut next = at.or(newest);
@@ -239,11 +248,11 @@ impl History {
             chain.push(entry);
         }
         chain.reverse();
-        Ok(History { chain, spent })
+        Ok(ScriptedSessionHistory { chain, spent })
     }
 
     fn prompts(&self) -> Vec<String> {
-        let prompt = |entry: &Entry| match &entry.rest.get("message")?["content"] {
+        let prompt = |entry: &ScriptedStoredEntry| match &entry.rest.get("message")?["content"] {
             Json::String(text) if entry.rest.get("type")? == "user" => Some(text.clone()),
             _ => None,
         };
@@ -252,7 +261,7 @@ impl History {
 
     /// Returns the lines of a session that begins with this history. As in Claude's forks the
     /// entries keep their ids, and what was spent is carried over.
-    fn copy_for(&self, id: &AgentSessionId) -> Vec<u8> {
+    fn copy_lines_for(&self, id: &AgentSessionId) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut push = |line: &Json| {
             lines.extend(to_line(line));

@@ -3,7 +3,7 @@
 
 /// What the words stand for at one moment.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Words {
+pub(super) struct ScriptedTemplateVariables {
     pub(super) prompt: String,
     /// The turn's number in the session, from one.
     pub(super) turn: u64,
@@ -23,7 +23,7 @@ pub(super) struct Words {
 /// 128 KiB for one variable.
 const VARIABLE_BYTES_MAX: usize = 96 * 1024;
 
-impl Words {
+impl ScriptedTemplateVariables {
     fn get(&self, word: &str) -> Option<String> {
         Some(match word {
             "prompt" => self.prompt.clone(),
@@ -40,7 +40,7 @@ impl Words {
     }
 
     /// Puts the words into a text. What they stand for is not looked at again.
-    pub(super) fn fill(&self, text: &str) -> String {
+    pub(super) fn expand(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(open) = rest.find('{') {
@@ -64,7 +64,7 @@ impl Words {
 
     /// Returns the words as variables for a command. They are never put into its text: a prompt
     /// may be a stranger's.
-    pub(super) fn variables(&self) -> Vec<(String, String)> {
+    pub(super) fn environment_variables(&self) -> Vec<(String, String)> {
         let words = ["prompt", "turn", "remembered", "session", "answer", "output", "n"];
         let variable = |word: &str| {
             let mut value = self.get(word).unwrap_or_default().replace('\0', "");
@@ -85,13 +85,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let words = Words {
+        let words = ScriptedTemplateVariables {
             prompt: "do {turn}".to_owned(),
             turn: 2,
             remembered: vec!["one".to_owned(), "two".to_owned()],
-            ..Words::default()
+            ..ScriptedTemplateVariables::default()
         };
-        assert_eq!(words.fill(text), expect);
+        assert_eq!(words.expand(text), expect);
     }
 
     #[test]
@@ -109,13 +109,16 @@ mod tests {
 
     #[test]
     fn nothing_is_remembered_in_a_new_session() {
-        assert_eq!(Words::default().fill("{remembered}"), "nothing");
+        assert_eq!(ScriptedTemplateVariables::default().expand("{remembered}"), "nothing");
     }
 
     #[test]
     fn a_long_prompt_is_cut_for_the_environment_at_a_character() {
-        let words = Words { prompt: "é\0".repeat(VARIABLE_BYTES_MAX), ..Words::default() };
-        let (name, value) = words.variables().swap_remove(0);
+        let words = ScriptedTemplateVariables {
+            prompt: "é\0".repeat(VARIABLE_BYTES_MAX),
+            ..ScriptedTemplateVariables::default()
+        };
+        let (name, value) = words.environment_variables().swap_remove(0);
         assert_eq!(name, "SCRIPT_PROMPT");
         assert_eq!(value, "é".repeat(VARIABLE_BYTES_MAX / 2));
     }

@@ -1,62 +1,71 @@
 //! Conversations with a player in this process, over pipes. What needs a process of its own
 //! (signals, exit codes, processes left behind) is tested with the program.
 
+mod conversations;
 mod session;
 mod steps;
-mod talk;
 
 use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
 use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::SessionStart;
-use heeler_model::script::Exit;
+use heeler_model::script::ScriptExit;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use super::{Part, Play, play_on};
+use super::{ScriptedAgentOptions, ScriptedFileContent, run_agent_on};
 
 const ID: &str = "5e550000-0000-4000-8000-000000000001";
 const OTHER: &str = "5e550000-0000-4000-8000-000000000002";
 
 /// A folder with a home and a working directory.
-pub(super) struct Stage {
+pub(super) struct ScriptedFixture {
     _dir: TempDir,
     root: Utf8PathBuf,
 }
 
 /// One process's worth of a player.
-pub(super) struct Talk {
+pub(super) struct ScriptedAgentHandle {
     input: Option<PipeWriter>,
     lines: BufReader<PipeReader>,
-    player: JoinHandle<Exit>,
+    player: JoinHandle<ScriptExit>,
     /// Everything that was read so far.
     pub(super) seen: Vec<Json>,
 }
 
-impl Stage {
-    pub(super) fn new() -> Stage {
+impl ScriptedFixture {
+    pub(super) fn new() -> ScriptedFixture {
         let dir = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(dir.path()).unwrap().canonicalize_utf8().unwrap();
         std::fs::create_dir(root.join("work")).unwrap();
-        Stage { _dir: dir, root }
+        ScriptedFixture { _dir: dir, root }
     }
 
     pub(super) fn work(&self) -> Utf8PathBuf {
         self.root.join("work")
     }
 
-    pub(super) fn play(&self, yaml: &str, session: SessionStart) -> Play {
+    pub(super) fn play(&self, yaml: &str, session: SessionStart) -> ScriptedAgentOptions {
         self.play_with(yaml, session, &[])
     }
 
-    pub(super) fn play_with(&self, yaml: &str, session: SessionStart, secrets: &[&str]) -> Play {
-        let steps = heeler_model::config::steps_of_file("script.yaml".into(), yaml).unwrap();
+    pub(super) fn play_with(
+        &self,
+        yaml: &str,
+        session: SessionStart,
+        secrets: &[&str],
+    ) -> ScriptedAgentOptions {
+        let steps = heeler_model::config::parse_script_file("script.yaml".into(), yaml).unwrap();
         let secrets = secrets.iter().map(ToString::to_string).collect();
         let script = self.root.join("script.json");
-        std::fs::write(&script, serde_json::to_vec(&Part { steps, secrets }).unwrap()).unwrap();
-        Play {
+        std::fs::write(
+            &script,
+            serde_json::to_vec(&ScriptedFileContent { steps, secrets }).unwrap(),
+        )
+        .unwrap();
+        ScriptedAgentOptions {
             script,
             home: self.root.join("home"),
             cwd: self.work(),
@@ -65,15 +74,15 @@ impl Stage {
             max_turns: None,
             max_budget_usd: None,
             partial: false,
-            asks: true,
-            keeps: true,
+            can_ask: true,
+            persists_session: true,
             tools: true,
             now: || Timestamp::UNIX_EPOCH,
         }
     }
 
     /// Plays a script in a new session for one prompt; returns what was seen and how it ended.
-    pub(super) fn perform(&self, yaml: &str) -> (String, Exit) {
+    pub(super) fn perform(&self, yaml: &str) -> (String, ScriptExit) {
         let mut talk = start(self.play(yaml, fresh()));
         talk.prompt("do it");
         let exit = talk.end();
@@ -84,12 +93,12 @@ impl Stage {
     pub(super) fn turn(&self, yaml: &str, session: SessionStart, prompt: &str) -> String {
         let mut talk = start(self.play(yaml, session));
         talk.prompt(prompt);
-        assert_eq!(talk.end(), Exit::Code(0), "{}", talk.shown());
+        assert_eq!(talk.end(), ScriptExit::Code(0), "{}", talk.shown());
         talk.result()["result"].as_str().unwrap().to_owned()
     }
 
     pub(super) fn session_file(&self, id: &str) -> Utf8PathBuf {
-        let slug = heeler_model::slug(&self.work());
+        let slug = heeler_model::project_slug(&self.work());
         self.root.join("home/scripted/projects").join(slug).join(format!("{id}.jsonl"))
     }
 }
@@ -102,19 +111,25 @@ pub(super) fn resume(id: &str) -> SessionStart {
     SessionStart::Resume { id: id.parse().unwrap() }
 }
 
-pub(super) fn start(play: Play) -> Talk {
+pub(super) fn start(play: ScriptedAgentOptions) -> ScriptedAgentHandle {
     let (input, agent_input) = swapped(std::io::pipe().unwrap());
     let (output, agent_output) = std::io::pipe().unwrap();
-    let player =
-        std::thread::spawn(move || play_on(&play, Box::new(agent_input), Box::new(agent_output)));
-    Talk { input: Some(input), lines: BufReader::new(output), player, seen: Vec::new() }
+    let player = std::thread::spawn(move || {
+        run_agent_on(&play, Box::new(agent_input), Box::new(agent_output))
+    });
+    ScriptedAgentHandle {
+        input: Some(input),
+        lines: BufReader::new(output),
+        player,
+        seen: Vec::new(),
+    }
 }
 
 fn swapped((reader, writer): (PipeReader, PipeWriter)) -> (PipeWriter, PipeReader) {
     (writer, reader)
 }
 
-impl Talk {
+impl ScriptedAgentHandle {
     pub(super) fn send(&mut self, line: Json) {
         self.raw(&format!("{line}\n"));
     }
@@ -164,14 +179,14 @@ impl Talk {
     }
 
     /// Closes the input and reads the rest.
-    pub(super) fn end(&mut self) -> Exit {
+    pub(super) fn end(&mut self) -> ScriptExit {
         self.close();
         let mut line = Vec::new();
         while self.lines.read_until(b'\n', &mut line).unwrap() > 0 {
             self.seen.push(read(&line));
             line.clear();
         }
-        let done = std::mem::replace(&mut self.player, std::thread::spawn(|| Exit::Code(0)));
+        let done = std::mem::replace(&mut self.player, std::thread::spawn(|| ScriptExit::Code(0)));
         done.join().unwrap()
     }
 

@@ -3,69 +3,81 @@
 
 use std::fs;
 
-use heeler_model::script::{Doing, Step, ToolUse};
+use heeler_model::script::{ScriptStep, ScriptToolCall, ToolResultSource};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::ask::Decision;
-use super::children::Place;
-use super::player::{Player, Stop, Task, Waited};
-use super::wire::User;
+use super::agent::{
+    ScriptedAgent, ScriptedBackgroundTask, ScriptedStopReason, ScriptedWaitOutcome,
+};
+use super::commands::ScriptedCommandContext;
+use super::host_requests::ScriptedPermissionDecision;
+use super::output::ScriptedUserMessage;
 
 /// What a tool gave back.
-pub(super) struct Outcome {
+pub(super) struct ScriptedToolResult {
     pub(super) text: String,
-    pub(super) fails: bool,
+    pub(super) is_error: bool,
 }
 
-impl Outcome {
-    fn good(text: impl Into<String>) -> Outcome {
-        Outcome { text: text.into(), fails: false }
+impl ScriptedToolResult {
+    fn success(text: impl Into<String>) -> ScriptedToolResult {
+        ScriptedToolResult { text: text.into(), is_error: false }
     }
 
-    pub(super) fn bad(text: impl Into<String>) -> Outcome {
-        Outcome { text: text.into(), fails: true }
+    pub(super) fn failure(text: impl Into<String>) -> ScriptedToolResult {
+        ScriptedToolResult { text: text.into(), is_error: true }
     }
 }
 
-impl Player {
+impl ScriptedAgent {
     /// Uses a tool: says so, asks if it must, does it, says what came of it.
-    pub(super) fn use_tool(&mut self, tool: &ToolUse) -> Result<(), Stop> {
-        let is_command = tool.name == "Bash" && tool.doing == Doing::Real;
+    pub(super) fn use_tool(&mut self, tool: &ScriptToolCall) -> Result<(), ScriptedStopReason> {
+        let is_command = tool.name == "Bash" && tool.result_source == ToolResultSource::Execution;
         let mut input = tool.input.clone();
         if !is_command {
             self.fill_texts(&mut input);
         }
-        let id = self.tool_use(&tool.name, &input)?;
+        let id = self.write_tool_use(&tool.name, &input)?;
         let outcome = match tool.ask_permission {
-            true => match self.ask(&tool.name, &input, &id)? {
-                Decision::Allowed(changed) => {
+            true => match self.ask_permission(&tool.name, &input, &id)? {
+                ScriptedPermissionDecision::Allowed(changed) => {
                     input = changed.unwrap_or(input);
-                    self.perform_tool(tool, &input)?
+                    self.execute_tool(tool, &input)?
                 }
-                Decision::Denied(message) => Some(Outcome::bad(message)),
-                Decision::Interrupted => return self.rejected(&id),
+                ScriptedPermissionDecision::Denied(message) => {
+                    Some(ScriptedToolResult::failure(message))
+                }
+                ScriptedPermissionDecision::Interrupted => return self.reject_tool(&id),
             },
-            false => self.perform_tool(tool, &input)?,
+            false => self.execute_tool(tool, &input)?,
         };
         match outcome {
-            Some(outcome) => self.tool_result(&id, &outcome),
-            None => self.rejected(&id),
+            Some(outcome) => self.write_tool_result(&id, &outcome),
+            None => self.reject_tool(&id),
         }
     }
 
     /// Says which tool is used; returns the id of this use.
-    pub(super) fn tool_use(&mut self, name: &str, input: &Json) -> Result<String, Stop> {
+    pub(super) fn write_tool_use(
+        &mut self,
+        name: &str,
+        input: &Json,
+    ) -> Result<String, ScriptedStopReason> {
         let id = format!("toolu_{}", Uuid::new_v4().simple());
         self.begin_block(&json!({"type": "tool_use", "id": id, "name": name, "input": {}}));
-        self.block(json!({"type": "tool_use", "id": id, "name": name, "input": input}))?;
+        self.write_block(json!({"type": "tool_use", "id": id, "name": name, "input": input}))?;
         self.end_message("tool_use");
         Ok(id)
     }
 
     /// Says what came of a tool. A message of the user that came meanwhile joins the turn.
-    pub(super) fn tool_result(&mut self, id: &str, outcome: &Outcome) -> Result<(), Stop> {
-        let Outcome { text, fails } = outcome;
+    pub(super) fn write_tool_result(
+        &mut self,
+        id: &str,
+        outcome: &ScriptedToolResult,
+    ) -> Result<(), ScriptedStopReason> {
+        let ScriptedToolResult { text, is_error: fails } = outcome;
         let content = json!([{
             "tool_use_id": id, "type": "tool_result", "content": text, "is_error": fails,
         }]);
@@ -75,107 +87,138 @@ impl Player {
                 json!({"tool_use_result": {"stdout": text, "stderr": "", "interrupted": false}})
             }
         };
-        self.words.output.clone_from(text);
-        self.converse("user", &User::new(content), &more)?;
+        self.variables.output.clone_from(text);
+        self.write_message("user", &ScriptedUserMessage::new(content), &more)?;
         if self.parent.is_some() {
             return Ok(());
         }
-        self.turn.rounds += 1;
-        self.drain()?;
-        self.steer()?;
-        match self.setting.max_turns {
-            Some(max) if max > 0 && self.turn.rounds >= max => Err(Stop::MaxTurns),
+        self.turn.tool_rounds += 1;
+        self.process_events()?;
+        self.add_queued_prompts()?;
+        match self.settings.max_turns {
+            Some(max) if max > 0 && self.turn.tool_rounds >= max => {
+                Err(ScriptedStopReason::MaxTurns)
+            }
             _ => Ok(()),
         }
     }
 
     /// Takes messages of the user into the running turn, as Claude does after a tool.
-    fn steer(&mut self) -> Result<(), Stop> {
+    fn add_queued_prompts(&mut self) -> Result<(), ScriptedStopReason> {
         while let Some(prompt) = self.queue.pop_front() {
             let uuid = prompt.uuid.unwrap_or_else(Uuid::new_v4);
             // Blocks, not a text: it is no turn of its own when the session is resumed.
             let content = json!([{"type": "text", "text": prompt.text}]);
             let timestamp = self.timestamp();
-            self.remember("user", uuid, &User::new(content), &timestamp)?;
-            self.lifecycle(prompt.uuid, "started");
+            self.append_to_session("user", uuid, &ScriptedUserMessage::new(content), &timestamp)?;
+            self.write_lifecycle(prompt.uuid, "started");
             self.turn.steered.extend(prompt.uuid);
-            self.words.prompt = prompt.text;
+            self.variables.prompt = prompt.text;
         }
         Ok(())
     }
 
     /// Ends the turn because a person stopped a tool.
-    pub(super) fn rejected(&mut self, id: &str) -> Result<(), Stop> {
+    pub(super) fn reject_tool(&mut self, id: &str) -> Result<(), ScriptedStopReason> {
         let text = "The user doesn't want to proceed with this tool use. It was not done, or not \
                     to its end.";
         let content = json!([{
             "type": "tool_result", "content": text, "is_error": true, "tool_use_id": id,
         }]);
         let more = json!({"tool_use_result": "User rejected tool use"});
-        self.converse("user", &User::new(content), &more)?;
-        Err(Stop::Interrupted { said: None, in_tool: true })
+        self.write_message("user", &ScriptedUserMessage::new(content), &more)?;
+        Err(ScriptedStopReason::Interrupted { said: None, in_tool: true })
     }
 
     /// Does what a tool does; nothing comes of it when it is interrupted.
-    fn perform_tool(&mut self, tool: &ToolUse, input: &Json) -> Result<Option<Outcome>, Stop> {
+    fn execute_tool(
+        &mut self,
+        tool: &ScriptToolCall,
+        input: &Json,
+    ) -> Result<Option<ScriptedToolResult>, ScriptedStopReason> {
         let text = |key: &str| input[key].as_str().unwrap_or_default().to_owned();
-        let path = self.setting.cwd.join(text("file_path"));
-        Ok(Some(match (&tool.doing, tool.name.as_str()) {
-            (Doing::Canned { result, fails }, _) => {
-                Outcome { text: self.words.fill(result), fails: *fails }
+        let path = self.settings.cwd.join(text("file_path"));
+        Ok(Some(match (&tool.result_source, tool.name.as_str()) {
+            (ToolResultSource::Canned { result, fails }, _) => {
+                ScriptedToolResult { text: self.variables.expand(result), is_error: *fails }
             }
-            (Doing::Mcp { server, tool }, _) => return self.call(server, tool, input),
-            (Doing::Real, "Bash") => return self.run(&text("command")),
-            (Doing::Real, "Read") => match fs::read(&path) {
-                Ok(bytes) => Outcome::good(String::from_utf8_lossy(&bytes)),
-                Err(error) => Outcome::bad(format!("cannot read {path}: {error}")),
+            (ToolResultSource::Mcp { server, tool }, _) => {
+                return self.call_mcp_tool(server, tool, input);
+            }
+            (ToolResultSource::Execution, "Bash") => return self.run_command(&text("command")),
+            (ToolResultSource::Execution, "Read") => match fs::read(&path) {
+                Ok(bytes) => ScriptedToolResult::success(String::from_utf8_lossy(&bytes)),
+                Err(error) => ScriptedToolResult::failure(format!("cannot read {path}: {error}")),
             },
-            (Doing::Real, "Write") => match fs::write(&path, text("content")) {
-                Ok(()) => Outcome::good(format!("File created successfully at: {path}")),
-                Err(error) => Outcome::bad(format!("cannot write {path}: {error}")),
+            (ToolResultSource::Execution, "Write") => match fs::write(&path, text("content")) {
+                Ok(()) => {
+                    ScriptedToolResult::success(format!("File created successfully at: {path}"))
+                }
+                Err(error) => ScriptedToolResult::failure(format!("cannot write {path}: {error}")),
             },
-            (Doing::Real, _) => match edit(&path, &text("old_string"), &text("new_string")) {
-                Ok(()) => Outcome::good(format!("The file {path} has been updated.")),
-                Err(reason) => Outcome::bad(format!("cannot edit {path}: {reason}")),
-            },
+            (ToolResultSource::Execution, _) => {
+                match edit_file(&path, &text("old_string"), &text("new_string")) {
+                    Ok(()) => {
+                        ScriptedToolResult::success(format!("The file {path} has been updated."))
+                    }
+                    Err(reason) => {
+                        ScriptedToolResult::failure(format!("cannot edit {path}: {reason}"))
+                    }
+                }
+            }
         }))
     }
 
-    fn run(&mut self, command: &str) -> Result<Option<Outcome>, Stop> {
-        let place = self.place();
-        let running = match self.children.run(command, &place, &self.sender) {
+    fn run_command(
+        &mut self,
+        command: &str,
+    ) -> Result<Option<ScriptedToolResult>, ScriptedStopReason> {
+        let place = self.command_context();
+        let running = match self.children.start(command, &place, &self.sender) {
             Ok(running) => running,
-            Err(error) => return Ok(Some(Outcome::bad(format!("cannot run it: {error}")))),
+            Err(error) => {
+                return Ok(Some(ScriptedToolResult::failure(format!("cannot run it: {error}"))));
+            }
         };
         let number = running.number;
-        if self.wait(None, |player| player.ended.contains_key(&number))? == Waited::Interrupted {
+        if self.wait(None, |player| player.ended.contains_key(&number))?
+            == ScriptedWaitOutcome::Interrupted
+        {
             self.children.kill(&running);
             return Ok(None);
         }
         let code = self.ended.remove(&number).unwrap_or(1);
-        let done = match running.done(code, self.redactor.as_ref()) {
+        let done = match running.read_output(code, self.redactor.as_ref()) {
             Ok(done) => done,
             Err(error) => {
-                return Ok(Some(Outcome::bad(format!("cannot read its output: {error}"))));
+                return Ok(Some(ScriptedToolResult::failure(format!(
+                    "cannot read its output: {error}"
+                ))));
             }
         };
         Ok(Some(match (done.code, done.output.as_str()) {
-            (0, "") => Outcome::good("(Bash completed with no output)"),
-            (0, output) => Outcome::good(output),
-            (code, output) => Outcome::bad(format!("Exit code {code}\n{output}").trim_end()),
+            (0, "") => ScriptedToolResult::success("(Bash completed with no output)"),
+            (0, output) => ScriptedToolResult::success(output),
+            (code, output) => {
+                ScriptedToolResult::failure(format!("Exit code {code}\n{output}").trim_end())
+            }
         }))
     }
 
     /// Starts a command that may outlast the turn.
-    pub(super) fn start_task(&mut self, command: &str, then: &[Step]) -> Result<(), Stop> {
+    pub(super) fn start_task(
+        &mut self,
+        command: &str,
+        then: &[ScriptStep],
+    ) -> Result<(), ScriptedStopReason> {
         let input = json!({"command": command, "run_in_background": true});
-        let tool_use_id = self.tool_use("Bash", &input)?;
-        let place = self.place();
-        let running = match self.children.run(command, &place, &self.sender) {
+        let tool_use_id = self.write_tool_use("Bash", &input)?;
+        let place = self.command_context();
+        let running = match self.children.start(command, &place, &self.sender) {
             Ok(running) => running,
             Err(error) => {
-                let outcome = Outcome::bad(format!("cannot run it: {error}"));
-                return self.tool_result(&tool_use_id, &outcome);
+                let outcome = ScriptedToolResult::failure(format!("cannot run it: {error}"));
+                return self.write_tool_result(&tool_use_id, &outcome);
             }
         };
         let id = format!("b{}", &Uuid::new_v4().simple().to_string()[..8]);
@@ -184,31 +227,31 @@ impl Player {
             "is_backgrounded": true, "task_type": "local_bash",
         });
         let text = format!("Command running in background with ID: {id}.");
-        self.tasks.push(Task {
+        self.tasks.push(ScriptedBackgroundTask {
             id,
             tool_use_id: tool_use_id.clone(),
             command: command.to_owned(),
             running,
             then: then.to_vec(),
         });
-        self.tell_tasks();
-        self.system("task_started", about);
-        self.tool_result(&tool_use_id, &Outcome::good(text))
+        self.write_task_list();
+        self.write_system_message("task_started", about);
+        self.write_tool_result(&tool_use_id, &ScriptedToolResult::success(text))
     }
 
     /// Has a sub-agent play steps.
-    pub(super) fn sub_agent(
+    pub(super) fn run_sub_agent(
         &mut self,
         about: &str,
         prompt: &str,
-        steps: &[Step],
-    ) -> Result<(), Stop> {
-        let (about, prompt) = (self.words.fill(about), self.words.fill(prompt));
+        steps: &[ScriptStep],
+    ) -> Result<(), ScriptedStopReason> {
+        let (about, prompt) = (self.variables.expand(about), self.variables.expand(prompt));
         let kind = "general-purpose";
         let input = json!({"description": about, "prompt": prompt, "subagent_type": kind});
-        let id = self.tool_use("Agent", &input)?;
+        let id = self.write_tool_use("Agent", &input)?;
         let task = format!("a{}", &Uuid::new_v4().simple().to_string()[..16]);
-        self.system(
+        self.write_system_message(
             "task_started",
             json!({
                 "task_id": task, "tool_use_id": id, "description": about, "subagent_type": kind,
@@ -218,28 +261,34 @@ impl Player {
         let said = std::mem::take(&mut self.turn.text);
         let outer = self.parent.replace(id.clone());
         let content = json!([{"type": "text", "text": prompt}]);
-        self.converse("user", &User::new(content), &Json::Null)?;
-        self.play(steps)?;
+        self.write_message("user", &ScriptedUserMessage::new(content), &Json::Null)?;
+        self.run_steps(steps)?;
         self.end_message("end_turn");
         self.parent = outer;
         let report = std::mem::replace(&mut self.turn.text, said);
-        self.system("task_updated", json!({"task_id": task, "patch": {"status": "completed"}}));
-        self.system(
+        self.write_system_message(
+            "task_updated",
+            json!({"task_id": task, "patch": {"status": "completed"}}),
+        );
+        self.write_system_message(
             "task_notification",
             json!({
                 "task_id": task, "tool_use_id": id, "status": "completed", "summary": report,
             }),
         );
-        self.tool_result(&id, &Outcome::good(report))
+        self.write_tool_result(&id, &ScriptedToolResult::success(report))
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place { cwd: self.setting.cwd.clone(), variables: self.words.variables() }
+    pub(super) fn command_context(&self) -> ScriptedCommandContext {
+        ScriptedCommandContext {
+            cwd: self.settings.cwd.clone(),
+            variables: self.variables.environment_variables(),
+        }
     }
 
     fn fill_texts(&self, json: &mut Json) {
         match json {
-            Json::String(text) => *text = self.words.fill(text),
+            Json::String(text) => *text = self.variables.expand(text),
             Json::Array(items) => items.iter_mut().for_each(|item| self.fill_texts(item)),
             Json::Object(map) => map.values_mut().for_each(|value| self.fill_texts(value)),
             _ => {}
@@ -248,7 +297,7 @@ impl Player {
 }
 
 /// Replaces a text that occurs once.
-fn edit(path: &camino::Utf8Path, old: &str, new: &str) -> Result<(), String> {
+fn edit_file(path: &camino::Utf8Path, old: &str, new: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     match text.matches(old).count() {
         1 => fs::write(path, text.replacen(old, new, 1)).map_err(|error| error.to_string()),

@@ -4,148 +4,172 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use heeler_model::script::{Condition, Exit, Failure, Script, Step};
+use heeler_model::script::{AgentScript, ScriptApiError, ScriptCondition, ScriptExit, ScriptStep};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::children::leave_behind;
-use super::player::{MODEL, Player, Prompt, Stop, Task, Waited, merge, to_stderr};
-use super::session::Spent;
-use super::speak::words_of;
-use super::wire::{Tokens, User};
+use super::agent::{
+    MODEL, ScriptedAgent, ScriptedBackgroundTask, ScriptedPrompt, ScriptedStopReason,
+    ScriptedWaitOutcome, merge_objects, write_stderr,
+};
+use super::assistant_message::failure_names;
+use super::commands::spawn_detached;
+use super::output::{ScriptedTokenUsage, ScriptedUserMessage};
+use super::session::ScriptedSpending;
 
 /// How many retries there are in all, as `api_retry` tells it.
 const RETRIES_MAX: u32 = 10;
 
 /// What one turn has come to so far.
 #[derive(Default)]
-pub(super) struct Turn {
-    pub(super) playing: bool,
+pub(super) struct ScriptedTurn {
+    pub(super) is_running: bool,
     /// The last text that was said.
     pub(super) text: String,
     /// How often tools were used: after each, the model would be asked again.
-    pub(super) rounds: u32,
+    pub(super) tool_rounds: u32,
     pub(super) denials: Vec<Json>,
     /// Messages of the user that came into this turn while a tool ran.
     pub(super) steered: Vec<Uuid>,
     began: Option<Instant>,
     /// What this process had spent before.
-    before: Spent,
+    spent_before: ScriptedSpending,
 }
 
-impl Player {
+impl ScriptedAgent {
     /// Plays the script for a prompt.
-    pub(super) fn prompt_turn(&mut self, prompt: Prompt) -> Result<(), Stop> {
-        let Prompt { text, uuid } = prompt;
-        self.lifecycle(uuid, "started");
+    pub(super) fn run_prompt_turn(
+        &mut self,
+        prompt: ScriptedPrompt,
+    ) -> Result<(), ScriptedStopReason> {
+        let ScriptedPrompt { text, uuid } = prompt;
+        self.write_lifecycle(uuid, "started");
         let entry = uuid.unwrap_or_else(Uuid::new_v4);
-        let message = User::new(json!(text));
+        let message = ScriptedUserMessage::new(json!(text));
         let timestamp = self.timestamp();
-        self.remember("user", entry, &message, &timestamp)?;
-        self.words.remembered = self.memory.prompts.clone();
-        self.words.turn = self.memory.prompts.len() as u64 + 1;
-        self.words.prompt = text.clone();
-        self.memory.prompts.push(text);
-        let script: Arc<Script> = Arc::clone(&self.script);
-        self.turn(&script.steps, None)?;
-        self.lifecycle(uuid, "completed");
+        self.append_to_session("user", entry, &message, &timestamp)?;
+        self.variables.remembered = self.session.prompts.clone();
+        self.variables.turn = self.session.prompts.len() as u64 + 1;
+        self.variables.prompt = text.clone();
+        self.session.prompts.push(text);
+        let script: Arc<AgentScript> = Arc::clone(&self.script);
+        self.run_turn(&script.steps, None)?;
+        self.write_lifecycle(uuid, "completed");
         Ok(())
     }
 
     /// Tells that a command in the background has ended, and plays what comes then.
-    pub(super) fn task_turn(&mut self, task: Task) -> Result<(), Stop> {
+    pub(super) fn run_task_turn(
+        &mut self,
+        task: ScriptedBackgroundTask,
+    ) -> Result<(), ScriptedStopReason> {
         let code = self.ended.remove(&task.running.number).unwrap_or(1);
         let status = if code == 0 { "completed" } else { "failed" };
-        let done = task.running.done(code, self.redactor.as_ref());
-        self.words.output = done.map_or_else(|error| error.to_string(), |done| done.output);
-        self.system("task_updated", json!({"task_id": task.id, "patch": {"status": status}}));
+        let done = task.running.read_output(code, self.redactor.as_ref());
+        self.variables.output = done.map_or_else(|error| error.to_string(), |done| done.output);
+        self.write_system_message(
+            "task_updated",
+            json!({"task_id": task.id, "patch": {"status": status}}),
+        );
         let command = &task.command;
-        self.system(
+        self.write_system_message(
             "task_notification",
             json!({
                 "task_id": task.id, "tool_use_id": task.tool_use_id, "status": status,
                 "summary": format!("Background command \"{command}\" {status} (exit code {code})"),
             }),
         );
-        self.tell_tasks();
-        self.turn(&task.then, Some(json!({"kind": "task-notification"})))
+        self.write_task_list();
+        self.run_turn(&task.then, Some(json!({"kind": "task-notification"})))
     }
 
-    pub(super) fn tell_tasks(&mut self) {
-        let task = |task: &Task| json!({"task_id": task.id, "task_type": "local_bash", "description": task.command});
+    pub(super) fn write_task_list(&mut self) {
+        let task = |task: &ScriptedBackgroundTask| json!({"task_id": task.id, "task_type": "local_bash", "description": task.command});
         let tasks: Vec<_> = self.tasks.iter().map(task).collect();
-        self.system("background_tasks_changed", json!({"tasks": tasks}));
+        self.write_system_message("background_tasks_changed", json!({"tasks": tasks}));
     }
 
-    fn turn(&mut self, steps: &[Step], origin: Option<Json>) -> Result<(), Stop> {
+    fn run_turn(
+        &mut self,
+        steps: &[ScriptStep],
+        origin: Option<Json>,
+    ) -> Result<(), ScriptedStopReason> {
         self.interrupted = false;
         let began = Some(Instant::now());
-        self.turn = Turn { playing: true, began, before: self.spent, ..Turn::default() };
-        self.init();
-        let played = self.play(steps);
-        self.deaf = false;
+        self.turn = ScriptedTurn {
+            is_running: true,
+            began,
+            spent_before: self.spent,
+            ..ScriptedTurn::default()
+        };
+        self.write_init();
+        let played = self.run_steps(steps);
+        self.ignores_interrupts = false;
         // A stop may come out of a sub-agent.
         self.parent = None;
         let mut result = match played {
             Ok(()) => {
                 self.end_message("end_turn");
-                succeeded(&self.turn)
+                success_result(&self.turn)
             }
-            Err(stop) => self.stopped(stop)?,
+            Err(stop) => self.stop_result(stop)?,
         };
         for prompt in std::mem::take(&mut self.turn.steered) {
-            self.lifecycle(Some(prompt), "completed");
+            self.write_lifecycle(Some(prompt), "completed");
         }
         if let Some(origin) = origin {
             result["origin"] = origin;
         }
-        self.result(result)
+        self.write_result(result)
     }
 
     /// Turns what stopped the turn into its result; what stops the process goes on up.
-    fn stopped(&mut self, stop: Stop) -> Result<Json, Stop> {
-        let failed = |turn: &Turn, subtype: &str, reason: &str, error: String| {
+    fn stop_result(&mut self, stop: ScriptedStopReason) -> Result<Json, ScriptedStopReason> {
+        let failed = |turn: &ScriptedTurn, subtype: &str, reason: &str, error: String| {
             json!({
                 "subtype": subtype, "is_error": true, "terminal_reason": reason,
-                "stop_reason": "tool_use", "errors": [error], "num_turns": turn.rounds + 1,
+                "stop_reason": "tool_use", "errors": [error], "num_turns": turn.tool_rounds + 1,
             })
         };
         Ok(match stop {
-            Stop::Interrupted { said, in_tool } => {
-                self.abort(said, in_tool)?;
+            ScriptedStopReason::Interrupted { said, in_tool } => {
+                self.write_interruption(said, in_tool)?;
                 let reason = if in_tool { "aborted_tools" } else { "aborted_streaming" };
                 let error = "the turn was interrupted".to_owned();
                 let mut result = failed(&self.turn, "error_during_execution", reason, error);
                 result["stop_reason"] = Json::Null;
                 result
             }
-            Stop::Failed { message, status, kind } => json!({
+            ScriptedStopReason::Failed { message, status, kind } => json!({
                 "subtype": "success", "is_error": true, "terminal_reason": "api_error",
                 "stop_reason": "stop_sequence", "api_error_status": status,
-                "api_error_type": kind, "result": message, "num_turns": self.turn.rounds + 1,
+                "api_error_type": kind, "result": message, "num_turns": self.turn.tool_rounds + 1,
             }),
-            Stop::MaxTurns => {
-                let max = self.setting.max_turns.unwrap_or(0);
+            ScriptedStopReason::MaxTurns => {
+                let max = self.settings.max_turns.unwrap_or(0);
                 let error = format!("Reached maximum number of turns ({max})");
                 failed(&self.turn, "error_max_turns", "max_turns", error)
             }
-            Stop::Budget => {
+            ScriptedStopReason::Budget => {
                 self.end_message("tool_use");
-                let max = self.setting.max_budget_usd.unwrap_or(0.0);
+                let max = self.settings.max_budget_usd.unwrap_or(0.0);
                 let error = format!("Reached maximum budget (${max})");
                 failed(&self.turn, "error_max_budget_usd", "budget_exhausted", error)
             }
-            Stop::Exit(_) | Stop::Memory(_) | Stop::Closed | Stop::Protocol(_) => return Err(stop),
+            ScriptedStopReason::Exit(_)
+            | ScriptedStopReason::Session(_)
+            | ScriptedStopReason::Closed
+            | ScriptedStopReason::Protocol(_) => return Err(stop),
         })
     }
 
-    fn init(&mut self) {
+    fn write_init(&mut self) {
         let mut tools = vec!["Task", "Bash", "Edit", "Read", "Write"];
-        if self.setting.asks {
+        if self.settings.can_ask {
             tools.push("AskUserQuestion");
         }
-        let cwd = self.setting.cwd.clone();
-        self.system(
+        let cwd = self.settings.cwd.clone();
+        self.write_system_message(
             "init",
             json!({
                 "cwd": cwd, "tools": tools, "mcp_servers": [], "model": MODEL,
@@ -156,21 +180,21 @@ impl Player {
         );
     }
 
-    fn result(&mut self, outcome: Json) -> Result<(), Stop> {
+    fn write_result(&mut self, outcome: Json) -> Result<(), ScriptedStopReason> {
         let turn = std::mem::take(&mut self.turn);
-        let of_turn = less(self.spent, turn.before);
-        let in_all = plus(self.memory.spent, self.spent);
-        self.memory.keep_spent(in_all)?;
+        let of_turn = subtract_spending(self.spent, turn.spent_before);
+        let in_all = add_spending(self.session.spent, self.spent);
+        self.session.write_spending(in_all)?;
         self.failed = outcome["is_error"] == true;
-        let tokens = Tokens {
+        let tokens = ScriptedTokenUsage {
             input_tokens: of_turn.input,
             output_tokens: of_turn.output,
-            ..Tokens::default()
+            ..ScriptedTokenUsage::default()
         };
         let began = turn.began.map_or(Duration::ZERO, |began| began.elapsed());
         let mut line = json!({"type": "result"});
-        merge(&mut line, outcome);
-        merge(
+        merge_objects(&mut line, outcome);
+        merge_objects(
             &mut line,
             json!({
                 "duration_ms": u64::try_from(began.as_millis()).unwrap_or(u64::MAX),
@@ -180,114 +204,127 @@ impl Player {
                 "modelUsage": model_usage(in_all),
                 "model_usage_since_last_result": model_usage(of_turn),
                 "permission_denials": turn.denials,
-                "session_id": self.memory.id,
+                "session_id": self.session.id,
                 "uuid": Uuid::new_v4(),
                 "queued_turn_count": self.queue.len(),
                 "result_index": self.results,
             }),
         );
         self.results += 1;
-        self.wire.line(&line);
+        self.output.write_line(&line);
         Ok(())
     }
 
-    pub(super) fn play(&mut self, steps: &[Step]) -> Result<(), Stop> {
+    pub(super) fn run_steps(&mut self, steps: &[ScriptStep]) -> Result<(), ScriptedStopReason> {
         steps.iter().try_for_each(|step| {
             self.stop_if_interrupted()?;
-            self.step(step)
+            self.run_step(step)
         })
     }
 
-    pub(super) fn stop_if_interrupted(&mut self) -> Result<(), Stop> {
-        self.drain()?;
+    pub(super) fn stop_if_interrupted(&mut self) -> Result<(), ScriptedStopReason> {
+        self.process_events()?;
         match self.interrupted {
-            true => Err(Stop::Interrupted { said: None, in_tool: false }),
+            true => Err(ScriptedStopReason::Interrupted { said: None, in_tool: false }),
             false => Ok(()),
         }
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Stop> {
-        if !self.setting.tools && needs_tools(step) {
+    fn run_step(&mut self, step: &ScriptStep) -> Result<(), ScriptedStopReason> {
+        if !self.settings.tools && needs_tools(step) {
             return Ok(());
         }
         match step {
-            Step::Say(speech) => self.say(speech),
-            Step::Think(speech) => self.think(speech),
-            Step::Tool(tool) => self.use_tool(tool),
-            Step::Question(question) => self.ask_question(question),
-            Step::SubAgent { about, prompt, steps } => self.sub_agent(about, prompt, steps),
-            Step::Background { command, then } => self.start_task(command, then),
-            Step::Retry { times, failure, delay } => self.retry(*times, *failure, *delay),
-            Step::Error { failure, message } => self.fail(*failure, message.as_deref()),
-            Step::Hang { ignore_interrupt, ignore_term } => {
-                self.deaf = *ignore_interrupt;
-                self.stubborn.fetch_or(*ignore_term, Ordering::SeqCst);
+            ScriptStep::Say(speech) => self.write_text(speech),
+            ScriptStep::Think(speech) => self.write_thinking(speech),
+            ScriptStep::Tool(tool) => self.use_tool(tool),
+            ScriptStep::Question(question) => self.ask_question(question),
+            ScriptStep::SubAgent { description: about, prompt, steps } => {
+                self.run_sub_agent(about, prompt, steps)
+            }
+            ScriptStep::Background { command, then } => self.start_task(command, then),
+            ScriptStep::Retry { times, failure, delay } => {
+                self.write_retries(*times, *failure, *delay)
+            }
+            ScriptStep::Error { failure, message } => {
+                self.write_api_failure(*failure, message.as_deref())
+            }
+            ScriptStep::Hang { ignore_interrupt, ignore_term } => {
+                self.ignores_interrupts = *ignore_interrupt;
+                self.ignores_signals.fetch_or(*ignore_term, Ordering::SeqCst);
                 self.pause(None)
             }
-            Step::Sleep(length) => self.pause(Some(*length)),
-            Step::Flood { messages, size_bytes } => self.flood(*messages, *size_bytes),
-            Step::Garbage { kind, size_bytes } => {
-                self.garbage(*kind, *size_bytes);
+            ScriptStep::Sleep(length) => self.pause(Some(*length)),
+            ScriptStep::Flood { messages, size_bytes } => self.write_flood(*messages, *size_bytes),
+            ScriptStep::Garbage { kind, size_bytes } => {
+                self.write_garbage(*kind, *size_bytes);
                 Ok(())
             }
-            Step::Raw(line) => {
-                self.wire.bytes(format!("{}\n", self.words.fill(line)).as_bytes());
+            ScriptStep::Raw(line) => {
+                self.output.write_bytes(format!("{}\n", self.variables.expand(line)).as_bytes());
                 Ok(())
             }
-            Step::Stderr(text) => {
-                to_stderr(&self.words.fill(text));
+            ScriptStep::Stderr(text) => {
+                write_stderr(&self.variables.expand(text));
                 Ok(())
             }
-            Step::Exit(exit) => Err(Stop::Exit(*exit)),
-            Step::Spawn(spawn) => {
-                let place = self.place();
-                match leave_behind(spawn, &place, &self.setting.program) {
+            ScriptStep::Exit(exit) => Err(ScriptedStopReason::Exit(*exit)),
+            ScriptStep::Spawn(spawn) => {
+                let place = self.command_context();
+                match spawn_detached(spawn, &place, &self.settings.program) {
                     Ok(()) => Ok(()),
                     Err(error) => {
-                        to_stderr(&format!("cannot spawn `{}`: {error}", spawn.command));
-                        Err(Stop::Exit(Exit::Code(1)))
+                        write_stderr(&format!("cannot spawn `{}`: {error}", spawn.command));
+                        Err(ScriptedStopReason::Exit(ScriptExit::Code(1)))
                     }
                 }
             }
-            Step::Cost(usd) => self.spend(*usd),
-            Step::Usage { input, output } => {
+            ScriptStep::Cost(usd) => self.spend(*usd),
+            ScriptStep::Usage { input, output } => {
                 self.spent.input += input;
                 self.spent.output += output;
                 Ok(())
             }
-            Step::When { condition, steps, otherwise } => {
-                let holds = self.holds(condition);
-                self.play(if holds { steps } else { otherwise })
+            ScriptStep::When { condition, steps, otherwise } => {
+                let holds = self.condition_holds(condition);
+                self.run_steps(if holds { steps } else { otherwise })
             }
-            Step::Repeat { times, steps } => self.repeat(*times, steps),
+            ScriptStep::Repeat { times, steps } => self.repeat_steps(*times, steps),
         }
     }
 
-    fn repeat(&mut self, times: u64, steps: &[Step]) -> Result<(), Stop> {
-        let outer = self.words.n;
+    fn repeat_steps(&mut self, times: u64, steps: &[ScriptStep]) -> Result<(), ScriptedStopReason> {
+        let outer = self.variables.n;
         for number in 1..=times {
-            self.words.n = number;
-            self.play(steps)?;
+            self.variables.n = number;
+            self.run_steps(steps)?;
         }
-        self.words.n = outer;
+        self.variables.n = outer;
         Ok(())
     }
 
-    fn pause(&mut self, length: Option<Duration>) -> Result<(), Stop> {
+    fn pause(&mut self, length: Option<Duration>) -> Result<(), ScriptedStopReason> {
         match self.wait(length, |_| false)? {
-            Waited::Interrupted => Err(Stop::Interrupted { said: None, in_tool: false }),
-            Waited::Ready | Waited::TimedOut => Ok(()),
+            ScriptedWaitOutcome::Interrupted => {
+                Err(ScriptedStopReason::Interrupted { said: None, in_tool: false })
+            }
+            ScriptedWaitOutcome::Ready | ScriptedWaitOutcome::TimedOut => Ok(()),
         }
     }
 
-    fn retry(&mut self, times: u32, failure: Failure, delay: Duration) -> Result<(), Stop> {
+    fn write_retries(
+        &mut self,
+        times: u32,
+        failure: ScriptApiError,
+        delay: Duration,
+    ) -> Result<(), ScriptedStopReason> {
         for attempt in 1..=times {
             // In retries, unlike in the end, Claude names an overload as such.
             let error = match failure {
-                Failure::Overloaded => "overloaded",
-                other => words_of(other).0,
+                ScriptApiError::Overloaded => "overloaded",
+                other => failure_names(other).0,
             };
-            self.system(
+            self.write_system_message(
                 "api_retry",
                 json!({
                     "attempt": attempt, "max_retries": RETRIES_MAX.max(times),
@@ -303,35 +340,35 @@ impl Player {
     }
 
     /// Spends money. Like Claude's, the budget is that of the process, and is looked at afterwards.
-    fn spend(&mut self, usd: f64) -> Result<(), Stop> {
+    fn spend(&mut self, usd: f64) -> Result<(), ScriptedStopReason> {
         self.spent.usd += usd;
-        match self.setting.max_budget_usd {
-            Some(max) if self.spent.usd >= max => Err(Stop::Budget),
+        match self.settings.max_budget_usd {
+            Some(max) if self.spent.usd >= max => Err(ScriptedStopReason::Budget),
             _ => Ok(()),
         }
     }
 
-    fn holds(&self, condition: &Condition) -> bool {
+    fn condition_holds(&self, condition: &ScriptCondition) -> bool {
         let has = |text: &str, part: &Option<String>| match part {
             Some(part) => text.to_lowercase().contains(&part.to_lowercase()),
             None => true,
         };
-        has(&self.words.prompt, &condition.prompt)
-            && has(&self.words.answer, &condition.answer)
-            && condition.turn.is_none_or(|turn| turn == self.words.turn)
-            && condition.session.is_none_or(|kind| kind == self.memory.kind)
+        has(&self.variables.prompt, &condition.prompt)
+            && has(&self.variables.answer, &condition.answer)
+            && condition.turn.is_none_or(|turn| turn == self.variables.turn)
+            && condition.session.is_none_or(|kind| kind == self.session.kind)
     }
 }
 
-fn succeeded(turn: &Turn) -> Json {
+fn success_result(turn: &ScriptedTurn) -> Json {
     json!({
         "subtype": "success", "is_error": false, "terminal_reason": "completed",
-        "stop_reason": "end_turn", "result": turn.text, "num_turns": turn.rounds + 1,
+        "stop_reason": "end_turn", "result": turn.text, "num_turns": turn.tool_rounds + 1,
     })
 }
 
-fn model_usage(spent: Spent) -> Json {
-    if spent == Spent::default() {
+fn model_usage(spent: ScriptedSpending) -> Json {
+    if spent == ScriptedSpending::default() {
         return json!({});
     }
     json!({MODEL: {
@@ -340,22 +377,22 @@ fn model_usage(spent: Spent) -> Json {
     }})
 }
 
-fn plus(a: Spent, b: Spent) -> Spent {
-    Spent { usd: a.usd + b.usd, input: a.input + b.input, output: a.output + b.output }
+fn add_spending(a: ScriptedSpending, b: ScriptedSpending) -> ScriptedSpending {
+    ScriptedSpending { usd: a.usd + b.usd, input: a.input + b.input, output: a.output + b.output }
 }
 
-fn less(a: Spent, b: Spent) -> Spent {
-    Spent { usd: a.usd - b.usd, input: a.input - b.input, output: a.output - b.output }
+fn subtract_spending(a: ScriptedSpending, b: ScriptedSpending) -> ScriptedSpending {
+    ScriptedSpending { usd: a.usd - b.usd, input: a.input - b.input, output: a.output - b.output }
 }
 
 /// Says whether a step does something beside saying it.
-fn needs_tools(step: &Step) -> bool {
+fn needs_tools(step: &ScriptStep) -> bool {
     matches!(
         step,
-        Step::Tool(_)
-            | Step::Question(_)
-            | Step::SubAgent { .. }
-            | Step::Background { .. }
-            | Step::Spawn(_)
+        ScriptStep::Tool(_)
+            | ScriptStep::Question(_)
+            | ScriptStep::SubAgent { .. }
+            | ScriptStep::Background { .. }
+            | ScriptStep::Spawn(_)
     )
 }

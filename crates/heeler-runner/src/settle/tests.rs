@@ -2,39 +2,39 @@
 
 use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType;
-use heeler_model::message::read_line;
-use heeler_model::record::{Recorder, Rows};
-use heeler_model::run::{End, ErrorClass, RunError};
-use heeler_transcript::{Entry, Scan};
+use heeler_model::message::parse_line;
+use heeler_model::recorder::{RecordedRows, TranscriptRecorder};
+use heeler_model::run::{ErrorClass, RunEnd, RunError};
+use heeler_transcript::{TranscriptEntry, TranscriptScanner};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
 use crate::command::CommandRuntime;
-use crate::files::tests::Folder;
+use crate::files::tests::RunFolderFixture;
 use crate::files::{read_result, write_started};
-use crate::journal::RUN_KEY;
-use crate::runtime::{Runtime as _, Step};
+use crate::runtime::{AgentRuntime as _, RuntimeEffect};
+use crate::transcript_writer::RUN_KEY;
 
 fn now() -> Timestamp {
     "2026-11-15T10:00:00Z".parse().unwrap()
 }
 
 /// A run whose runner died, and what it had written.
-struct Dead {
-    folder: Folder,
-    started: Started,
-    recorder: Recorder,
+struct DeadRunFixture {
+    folder: RunFolderFixture,
+    started: RunStartRecord,
+    recorder: TranscriptRecorder,
 }
 
-impl Dead {
-    fn new() -> Dead {
-        let folder = Folder::new();
+impl DeadRunFixture {
+    fn new() -> DeadRunFixture {
+        let folder = RunFolderFixture::new();
         let started = folder.started();
         std::fs::create_dir_all(started.session_log.parent().unwrap()).unwrap();
         write_started(&folder.dir, &started).unwrap();
-        let recorder = Recorder::new(started.session.clone(), "/work".into());
-        Dead { folder, started, recorder }
+        let recorder = TranscriptRecorder::new(started.session.clone(), "/work".into());
+        DeadRunFixture { folder, started, recorder }
     }
 
     /// Says that so much was in the logs before the run.
@@ -44,36 +44,36 @@ impl Dead {
         write_started(&self.folder.dir, &self.started).unwrap();
     }
 
-    fn prompt(&mut self) -> Rows {
+    fn prompt(&mut self) -> RecordedRows {
         let uuid = Uuid::from_u128(u128::from(fastrand::u64(..)) << 64);
-        self.recorder.prompt(uuid, "do it", now())
+        self.recorder.record_prompt(uuid, "do it", now())
     }
 
-    fn says(&mut self, line: &Json) -> Rows {
+    fn says(&mut self, line: &Json) -> RecordedRows {
         let mut line = line.clone();
         line["uuid"] = Uuid::from_u128(u128::from(fastrand::u64(..)) << 64).to_string().into();
-        self.recorder.message(read_line(line.to_string().as_bytes()), now())
+        self.recorder.record_message(parse_line(line.to_string().as_bytes()), now())
     }
 
-    fn session(&self, rows: &Rows) {
+    fn session(&self, rows: &RecordedRows) {
         append(&self.started.session_log, &rows.session);
     }
 
-    fn job(&self, rows: &Rows) {
+    fn job(&self, rows: &RecordedRows) {
         append(&self.folder.spec.job_log, &rows.job);
     }
 
-    fn both(&self, rows: &Rows) {
+    fn both(&self, rows: &RecordedRows) {
         self.session(rows);
         self.job(rows);
     }
 
     #[track_caller]
     fn settle(&self) -> RunResult {
-        let result = settle(&self.folder.dir, &self.folder.spec.home, now).unwrap();
+        let result = settle_run(&self.folder.dir, &self.folder.spec.home, now).unwrap();
         assert_eq!(read_result(&self.folder.dir).unwrap(), Some(result.clone()));
         assert_eq!(
-            settle(&self.folder.dir, &self.folder.spec.home, now).unwrap(),
+            settle_run(&self.folder.dir, &self.folder.spec.home, now).unwrap(),
             result,
             "twice gives the same"
         );
@@ -86,16 +86,16 @@ impl Dead {
 }
 
 fn append(path: &Utf8Path, rows: &[Json]) {
-    let mut log = Log::open(path, LogOptions::default()).unwrap().log;
+    let mut log = TranscriptWriter::open(path, TranscriptWriterOptions::default()).unwrap().writer;
     for row in rows {
         log.append(row.to_string().as_bytes()).unwrap();
     }
 }
 
 fn rows(path: &Utf8Path) -> Vec<Json> {
-    let entries = Scan::open(path).unwrap().map(|entry| match entry.unwrap() {
-        Entry::Record(record) => serde_json::from_str(&record.text).unwrap(),
-        Entry::Fault(fault) => panic!("{fault:?}"),
+    let entries = TranscriptScanner::open(path).unwrap().map(|entry| match entry.unwrap() {
+        TranscriptEntry::Record(record) => serde_json::from_str(&record.text).unwrap(),
+        TranscriptEntry::Fault(fault) => panic!("{fault:?}"),
     });
     entries.collect()
 }
@@ -113,18 +113,18 @@ fn result(is_error: bool) -> Json {
 
 #[test]
 fn a_run_that_did_not_start_has_never_been() {
-    let folder = Folder::new();
-    let result = settle(&folder.dir, &folder.spec.home, now).unwrap();
-    assert_eq!((result.end, &result.session), (End::NeverStarted, &None));
-    assert_eq!(result.settled, Some(Recovery::default()));
+    let folder = RunFolderFixture::new();
+    let result = settle_run(&folder.dir, &folder.spec.home, now).unwrap();
+    assert_eq!((result.end, &result.session), (RunEnd::NeverStarted, &None));
+    assert_eq!(result.settled, Some(RunRecovery::default()));
     assert!(!folder.spec.job_log.exists());
-    assert_eq!(settle(&folder.dir, &folder.spec.home, now).unwrap(), result);
+    assert_eq!(settle_run(&folder.dir, &folder.spec.home, now).unwrap(), result);
 }
 
 #[test]
 fn what_a_dead_run_said_at_last_is_kept_if_it_is_to_be() {
     for keep in [false, true] {
-        let mut dead = Dead::new();
+        let mut dead = DeadRunFixture::new();
         let spec = RunSpec { keep_output: keep, ..dead.folder.spec.clone() };
         dead.folder.write_spec(&spec);
         for line in [text("first"), text("last words")] {
@@ -138,9 +138,9 @@ fn what_a_dead_run_said_at_last_is_kept_if_it_is_to_be() {
 
 #[test]
 fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
-    let dead = Dead::new();
+    let dead = DeadRunFixture::new();
     let result = dead.settle();
-    assert_eq!((result.end, result.exit_reason), (End::Interrupted, ExitReason::Error));
+    assert_eq!((result.end, result.exit_reason), (RunEnd::Interrupted, ExitReason::Error));
     assert_eq!(result.error.unwrap().class, ErrorClass::Interrupted);
     assert!(!result.session.unwrap().resumable);
     assert_eq!(result.finished_at, result.started_at, "it was not seen alive after that");
@@ -149,7 +149,7 @@ fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
 
 #[test]
 fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));
     let more = dead.says(&text("second"));
     dead.both(&asked);
@@ -163,7 +163,7 @@ fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
     let expected: Vec<Json> = [asked, said, more, last].into_iter().flat_map(|it| it.job).collect();
     assert_eq!(dead.job_rows(), expected);
     assert_eq!(result.settled.unwrap().rows_completed, 3);
-    assert_eq!(result.end, End::Interrupted);
+    assert_eq!(result.end, RunEnd::Interrupted);
     assert_eq!((result.started_at, result.finished_at), (dead.started.at, now()));
     assert_eq!(result.cost.usd, None);
     assert_eq!(result.error.unwrap().messages_received, 3);
@@ -173,7 +173,7 @@ fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
 
 #[test]
 fn a_settling_that_was_cut_off_after_any_row_is_completed_by_the_next() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));
     dead.session(&asked);
     dead.session(&said);
@@ -191,7 +191,7 @@ fn a_settling_that_was_cut_off_after_any_row_is_completed_by_the_next() {
 
 #[test]
 fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let rows = [dead.prompt(), dead.says(&text("first")), dead.says(&result(false))];
     dead.both(&rows[0]);
     rows[1..].iter().for_each(|rows| dead.session(rows));
@@ -200,8 +200,8 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
     let state = moved.join("state");
     std::fs::rename(&dead.folder.state, &state).unwrap();
     let there = |path: &Utf8Path| state.join(path.strip_prefix(&dead.folder.state).unwrap());
-    let result = settle(&there(&dead.folder.dir), &dead.folder.spec.home, now).unwrap();
-    assert_eq!((result.end, result.settled.unwrap().rows_completed), (End::Finished, 3));
+    let result = settle_run(&there(&dead.folder.dir), &dead.folder.spec.home, now).unwrap();
+    assert_eq!((result.end, result.settled.unwrap().rows_completed), (RunEnd::Finished, 3));
     assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
     let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
     assert_eq!(super::tests::rows(&there(&dead.folder.spec.job_log)), expected);
@@ -210,7 +210,7 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
 
 #[test]
 fn torn_tails_are_repaired_and_a_row_that_is_whole_counts() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));
     dead.both(&asked);
     let mut file =
@@ -227,7 +227,7 @@ fn torn_tails_are_repaired_and_a_row_that_is_whole_counts() {
 
 #[test]
 fn what_was_in_the_logs_before_the_run_is_left_alone() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let before = [dead.prompt(), dead.says(&text("earlier")), dead.says(&result(false))];
     before.iter().for_each(|rows| dead.session(rows));
     dead.begins_after(3, 0);
@@ -235,14 +235,14 @@ fn what_was_in_the_logs_before_the_run_is_left_alone() {
     dead.session(&asked);
     let result = dead.settle();
     assert_eq!(dead.job_rows(), asked.job);
-    assert_eq!(result.end, End::Interrupted, "the result is an earlier run's");
+    assert_eq!(result.end, RunEnd::Interrupted, "the result is an earlier run's");
     let session = result.session.unwrap();
     assert_eq!((session.messages, session.resumable), (3, false), "it said nothing in this run");
 }
 
 #[test]
 fn a_session_that_was_resumed_can_be_resumed_again() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let id = dead.started.session.clone();
     dead.folder.spec.session.start = heeler_model::run::SessionStart::Resume { id };
     dead.folder.write_spec(&dead.folder.spec);
@@ -253,7 +253,7 @@ fn a_session_that_was_resumed_can_be_resumed_again() {
 
 #[test]
 fn rows_of_a_run_that_went_on_with_the_session_are_left_alone() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let mut asked = dead.prompt();
     asked.session[0][RUN_KEY] = dead.folder.spec.run.to_string().into();
     dead.session(&asked);
@@ -263,23 +263,26 @@ fn rows_of_a_run_that_went_on_with_the_session_are_left_alone() {
     // It still runs, and has the session and its log.
     let locks = dead.folder.spec.home.join("locks");
     std::fs::create_dir_all(&locks).unwrap();
-    let holder = Holder::this_process("runner", now());
+    let holder = LockHolder::this_process("runner", now());
     let path = locks.join(dead.started.session.as_str());
     let _lock = LockFile::acquire(&path, &holder, Duration::ZERO).unwrap();
-    let _log = Log::open(&dead.started.session_log, LogOptions::default()).unwrap().log;
+    let _log =
+        TranscriptWriter::open(&dead.started.session_log, TranscriptWriterOptions::default())
+            .unwrap()
+            .writer;
     let result = dead.settle();
     assert_eq!(dead.job_rows(), asked.job);
-    assert_eq!(result.end, End::Interrupted);
+    assert_eq!(result.end, RunEnd::Interrupted);
 }
 
 #[test]
 fn an_agent_that_had_said_its_result_was_not_interrupted() {
     for is_error in [false, true] {
-        let mut dead = Dead::new();
+        let mut dead = DeadRunFixture::new();
         let rows = [dead.prompt(), dead.says(&text("first")), dead.says(&result(is_error))];
         rows.iter().for_each(|rows| dead.both(rows));
         let result = dead.settle();
-        assert_eq!(result.end, End::Finished);
+        assert_eq!(result.end, RunEnd::Finished);
         assert_eq!(result.exit_reason == ExitReason::Success, !is_error, "{result:?}");
         assert_eq!(result.error.is_some(), is_error);
         assert_eq!(result.stop_reason.as_deref(), Some("end_turn"));
@@ -291,20 +294,20 @@ fn an_agent_that_had_said_its_result_was_not_interrupted() {
 #[test]
 fn a_command_whose_exit_code_was_recorded_was_not_interrupted() {
     for (code, reason) in [(0, ExitReason::Success), (3, ExitReason::Error)] {
-        let mut dead = Dead::new();
+        let mut dead = DeadRunFixture::new();
         dead.folder.spec.runtime = RuntimeType::Command;
         dead.folder.write_spec(&dead.folder.spec);
         let prompt = dead.prompt();
         dead.both(&prompt);
         let mut command = CommandRuntime::new(String::new(), String::new());
-        let steps = [command.line(b"all done"), command.exited(Some(code))].concat();
+        let steps = [command.handle_line(b"all done"), command.handle_exit(Some(code))].concat();
         for step in steps {
-            let Step::Message(message) = step else { continue };
-            let rows = dead.recorder.message(message, now());
+            let RuntimeEffect::Message(message) = step else { continue };
+            let rows = dead.recorder.record_message(message, now());
             dead.session(&rows);
         }
         let result = dead.settle();
-        assert_eq!((result.end, result.exit_reason), (End::Finished, reason));
+        assert_eq!((result.end, result.exit_reason), (RunEnd::Finished, reason));
         assert_eq!(result.summary.as_deref(), Some("all done"));
     }
 }
@@ -313,11 +316,11 @@ fn a_command_whose_exit_code_was_recorded_was_not_interrupted() {
 fn an_agent_that_went_on_after_a_result_was_interrupted() {
     let queued = json!({"type": "result", "is_error": false, "queued_turn_count": 1});
     for last in [text("more"), queued] {
-        let mut dead = Dead::new();
+        let mut dead = DeadRunFixture::new();
         let rows = [dead.prompt(), dead.says(&result(false)), dead.says(&last)];
         rows.iter().for_each(|rows| dead.both(rows));
         let result = dead.settle();
-        assert_eq!((result.end, result.cost.usd), (End::Interrupted, None), "{last}");
+        assert_eq!((result.end, result.cost.usd), (RunEnd::Interrupted, None), "{last}");
     }
 }
 
@@ -330,13 +333,13 @@ fn a_background_task_that_was_running_was_interrupted() {
     let notified = Some(("task_notification", "completed"));
     let updated = |status| Some(("task_updated", status));
     for (last, end) in [
-        (None, End::Interrupted),
-        (updated("running"), End::Interrupted),
-        (notified, End::Finished),
-        (updated("killed"), End::Finished),
-        (updated("cancelled"), End::Finished),
+        (None, RunEnd::Interrupted),
+        (updated("running"), RunEnd::Interrupted),
+        (notified, RunEnd::Finished),
+        (updated("killed"), RunEnd::Finished),
+        (updated("cancelled"), RunEnd::Finished),
     ] {
-        let mut dead = Dead::new();
+        let mut dead = DeadRunFixture::new();
         let mut rows = vec![dead.prompt(), dead.says(&task("task_started", "running"))];
         if let Some((subtype, status)) = last {
             rows.push(dead.says(&task(subtype, status)));
@@ -349,15 +352,15 @@ fn a_background_task_that_was_running_was_interrupted() {
 
 #[test]
 fn a_failure_that_the_runner_had_recorded_is_how_the_run_ended() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let asked = dead.prompt();
     dead.both(&asked);
     // A connection that timed out is a timeout: more than its class tells.
-    let error = RunError::of(ErrorClass::Network, "request timed out");
-    let failed = dead.recorder.failure(&error, ExitReason::Timeout, now());
+    let error = RunError::new(ErrorClass::Network, "request timed out");
+    let failed = dead.recorder.record_failure(&error, ExitReason::Timeout, now());
     dead.session(&failed);
     let result = dead.settle();
-    assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Timeout));
+    assert_eq!((result.end, result.exit_reason), (RunEnd::Finished, ExitReason::Timeout));
     assert_eq!(result.error, Some(error));
     assert!(!result.session.unwrap().resumable);
     assert_eq!(dead.job_rows().len(), 2);
@@ -374,14 +377,14 @@ fn a_run_whose_runner_died_while_ending_it_ended_for_the_runners_reason() {
     ] {
         // Whatever the agent said then, or did not come to say.
         for last in [aborted.clone(), result(false), text("partial")] {
-            let mut dead = Dead::new();
+            let mut dead = DeadRunFixture::new();
             let before = [dead.prompt(), dead.says(&text("first"))];
             before.iter().for_each(|rows| dead.both(rows));
-            dead.recorder.interrupted(class, "because");
+            dead.recorder.set_interruption(class, "because");
             let rows = dead.says(&last);
             dead.session(&rows);
             let result = dead.settle();
-            assert_eq!((result.end, result.exit_reason), (End::Finished, reason), "{last}");
+            assert_eq!((result.end, result.exit_reason), (RunEnd::Finished, reason), "{last}");
             let error = result.error.unwrap();
             assert_eq!((error.class, error.message.as_str()), (class, "because"));
             assert_eq!(error.messages_received, 2);
@@ -391,10 +394,10 @@ fn a_run_whose_runner_died_while_ending_it_ended_for_the_runners_reason() {
 
 #[test]
 fn a_run_that_lives_is_left_alone() {
-    let dead = Dead::new();
-    let holder = Holder { pid: 4242, command: "runner".to_owned(), since: now() };
+    let dead = DeadRunFixture::new();
+    let holder = LockHolder { pid: 4242, command: "runner".to_owned(), since: now() };
     let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
-    let error = settle(&dead.folder.dir, &dead.folder.spec.home, now).unwrap_err();
+    let error = settle_run(&dead.folder.dir, &dead.folder.spec.home, now).unwrap_err();
     let said = error.to_string();
     assert!(said.contains("is still running: `heeler runner`, process 4242"), "{said}");
     assert!(!dead.folder.dir.join("result.json").exists());
@@ -404,18 +407,19 @@ fn a_run_that_lives_is_left_alone() {
 
 #[test]
 fn a_result_that_is_there_is_returned_whatever_else_is() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let result = dead.settle();
     let more = dead.prompt();
     dead.session(&more);
-    assert_eq!(settle(&dead.folder.dir, &dead.folder.spec.home, now).unwrap(), result);
+    assert_eq!(settle_run(&dead.folder.dir, &dead.folder.spec.home, now).unwrap(), result);
     assert_eq!(dead.job_rows(), Vec::<Json>::new());
 }
 
 #[test]
 fn runs_that_are_settled_together_end_as_each_would_alone() {
     use std::process::{Command, Stdio};
-    let (orphaned, quiet, alive) = (Dead::new(), Dead::new(), Dead::new());
+    let (orphaned, quiet, alive) =
+        (DeadRunFixture::new(), DeadRunFixture::new(), DeadRunFixture::new());
     let home = &orphaned.folder.spec.home;
     for dead in [&quiet, &alive] {
         let spec = RunSpec { home: home.clone(), ..dead.folder.spec.clone() };
@@ -430,14 +434,14 @@ fn runs_that_are_settled_together_end_as_each_would_alone() {
         .spawn()
         .unwrap();
     std::io::Read::read_exact(orphan.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
-    let holder = Holder { pid: 4242, command: "runner".to_owned(), since: now() };
+    let holder = LockHolder { pid: 4242, command: "runner".to_owned(), since: now() };
     let _lock = LockFile::acquire(&alive.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
     let dirs = [&orphaned, &quiet, &alive].map(|dead| dead.folder.dir.clone());
-    let [first, second, third] = &settle_all(&dirs, home, now)[..] else { panic!("one for each") };
+    let [first, second, third] = &settle_runs(&dirs, home, now)[..] else { panic!("one for each") };
     let ended = |result: &RunResult| (result.end, result.settled.clone().unwrap().processes_ended);
-    assert_eq!(ended(first.as_ref().unwrap()), (End::Interrupted, 1));
-    assert_eq!(ended(second.as_ref().unwrap()), (End::Interrupted, 0));
-    assert!(matches!(third, Err(SettleError::Running { .. })), "{third:?}");
+    assert_eq!(ended(first.as_ref().unwrap()), (RunEnd::Interrupted, 1));
+    assert_eq!(ended(second.as_ref().unwrap()), (RunEnd::Interrupted, 0));
+    assert!(matches!(third, Err(RunSettleError::Running { .. })), "{third:?}");
     assert!(!orphan.wait().unwrap().success());
     assert_eq!(read_result(&quiet.folder.dir).unwrap().as_ref(), second.as_ref().ok());
     assert!(!alive.folder.dir.join("result.json").exists());
@@ -446,7 +450,7 @@ fn runs_that_are_settled_together_end_as_each_would_alone() {
 #[test]
 fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
     use std::process::{Command, Stdio};
-    let dead = Dead::new();
+    let dead = DeadRunFixture::new();
     let locks = dead.folder.spec.home.join("locks");
     std::fs::create_dir_all(&locks).unwrap();
     let path = locks.join(dead.started.session.as_str());
@@ -472,7 +476,7 @@ fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
 #[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
 fn what_a_run_left_running_ends_also_where_its_folder_cannot_be_used() {
     use std::process::{Command, Stdio};
-    let dead = Dead::new();
+    let dead = DeadRunFixture::new();
     let (dir, run) = (&dead.folder.dir, dead.folder.spec.run.to_string());
     std::fs::write(dir.join("spec.json"), "{").unwrap();
     std::fs::write(dir.join("started.json"), "[]").unwrap();
@@ -484,21 +488,21 @@ fn what_a_run_left_running_ends_also_where_its_folder_cannot_be_used() {
     let mut runner = runner.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 6];
     std::io::Read::read_exact(runner.stdout.as_mut().unwrap(), &mut said).unwrap();
-    assert!(matches!(end_left(dir, now), Err(SettleError::Running { .. })));
+    assert!(matches!(end_leftover_processes(dir, now), Err(RunSettleError::Running { .. })));
     assert!(orphan.try_wait().unwrap().is_none(), "its runner lives");
     drop(runner.stdin.take());
     runner.wait().unwrap();
-    let holder = Holder::this_process("runner", now());
+    let holder = LockHolder::this_process("runner", now());
     let lock = LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT).unwrap();
-    assert!(matches!(end_left(dir, now), Err(SettleError::Running { .. })));
+    assert!(matches!(end_leftover_processes(dir, now), Err(RunSettleError::Running { .. })));
     drop(lock);
-    end_left(dir, now).unwrap();
+    end_leftover_processes(dir, now).unwrap();
     assert!(!orphan.wait().unwrap().success());
 }
 
 #[test]
 fn only_the_runs_own_socket_is_taken_away() {
-    let mut dead = Dead::new();
+    let mut dead = DeadRunFixture::new();
     let sockets = &dead.folder.spec.sockets;
     std::fs::create_dir(sockets).unwrap();
     let run = dead.folder.spec.run.to_string();
@@ -518,7 +522,7 @@ fn only_the_runs_own_socket_is_taken_away() {
 /// What a stranger's repository could hold, to have us write into the user's files.
 #[test]
 fn a_folder_that_came_with_a_clone_leads_nowhere() {
-    let dead = Dead::new();
+    let dead = DeadRunFixture::new();
     let secret = dead.folder.state.join("ssh");
     std::fs::create_dir(&secret).unwrap();
     let key = secret.join(dead.started.session.as_str());
@@ -526,34 +530,34 @@ fn a_folder_that_came_with_a_clone_leads_nowhere() {
     let home = &dead.folder.spec.home;
     std::fs::create_dir(home).unwrap();
     std::os::unix::fs::symlink(&secret, home.join("locks")).unwrap();
-    let error = settle(&dead.folder.dir, home, now).unwrap_err();
+    let error = settle_run(&dead.folder.dir, home, now).unwrap_err();
     assert!(error.to_string().contains("locks"), "{error}");
-    let error = settle(&dead.folder.dir, "/home/me/.heeler".into(), now).unwrap_err();
-    assert!(matches!(error, SettleError::OtherHome { .. }), "{error}");
+    let error = settle_run(&dead.folder.dir, "/home/me/.heeler".into(), now).unwrap_err();
+    assert!(matches!(error, RunSettleError::OtherHome { .. }), "{error}");
     assert!(error.to_string().contains(&format!("HEELER_HOME={home}")), "{error}");
     // Not by the folder, then by the file.
     std::fs::remove_file(home.join("locks")).unwrap();
     std::fs::create_dir(home.join("locks")).unwrap();
     std::fs::copy(&key, home.join("locks").join(dead.started.session.as_str())).unwrap();
     assert!(matches!(
-        settle(&dead.folder.dir, home, now),
-        Err(SettleError::Lock(LockError::Io { attempt: "sign", .. }))
+        settle_run(&dead.folder.dir, home, now),
+        Err(RunSettleError::Lock(LockError::Io { attempt: "sign", .. }))
     ));
     assert_eq!(std::fs::read_to_string(&key).unwrap(), "a private key");
 }
 
 #[test]
 fn a_copy_of_a_run_that_lives_is_left_alone() {
-    let dead = Dead::new();
-    let copy = Dead::new();
+    let dead = DeadRunFixture::new();
+    let copy = DeadRunFixture::new();
     let spec = dead.folder.spec.clone();
     let dir = copy.folder.state.join("runs").join(spec.run.to_string());
     std::fs::create_dir(&dir).unwrap();
     std::fs::copy(dead.folder.dir.join("spec.json"), dir.join("spec.json")).unwrap();
-    let holder = Holder::this_process("runner", now());
+    let holder = LockHolder::this_process("runner", now());
     let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, LOCK_WAIT).unwrap();
-    let error = settle(&dir, &spec.home, now).unwrap_err();
-    assert!(matches!(&error, SettleError::Running { dir, .. } if *dir == dead.folder.dir));
+    let error = settle_run(&dir, &spec.home, now).unwrap_err();
+    assert!(matches!(&error, RunSettleError::Running { dir, .. } if *dir == dead.folder.dir));
     drop(lock);
-    assert_eq!(settle(&dir, &spec.home, now).unwrap().end, End::NeverStarted);
+    assert_eq!(settle_run(&dir, &spec.home, now).unwrap().end, RunEnd::NeverStarted);
 }

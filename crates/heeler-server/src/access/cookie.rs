@@ -5,12 +5,12 @@
 
 use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
-use heeler_engine::LOGIN_LASTS;
+use heeler_engine::LOGIN_LIFETIME;
 use heeler_model::secret_hash;
 use subtle::ConstantTimeEq as _;
 
 /// What browsers take for a cookie that only the very host that sets it can set, through TLS.
-const OF_HOST: &str = "__Host-";
+const HOST_PREFIX: &str = "__Host-";
 
 /// How much of a hash tells fleets apart.
 const TAG_CHARS: usize = 8;
@@ -23,7 +23,7 @@ const TAG_CHARS: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CookieName {
     plain: String,
-    /// Whether the browser surely came through TLS: it has the cookie of [`OF_HOST`] alone then.
+    /// Whether the browser surely came through TLS: it has the cookie of [`HOST_PREFIX`] alone then.
     is_strict: bool,
 }
 
@@ -37,25 +37,28 @@ impl CookieName {
     }
 
     /// Returns the cookie's value, if it is there once.
-    pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        let plain = || find(headers, &self.plain).filter(|_| !self.is_strict);
-        find(headers, &self.of_host()).or_else(plain)
+    pub(super) fn value_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        let plain = || find_cookie(headers, &self.plain).filter(|_| !self.is_strict);
+        find_cookie(headers, &self.host_prefixed_name()).or_else(plain)
     }
 
     /// Returns the header that sets the cookie.
-    pub(super) fn set(&self, value: &str, is_secure: bool) -> HeaderValue {
-        let age = LOGIN_LASTS.as_secs();
+    pub(super) fn set_header(&self, value: &str, is_secure: bool) -> HeaderValue {
+        let age = LOGIN_LIFETIME.as_secs();
         let mut header = match is_secure {
-            true => line(&self.of_host(), value, age, "; Secure"),
-            false => line(&self.plain, value, age, ""),
+            true => cookie_header(&self.host_prefixed_name(), value, age, "; Secure"),
+            false => cookie_header(&self.plain, value, age, ""),
         };
         header.set_sensitive(true);
         header
     }
 
     /// Returns the headers that take the cookie away.
-    pub(super) fn clear(&self) -> [HeaderValue; 2] {
-        [line(&self.of_host(), "", 0, "; Secure"), line(&self.plain, "", 0, "")]
+    pub(super) fn clear_headers(&self) -> [HeaderValue; 2] {
+        [
+            cookie_header(&self.host_prefixed_name(), "", 0, "; Secure"),
+            cookie_header(&self.plain, "", 0, ""),
+        ]
     }
 
     /// Returns the name without a prefix.
@@ -64,18 +67,18 @@ impl CookieName {
         &self.plain
     }
 
-    fn of_host(&self) -> String {
-        format!("{OF_HOST}{}", self.plain)
+    fn host_prefixed_name(&self) -> String {
+        format!("{HOST_PREFIX}{}", self.plain)
     }
 }
 
-fn line(name: &str, value: &str, age: i64, secure: &str) -> HeaderValue {
+fn cookie_header(name: &str, value: &str, age: i64, secure: &str) -> HeaderValue {
     let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
     HeaderValue::from_str(&text).expect("name and value are plain")
 }
 
 /// Returns the value of a cookie; none if it is there twice.
-fn find<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+fn find_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     let mut found = pairs.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
@@ -84,12 +87,12 @@ fn find<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// Returns what proves that a page asks that was given out for a cookie.
-pub(super) fn csrf(cookie: &str) -> String {
+pub(super) fn csrf_token(cookie: &str) -> String {
     secret_hash(&format!("heeler csrf {cookie}"))
 }
 
 /// Compares without telling by the time it takes how much is the same.
-pub(super) fn is_same(one: &str, other: &str) -> bool {
+pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
@@ -102,7 +105,8 @@ mod tests {
         let headers = |lines: &[&'static str]| -> HeaderMap {
             lines.iter().map(|line| (COOKIE, HeaderValue::from_static(line))).collect()
         };
-        let find = |lines: &[&'static str]| find(&headers(lines), "heeler-7878").map(str::to_owned);
+        let find =
+            |lines: &[&'static str]| find_cookie(&headers(lines), "heeler-7878").map(str::to_owned);
         assert_eq!(find(&["a=b; heeler-7878=x; c=d"]).as_deref(), Some("x"));
         assert_eq!(find(&["a=b", "heeler-7878=x"]).as_deref(), Some("x"));
         assert_eq!(find(&["heeler-787=x; xheeler-7878=y; heeler-7878"]), None);
@@ -128,9 +132,9 @@ mod tests {
         let name = CookieName::new("http://x", "x:1", false);
         let plain = name.plain.clone();
         let rest = "Path=/; HttpOnly; SameSite=Strict; Max-Age=1209600";
-        assert_eq!(name.set("x", true), format!("__Host-{plain}=x; {rest}; Secure"));
-        assert_eq!(name.set("x", false), format!("{plain}=x; {rest}"));
-        let cleared = name.clear().map(|it| it.to_str().unwrap().to_owned());
+        assert_eq!(name.set_header("x", true), format!("__Host-{plain}=x; {rest}; Secure"));
+        assert_eq!(name.set_header("x", false), format!("{plain}=x; {rest}"));
+        let cleared = name.clear_headers().map(|it| it.to_str().unwrap().to_owned());
         assert!(cleared[0].starts_with(&format!("__Host-{plain}=; Path=/;")), "{cleared:?}");
         assert!(cleared[0].ends_with("Max-Age=0; Secure"), "browsers heed no other");
         assert!(cleared[1].starts_with(&format!("{plain}=; ")), "{cleared:?}");
@@ -144,16 +148,20 @@ mod tests {
             [(COOKIE, HeaderValue::from_str(&line).unwrap())].into_iter().collect()
         };
         let (tossed, own) = (given(format!("{plain}=x")), given(format!("__Host-{plain}=y")));
-        assert_eq!((loose.find(&tossed), strict.find(&tossed)), (Some("x"), None));
-        assert_eq!((loose.find(&own), strict.find(&own)), (Some("y"), Some("y")));
+        assert_eq!((loose.value_in(&tossed), strict.value_in(&tossed)), (Some("x"), None));
+        assert_eq!((loose.value_in(&own), strict.value_in(&own)), (Some("y"), Some("y")));
         let both = given(format!("{plain}=x; __Host-{plain}=y"));
-        assert_eq!((loose.find(&both), strict.find(&both)), (Some("y"), Some("y")));
+        assert_eq!((loose.value_in(&both), strict.value_in(&both)), (Some("y"), Some("y")));
     }
 
     #[test]
     fn what_proves_a_page_is_not_the_cookie() {
-        assert_ne!(csrf("x"), csrf("y"));
-        assert_ne!(csrf("x"), secret_hash("x"));
-        assert!(is_same("a", "a") && !is_same("a", "b") && !is_same("a", "aa"));
+        assert_ne!(csrf_token("x"), csrf_token("y"));
+        assert_ne!(csrf_token("x"), secret_hash("x"));
+        assert!(
+            constant_time_eq("a", "a")
+                && !constant_time_eq("a", "b")
+                && !constant_time_eq("a", "aa")
+        );
     }
 }

@@ -14,30 +14,30 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
-use heeler_engine::{AccessOrder, Command, Origin};
+use heeler_engine::{AccessOperation, Caller, DaemonCommand};
 use heeler_model::secret_hash;
 
-use super::known::{Identity, Kind, Known};
-use super::{cookie, peer};
-use crate::app::App;
-use crate::caller::{Caller, Peer};
+use super::identity_cache::{AuthIdentity, CredentialKind, IdentityCache};
+use super::{cookie, peer_caller};
+use crate::caller::{RequestCaller, TcpPeer};
 use crate::metrics;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
 /// The header in which a page of ours proves that it asks.
 const CSRF_HEADER: &str = "x-heeler-csrf";
 
 /// How often it is looked whether those who read a stream are still let in, where nothing changed.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const REVALIDATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What browsers may do with our pages: load what is ours, and nothing else.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
 /// What every reply carries.
-const HEADERS: [(HeaderName, &str); 7] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
+const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
+    (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
     // With `no-referrer` browsers would not say either that a form is ours.
@@ -52,49 +52,53 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// What a request is for, by its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Door {
+enum RouteAccess {
     /// Signatures say who calls; a token may too.
-    Hook,
+    Webhook,
     /// Anybody may: the login and what its page needs.
-    Open,
+    Public,
     /// Whoever can say who they are.
-    Closed,
+    Authenticated,
 }
 
-impl Door {
-    fn of(path: &str) -> Door {
+impl RouteAccess {
+    fn from_path(path: &str) -> RouteAccess {
         match path {
-            "/login" => Door::Open,
-            _ if path.starts_with("/assets/") => Door::Open,
-            _ if path.starts_with("/hooks/") => Door::Hook,
-            _ => Door::Closed,
+            "/login" => RouteAccess::Public,
+            _ if path.starts_with("/assets/") => RouteAccess::Public,
+            _ if path.starts_with("/hooks/") => RouteAccess::Webhook,
+            _ => RouteAccess::Authenticated,
         }
     }
 }
 
 /// Does what [`guard`] does, and counts it.
-pub(super) async fn counted(State(app): State<App>, request: Request, next: Next) -> Response {
-    let asked = metrics::Asked::of(&request);
+pub(super) async fn guard_and_count(
+    State(app): State<SharedServerState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let asked = metrics::MeasuredRequest::from_request(&request);
     let response = guard(&app, request, next).await;
-    app.metrics.replied(&asked, response.status());
+    app.metrics.record_request(&asked, response.status());
     response
 }
 
 /// Lets a request pass if it may, and gives the reply its headers.
-async fn guard(app: &App, mut request: Request, next: Next) -> Response {
-    let mut response = match check(app, &mut request).await {
+async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Response {
+    let mut response = match check_request(app, &mut request).await {
         Ok(pass) => {
             let response = next.run(request).await;
             match pass.filter(|_| is_stream(&response)) {
-                Some(pass) => while_let_in(Arc::clone(app), pass, response),
+                Some(pass) => end_when_revoked(Arc::clone(app), pass, response),
                 None => response,
             }
         }
         Err(refused) => refused,
     };
     let headers = response.headers_mut();
-    headers.reserve(HEADERS.len() + 1);
-    for (name, value) in HEADERS {
+    headers.reserve(SECURITY_HEADERS.len() + 1);
+    for (name, value) in SECURITY_HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
     // What says nothing else is nobody's to keep.
@@ -104,8 +108,8 @@ async fn guard(app: &App, mut request: Request, next: Next) -> Response {
 
 /// A secret that let somebody in.
 #[derive(Debug, Clone)]
-struct Pass {
-    kind: Kind,
+struct RequestCredential {
+    kind: CredentialKind,
     hash: String,
 }
 
@@ -115,12 +119,16 @@ fn is_stream(response: &Response) -> bool {
 }
 
 /// Ends a stream when whoever reads it is let in no more.
-fn while_let_in(app: App, pass: Pass, response: Response) -> Response {
-    let mut changes = app.access.known.changes();
+fn end_when_revoked(
+    app: SharedServerState,
+    pass: RequestCredential,
+    response: Response,
+) -> Response {
+    let mut changes = app.access.identities.subscribe();
     let turned_out = async move {
         loop {
             // Whichever comes first: a change, or the time to look at the clock.
-            let _change = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+            let _change = tokio::time::timeout(REVALIDATE_INTERVAL, changes.changed()).await;
             if !matches!(identify(&app, &pass).await, Ok(Some(_))) {
                 return;
             }
@@ -132,35 +140,38 @@ fn while_let_in(app: App, pass: Pass, response: Response) -> Response {
 }
 
 /// Checks a request, puts who sent it into it, and returns what let them in.
-async fn check(app: &App, request: &mut Request) -> Result<Option<Pass>, Response> {
-    let door = Door::of(request.uri().path());
-    let Some(peer) = request.extensions().get::<Peer>().copied() else {
-        return Err(Problem::trouble("nobody is at the other end").into_response());
+async fn check_request(
+    app: &SharedServerState,
+    request: &mut Request,
+) -> Result<Option<RequestCredential>, Response> {
+    let door = RouteAccess::from_path(request.uri().path());
+    let Some(peer) = request.extensions().get::<TcpPeer>().copied() else {
+        return Err(ProblemDetails::internal_error("nobody is at the other end").into_response());
     };
-    if door == Door::Hook {
-        if let Ok(Some((identity, _))) = by_token(app, request.headers()).await {
-            let caller = caller(app, &identity, None, request.method(), peer).await;
+    if door == RouteAccess::Webhook {
+        if let Ok(Some((identity, _))) = authenticate_token(app, request.headers()).await {
+            let caller = build_caller(app, &identity, None, request.method(), peer).await;
             request.extensions_mut().insert(caller);
         }
         return Ok(None);
     }
-    check_name(app, request, peer).map_err(Problem::into_response)?;
-    check_page(app, request).map_err(Problem::into_response)?;
-    if door == Door::Open {
+    check_host(app, request, peer).map_err(ProblemDetails::into_response)?;
+    check_origin(app, request).map_err(ProblemDetails::into_response)?;
+    if door == RouteAccess::Public {
         return Ok(None);
     }
     let (identity, pass, csrf) = match authenticate(app, request.uri(), request.headers()).await {
         Ok(Some(found)) => found,
-        Ok(None) => return Err(unauthenticated(request)),
+        Ok(None) => return Err(unauthenticated_response(request)),
         Err(problem) => return Err(problem.into_response()),
     };
     if let Some(expected) = &csrf
         && !request.method().is_safe()
         && request.uri().path() != "/logout"
     {
-        check_csrf(request.headers(), expected).map_err(Problem::into_response)?;
+        check_csrf(request.headers(), expected).map_err(ProblemDetails::into_response)?;
     }
-    let caller = caller(app, &identity, csrf, request.method(), peer).await;
+    let caller = build_caller(app, &identity, csrf, request.method(), peer).await;
     request.extensions_mut().insert(caller);
     Ok(Some(pass))
 }
@@ -176,7 +187,7 @@ pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r 
 }
 
 /// Returns the page that asks, as a browser names it.
-pub(super) fn origin(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
     let mut origins = headers.get_all(ORIGIN).into_iter();
     let origin = origins.next()?.to_str().unwrap_or_default();
     // No browser names two; what does is no page.
@@ -184,36 +195,40 @@ pub(super) fn origin(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Refuses what does not mean us: a strange name may lead to this machine.
-fn check_name(app: &App, request: &Request, peer: Peer) -> Result<(), Problem> {
+fn check_host(
+    app: &SharedServerState,
+    request: &Request,
+    peer: TcpPeer,
+) -> Result<(), ProblemDetails> {
     let name = authority(request.uri(), request.headers()).unwrap_or_default();
-    if app.access.names.mean_us(name, peer.local.ip()) {
+    if app.access.allowed_hosts.is_allowed_host(name, peer.local.ip()) {
         return Ok(());
     }
     let detail = format!("this daemon is not called `{name}`");
-    let problem = Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", detail);
+    let problem = ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", detail);
     Err(problem
-        .hint("`web.origins` in the config names the addresses under which a proxy serves it"))
+        .with_hint("`web.origins` in the config names the addresses under which a proxy serves it"))
 }
 
 /// Refuses what a page of somebody else's sends.
-fn check_page(app: &App, request: &Request) -> Result<(), Problem> {
+fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), ProblemDetails> {
     let headers = request.headers();
     let name = authority(request.uri(), headers).unwrap_or_default();
-    let is_ours = match origin(headers) {
-        Some(origin) => app.access.names.is_own_page(origin, name),
-        None => !is_from_elsewhere(request.method(), headers),
+    let is_ours = match origin_header(headers) {
+        Some(origin) => app.access.allowed_hosts.is_own_page(origin, name),
+        None => !is_cross_site(request.method(), headers),
     };
     if is_ours {
         return Ok(());
     }
     let problem =
-        Problem::new(StatusCode::FORBIDDEN, "wrong-origin", "a page of somebody else asks");
+        ProblemDetails::new(StatusCode::FORBIDDEN, "wrong-origin", "a page of somebody else asks");
     Err(problem
-        .hint("`web.origins` in the config names the addresses under which a proxy serves it"))
+        .with_hint("`web.origins` in the config names the addresses under which a proxy serves it"))
 }
 
 /// Says whether a browser says that another site asks, other than by a link to one of our pages.
-fn is_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
+fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_visit = method.is_safe() && said("sec-fetch-mode") == Some("navigate");
     matches!(said("sec-fetch-site"), Some("cross-site" | "same-site")) && !is_visit
@@ -221,20 +236,27 @@ fn is_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
 
 /// Returns whose a token or a cookie is; with a cookie, what a page must prove.
 async fn authenticate(
-    app: &App,
+    app: &SharedServerState,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Option<(Identity, Pass, Option<String>)>, Problem> {
+) -> Result<Option<(AuthIdentity, RequestCredential, Option<String>)>, ProblemDetails> {
     if headers.contains_key(AUTHORIZATION) {
-        return Ok(by_token(app, headers).await?.map(|(identity, pass)| (identity, pass, None)));
+        return Ok(authenticate_token(app, headers)
+            .await?
+            .map(|(identity, pass)| (identity, pass, None)));
     }
-    let Some(cookie) = app.access.cookie(uri, headers).find(headers) else { return Ok(None) };
-    let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
+    let Some(cookie) = app.access.cookie_name_for(uri, headers).value_in(headers) else {
+        return Ok(None);
+    };
+    let pass = RequestCredential { kind: CredentialKind::Cookie, hash: secret_hash(cookie) };
     let identity = identify(app, &pass).await?;
-    Ok(identity.map(|identity| (identity, pass, Some(cookie::csrf(cookie)))))
+    Ok(identity.map(|identity| (identity, pass, Some(cookie::csrf_token(cookie)))))
 }
 
-async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<(Identity, Pass)>, Problem> {
+async fn authenticate_token(
+    app: &SharedServerState,
+    headers: &HeaderMap,
+) -> Result<Option<(AuthIdentity, RequestCredential)>, ProblemDetails> {
     let mut given = headers.get_all(AUTHORIZATION).into_iter();
     let (Some(given), None) = (given.next(), given.next()) else { return Ok(None) };
     let Some((scheme, token)) = given.to_str().ok().and_then(|it| it.split_once(' ')) else {
@@ -243,84 +265,96 @@ async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<(Identity, Pa
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Ok(None);
     }
-    let pass = Pass { kind: Kind::Token, hash: secret_hash(token.trim()) };
+    let pass = RequestCredential { kind: CredentialKind::Token, hash: secret_hash(token.trim()) };
     Ok(identify(app, &pass).await?.map(|identity| (identity, pass)))
 }
 
 /// Says whether a browser is logged in.
-pub(super) async fn is_logged_in(app: &App, head: &Parts) -> Result<bool, Problem> {
-    let name = app.access.cookie(&head.uri, &head.headers);
-    let Some(cookie) = name.find(&head.headers) else { return Ok(false) };
-    let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
+pub(super) async fn is_logged_in(
+    app: &SharedServerState,
+    head: &Parts,
+) -> Result<bool, ProblemDetails> {
+    let name = app.access.cookie_name_for(&head.uri, &head.headers);
+    let Some(cookie) = name.value_in(&head.headers) else { return Ok(false) };
+    let pass = RequestCredential { kind: CredentialKind::Cookie, hash: secret_hash(cookie) };
     Ok(identify(app, &pass).await?.is_some())
 }
 
 /// Returns whose a secret is, if it counts.
-async fn identify(app: &App, pass: &Pass) -> Result<Option<Identity>, Problem> {
-    let (known, now) = (&app.access.known, (app.now)());
-    let Pass { kind, hash } = pass.clone();
-    let identity = match known.remembered(kind, &hash) {
+async fn identify(
+    app: &SharedServerState,
+    pass: &RequestCredential,
+) -> Result<Option<AuthIdentity>, ProblemDetails> {
+    let (known, now) = (&app.access.identities, (app.clock)());
+    let RequestCredential { kind, hash } = pass.clone();
+    let identity = match known.get(kind, &hash) {
         Ok(identity) => Some(identity),
         Err(age) => {
             let asked = hash.clone();
-            let found = app.read(move |records| Known::look(records, kind, &asked)).await;
-            let found = found.map_err(discreet)?;
+            let found =
+                app.read(move |records| IdentityCache::look_up(records, kind, &asked)).await;
+            let found = found.map_err(hide_internal_details)?;
             if let Some(identity) = &found {
-                known.remember(kind, &hash, identity, age);
+                known.insert(kind, &hash, identity, age);
             }
             found
         }
     };
-    Ok(identity.filter(|identity| identity.counts(now)))
+    Ok(identity.filter(|identity| identity.is_valid(now)))
 }
 
 /// Says no more than that it cannot be said now who asks: what is wrong with us is in the log, and no
 /// stranger's business.
-pub(super) fn discreet(problem: Problem) -> Problem {
+pub(super) fn hide_internal_details(problem: ProblemDetails) -> ProblemDetails {
     if problem.status < 500 {
         return problem;
     }
     let detail = "who asks cannot be looked up now";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "trouble", detail)
+    ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "trouble", detail)
 }
 
-fn check_csrf(headers: &HeaderMap, expected: &str) -> Result<(), Problem> {
+fn check_csrf(headers: &HeaderMap, expected: &str) -> Result<(), ProblemDetails> {
     let given = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    if given.is_some_and(|given| cookie::is_same(given, expected)) {
+    if given.is_some_and(|given| cookie::constant_time_eq(given, expected)) {
         return Ok(());
     }
     let detail = format!("a browser changes something only with the header {CSRF_HEADER}");
-    Err(Problem::new(StatusCode::FORBIDDEN, "csrf", detail).hint("load the page again"))
+    Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", detail).with_hint("load the page again"))
 }
 
 /// Returns who asks. Where something is to be changed it is found out whether a run's process does.
-async fn caller(
-    app: &App,
-    identity: &Identity,
+async fn build_caller(
+    app: &SharedServerState,
+    identity: &AuthIdentity,
     csrf: Option<String>,
     method: &Method,
-    peer: Peer,
-) -> Caller {
-    let origin = if method.is_safe() { Origin::Unknown } else { origin_of(peer).await };
-    note_use(app, identity).await;
-    Caller { by: identity.by(), scope: identity.scope(), origin, csrf }
+    peer: TcpPeer,
+) -> RequestCaller {
+    let origin = if method.is_safe() { Caller::Unknown } else { identify_peer(peer).await };
+    record_token_use(app, identity).await;
+    RequestCaller {
+        name: identity.caller_name(),
+        scope: identity.scope(),
+        engine_caller: origin,
+        csrf_token: csrf,
+    }
 }
 
 /// Says whether a person or a process of a run is at the other end.
-pub(crate) async fn origin_of(peer: Peer) -> Origin {
-    let looked = tokio::task::spawn_blocking(move || peer::origin(peer)).await;
-    looked.unwrap_or(Origin::Unknown)
+pub(crate) async fn identify_peer(peer: TcpPeer) -> Caller {
+    let looked = tokio::task::spawn_blocking(move || peer_caller::find_caller(peer)).await;
+    looked.unwrap_or(Caller::Unknown)
 }
 
 /// Has it put on record now and then that a token is in use; nobody waits for that.
-async fn note_use(app: &App, identity: &Identity) {
-    let Identity::Token(token) = identity else { return };
-    if !app.access.known.is_use_due(token, (app.now)()) {
+async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
+    let AuthIdentity::Token(token) = identity else { return };
+    if !app.access.identities.should_record_use(token, (app.clock)()) {
         return;
     }
-    let order = AccessOrder::TokensUsed { tokens: vec![token.id.clone()] };
-    let (handle, by) = (app.handle.of(Origin::Person), identity.by());
-    let command = Command::Access { order, by };
+    let order = AccessOperation::TokensUsed { tokens: vec![token.id.clone()] };
+    let (handle, by) = (app.dispatcher.with_caller(Caller::Person), identity.caller_name());
+    let command = DaemonCommand::Access { order, by };
     let told = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
     if !matches!(told, Ok(Ok(()))) {
         tracing::debug!("the use of a token is not on record");
@@ -328,7 +362,7 @@ async fn note_use(app: &App, identity: &Identity) {
 }
 
 /// Sends people to the login, and tells programs what is missing.
-fn unauthenticated(request: &Request) -> Response {
+fn unauthenticated_response(request: &Request) -> Response {
     let path = request.uri().path();
     let accepts = request.headers().get_all(ACCEPT).into_iter();
     let wants_page = accepts.filter_map(|it| it.to_str().ok()).any(|it| it.contains("text/html"));
@@ -338,8 +372,8 @@ fn unauthenticated(request: &Request) -> Response {
         return redirect(&format!("/login?next={next}"));
     }
     let problem =
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks is not known");
-    let problem = problem.hint(
+        ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks is not known");
+    let problem = problem.with_hint(
         "`authorization: Bearer …` with a token: that of the file api-token in the state \
          directory, or one of heeler token create",
     );

@@ -10,20 +10,24 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Form, Router};
-use heeler_engine::{AccessOrder, Command, LoginBy, Origin, RefusedKind, Secret};
+use heeler_engine::{
+    AccessOperation, AccessSecret, Caller, DaemonCommand, DaemonCommandErrorKind, LoginMethod,
+};
 use heeler_model::{AccessName, secret_hash};
-use heeler_pages::login::{LoginView, entered, page};
+use heeler_pages::login::{LoginView, logged_in_page, page};
 use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{authority, discreet, is_logged_in, origin, origin_of, redirect};
-use super::limit::Try;
+use super::guard::{
+    authority, hide_internal_details, identify_peer, is_logged_in, origin_header, redirect,
+};
+use super::login_limiter::LoginAttempt;
 use super::{cookie, password};
-use crate::app::App;
-use crate::caller::{Caller, Peer};
-use crate::problem::Problem;
-use crate::request::{Asked, read_bytes};
+use crate::caller::{RequestCaller, TcpPeer};
+use crate::extractors::{QueryParams, read_bytes};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
 /// The largest form: a name, a password and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
@@ -32,10 +36,10 @@ const FORM_BYTES_MAX: usize = 16 << 10;
 const PRODUCT: &str = "Heeler";
 
 /// What is said of a wrong name and of a wrong password alike.
-const WRONG: &str = "The name or the password is wrong.";
+const WRONG_CREDENTIALS: &str = "The name or the password is wrong.";
 
-pub(super) fn router() -> Router<App> {
-    Router::new().route("/login", get(show).post(log_in)).route("/logout", post(log_out))
+pub(super) fn router() -> Router<SharedServerState> {
+    Router::new().route("/login", get(show_login).post(log_in)).route("/logout", post(log_out))
 }
 
 /// What the address of the login says.
@@ -46,14 +50,14 @@ struct LoginParams {
 }
 
 /// Shows the page, or lets in whoever has a link.
-async fn show(
-    State(app): State<App>,
-    Extension(peer): Extension<Peer>,
-    Asked(asked): Asked<LoginParams>,
+async fn show_login(
+    State(app): State<SharedServerState>,
+    Extension(peer): Extension<TcpPeer>,
+    QueryParams(asked): QueryParams<LoginParams>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let (head, _) = request.into_parts();
-    let next = own_path(asked.next.as_deref());
+    let next = safe_redirect_path(asked.next.as_deref());
     // Whoever only looks whether there is a page uses nothing up.
     let Some(secret) = asked.link.filter(|_| head.method == Method::GET) else {
         return Ok(match is_logged_in(&app, &head).await? {
@@ -63,25 +67,25 @@ async fn show(
     };
     // An agent's process may not even use a link up. To look for it costs much, so not for strangers.
     let by = match app.access.has_link(&secret) {
-        true => origin_of(peer).await,
-        false => Origin::Person,
+        true => identify_peer(peer).await,
+        false => Caller::Person,
     };
-    if by != Origin::Person {
-        return Ok(refused(StatusCode::FORBIDDEN, &next, "", "Only people log in."));
+    if by != Caller::Person {
+        return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", "Only people log in."));
     }
-    let Some(link) = app.access.take_link(&secret, (app.now)()) else {
+    let Some(link) = app.access.take_link(&secret, (app.clock)()) else {
         // A browser that looks ahead has used it already, for the one who now comes.
         if is_logged_in(&app, &head).await? {
-            return Ok(html(entered(PRODUCT, &next)));
+            return Ok(html(logged_in_page(PRODUCT, &next)));
         }
         let why = "This link was used already, or is too old: heeler open makes another.";
-        return Ok(refused(StatusCode::FORBIDDEN, &next, "", why));
+        return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", why));
     };
-    let who = LoginBy::Link { name: link.who, scope: link.scope };
-    let mut response = html(entered(PRODUCT, &next));
-    match enter(&app, &head, by, who).await? {
+    let who = LoginMethod::Link { name: link.user_name, scope: link.scope };
+    let mut response = html(logged_in_page(PRODUCT, &next));
+    match create_login(&app, &head, by, who).await? {
         Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),
-        Err(why) => return Ok(refused(StatusCode::FORBIDDEN, &next, "", &why)),
+        Err(why) => return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", &why)),
     };
     Ok(response)
 }
@@ -97,88 +101,95 @@ struct LoginForm {
 
 /// Lets in whoever knows a password.
 async fn log_in(
-    State(app): State<App>,
-    Extension(peer): Extension<Peer>,
+    State(app): State<SharedServerState>,
+    Extension(peer): Extension<TcpPeer>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let (head, body) = request.into_parts();
     let LoginForm { user: name, password, next } = read_form(&head, body).await?;
-    let next = own_path(next.as_deref());
-    let (tried, address) = (tried(&app, &head, peer, &name), peer.address.ip());
-    let begun = app.access.limiter().begin(&tried, Instant::now());
+    let next = safe_redirect_path(next.as_deref());
+    let (tried, address) = (login_attempt(&app, &head, peer, &name), peer.address.ip());
+    let begun = app.access.limiter().begin_attempt(&tried, Instant::now());
     if let Err(wait) = begun {
-        return Ok(too_many(wait, &next, &name));
+        return Ok(too_many_attempts(wait, &next, &name));
     }
-    let Some((known, hash)) = check(&app, &name, password).await? else {
+    let Some((known, hash)) = check_password(&app, &name, password).await? else {
         tracing::warn!(%address, "somebody could not log in");
-        return Ok(refused(StatusCode::UNAUTHORIZED, &next, &name, WRONG));
+        return Ok(refused_page(StatusCode::UNAUTHORIZED, &next, &name, WRONG_CREDENTIALS));
     };
-    app.access.limiter().was_right(&tried);
-    let by = origin_of(peer).await;
-    match enter(&app, &head, by, LoginBy::Password { name: known, hash }).await? {
+    app.access.limiter().record_success(&tried);
+    let by = identify_peer(peer).await;
+    match create_login(&app, &head, by, LoginMethod::Password { name: known, hash }).await? {
         Ok(cookie) => {
             let mut response = redirect(&next);
             response.headers_mut().insert(SET_COOKIE, cookie);
             Ok(response)
         }
-        Err(why) => Ok(refused(StatusCode::FORBIDDEN, &next, &name, &why)),
+        Err(why) => Ok(refused_page(StatusCode::FORBIDDEN, &next, &name, &why)),
     }
 }
 
 /// Returns who tries a password, as far as tries are counted by that.
-fn tried(app: &App, head: &Parts, peer: Peer, name: &str) -> Try {
+fn login_attempt(app: &SharedServerState, head: &Parts, peer: TcpPeer, name: &str) -> LoginAttempt {
     let called = authority(&head.uri, &head.headers).unwrap_or_default();
-    let is_of_proxy = app.access.names.is_of_proxy(origin(&head.headers), called);
+    let is_of_proxy = app.access.allowed_hosts.is_proxied(origin_header(&head.headers), called);
     let address = (!is_of_proxy).then(|| peer.address.ip());
-    Try { address, name: name.parse().ok() }
+    LoginAttempt { address, name: name.parse().ok() }
 }
 
 /// Returns whose password it is, and the hash that it fits. It takes as long if it is nobody's.
-async fn check(
-    app: &App,
+async fn check_password(
+    app: &SharedServerState,
     name: &str,
     password: String,
-) -> Result<Option<(AccessName, String)>, Problem> {
-    let room = app.access.passwords.acquire().await;
+) -> Result<Option<(AccessName, String)>, ProblemDetails> {
+    let room = app.access.password_permits.acquire().await;
     let _room = room.expect("the semaphore is never closed");
     let name: Option<AccessName> = name.parse().ok();
     let asked = name.clone();
     let known = app
         .read(move |records| match &asked {
-            Some(name) => records.password_of(name),
+            Some(name) => records.password_hash(name),
             None => Ok(None),
         })
         .await
-        .map_err(discreet)?;
+        .map_err(hide_internal_details)?;
     let hash = known.clone();
-    let fits = tokio::task::spawn_blocking(move || password::fits(&password, known.as_deref()));
+    let fits = tokio::task::spawn_blocking(move || {
+        password::verify_password_hash(&password, known.as_deref())
+    });
     let fits = fits.await.unwrap_or(false);
     Ok(name.zip(hash).filter(|_| fits))
 }
 
 /// Puts a login on record and returns the header that sets its cookie, or why it is refused.
-async fn enter(
-    app: &App,
+async fn create_login(
+    app: &SharedServerState,
     head: &Parts,
-    origin_of_peer: Origin,
-    who: LoginBy,
-) -> Result<Result<HeaderValue, String>, Problem> {
-    let secret = Secret::new().map_err(|error| Problem::trouble(error.to_string()))?;
+    origin_of_peer: Caller,
+    who: LoginMethod,
+) -> Result<Result<HeaderValue, String>, ProblemDetails> {
+    let secret =
+        AccessSecret::new().map_err(|error| ProblemDetails::internal_error(error.to_string()))?;
     let by = match &who {
-        LoginBy::Password { name, .. } => name.to_string(),
-        LoginBy::Link { name, .. } => name.clone(),
+        LoginMethod::Password { name, .. } => name.to_string(),
+        LoginMethod::Link { name, .. } => name.clone(),
     };
-    let scope = heeler_model::Scope::Read;
-    let caller = Caller { by: by.clone(), scope, origin: origin_of_peer, csrf: None };
-    let order = AccessOrder::Login { hash: secret.hash(), who };
-    match app.ask(&caller, Command::Access { order, by }).await {
+    let scope = heeler_model::AccessScope::Read;
+    let caller =
+        RequestCaller { name: by.clone(), scope, engine_caller: origin_of_peer, csrf_token: None };
+    let order = AccessOperation::Login { hash: secret.hash(), who };
+    match app.send_command(&caller, DaemonCommand::Access { order, by }).await {
         Ok(_) => {
             let authority = authority(&head.uri, &head.headers).unwrap_or_default();
-            let is_secure = app.access.names.is_secure(origin(&head.headers), authority);
-            let name = app.access.cookie(&head.uri, &head.headers);
-            Ok(Ok(name.set(secret.reveal(), is_secure)))
+            let is_secure =
+                app.access.allowed_hosts.is_secure(origin_header(&head.headers), authority);
+            let name = app.access.cookie_name_for(&head.uri, &head.headers);
+            Ok(Ok(name.set_header(secret.reveal(), is_secure)))
         }
-        Err(refused) if refused.kind == RefusedKind::NotAllowed => Ok(Err(refused.message)),
+        Err(refused) if refused.kind == DaemonCommandErrorKind::NotAllowed => {
+            Ok(Err(refused.message))
+        }
         Err(refused) => Err(refused.into()),
     }
 }
@@ -191,40 +202,43 @@ struct LogoutForm {
 
 /// Ends a browser's login.
 async fn log_out(
-    State(app): State<App>,
-    caller: Caller,
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let (head, body) = request.into_parts();
-    let name = app.access.cookie(&head.uri, &head.headers);
-    let cookie = name.find(&head.headers).map(str::to_owned);
-    let (Some(expected), Some(cookie)) = (&caller.csrf, cookie) else {
-        return Err(Problem::usage("a token logs nobody in, so nobody out: revoke it"));
+    let name = app.access.cookie_name_for(&head.uri, &head.headers);
+    let cookie = name.value_in(&head.headers).map(str::to_owned);
+    let (Some(expected), Some(cookie)) = (&caller.csrf_token, cookie) else {
+        return Err(ProblemDetails::bad_request(
+            "a token logs nobody in, so nobody out: revoke it",
+        ));
     };
     let LogoutForm { csrf } = read_form(&head, body).await?;
-    if !cookie::is_same(&csrf, expected) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "csrf", "load the page again"));
+    if !cookie::constant_time_eq(&csrf, expected) {
+        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", "load the page again"));
     }
-    let order = AccessOrder::Logout { hash: secret_hash(&cookie) };
-    app.ask(&caller, Command::Access { order, by: caller.by.clone() }).await?;
+    let order = AccessOperation::Logout { hash: secret_hash(&cookie) };
+    app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
     let mut response = redirect("/login");
-    for gone in name.clear() {
+    for gone in name.clear_headers() {
         response.headers_mut().append(SET_COOKIE, gone);
     }
     Ok(response)
 }
 
 /// Reads a form.
-async fn read_form<T: DeserializeOwned>(head: &Parts, body: Body) -> Result<T, Problem> {
+async fn read_form<T: DeserializeOwned>(head: &Parts, body: Body) -> Result<T, ProblemDetails> {
     let bytes = read_bytes(body, FORM_BYTES_MAX).await?;
     let request = Request::from_parts(head.clone(), Body::from(bytes));
     let form = Form::<T>::from_request(request, &()).await;
     // What is wrong with it may be a password.
-    form.map(|Form(form)| form).map_err(|_| Problem::usage("the form is not understood"))
+    form.map(|Form(form)| form)
+        .map_err(|_| ProblemDetails::bad_request("the form is not understood"))
 }
 
 /// Shows the page again, and why.
-fn refused(code: StatusCode, next: &str, name: &str, why: &str) -> Response {
+fn refused_page(code: StatusCode, next: &str, name: &str, why: &str) -> Response {
     let (next, user, problem) = (next.to_owned(), name.to_owned(), Some(why.to_owned()));
     login_page(code, LoginView { next, user, problem, ..LoginView::default() })
 }
@@ -239,16 +253,16 @@ fn html(page: Markup) -> Response {
     Html(page.into_string()).into_response()
 }
 
-fn too_many(wait: Duration, next: &str, name: &str) -> Response {
+fn too_many_attempts(wait: Duration, next: &str, name: &str) -> Response {
     let seconds = wait.as_secs() + 1;
     let why = format!("Too many tries: the next one counts in {seconds} s.");
-    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, next, name, &why);
+    let mut response = refused_page(StatusCode::TOO_MANY_REQUESTS, next, name, &why);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
 /// Returns a path on our pages: what would lead elsewhere leads to the first one.
-fn own_path(next: Option<&str>) -> String {
+fn safe_redirect_path(next: Option<&str>) -> String {
     let is_own = |next: &&str| {
         let mut bytes = next.bytes();
         bytes.next() == Some(b'/')
@@ -278,8 +292,8 @@ mod tests {
             ("/login?next=/", "/"),
             ("", "/"),
         ] {
-            assert_eq!(own_path(Some(next)), path, "{next}");
+            assert_eq!(safe_redirect_path(Some(next)), path, "{next}");
         }
-        assert_eq!(own_path(None), "/");
+        assert_eq!(safe_redirect_path(None), "/");
     }
 }

@@ -44,7 +44,7 @@ fn hash(password: &str) -> Result<String, PasswordError> {
 
 /// Says whether a password is the one that a hash is of. Where there is none it takes as long and
 /// says no.
-pub(super) fn fits(password: &str, known: Option<&str>) -> bool {
+pub(super) fn verify_password_hash(password: &str, known: Option<&str>) -> bool {
     static NOBODYS: LazyLock<String> =
         LazyLock::new(|| hash("nobody has this password").unwrap_or_default());
     // Made by whoever comes first, whether or not they need it.
@@ -73,10 +73,19 @@ mod tests {
         let (one, two) = (hash_password("correct horse").unwrap(), hash("correct horse").unwrap());
         assert_ne!(one, two, "each has a salt of its own");
         assert!(one.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{one}");
-        assert!(fits("correct horse", Some(&one)) && fits("correct horse", Some(&two)));
-        assert!(!fits("correct hors", Some(&one)) && !fits("", Some(&one)));
-        assert!(!fits("nobody has this password", None));
-        assert!(!fits("x", Some("")) && !fits("x", Some("$argon2id$v=19$")));
+        assert!(
+            verify_password_hash("correct horse", Some(&one))
+                && verify_password_hash("correct horse", Some(&two))
+        );
+        assert!(
+            !verify_password_hash("correct hors", Some(&one))
+                && !verify_password_hash("", Some(&one))
+        );
+        assert!(!verify_password_hash("nobody has this password", None));
+        assert!(
+            !verify_password_hash("x", Some(""))
+                && !verify_password_hash("x", Some("$argon2id$v=19$"))
+        );
     }
 
     #[test]
@@ -85,6 +94,6 @@ mod tests {
         assert!(hash_password("zehnzeiche").is_ok());
         assert_eq!(hash_password(&"x".repeat(PASSWORD_BYTES_MAX + 1)), Err(PasswordError::Long));
         let most = "x".repeat(PASSWORD_BYTES_MAX);
-        assert!(fits(&most, Some(&hash_password(&most).unwrap())));
+        assert!(verify_password_hash(&most, Some(&hash_password(&most).unwrap())));
     }
 }

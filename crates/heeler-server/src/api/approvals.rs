@@ -1,27 +1,29 @@
 //! Approvals.
 
 use axum::extract::State;
-use heeler_engine::Command;
+use heeler_engine::DaemonCommand;
 use heeler_model::{ApprovalAnswer, ApprovalStatus};
-use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalsWanted};
-use heeler_query::told::Done;
-use heeler_query::words;
+use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalPage};
+use heeler_query::enum_schemas;
+use heeler_query::replies::MessageReply;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::paths::ById;
-use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit};
-use crate::app::App;
-use crate::request::{Asked, Asker, Given, Named};
+use super::path_params::IdPathParams;
+use super::{
+    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
+};
+use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::server_state::SharedServerState;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         operate: OpenApiRouter::new().routes(routes!(answer)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
@@ -29,9 +31,9 @@ pub(super) fn routes() -> Routes {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListParams {
+struct ApprovalListParams {
     /// Only those in this state.
-    #[param(value_type = Option<words::ApprovalStatus>)]
+    #[param(value_type = Option<enum_schemas::ApprovalStatus>)]
     status: Option<ApprovalStatus>,
     /// Only those of this run of a workflow, or of this job.
     run: Option<String>,
@@ -44,29 +46,35 @@ struct ListParams {
 
 /// List what people are asked, newest first.
 #[utoipa::path(
-    get, path = "/approvals", tag = "approvals", params(ListParams),
+    get, path = "/approvals", tag = "approvals", params(ApprovalListParams),
     responses((status = OK, body = ApprovalPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<ApprovalPage> {
-    let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
-    let ListParams { status, run, before, .. } = asked;
-    let wanted = ApprovalsWanted { status, run, before, limit };
-    app.tell(move |records| records.approvals(&wanted)).await
+async fn list(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<ApprovalListParams>,
+) -> EncodedJsonResult<ApprovalPage> {
+    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let ApprovalListParams { status, run, before, .. } = asked;
+    let wanted = ApprovalListQuery { status, run, before, limit };
+    app.read_json(move |records| records.approvals(&wanted)).await
 }
 
 /// Show what is asked, in full.
 #[utoipa::path(
-    get, path = "/approvals/{id}", tag = "approvals", params(ById),
+    get, path = "/approvals/{id}", tag = "approvals", params(IdPathParams),
     responses((status = OK, body = ApprovalDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<ApprovalDetails> {
-    app.tell(move |records| records.approval(&id)).await
+async fn show(
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+) -> EncodedJsonResult<ApprovalDetails> {
+    app.read_json(move |records| records.approval(&id)).await
 }
 
 /// An answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AnswerOrder {
+struct AnswerApprovalBody {
     /// Yes or no. To answer with words, say yes and give them.
     approve: bool,
     /// The words: the answer, or why.
@@ -79,18 +87,18 @@ struct AnswerOrder {
 
 /// Answer what somebody is asked. The first answer counts, wherever it is given.
 #[utoipa::path(
-    post, path = "/approvals/{id}", tag = "approvals", params(ById), request_body = AnswerOrder,
-    responses((status = OK, body = Done)),
+    post, path = "/approvals/{id}", tag = "approvals", params(IdPathParams), request_body = AnswerApprovalBody,
+    responses((status = OK, body = MessageReply)),
 )]
 async fn answer(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<AnswerOrder>,
-) -> Reply<Done> {
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<AnswerApprovalBody>,
+) -> JsonResult<MessageReply> {
     let approval = app.read(move |records| Ok(records.reader()?.find_approval(&id)?.id)).await?;
-    let AnswerOrder { approve, text, updated_input } = order;
+    let AnswerApprovalBody { approve, text, updated_input } = order;
     let answer = ApprovalAnswer { approve, text, updated_input };
-    let by = asker.caller.by.clone();
-    app.done(&asker, Command::Approval { approval, answer, by }).await
+    let by = asker.caller.name.clone();
+    app.request_change(&asker, DaemonCommand::Approval { approval, answer, by }).await
 }

@@ -2,48 +2,51 @@
 
 use axum::Json;
 use axum::extract::State;
-use heeler_engine::{Command, Stopping};
-use heeler_query::told::{Done, Reloaded, Told};
+use heeler_engine::{DaemonCommand, StopMode};
+use heeler_query::replies::{ConfigReloadReply, DaemonReply, MessageReply};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Reply, Routes, unexpected};
-use crate::app::App;
-use crate::request::{Asker, Given};
+use super::{ApiRoutes, JsonResult, unexpected_reply};
+use crate::extractors::{JsonBody, KeyedCaller};
+use crate::server_state::SharedServerState;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         operate: OpenApiRouter::new().routes(routes!(reload)),
         admin: OpenApiRouter::new().routes(routes!(stop)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
 /// Read the config again.
 #[utoipa::path(
-    post, path = "/daemon/reload", tag = "daemon", responses((status = OK, body = Reloaded)),
+    post, path = "/daemon/reload", tag = "daemon", responses((status = OK, body = ConfigReloadReply)),
 )]
-async fn reload(State(app): State<App>, asker: Asker) -> Reply<Reloaded> {
-    match app.order(&asker, Command::Reload).await?.into() {
-        Told::Reloaded(reloaded) => Ok(Json(reloaded)),
-        other => Err(unexpected(&other)),
+async fn reload(
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+) -> JsonResult<ConfigReloadReply> {
+    match app.send_keyed_command(&asker, DaemonCommand::Reload).await?.into() {
+        DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
 /// How to end the daemon.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct StopOrder {
+struct StopDaemonBody {
     /// What becomes of the jobs that run.
-    jobs: JobsAtStop,
+    jobs: StopJobsPolicy,
 }
 
 /// What becomes of the jobs that run when the daemon ends.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-enum JobsAtStop {
+enum StopJobsPolicy {
     /// They are waited for.
     Wait,
     /// They are cancelled.
@@ -54,14 +57,18 @@ enum JobsAtStop {
 
 /// End the daemon. The reply comes when jobs are done or left.
 #[utoipa::path(
-    post, path = "/daemon/stop", tag = "daemon", request_body = StopOrder,
-    responses((status = OK, body = Done)),
+    post, path = "/daemon/stop", tag = "daemon", request_body = StopDaemonBody,
+    responses((status = OK, body = MessageReply)),
 )]
-async fn stop(State(app): State<App>, asker: Asker, Given(order): Given<StopOrder>) -> Reply<Done> {
+async fn stop(
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    JsonBody(order): JsonBody<StopDaemonBody>,
+) -> JsonResult<MessageReply> {
     let stopping = match order.jobs {
-        JobsAtStop::Wait => Stopping::Wait { timeout: None },
-        JobsAtStop::Cancel => Stopping::Force,
-        JobsAtStop::Keep => Stopping::KeepJobs,
+        StopJobsPolicy::Wait => StopMode::Wait { timeout: None },
+        StopJobsPolicy::Cancel => StopMode::Force,
+        StopJobsPolicy::Keep => StopMode::KeepJobs,
     };
-    app.done(&asker, Command::Stop(stopping)).await
+    app.request_change(&asker, DaemonCommand::Stop(stopping)).await
 }

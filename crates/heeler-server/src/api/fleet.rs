@@ -2,33 +2,33 @@
 
 use axum::Json;
 use axum::extract::State;
-use heeler_engine::{Answer, Command};
-use heeler_query::config::ConfigShown;
-use heeler_query::costs::{Costs, CostsBy};
-use heeler_query::fleet::{FleetStatus, FleetWanted};
-use heeler_query::health::Examined;
-use heeler_query::search::{SearchPage, SearchWanted};
+use heeler_engine::{CommandReply, DaemonCommand};
+use heeler_query::config::EffectiveConfig;
+use heeler_query::costs::{CostGrouping, CostReport};
+use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
+use heeler_query::health::HealthReport;
+use heeler_query::search::{FleetSearchQuery, SearchPage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Reply, Routes, Shown, limit};
-use crate::app::App;
-use crate::caller::Caller;
-use crate::costly::Cost;
-use crate::problem::Problem;
-use crate::request::Asked;
+use super::{ApiRoutes, EncodedJsonResult, JsonResult, check_limit};
+use crate::caller::RequestCaller;
+use crate::expensive_reads::ExpensiveReadKind;
+use crate::extractors::QueryParams;
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
 /// How many hits a search has if nobody says otherwise.
-const HITS: usize = 50;
+const HITS_DEFAULT: usize = 50;
 
 /// How many it has at most.
 const HITS_MAX: usize = 500;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         read: OpenApiRouter::new()
             .routes(routes!(status))
             .routes(routes!(costs))
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(health))
             .routes(routes!(version))
             .routes(routes!(doctor)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
@@ -45,56 +45,59 @@ pub(super) fn routes() -> Routes {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct StatusParams {
+struct FleetStatusParams {
     /// Only this agent.
     agent: Option<String>,
 }
 
 /// Tell what goes on in the fleet.
 #[utoipa::path(
-    get, path = "/fleet", tag = "fleet", params(StatusParams),
+    get, path = "/fleet", tag = "fleet", params(FleetStatusParams),
     responses((status = OK, body = FleetStatus)),
 )]
 async fn status(
-    State(app): State<App>,
-    caller: Caller,
-    Asked(asked): Asked<StatusParams>,
-) -> Shown<FleetStatus> {
-    let daemon = match app.ask(&caller, Command::Status).await {
-        Ok(Answer::Status(status)) => Ok(*status),
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    QueryParams(asked): QueryParams<FleetStatusParams>,
+) -> EncodedJsonResult<FleetStatus> {
+    let daemon = match app.send_command(&caller, DaemonCommand::Status).await {
+        Ok(CommandReply::Status(status)) => Ok(*status),
         Ok(_) => Err("it answered something else".to_owned()),
         Err(refused) => Err(refused.message),
     };
-    let wanted = FleetWanted { agent: asked.agent, daemon: Some(daemon) };
-    let now = (app.now)();
-    app.tell(move |records| records.fleet(&wanted, now)).await
+    let wanted = FleetStatusQuery { agent: asked.agent, daemon: Some(daemon) };
+    let now = (app.clock)();
+    app.read_json(move |records| records.fleet(&wanted, now)).await
 }
 
 /// What to sum up.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct CostsParams {
+struct CostSummaryParams {
     /// What to sum up by; by agent if left out.
-    by: Option<CostsBy>,
+    by: Option<CostGrouping>,
     /// Only what was spent since then; whole days count.
     since: Option<Timestamp>,
 }
 
 /// Sum up what the fleet has spent.
 #[utoipa::path(
-    get, path = "/costs", tag = "fleet", params(CostsParams), responses((status = OK, body = Costs)),
+    get, path = "/costs", tag = "fleet", params(CostSummaryParams), responses((status = OK, body = CostReport)),
 )]
-async fn costs(State(app): State<App>, Asked(asked): Asked<CostsParams>) -> Shown<Costs> {
-    let by = asked.by.unwrap_or(CostsBy::Agent);
-    app.tell(move |records| records.costs(by, asked.since)).await
+async fn costs(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<CostSummaryParams>,
+) -> EncodedJsonResult<CostReport> {
+    let by = asked.by.unwrap_or(CostGrouping::Agent);
+    app.read_json(move |records| records.costs(by, asked.since)).await
 }
 
 /// What to search for.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct SearchParams {
+struct TranscriptSearchParams {
     /// The text.
     #[param(min_length = 1, max_length = 1000)]
     text: String,
@@ -116,29 +119,37 @@ const TEXT_CHARS_MAX: usize = 1_000;
 
 /// Search all transcripts, those of jobs first, newest files first.
 #[utoipa::path(
-    get, path = "/search", tag = "fleet", params(SearchParams),
+    get, path = "/search", tag = "fleet", params(TranscriptSearchParams),
     responses((status = OK, body = SearchPage)),
 )]
-async fn search(State(app): State<App>, Asked(asked): Asked<SearchParams>) -> Reply<SearchPage> {
-    let limit = limit(asked.limit, HITS, HITS_MAX)?;
-    let SearchParams { text, regex, ignore_case, agent, .. } = asked;
+async fn search(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<TranscriptSearchParams>,
+) -> JsonResult<SearchPage> {
+    let limit = check_limit(asked.limit, HITS_DEFAULT, HITS_MAX)?;
+    let TranscriptSearchParams { text, regex, ignore_case, agent, .. } = asked;
     if text.chars().count() > TEXT_CHARS_MAX {
-        return Err(Problem::usage(format!("text has at most {TEXT_CHARS_MAX} characters")));
+        return Err(ProblemDetails::bad_request(format!(
+            "text has at most {TEXT_CHARS_MAX} characters"
+        )));
     }
-    let wanted = SearchWanted { text, regex, ignore_case, agent, native: None, limit };
-    Ok(Json(app.read_costly(Cost::Search, move |records| records.search(&wanted)).await?))
+    let wanted = FleetSearchQuery { text, regex, ignore_case, agent, native: None, limit };
+    Ok(Json(
+        app.read_expensive(ExpensiveReadKind::Search, move |records| records.search(&wanted))
+            .await?,
+    ))
 }
 
 /// Show the config as it counts; secrets appear by name only.
-#[utoipa::path(get, path = "/config", tag = "fleet", responses((status = OK, body = ConfigShown)))]
-async fn config(State(app): State<App>) -> Shown<ConfigShown> {
-    app.tell(|records| ConfigShown::of(&records.known())).await
+#[utoipa::path(get, path = "/config", tag = "fleet", responses((status = OK, body = EffectiveConfig)))]
+async fn config(State(app): State<SharedServerState>) -> EncodedJsonResult<EffectiveConfig> {
+    app.read_json(|records| EffectiveConfig::of(&records.context())).await
 }
 
 /// How a daemon is.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Health {
+struct HealthResponse {
     /// Whether nothing is wrong.
     ok: bool,
     /// What the daemon cannot do at present, in words.
@@ -148,22 +159,27 @@ struct Health {
 }
 
 /// Tell whether the daemon and its state are well.
-#[utoipa::path(get, path = "/health", tag = "fleet", responses((status = OK, body = Health)))]
-async fn health(State(app): State<App>, caller: Caller) -> Reply<Health> {
-    app.read(|records| records.is_readable()).await?;
-    match app.ask(&caller, Command::Status).await? {
-        Answer::Status(status) => {
+#[utoipa::path(get, path = "/health", tag = "fleet", responses((status = OK, body = HealthResponse)))]
+async fn health(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> JsonResult<HealthResponse> {
+    app.read(|records| records.check_readable()).await?;
+    match app.send_command(&caller, DaemonCommand::Status).await? {
+        CommandReply::Status(status) => {
             let (faults, stopping) = (status.faults, status.stopping);
-            Ok(Json(Health { ok: faults.is_empty(), faults, stopping }))
+            Ok(Json(HealthResponse { ok: faults.is_empty(), faults, stopping }))
         }
-        other => Err(Problem::trouble(format!("the daemon answered something else: {other:?}"))),
+        other => Err(ProblemDetails::internal_error(format!(
+            "the daemon answered something else: {other:?}"
+        ))),
     }
 }
 
 /// What answers.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct VersionResponse {
     /// The daemon's version.
     version: String,
     /// The version of this API.
@@ -171,13 +187,13 @@ struct Version {
 }
 
 /// Tell which version answers.
-#[utoipa::path(get, path = "/version", tag = "fleet", responses((status = OK, body = Version)))]
-async fn version(State(app): State<App>) -> Reply<Version> {
-    Ok(Json(Version { version: app.version.clone(), api: 1 }))
+#[utoipa::path(get, path = "/version", tag = "fleet", responses((status = OK, body = VersionResponse)))]
+async fn version(State(app): State<SharedServerState>) -> JsonResult<VersionResponse> {
+    Ok(Json(VersionResponse { version: app.version.clone(), api: 1 }))
 }
 
 /// Examine the state directory; nothing is changed.
-#[utoipa::path(get, path = "/doctor", tag = "fleet", responses((status = OK, body = Examined)))]
-async fn doctor(State(app): State<App>) -> Reply<Examined> {
-    Ok(Json(app.examined().await?.as_ref().clone()))
+#[utoipa::path(get, path = "/doctor", tag = "fleet", responses((status = OK, body = HealthReport)))]
+async fn doctor(State(app): State<SharedServerState>) -> JsonResult<HealthReport> {
+    Ok(Json(app.examine_state_dir().await?.as_ref().clone()))
 }

@@ -1,35 +1,37 @@
 //! Jobs.
 
 use axum::extract::State;
-use heeler_engine::Command;
+use heeler_engine::DaemonCommand;
 use heeler_model::config::PRIORITY_MAX;
-use heeler_model::session_choice::Wish;
-use heeler_model::{JobId, JobStatus, TriggerType, Wanted};
-use heeler_query::jobs::{JobDetails, JobPage, JobsWanted};
-use heeler_query::rows::{RowPage, RowsWanted};
-use heeler_query::told::{JobTold, SessionMade};
-use heeler_query::words;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
+use heeler_query::enum_schemas;
+use heeler_query::jobs::{JobDetails, JobListQuery, JobPage};
+use heeler_query::replies::{CreatedSessionReply, JobReply};
+use heeler_query::rows::{RowListQuery, RowPage};
 use jiff::Timestamp;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::paths::ById;
-use super::sessions::{ForkOrder, fork_order};
-use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit};
-use crate::app::App;
-use crate::problem::Problem;
-use crate::request::{Asked, Asker, Given, Named};
+use super::path_params::IdPathParams;
+use super::sessions::{ForkSessionBody, request_fork};
+use super::{
+    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
+};
+use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
 /// How many lines of a transcript a page has if nobody says otherwise.
-const ROWS: usize = 100;
+const ROWS_DEFAULT: usize = 100;
 
 /// How many it has at most.
 const ROWS_MAX: usize = 1_000;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         shared_logs: OpenApiRouter::new().routes(routes!(rows)),
         operate: OpenApiRouter::new()
@@ -38,7 +40,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(resume))
             .routes(routes!(retry))
             .routes(routes!(fork)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
@@ -46,11 +48,11 @@ pub(super) fn routes() -> Routes {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListParams {
+struct JobListParams {
     /// Only those of this agent.
     agent: Option<String>,
     /// Only those in this state.
-    #[param(value_type = Option<words::JobStatus>)]
+    #[param(value_type = Option<enum_schemas::JobStatus>)]
     status: Option<JobStatus>,
     /// Only those that were asked for since then.
     since: Option<Timestamp>,
@@ -63,28 +65,34 @@ struct ListParams {
 
 /// List jobs, newest first.
 #[utoipa::path(
-    get, path = "/jobs", tag = "jobs", params(ListParams), responses((status = OK, body = JobPage)),
+    get, path = "/jobs", tag = "jobs", params(JobListParams), responses((status = OK, body = JobPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<JobPage> {
-    let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
-    let ListParams { agent, status, since, before, .. } = asked;
-    let wanted = JobsWanted { agent, status, since, before, limit };
-    app.tell(move |records| records.jobs(&wanted)).await
+async fn list(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<JobListParams>,
+) -> EncodedJsonResult<JobPage> {
+    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let JobListParams { agent, status, since, before, .. } = asked;
+    let wanted = JobListQuery { agent, status, since, before, limit };
+    app.read_json(move |records| records.jobs(&wanted)).await
 }
 
 /// Show one job.
 #[utoipa::path(
-    get, path = "/jobs/{id}", tag = "jobs", params(ById), responses((status = OK, body = JobDetails)),
+    get, path = "/jobs/{id}", tag = "jobs", params(IdPathParams), responses((status = OK, body = JobDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<JobDetails> {
-    app.tell(move |records| records.job(&id)).await
+async fn show(
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+) -> EncodedJsonResult<JobDetails> {
+    app.read_json(move |records| records.job(&id)).await
 }
 
 /// Which rows to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RowsParams {
+struct JobRowsParams {
     /// Those of lines before this one: `previous` of the page behind.
     before: Option<u64>,
     /// Those of lines behind this one: `next` of the page before. Without it, the last ones come.
@@ -96,23 +104,23 @@ struct RowsParams {
 
 /// Read rows of a job's transcript, as they were written, with the numbers of their lines.
 #[utoipa::path(
-    get, path = "/jobs/{id}/rows", tag = "jobs", params(ById, RowsParams),
+    get, path = "/jobs/{id}/rows", tag = "jobs", params(IdPathParams, JobRowsParams),
     responses((status = OK, body = RowPage)),
 )]
 async fn rows(
-    State(app): State<App>,
-    Named(ById { id }): Named<ById>,
-    Asked(asked): Asked<RowsParams>,
-) -> Shown<RowPage> {
-    let limit = limit(asked.limit, ROWS, ROWS_MAX)? as u64;
-    let wanted = RowsWanted { before: asked.before, after: asked.after, limit };
-    app.tell(move |records| records.rows(&id, wanted)).await
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    QueryParams(asked): QueryParams<JobRowsParams>,
+) -> EncodedJsonResult<RowPage> {
+    let limit = check_limit(asked.limit, ROWS_DEFAULT, ROWS_MAX)? as u64;
+    let wanted = RowListQuery { before: asked.before, after: asked.after, limit };
+    app.read_json(move |records| records.rows(&id, wanted)).await
 }
 
 /// A job that is wanted.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct JobOrder {
+struct CreateJobBody {
     /// Who is to do it.
     #[schema(min_length = 1, max_length = 256)]
     agent: String,
@@ -146,9 +154,9 @@ struct JobOrder {
     attended: bool,
 }
 
-impl JobOrder {
+impl CreateJobBody {
     /// Refuses what cannot be meant together.
-    fn check(&self) -> Result<(), Problem> {
+    fn check(&self) -> Result<(), ProblemDetails> {
         let told: Vec<&str> = [
             ("session", self.session.is_some()),
             ("fresh", self.fresh),
@@ -158,37 +166,41 @@ impl JobOrder {
         .filter_map(|(name, is_told)| is_told.then_some(name))
         .collect();
         if told.len() > 1 {
-            return Err(Problem::usage(format!("{} exclude each other", told.join(" and "))));
+            return Err(ProblemDetails::bad_request(format!(
+                "{} exclude each other",
+                told.join(" and ")
+            )));
         }
         if self.fork && self.session.is_none() {
-            return Err(Problem::usage("fork needs session: which one is forked?"));
+            return Err(ProblemDetails::bad_request("fork needs session: which one is forked?"));
         }
         let most = i64::from(PRIORITY_MAX);
         match (-most..=most).contains(&self.priority) {
             true => Ok(()),
-            false => Err(Problem::usage(format!("priority is -{most} to {most}"))),
+            false => Err(ProblemDetails::bad_request(format!("priority is -{most} to {most}"))),
         }
     }
 }
 
 /// Start a job; the reply does not wait for its end.
 #[utoipa::path(
-    post, path = "/jobs", tag = "jobs", request_body = JobOrder,
-    responses((status = OK, body = JobTold)),
+    post, path = "/jobs", tag = "jobs", request_body = CreateJobBody,
+    responses((status = OK, body = JobReply)),
 )]
 async fn trigger(
-    State(app): State<App>,
-    asker: Asker,
-    Given(order): Given<JobOrder>,
-) -> Reply<JobTold> {
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    JsonBody(order): JsonBody<CreateJobBody>,
+) -> JsonResult<JobReply> {
     order.check()?;
-    let agent = order.agent.parse().map_err(|error| Problem::usage(format!("{error}")))?;
+    let agent =
+        order.agent.parse().map_err(|error| ProblemDetails::bad_request(format!("{error}")))?;
     let session = match order.session.clone() {
-        Some(text) => app.read(move |records| records.wish(&text, order.fork)).await?,
-        None if order.fresh => Wish::Fresh,
-        None => Wish::Usual,
+        Some(text) => app.read(move |records| records.session_choice(&text, order.fork)).await?,
+        None if order.fresh => SessionChoice::Fresh,
+        None => SessionChoice::Usual,
     };
-    let wanted = Wanted {
+    let wanted = JobRequest {
         prompt: order.prompt,
         schedule: order.schedule,
         session,
@@ -198,16 +210,16 @@ async fn trigger(
         attended: order.attended,
         trigger: TriggerType::Manual,
         priority: order.priority,
-        ..Wanted::of(agent)
+        ..JobRequest::new(agent)
     };
-    tracing::info!(by = asker.caller.by, agent = %wanted.agent, "a job is asked for over HTTP");
-    app.job(&asker, Command::Trigger(Box::new(wanted))).await
+    tracing::info!(by = asker.caller.name, agent = %wanted.agent, "a job is asked for over HTTP");
+    app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
 }
 
 /// How to end a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct CancelOrder {
+struct CancelJobBody {
     /// At once; else it may finish what it is at.
     #[serde(default)]
     now: bool,
@@ -215,63 +227,63 @@ struct CancelOrder {
 
 /// End a job that runs, or take one that waits out of the queue.
 #[utoipa::path(
-    post, path = "/jobs/{id}/cancel", tag = "jobs", params(ById), request_body = CancelOrder,
-    responses((status = OK, body = JobTold)),
+    post, path = "/jobs/{id}/cancel", tag = "jobs", params(IdPathParams), request_body = CancelJobBody,
+    responses((status = OK, body = JobReply)),
 )]
 async fn cancel(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<CancelOrder>,
-) -> Reply<JobTold> {
-    let job = find(&app, id).await?;
-    let by = asker.caller.by.clone();
-    app.job(&asker, Command::Cancel { job, now: order.now, by }).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<CancelJobBody>,
+) -> JsonResult<JobReply> {
+    let job = find_job(&app, id).await?;
+    let by = asker.caller.name.clone();
+    app.request_job(&asker, DaemonCommand::Cancel { job, now: order.now, by }).await
 }
 
 /// How to go on with a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ResumeOrder {
+struct ResumeJobBody {
     /// What the agent is told; that it was interrupted if left out.
     prompt: Option<String>,
 }
 
 /// Let a job that failed, was cancelled or was cut off go on in its session.
 #[utoipa::path(
-    post, path = "/jobs/{id}/resume", tag = "jobs", params(ById), request_body = ResumeOrder,
-    responses((status = OK, body = JobTold)),
+    post, path = "/jobs/{id}/resume", tag = "jobs", params(IdPathParams), request_body = ResumeJobBody,
+    responses((status = OK, body = JobReply)),
 )]
 async fn resume(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<ResumeOrder>,
-) -> Reply<JobTold> {
-    let job = find(&app, id).await?;
-    let by = asker.caller.by.clone();
-    app.job(&asker, Command::Resume { job, prompt: order.prompt, by }).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<ResumeJobBody>,
+) -> JsonResult<JobReply> {
+    let job = find_job(&app, id).await?;
+    let by = asker.caller.name.clone();
+    app.request_job(&asker, DaemonCommand::Resume { job, prompt: order.prompt, by }).await
 }
 
 /// Ask for the same again, as a new job.
 #[utoipa::path(
-    post, path = "/jobs/{id}/retry", tag = "jobs", params(ById),
-    responses((status = OK, body = JobTold)),
+    post, path = "/jobs/{id}/retry", tag = "jobs", params(IdPathParams),
+    responses((status = OK, body = JobReply)),
 )]
 async fn retry(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-) -> Reply<JobTold> {
-    let job = find(&app, id).await?;
-    let by = asker.caller.by.clone();
-    app.job(&asker, Command::Retry { job, by }).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+) -> JsonResult<JobReply> {
+    let job = find_job(&app, id).await?;
+    let by = asker.caller.name.clone();
+    app.request_job(&asker, DaemonCommand::Retry { job, by }).await
 }
 
 /// How to fork a job's session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct JobForkOrder {
+struct ForkJobBody {
     /// Whose the new session is; its source's agent if left out.
     agent: Option<String>,
     /// Give it a worktree in the state that the files were in then.
@@ -281,22 +293,22 @@ struct JobForkOrder {
 
 /// Make a new session with the history of a job's, up to the job's end.
 #[utoipa::path(
-    post, path = "/jobs/{id}/fork", tag = "jobs", params(ById), request_body = JobForkOrder,
-    responses((status = OK, body = SessionMade)),
+    post, path = "/jobs/{id}/fork", tag = "jobs", params(IdPathParams), request_body = ForkJobBody,
+    responses((status = OK, body = CreatedSessionReply)),
 )]
 async fn fork(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<JobForkOrder>,
-) -> Reply<SessionMade> {
-    let (session, at) = app.read(move |records| records.end_of_job(&id)).await?;
-    let JobForkOrder { agent, workspace } = order;
-    let order = ForkOrder { at_message: Some(at), agent, workspace };
-    fork_order(&app, &asker, session.id, order).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<ForkJobBody>,
+) -> JsonResult<CreatedSessionReply> {
+    let (session, at) = app.read(move |records| records.fork_point_of_job(&id)).await?;
+    let ForkJobBody { agent, workspace } = order;
+    let order = ForkSessionBody { at_message: Some(at), agent, workspace };
+    request_fork(&app, &asker, session.id, order).await
 }
 
 /// Finds a job by a beginning of its id.
-async fn find(app: &App, id: String) -> Result<JobId, Problem> {
+async fn find_job(app: &SharedServerState, id: String) -> Result<JobId, ProblemDetails> {
     app.read(move |records| Ok(records.reader()?.find_job(&id)?.head.id)).await
 }

@@ -2,21 +2,21 @@
 
 use axum::Json;
 use axum::extract::State;
-use heeler_engine::{Answer, Command, ScheduleChange};
+use heeler_engine::{CommandReply, DaemonCommand, ScheduleChange};
+use heeler_query::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use heeler_query::schedules::{ScheduleDetails, SchedulePage};
-use heeler_query::told::{Done, JobTold, RunTold, Told};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::paths::BySchedule;
-use super::{Reply, Routes, Shown, unexpected};
-use crate::app::App;
-use crate::request::{Asked, Asker, Given, Named};
+use super::path_params::SchedulePathParams;
+use super::{ApiRoutes, EncodedJsonResult, JsonResult, unexpected_reply};
+use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::server_state::SharedServerState;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         operate: OpenApiRouter::new()
             .routes(routes!(set))
@@ -24,7 +24,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(disable))
             .routes(routes!(reset))
             .routes(routes!(trigger)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
@@ -32,33 +32,39 @@ pub(super) fn routes() -> Routes {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListParams {
+struct ScheduleListParams {
     /// Only those of this agent.
     agent: Option<String>,
 }
 
 /// List schedules: when they start, when next, what people changed.
 #[utoipa::path(
-    get, path = "/schedules", tag = "schedules", params(ListParams),
+    get, path = "/schedules", tag = "schedules", params(ScheduleListParams),
     responses((status = OK, body = SchedulePage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<SchedulePage> {
-    app.tell(move |records| records.schedules(asked.agent.as_deref())).await
+async fn list(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<ScheduleListParams>,
+) -> EncodedJsonResult<SchedulePage> {
+    app.read_json(move |records| records.schedules(asked.agent.as_deref())).await
 }
 
 /// Show one schedule, with its last starts and what was skipped and why.
 #[utoipa::path(
-    get, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(BySchedule),
+    get, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = ScheduleDetails)),
 )]
-async fn show(State(app): State<App>, Named(it): Named<BySchedule>) -> Shown<ScheduleDetails> {
-    app.tell(move |records| records.schedule(&it.agent, &it.schedule)).await
+async fn show(
+    State(app): State<SharedServerState>,
+    PathParams(it): PathParams<SchedulePathParams>,
+) -> EncodedJsonResult<ScheduleDetails> {
+    app.read_json(move |records| records.schedule(&it.agent, &it.schedule)).await
 }
 
 /// When a schedule is to start.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ScheduleOrder {
+struct SetScheduleBody {
     /// A length such as `30m`, or a cron expression such as `0 9 * * mon-fri`.
     #[schema(min_length = 1, max_length = 256)]
     when: String,
@@ -66,90 +72,105 @@ struct ScheduleOrder {
 
 /// Let a schedule start at other times than the config says.
 #[utoipa::path(
-    put, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(BySchedule),
-    request_body = ScheduleOrder, responses((status = OK, body = Done)),
+    put, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(SchedulePathParams),
+    request_body = SetScheduleBody, responses((status = OK, body = MessageReply)),
 )]
 async fn set(
-    State(app): State<App>,
-    asker: Asker,
-    Named(it): Named<BySchedule>,
-    Given(order): Given<ScheduleOrder>,
-) -> Reply<Done> {
-    change(&app, &asker, it, ScheduleChange::Set { text: order.when }).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(it): PathParams<SchedulePathParams>,
+    JsonBody(order): JsonBody<SetScheduleBody>,
+) -> JsonResult<MessageReply> {
+    request_schedule_change(&app, &asker, it, ScheduleChange::Set { text: order.when }).await
 }
 
 /// Let a schedule start by itself, whatever the config says.
 #[utoipa::path(
-    post, path = "/schedules/{agent}/{schedule}/enable", tag = "schedules", params(BySchedule),
-    responses((status = OK, body = Done)),
+    post, path = "/schedules/{agent}/{schedule}/enable", tag = "schedules", params(SchedulePathParams),
+    responses((status = OK, body = MessageReply)),
 )]
-async fn enable(State(app): State<App>, asker: Asker, Named(it): Named<BySchedule>) -> Reply<Done> {
-    change(&app, &asker, it, ScheduleChange::Enable).await
+async fn enable(
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(it): PathParams<SchedulePathParams>,
+) -> JsonResult<MessageReply> {
+    request_schedule_change(&app, &asker, it, ScheduleChange::Enable).await
 }
 
 /// Keep a schedule from starting by itself, whatever the config says.
 #[utoipa::path(
-    post, path = "/schedules/{agent}/{schedule}/disable", tag = "schedules", params(BySchedule),
-    responses((status = OK, body = Done)),
+    post, path = "/schedules/{agent}/{schedule}/disable", tag = "schedules", params(SchedulePathParams),
+    responses((status = OK, body = MessageReply)),
 )]
 async fn disable(
-    State(app): State<App>,
-    asker: Asker,
-    Named(it): Named<BySchedule>,
-) -> Reply<Done> {
-    change(&app, &asker, it, ScheduleChange::Disable).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(it): PathParams<SchedulePathParams>,
+) -> JsonResult<MessageReply> {
+    request_schedule_change(&app, &asker, it, ScheduleChange::Disable).await
 }
 
 /// Let the config decide about a schedule again.
 #[utoipa::path(
-    post, path = "/schedules/{agent}/{schedule}/reset", tag = "schedules", params(BySchedule),
-    responses((status = OK, body = Done)),
+    post, path = "/schedules/{agent}/{schedule}/reset", tag = "schedules", params(SchedulePathParams),
+    responses((status = OK, body = MessageReply)),
 )]
-async fn reset(State(app): State<App>, asker: Asker, Named(it): Named<BySchedule>) -> Reply<Done> {
-    change(&app, &asker, it, ScheduleChange::Reset).await
+async fn reset(
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(it): PathParams<SchedulePathParams>,
+) -> JsonResult<MessageReply> {
+    request_schedule_change(&app, &asker, it, ScheduleChange::Reset).await
 }
 
 /// What a schedule started.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-enum Started {
+enum TriggerScheduleResponse {
     /// A job.
-    Job(JobTold),
+    Job(JobReply),
     /// A run of a workflow.
-    Run(RunTold),
+    Run(WorkflowRunReply),
 }
 
 /// Run a schedule now; its times stay as they are.
 #[utoipa::path(
-    post, path = "/schedules/{agent}/{schedule}/trigger", tag = "schedules", params(BySchedule),
-    responses((status = OK, body = Started)),
+    post, path = "/schedules/{agent}/{schedule}/trigger", tag = "schedules", params(SchedulePathParams),
+    responses((status = OK, body = TriggerScheduleResponse)),
 )]
 async fn trigger(
-    State(app): State<App>,
-    asker: Asker,
-    Named(it): Named<BySchedule>,
-) -> Reply<Started> {
-    match order(&app, &asker, it, ScheduleChange::Trigger).await?.into() {
-        Told::Job(job) => Ok(Json(Started::Job(job))),
-        Told::Run(run) => Ok(Json(Started::Run(run))),
-        other => Err(unexpected(&other)),
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(it): PathParams<SchedulePathParams>,
+) -> JsonResult<TriggerScheduleResponse> {
+    match send_schedule_command(&app, &asker, it, ScheduleChange::Trigger).await?.into() {
+        DaemonReply::Job(job) => Ok(Json(TriggerScheduleResponse::Job(job))),
+        DaemonReply::Run(run) => Ok(Json(TriggerScheduleResponse::Run(run))),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
-async fn order(
-    app: &App,
-    asker: &Asker,
-    it: BySchedule,
+async fn send_schedule_command(
+    app: &SharedServerState,
+    asker: &KeyedCaller,
+    it: SchedulePathParams,
     change: ScheduleChange,
-) -> Result<Answer, crate::problem::Problem> {
-    let BySchedule { agent, schedule } = it;
-    let by = asker.caller.by.clone();
-    Ok(app.order(asker, Command::Schedule { agent, schedule, change, by }).await?)
+) -> Result<CommandReply, crate::problem::ProblemDetails> {
+    let SchedulePathParams { agent, schedule } = it;
+    let by = asker.caller.name.clone();
+    Ok(app
+        .send_keyed_command(asker, DaemonCommand::Schedule { agent, schedule, change, by })
+        .await?)
 }
 
-async fn change(app: &App, asker: &Asker, it: BySchedule, change: ScheduleChange) -> Reply<Done> {
-    match order(app, asker, it, change).await?.into() {
-        Told::Done(done) => Ok(Json(done)),
-        other => Err(unexpected(&other)),
+async fn request_schedule_change(
+    app: &SharedServerState,
+    asker: &KeyedCaller,
+    it: SchedulePathParams,
+    change: ScheduleChange,
+) -> JsonResult<MessageReply> {
+    match send_schedule_command(app, asker, it, change).await?.into() {
+        DaemonReply::Done(done) => Ok(Json(done)),
+        other => Err(unexpected_reply(&other)),
     }
 }

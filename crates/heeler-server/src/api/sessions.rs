@@ -2,30 +2,37 @@
 
 use axum::Json;
 use axum::extract::State;
-use heeler_engine::{Answer, Command, GO_ON, SessionOrder};
+use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, SessionOperation};
 use heeler_model::config::RuntimeType;
-use heeler_model::session_choice::Wish;
-use heeler_model::{SessionId, SessionStatus, TriggerType, Wanted};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{JobRequest, SessionId, SessionStatus, TriggerType};
 use heeler_query::diff::SessionDiff;
-use heeler_query::messages::{MessagePage, MessagesWanted};
-use heeler_query::sessions::{SessionDetails, SessionPage, SessionsWanted, deleted, find};
-use heeler_query::told::{JobTold, SessionMade, SessionTaken, SessionsChanged, Told};
-use heeler_query::{QueryError, words};
+use heeler_query::messages::{MessageListQuery, MessagePage};
+use heeler_query::replies::{
+    AdoptedSessionReply, ChangedSessionsReply, CreatedSessionReply, DaemonReply, JobReply,
+};
+use heeler_query::sessions::{
+    SessionDetails, SessionListQuery, SessionPage, find_deleted_sessions, find_session,
+};
+use heeler_query::{QueryError, enum_schemas};
 use jiff::Timestamp;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::paths::ById;
-use super::{PAGE, PAGE_MAX, Reply, Routes, Shown, limit, unexpected};
-use crate::app::App;
-use crate::costly::Cost;
-use crate::problem::Problem;
-use crate::request::{Asked, Asker, Given, Named};
+use super::path_params::IdPathParams;
+use super::{
+    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
+    unexpected_reply,
+};
+use crate::expensive_reads::ExpensiveReadKind;
+use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
 
-pub(super) fn routes() -> Routes {
-    Routes {
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes {
         read: OpenApiRouter::new().routes(routes!(diff)),
         shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         shared_logs: OpenApiRouter::new().routes(routes!(messages)),
@@ -36,7 +43,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(restore))
             .routes(routes!(cleanup))
             .routes(routes!(adopt)),
-        ..Routes::default()
+        ..ApiRoutes::default()
     }
 }
 
@@ -44,11 +51,11 @@ pub(super) fn routes() -> Routes {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListParams {
+struct SessionListParams {
     /// Only those of this agent.
     agent: Option<String>,
     /// Only those in this state.
-    #[param(value_type = Option<words::SessionStatus>)]
+    #[param(value_type = Option<enum_schemas::SessionStatus>)]
     status: Option<SessionStatus>,
     /// Only those of this chat channel and its threads.
     channel: Option<String>,
@@ -67,32 +74,38 @@ struct ListParams {
 
 /// List sessions, last used first.
 #[utoipa::path(
-    get, path = "/sessions", tag = "sessions", params(ListParams),
+    get, path = "/sessions", tag = "sessions", params(SessionListParams),
     responses((status = OK, body = SessionPage)),
 )]
-async fn list(State(app): State<App>, Asked(asked): Asked<ListParams>) -> Shown<SessionPage> {
-    let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
-    let ListParams { agent, status, channel, since, before, tree, .. } = asked;
-    let wanted = SessionsWanted { agent, status, channel, since, before, limit, tree };
-    let now = (app.now)();
-    app.tell(move |records| records.sessions(&wanted, now)).await
+async fn list(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<SessionListParams>,
+) -> EncodedJsonResult<SessionPage> {
+    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let SessionListParams { agent, status, channel, since, before, tree, .. } = asked;
+    let wanted = SessionListQuery { agent, status, channel, since, before, limit, tree };
+    let now = (app.clock)();
+    app.read_json(move |records| records.sessions(&wanted, now)).await
 }
 
 /// Show one session: whose it is, where it came from, its jobs.
 #[utoipa::path(
-    get, path = "/sessions/{id}", tag = "sessions", params(ById),
+    get, path = "/sessions/{id}", tag = "sessions", params(IdPathParams),
     responses((status = OK, body = SessionDetails)),
 )]
-async fn show(State(app): State<App>, Named(ById { id }): Named<ById>) -> Shown<SessionDetails> {
-    let now = (app.now)();
-    app.tell(move |records| records.session(&id, now)).await
+async fn show(
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+) -> EncodedJsonResult<SessionDetails> {
+    let now = (app.clock)();
+    app.read_json(move |records| records.session(&id, now)).await
 }
 
 /// Which messages to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct MessagesParams {
+struct MessageListParams {
     /// Those before this one: `next` of the page behind.
     before: Option<u64>,
     /// How many, of the last ones; 20 if left out.
@@ -102,24 +115,24 @@ struct MessagesParams {
 
 /// Read what was said in a session: messages with their tools, and where it can be cut.
 #[utoipa::path(
-    get, path = "/sessions/{id}/messages", tag = "sessions", params(ById, MessagesParams),
+    get, path = "/sessions/{id}/messages", tag = "sessions", params(IdPathParams, MessageListParams),
     responses((status = OK, body = MessagePage)),
 )]
 async fn messages(
-    State(app): State<App>,
-    Named(ById { id }): Named<ById>,
-    Asked(asked): Asked<MessagesParams>,
-) -> Shown<MessagePage> {
-    let limit = limit(asked.limit, PAGE, PAGE_MAX)?;
-    let wanted = MessagesWanted { before: asked.before, limit };
-    app.tell(move |records| records.messages(&id, wanted)).await
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    QueryParams(asked): QueryParams<MessageListParams>,
+) -> EncodedJsonResult<MessagePage> {
+    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let wanted = MessageListQuery { before: asked.before, limit };
+    app.read_json(move |records| records.messages(&id, wanted)).await
 }
 
 /// Since when to compare.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct DiffParams {
+struct SessionDiffParams {
     /// From the state at this message; before the first turn if left out.
     #[param(minimum = 1)]
     at_message: Option<u64>,
@@ -127,25 +140,27 @@ struct DiffParams {
 
 /// Show what changed in a session's files since a message.
 #[utoipa::path(
-    get, path = "/sessions/{id}/diff", tag = "sessions", params(ById, DiffParams),
+    get, path = "/sessions/{id}/diff", tag = "sessions", params(IdPathParams, SessionDiffParams),
     responses((status = OK, body = SessionDiff)),
 )]
 async fn diff(
-    State(app): State<App>,
-    Named(ById { id }): Named<ById>,
-    Asked(asked): Asked<DiffParams>,
-) -> Reply<SessionDiff> {
-    let now = (app.now)();
+    State(app): State<SharedServerState>,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    QueryParams(asked): QueryParams<SessionDiffParams>,
+) -> JsonResult<SessionDiff> {
+    let now = (app.clock)();
     Ok(Json(
-        app.read_costly(Cost::Diff, move |records| records.diff(&id, asked.at_message, now))
-            .await?,
+        app.read_expensive(ExpensiveReadKind::Diff, move |records| {
+            records.diff(&id, asked.at_message, now)
+        })
+        .await?,
     ))
 }
 
 /// How to fork a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct ForkOrder {
+pub(super) struct ForkSessionBody {
     /// The last message that the new session knows; the last that it can be cut behind if left out.
     #[schema(minimum = 1)]
     pub(super) at_message: Option<u64>,
@@ -158,38 +173,38 @@ pub(super) struct ForkOrder {
 
 /// Make a new session with the history of one, up to a message.
 #[utoipa::path(
-    post, path = "/sessions/{id}/fork", tag = "sessions", params(ById), request_body = ForkOrder,
-    responses((status = OK, body = SessionMade)),
+    post, path = "/sessions/{id}/fork", tag = "sessions", params(IdPathParams), request_body = ForkSessionBody,
+    responses((status = OK, body = CreatedSessionReply)),
 )]
 async fn fork(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<ForkOrder>,
-) -> Reply<SessionMade> {
-    let session = app.read(move |records| Ok(find(&*records.reader()?, &id)?.id)).await?;
-    fork_order(&app, &asker, session, order).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<ForkSessionBody>,
+) -> JsonResult<CreatedSessionReply> {
+    let session = app.read(move |records| Ok(find_session(&*records.reader()?, &id)?.id)).await?;
+    request_fork(&app, &asker, session, order).await
 }
 
 /// Asks for a fork.
-pub(super) async fn fork_order(
-    app: &App,
-    asker: &Asker,
+pub(super) async fn request_fork(
+    app: &SharedServerState,
+    asker: &KeyedCaller,
     session: SessionId,
-    order: ForkOrder,
-) -> Reply<SessionMade> {
-    let ForkOrder { at_message, agent, workspace } = order;
-    let order = SessionOrder::Fork { session, at_message, agent, workspace };
-    match ask(app, asker, order).await?.into() {
-        Told::Session(made) => Ok(Json(made)),
-        other => Err(unexpected(&other)),
+    order: ForkSessionBody,
+) -> JsonResult<CreatedSessionReply> {
+    let ForkSessionBody { at_message, agent, workspace } = order;
+    let order = SessionOperation::Fork { session, at_message, agent, workspace };
+    match send_session_command(app, asker, order).await?.into() {
+        DaemonReply::Session(made) => Ok(Json(made)),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
 /// What is said to an agent in a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct TalkOrder {
+struct SendMessageBody {
     /// What the agent is told; that it was interrupted if left out.
     prompt: Option<String>,
     /// Go on although somebody else went on with the session: what they said becomes part of it.
@@ -204,41 +219,45 @@ struct TalkOrder {
 /// Go on in a session: a new job of its agent, which knows what was said in it. The reply does not
 /// wait for its end.
 #[utoipa::path(
-    post, path = "/sessions/{id}/messages", tag = "sessions", params(ById), request_body = TalkOrder,
-    responses((status = OK, body = JobTold)),
+    post, path = "/sessions/{id}/messages", tag = "sessions", params(IdPathParams), request_body = SendMessageBody,
+    responses((status = OK, body = JobReply)),
 )]
 async fn talk(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Given(order): Given<TalkOrder>,
-) -> Reply<JobTold> {
-    let session = app.read(move |records| find(&*records.reader()?, &id)).await?;
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<SendMessageBody>,
+) -> JsonResult<JobReply> {
+    let session = app.read(move |records| find_session(&*records.reader()?, &id)).await?;
     let refused = |why: &str| {
-        Problem::from(QueryError::Refused { message: format!("{}: {why}", session.id), hint: None })
+        ProblemDetails::from(QueryError::Refused {
+            message: format!("{}: {why}", session.id),
+            hint: None,
+        })
     };
     if session.runtime == RuntimeType::Command.as_str() {
         return Err(refused("its agent is a command, which has no session to go on in"));
     }
     let own = session.agent_session_id.clone();
     let own = own.ok_or_else(|| refused("it was never used, so there is nothing to continue"))?;
-    let agent = session.agent.parse().map_err(|error| Problem::usage(format!("{error}")))?;
-    let wanted = Wanted {
-        prompt: Some(order.prompt.unwrap_or_else(|| GO_ON.to_owned())),
-        session: Wish::Given { id: own },
+    let agent =
+        session.agent.parse().map_err(|error| ProblemDetails::bad_request(format!("{error}")))?;
+    let wanted = JobRequest {
+        prompt: Some(order.prompt.unwrap_or_else(|| RESUME_PROMPT.to_owned())),
+        session: SessionChoice::Given { id: own },
         take_in: order.take_in,
         attended: order.attended,
         trigger: TriggerType::Manual,
-        ..Wanted::of(agent)
+        ..JobRequest::new(agent)
     };
-    app.job(&asker, Command::Trigger(Box::new(wanted))).await
+    app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
 }
 
 /// How to delete a session.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct DeleteParams {
+struct DeleteSessionParams {
     /// Remove its files for good; else it goes to the trash.
     #[serde(default)]
     purge: bool,
@@ -246,75 +265,76 @@ struct DeleteParams {
 
 /// Put a session into the trash, or remove one that is there for good.
 #[utoipa::path(
-    delete, path = "/sessions/{id}", tag = "sessions", params(ById, DeleteParams),
-    responses((status = OK, body = SessionsChanged)),
+    delete, path = "/sessions/{id}", tag = "sessions", params(IdPathParams, DeleteSessionParams),
+    responses((status = OK, body = ChangedSessionsReply)),
 )]
 async fn delete(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-    Asked(asked): Asked<DeleteParams>,
-) -> Reply<SessionsChanged> {
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    QueryParams(asked): QueryParams<DeleteSessionParams>,
+) -> JsonResult<ChangedSessionsReply> {
     let session = app
         .read(move |records| {
             let reader = records.reader()?;
-            match (find(&reader, &id), deleted(&reader, &id)?.as_slice()) {
+            match (find_session(&reader, &id), find_deleted_sessions(&reader, &id)?.as_slice()) {
                 (Ok(session), _) => Ok(session.id),
                 (Err(_), [one]) if asked.purge => Ok(one.id.clone()),
                 (Err(error), _) => Err(error),
             }
         })
         .await?;
-    changed(&app, &asker, SessionOrder::Delete { session, purge: asked.purge }).await
+    request_session_change(&app, &asker, SessionOperation::Delete { session, purge: asked.purge })
+        .await
 }
 
 /// Bring a deleted session back.
 #[utoipa::path(
-    post, path = "/sessions/{id}/restore", tag = "sessions", params(ById),
-    responses((status = OK, body = SessionsChanged)),
+    post, path = "/sessions/{id}/restore", tag = "sessions", params(IdPathParams),
+    responses((status = OK, body = ChangedSessionsReply)),
 )]
 async fn restore(
-    State(app): State<App>,
-    asker: Asker,
-    Named(ById { id }): Named<ById>,
-) -> Reply<SessionsChanged> {
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+) -> JsonResult<ChangedSessionsReply> {
     let found = app
-        .read(move |records| match deleted(&*records.reader()?, &id)?.as_slice() {
+        .read(move |records| match find_deleted_sessions(&*records.reader()?, &id)?.as_slice() {
             [one] => Ok(Some(one.id.clone())),
             _ => Ok(None),
         })
         .await?;
     let Some(session) = found else {
-        return Err(Problem::not_found("no session with such an id is in the trash"));
+        return Err(ProblemDetails::not_found("no session with such an id is in the trash"));
     };
-    changed(&app, &asker, SessionOrder::Restore { session }).await
+    request_session_change(&app, &asker, SessionOperation::Restore { session }).await
 }
 
 /// Which sessions go.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct CleanupOrder {
+struct CleanupSessionsBody {
     /// Those that were last used before this moment, and have expired or are completed.
     before: Timestamp,
 }
 
 /// Put sessions into the trash that have expired or are completed.
 #[utoipa::path(
-    post, path = "/sessions/cleanup", tag = "sessions", request_body = CleanupOrder,
-    responses((status = OK, body = SessionsChanged)),
+    post, path = "/sessions/cleanup", tag = "sessions", request_body = CleanupSessionsBody,
+    responses((status = OK, body = ChangedSessionsReply)),
 )]
 async fn cleanup(
-    State(app): State<App>,
-    asker: Asker,
-    Given(order): Given<CleanupOrder>,
-) -> Reply<SessionsChanged> {
-    changed(&app, &asker, SessionOrder::Cleanup { before: order.before }).await
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    JsonBody(order): JsonBody<CleanupSessionsBody>,
+) -> JsonResult<ChangedSessionsReply> {
+    request_session_change(&app, &asker, SessionOperation::Cleanup { before: order.before }).await
 }
 
 /// A session to take over.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AdoptOrder {
+struct AdoptSessionBody {
     /// Claude's id of it, or a beginning that only one has.
     #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     id: String,
@@ -324,29 +344,37 @@ struct AdoptOrder {
 
 /// Take over a session that was made with claude in a terminal.
 #[utoipa::path(
-    post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptOrder,
-    responses((status = OK, body = SessionTaken)),
+    post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptSessionBody,
+    responses((status = OK, body = AdoptedSessionReply)),
 )]
 async fn adopt(
-    State(app): State<App>,
-    asker: Asker,
-    Given(order): Given<AdoptOrder>,
-) -> Reply<SessionTaken> {
-    let AdoptOrder { id, agent } = order;
-    match ask(&app, &asker, SessionOrder::Adopt { id, agent }).await?.into() {
-        Told::Taken(taken) => Ok(Json(taken)),
-        other => Err(unexpected(&other)),
+    State(app): State<SharedServerState>,
+    asker: KeyedCaller,
+    JsonBody(order): JsonBody<AdoptSessionBody>,
+) -> JsonResult<AdoptedSessionReply> {
+    let AdoptSessionBody { id, agent } = order;
+    match send_session_command(&app, &asker, SessionOperation::Adopt { id, agent }).await?.into() {
+        DaemonReply::Taken(taken) => Ok(Json(taken)),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
-async fn ask(app: &App, asker: &Asker, order: SessionOrder) -> Result<Answer, Problem> {
-    let by = asker.caller.by.clone();
-    Ok(app.order(asker, Command::Session { order, by }).await?)
+async fn send_session_command(
+    app: &SharedServerState,
+    asker: &KeyedCaller,
+    order: SessionOperation,
+) -> Result<CommandReply, ProblemDetails> {
+    let by = asker.caller.name.clone();
+    Ok(app.send_keyed_command(asker, DaemonCommand::Session { order, by }).await?)
 }
 
-async fn changed(app: &App, asker: &Asker, order: SessionOrder) -> Reply<SessionsChanged> {
-    match ask(app, asker, order).await?.into() {
-        Told::Sessions(sessions) => Ok(Json(sessions)),
-        other => Err(unexpected(&other)),
+async fn request_session_change(
+    app: &SharedServerState,
+    asker: &KeyedCaller,
+    order: SessionOperation,
+) -> JsonResult<ChangedSessionsReply> {
+    match send_session_command(app, asker, order).await?.into() {
+        DaemonReply::Sessions(sessions) => Ok(Json(sessions)),
+        other => Err(unexpected_reply(&other)),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use expect_test::expect_file;
 use serde_json::Value;
 
-use super::description;
+use super::openapi_json;
 
 /// Lists every operation: its method and path, and what is said of it.
 fn operations(description: &Value) -> Vec<(String, Value)> {
@@ -20,13 +20,13 @@ fn operations(description: &Value) -> Vec<(String, Value)> {
 
 #[test]
 fn the_manual_has_the_description_of_the_api() {
-    let text = serde_json::to_string_pretty(description()).unwrap() + "\n";
+    let text = serde_json::to_string_pretty(openapi_json()).unwrap() + "\n";
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
 }
 
 #[test]
 fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
-    let description = description();
+    let description = openapi_json();
     assert!(description["openapi"].as_str().unwrap().starts_with("3.1"));
     let all = operations(description);
     assert!(all.len() > 40, "{}", all.len());
@@ -64,7 +64,7 @@ fn references(of: &Value) -> Vec<&str> {
 
 #[test]
 fn every_name_in_the_description_leads_somewhere_and_every_operation_has_its_own() {
-    let description = description();
+    let description = openapi_json();
     for reference in references(description) {
         let pointer = reference.trim_start_matches('#');
         assert!(description.pointer(pointer).is_some(), "{reference}");

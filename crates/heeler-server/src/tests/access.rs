@@ -9,9 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use camino::Utf8Path;
-use heeler_engine::{AccessOrder, Command, Handle, LoginBy, Reply};
-use heeler_model::{Login, Person, Scope, Token, TokenId, secret_hash};
-use heeler_store::{DbError, StateDir, Store, WriteError};
+use heeler_engine::{AccessOperation, DaemonCommand, DaemonHandle, LoginMethod, ReplyCallback};
+use heeler_model::{AccessScope, AccessToken, BrowserLogin, TokenId, UserAccount, secret_hash};
+use heeler_store::{DatabaseError, StateDir, Store, StoreWriteError};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use jiff::{SignedDuration, Timestamp};
@@ -19,10 +19,10 @@ use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
 use super::{app, done};
-use crate::caller::Peer;
+use crate::caller::TcpPeer;
 use crate::{
-    Access, App, Connections, Listeners, Reach, Served, api, bind, hash_password, serve,
-    serve::web_router,
+    AccessControl, ConnectionCounter, DaemonListeners, ServerState, SharedServerState, WebEndpoint,
+    api, bind, hash_password, serve, serve::web_router,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -31,23 +31,23 @@ const COOKIE: &str = "the cookie of a browser";
 const HOST: &str = "127.0.0.1:7878";
 
 /// The same daemon, reached in another way.
-fn with_access(app: &App, access: Access) -> App {
-    Arc::new(Served { access: Arc::new(access), ..app.as_ref().clone() })
+fn with_access(app: &SharedServerState, access: AccessControl) -> SharedServerState {
+    Arc::new(ServerState { access: Arc::new(access), ..app.as_ref().clone() })
 }
 
 /// A daemon with tokens of every kind, and what reached its dispatcher.
-struct House {
+struct WebAccessFixture {
     temp: tempfile::TempDir,
-    app: App,
+    app: SharedServerState,
     router: Router,
     store: Arc<Store>,
-    heard: Arc<Mutex<Vec<Command>>>,
+    heard: Arc<Mutex<Vec<DaemonCommand>>>,
 }
 
-fn token(name: &str, scope: Scope, secret: &str) -> (Token, String) {
+fn token(name: &str, scope: AccessScope, secret: &str) -> (AccessToken, String) {
     let hash = secret_hash(secret);
-    let token = Token {
-        id: TokenId::of_hash(&hash),
+    let token = AccessToken {
+        id: TokenId::from_hash(&hash),
         name: name.parse().unwrap(),
         scope,
         created_at: NOW,
@@ -59,8 +59,8 @@ fn token(name: &str, scope: Scope, secret: &str) -> (Token, String) {
     (token, hash)
 }
 
-impl House {
-    fn new() -> House {
+impl WebAccessFixture {
+    fn new() -> WebAccessFixture {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let dir = StateDir::create(&folder.join(".heeler")).unwrap();
@@ -68,31 +68,32 @@ impl House {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (hearing, writing) = (Arc::clone(&heard), Arc::clone(&store));
         let handle =
-            Handle::scripted(move |command, reply| obey(&writing, &hearing, command, reply));
-        let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() };
+            DaemonHandle::scripted(move |command, reply| obey(&writing, &hearing, command, reply));
+        let reach = WebEndpoint { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() };
         let plain = app(folder, handle, "version: 1\nagents: []\n", BTreeMap::new());
-        let app = with_access(&plain, Access::new(&reach));
+        let app = with_access(&plain, AccessControl::new(&reach));
         let router = web_router(&app).with_state(app.clone());
-        House { temp, app, router, store, heard }.furnished()
+        WebAccessFixture { temp, app, router, store, heard }.furnished()
     }
 
-    fn furnished(self) -> House {
-        let made: Result<(), WriteError<DbError>> = self.store.write(|tx| {
-            for scope in Scope::ALL {
+    fn furnished(self) -> WebAccessFixture {
+        let made: Result<(), StoreWriteError<DatabaseError>> = self.store.write(|tx| {
+            for scope in AccessScope::ALL {
                 let (token, hash) = token(scope.as_str(), *scope, scope.as_str());
                 tx.insert_token(&token, &hash)?;
             }
-            let (revoked, hash) = token("revoked", Scope::Admin, "revoked");
+            let (revoked, hash) = token("revoked", AccessScope::Admin, "revoked");
             tx.insert_token(&revoked, &hash)?;
             tx.revoke_token(&revoked.id, NOW)?;
-            let (mut expired, hash) = token("expired", Scope::Admin, "expired");
+            let (mut expired, hash) = token("expired", AccessScope::Admin, "expired");
             expired.expires_at = Some(NOW);
             tx.insert_token(&expired, &hash)?;
             for (cookie, expires_at) in [(COOKIE, NOW + HOUR), ("old", NOW)] {
-                let (who, scope) = ("ann".to_owned(), Scope::Admin);
-                let login = Login { who, scope, person: None, created_at: NOW, expires_at };
+                let (who, scope) = ("ann".to_owned(), AccessScope::Admin);
+                let login =
+                    BrowserLogin { caller: who, scope, user: None, created_at: NOW, expires_at };
                 // It would forget what has expired.
-                let login = Login { created_at: NOW - HOUR, ..login };
+                let login = BrowserLogin { created_at: NOW - HOUR, ..login };
                 tx.insert_login(&login, &secret_hash(cookie))?;
             }
             Ok(())
@@ -107,14 +108,17 @@ impl House {
         let mut request = request;
         let address = SocketAddr::from(([192, 0, 2, 1], 1));
         let local = SocketAddr::from(([192, 0, 2, 2], 7878));
-        request.extensions_mut().insert(Peer { address, local });
+        request.extensions_mut().insert(TcpPeer { address, local });
         router.call(request).await.unwrap()
     }
 
     /// Returns what reached the dispatcher, but what is told of the use of tokens.
-    fn heard(&self) -> Vec<Command> {
-        let is_use = |command: &Command| {
-            matches!(command, Command::Access { order: AccessOrder::TokensUsed { .. }, .. })
+    fn heard(&self) -> Vec<DaemonCommand> {
+        let is_use = |command: &DaemonCommand| {
+            matches!(
+                command,
+                DaemonCommand::Access { order: AccessOperation::TokensUsed { .. }, .. }
+            )
         };
         let mut heard = self.heard.lock().unwrap();
         heard.drain(..).filter(|command| !is_use(command)).collect()
@@ -122,21 +126,27 @@ impl House {
 }
 
 /// Does what a dispatcher would of logins, and says done to all else.
-fn obey(store: &Store, heard: &Mutex<Vec<Command>>, command: Command, reply: Reply) {
+fn obey(
+    store: &Store,
+    heard: &Mutex<Vec<DaemonCommand>>,
+    command: DaemonCommand,
+    reply: ReplyCallback,
+) {
     heard.lock().unwrap().push(command.clone());
-    if let Command::Access { order, .. } = command {
-        let done: Result<(), WriteError<DbError>> = store.write(move |tx| match order {
-            AccessOrder::Login { hash, who } => {
+    if let DaemonCommand::Access { order, .. } = command {
+        let done: Result<(), StoreWriteError<DatabaseError>> = store.write(move |tx| match order {
+            AccessOperation::Login { hash, who } => {
                 let (who, scope) = match who {
-                    LoginBy::Password { name, .. } => (name.to_string(), Scope::Read),
-                    LoginBy::Link { name, scope } => (name, scope),
+                    LoginMethod::Password { name, .. } => (name.to_string(), AccessScope::Read),
+                    LoginMethod::Link { name, scope } => (name, scope),
                 };
                 let expires_at = NOW + HOUR;
-                let login = Login { who, scope, person: None, created_at: NOW, expires_at };
+                let login =
+                    BrowserLogin { caller: who, scope, user: None, created_at: NOW, expires_at };
                 tx.insert_login(&login, &hash)
             }
-            AccessOrder::Logout { hash } => tx.remove_login(&hash).map(|_| ()),
-            AccessOrder::RevokeToken { token } => {
+            AccessOperation::Logout { hash } => tx.remove_login(&hash).map(|_| ()),
+            AccessOperation::RevokeToken { token } => {
                 let token = tx.token(&token)?;
                 token.map_or(Ok(()), |token| tx.revoke_token(&token.id, NOW).map(|_| ()))
             }
@@ -149,22 +159,22 @@ fn obey(store: &Store, heard: &Mutex<Vec<Command>>, command: Command, reply: Rep
 
 /// A route, and what it needs.
 #[derive(Debug)]
-struct Route {
+struct RouteCase {
     method: Method,
     path: String,
-    needs: Scope,
+    needs: AccessScope,
 }
 
 /// Every route of the OpenAPI document, as the routers have it, and the pages.
-fn routes() -> Vec<Route> {
-    let api::Routes { read, shared, shared_logs, operate, admin } = api::routes();
+fn routes() -> Vec<RouteCase> {
+    let api::ApiRoutes { read, shared, shared_logs, operate, admin } = api::routes();
     let mut all = Vec::new();
     for (router, needs) in [
-        (read, Scope::Read),
-        (shared, Scope::Read),
-        (shared_logs, Scope::Read),
-        (operate, Scope::Operate),
-        (admin, Scope::Admin),
+        (read, AccessScope::Read),
+        (shared, AccessScope::Read),
+        (shared_logs, AccessScope::Read),
+        (operate, AccessScope::Operate),
+        (admin, AccessScope::Admin),
     ] {
         let document = serde_json::to_value(router.get_openapi()).unwrap();
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -172,7 +182,7 @@ fn routes() -> Vec<Route> {
                 let Ok(method) = method.to_uppercase().parse() else { continue };
                 let parts = path.split('/').map(|it| if it.starts_with('{') { "x" } else { it });
                 let path = format!("/api/v1{}", parts.collect::<Vec<_>>().join("/"));
-                all.push(Route { method, path, needs });
+                all.push(RouteCase { method, path, needs });
             }
         }
     }
@@ -203,26 +213,26 @@ fn routes() -> Vec<Route> {
         "/api/v1/nowhere",
         "/api/v1/openapi.json",
     ];
-    all.extend(pages.map(|path| Route {
+    all.extend(pages.map(|path| RouteCase {
         method: Method::GET,
         path: path.to_owned(),
-        needs: Scope::Read,
+        needs: AccessScope::Read,
     }));
     // Whoever may not look may not look whether there is something either.
     let heads = all.iter().filter(|route| route.method == Method::GET);
-    let heads = heads.map(|Route { path, needs, .. }| Route {
+    let heads = heads.map(|RouteCase { path, needs, .. }| RouteCase {
         method: Method::HEAD,
         path: path.clone(),
         needs: *needs,
     });
-    let heads: Vec<Route> = heads.collect();
+    let heads: Vec<RouteCase> = heads.collect();
     all.extend(heads);
     all
 }
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+enum ExpectedAccess {
     /// It reaches its route, whatever that says.
     Passes,
     /// It does not.
@@ -230,18 +240,18 @@ enum Fate {
 }
 
 /// Somebody who knocks: who, with which headers, and what becomes of them.
-type Knock = (&'static str, Vec<(&'static str, String)>, fn(&Route) -> Fate);
+type AccessCase = (&'static str, Vec<(&'static str, String)>, fn(&RouteCase) -> ExpectedAccess);
 
-fn knocks(house: &House) -> Vec<Knock> {
+fn knocks(house: &WebAccessFixture) -> Vec<AccessCase> {
     let name = house.app.access.cookie_name(HOST);
-    const UNKNOWN: Fate = Fate::Refused(StatusCode::UNAUTHORIZED);
-    const FORBIDDEN: Fate = Fate::Refused(StatusCode::FORBIDDEN);
+    const UNKNOWN: ExpectedAccess = ExpectedAccess::Refused(StatusCode::UNAUTHORIZED);
+    const FORBIDDEN: ExpectedAccess = ExpectedAccess::Refused(StatusCode::FORBIDDEN);
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     let own = |name: &'static str, value: &str| (name, value.to_owned());
     let cookie = || own("cookie", &format!("a=b; {name}={COOKIE}"));
     let csrf = || ("x-heeler-csrf", secret_hash(&format!("heeler csrf {COOKIE}")));
-    fn by_scope(scope: Scope, route: &Route) -> Fate {
-        if scope >= route.needs { Fate::Passes } else { FORBIDDEN }
+    fn by_scope(scope: AccessScope, route: &RouteCase) -> ExpectedAccess {
+        if scope >= route.needs { ExpectedAccess::Passes } else { FORBIDDEN }
     }
     vec![
         ("nobody", vec![], |_| UNKNOWN),
@@ -254,19 +264,21 @@ fn knocks(house: &House) -> Vec<Knock> {
         ("a wrong token beside a cookie", vec![bearer("wrong"), cookie(), csrf()], |_| UNKNOWN),
         ("a token as a cookie", vec![own("cookie", &format!("{name}=admin"))], |_| UNKNOWN),
         ("a cookie as a token", vec![bearer(COOKIE)], |_| UNKNOWN),
-        ("the scope read", vec![bearer("read")], |route| by_scope(Scope::Read, route)),
-        ("the scope operate", vec![bearer("operate")], |route| by_scope(Scope::Operate, route)),
-        ("the scope admin", vec![bearer("admin")], |route| by_scope(Scope::Admin, route)),
-        ("a browser", vec![cookie(), csrf()], |route| by_scope(Scope::Admin, route)),
+        ("the scope read", vec![bearer("read")], |route| by_scope(AccessScope::Read, route)),
+        ("the scope operate", vec![bearer("operate")], |route| {
+            by_scope(AccessScope::Operate, route)
+        }),
+        ("the scope admin", vec![bearer("admin")], |route| by_scope(AccessScope::Admin, route)),
+        ("a browser", vec![cookie(), csrf()], |route| by_scope(AccessScope::Admin, route)),
         ("a browser without proof", vec![cookie()], |route| match route.method.is_safe() {
-            true => Fate::Passes,
+            true => ExpectedAccess::Passes,
             false => FORBIDDEN,
         }),
         (
             "a browser with a wrong proof",
             vec![cookie(), ("x-heeler-csrf", secret_hash(COOKIE))],
             |route| match route.method.is_safe() {
-                true => Fate::Passes,
+                true => ExpectedAccess::Passes,
                 false => FORBIDDEN,
             },
         ),
@@ -275,7 +287,7 @@ fn knocks(house: &House) -> Vec<Knock> {
             UNKNOWN
         }),
         ("our own page", vec![cookie(), csrf(), own("origin", "http://127.0.0.1:7878")], |_| {
-            Fate::Passes
+            ExpectedAccess::Passes
         }),
         ("a strange page", vec![bearer("admin"), own("origin", "https://evil.example")], |_| {
             FORBIDDEN
@@ -296,8 +308,8 @@ fn knocks(house: &House) -> Vec<Knock> {
 }
 
 /// Whoever does not mean us, or says it twice.
-fn astray() -> Vec<Knock> {
-    const ASTRAY: Fate = Fate::Refused(StatusCode::MISDIRECTED_REQUEST);
+fn astray() -> Vec<AccessCase> {
+    const ASTRAY: ExpectedAccess = ExpectedAccess::Refused(StatusCode::MISDIRECTED_REQUEST);
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     let own = |name: &'static str, value: &str| (name, value.to_owned());
     vec![
@@ -312,13 +324,13 @@ fn astray() -> Vec<Knock> {
                 own("origin", "http://127.0.0.1:7878"),
                 own("origin", "https://evil.example"),
             ],
-            |_| Fate::Refused(StatusCode::FORBIDDEN),
+            |_| ExpectedAccess::Refused(StatusCode::FORBIDDEN),
         ),
         ("two names", vec![bearer("admin"), own("host", HOST), own("host", HOST)], |_| ASTRAY),
     ]
 }
 
-fn request(route: &Route, headers: &[(&'static str, String)]) -> Request<Body> {
+fn request(route: &RouteCase, headers: &[(&'static str, String)]) -> Request<Body> {
     let mut request = Request::builder().method(route.method.clone()).uri(&route.path);
     if headers.iter().all(|(name, _)| *name != "host") {
         request = request.header("host", HOST);
@@ -349,10 +361,10 @@ fn check_headers(headers: &HeaderMap, what: &str) {
 
 #[tokio::test]
 async fn no_route_is_reached_by_whoever_may_not() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let routes = routes();
     let count = |needs| routes.iter().filter(|route| route.needs == needs).count();
-    assert!(Scope::ALL.iter().all(|scope| count(*scope) > 0), "{routes:?}");
+    assert!(AccessScope::ALL.iter().all(|scope| count(*scope) > 0), "{routes:?}");
     for route in &routes {
         for (who, headers, fate) in knocks(&house).into_iter().chain(astray()) {
             let what = format!("{who} asks {} {}", route.method, route.path);
@@ -360,12 +372,12 @@ async fn no_route_is_reached_by_whoever_may_not() {
             let code = response.status();
             check_headers(response.headers(), &what);
             match fate(route) {
-                Fate::Refused(expected) => {
+                ExpectedAccess::Refused(expected) => {
                     assert_eq!(code, expected, "{what}");
                     assert_eq!(house.heard(), [], "{what}");
                     assert_eq!(response.headers()["content-type"], "application/problem+json");
                 }
-                Fate::Passes => {
+                ExpectedAccess::Passes => {
                     assert!(![401, 403, 421].contains(&code.as_u16()), "{what}: {code}");
                     house.heard();
                 }
@@ -376,7 +388,7 @@ async fn no_route_is_reached_by_whoever_may_not() {
 
 #[tokio::test]
 async fn people_are_led_to_the_login_and_programs_are_told_what_is_missing() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let get = |path: &str, accept: &str| {
         let request = Request::builder().uri(path).header("host", HOST).header("accept", accept);
         request.body(Body::empty()).unwrap()
@@ -397,7 +409,7 @@ async fn people_are_led_to_the_login_and_programs_are_told_what_is_missing() {
 
 #[tokio::test]
 async fn a_link_from_elsewhere_shows_a_page_and_nothing_else() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let visit = |path: &str, mode: &str| {
         let request = Request::builder().uri(path).header("host", HOST);
         let request = request.header("sec-fetch-site", "cross-site");
@@ -409,16 +421,20 @@ async fn a_link_from_elsewhere_shows_a_page_and_nothing_else() {
 
 #[tokio::test]
 async fn a_token_that_is_revoked_counts_no_more_at_once() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let list = || {
-        let route = Route { method: Method::GET, path: "/api/v1/jobs".into(), needs: Scope::Read };
+        let route = RouteCase {
+            method: Method::GET,
+            path: "/api/v1/jobs".into(),
+            needs: AccessScope::Read,
+        };
         request(&route, &[("authorization", "Bearer operate".to_owned())])
     };
     assert_eq!(house.ask(list()).await.status(), StatusCode::OK);
-    let route = Route {
+    let route = RouteCase {
         method: Method::DELETE,
         path: "/api/v1/tokens/operate".into(),
-        needs: Scope::Admin,
+        needs: AccessScope::Admin,
     };
     let revoke = request(&route, &[("authorization", "Bearer admin".to_owned())]);
     assert_eq!(house.ask(revoke).await.status(), StatusCode::OK);
@@ -427,17 +443,20 @@ async fn a_token_that_is_revoked_counts_no_more_at_once() {
 
 #[tokio::test]
 async fn a_stream_ends_when_its_reader_is_let_in_no_more() {
-    let house = House::new();
-    let route =
-        Route { method: Method::GET, path: "/api/v1/fleet/stream".into(), needs: Scope::Read };
+    let house = WebAccessFixture::new();
+    let route = RouteCase {
+        method: Method::GET,
+        path: "/api/v1/fleet/stream".into(),
+        needs: AccessScope::Read,
+    };
     let stream =
         house.ask(request(&route, &[("authorization", "Bearer operate".to_owned())])).await;
     assert_eq!(stream.status(), StatusCode::OK);
     let reading = axum::body::to_bytes(stream.into_body(), 1 << 20);
-    let route = Route {
+    let route = RouteCase {
         method: Method::DELETE,
         path: "/api/v1/tokens/operate".into(),
-        needs: Scope::Admin,
+        needs: AccessScope::Admin,
     };
     let revoking = house.ask(request(&route, &[("authorization", "Bearer admin".to_owned())]));
     // Without an end of the stream this has none.
@@ -448,7 +467,7 @@ async fn a_stream_ends_when_its_reader_is_let_in_no_more() {
 
 #[tokio::test]
 async fn a_token_that_is_made_is_told_once_and_its_hash_alone_is_recorded() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let mut make = Request::builder().method(Method::POST).uri("/api/v1/tokens");
     make = make.header("host", HOST).header("authorization", "Bearer admin");
     let make = make.body(Body::from(r#"{"name": "ci", "scope": "read"}"#)).unwrap();
@@ -458,7 +477,9 @@ async fn a_token_that_is_made_is_told_once_and_its_hash_alone_is_recorded() {
     let body: Json = serde_json::from_slice(&body).unwrap();
     let secret = body["token"].as_str().unwrap();
     let heard = house.heard();
-    let [Command::Access { order: AccessOrder::CreateToken { hash, .. }, by }] = &heard[..] else {
+    let [DaemonCommand::Access { order: AccessOperation::CreateToken { hash, .. }, by }] =
+        &heard[..]
+    else {
         panic!("{heard:?}");
     };
     assert_eq!((hash, by.as_str()), (&secret_hash(secret), "token admin"));
@@ -467,14 +488,15 @@ async fn a_token_that_is_made_is_told_once_and_its_hash_alone_is_recorded() {
 
 #[tokio::test]
 async fn the_use_of_a_token_is_on_record() {
-    let house = House::new();
-    let route = Route { method: Method::GET, path: "/api/v1/jobs".into(), needs: Scope::Read };
+    let house = WebAccessFixture::new();
+    let route =
+        RouteCase { method: Method::GET, path: "/api/v1/jobs".into(), needs: AccessScope::Read };
     for _ in 0..3 {
         house.ask(request(&route, &[("authorization", "Bearer read".to_owned())])).await;
     }
-    let id = TokenId::of_hash(&secret_hash("read"));
-    let order = AccessOrder::TokensUsed { tokens: vec![id] };
-    let told = Command::Access { order, by: "token read".to_owned() };
+    let id = TokenId::from_hash(&secret_hash("read"));
+    let order = AccessOperation::TokensUsed { tokens: vec![id] };
+    let told = DaemonCommand::Access { order, by: "token read".to_owned() };
     // It is told to a dispatcher, which hears it when it comes to it.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while house.heard.lock().unwrap().is_empty() && std::time::Instant::now() < deadline {
@@ -484,25 +506,25 @@ async fn the_use_of_a_token_is_on_record() {
 }
 
 /// A house with a door on the street.
-struct Street {
-    house: House,
+struct TcpServerFixture {
+    house: WebAccessFixture,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Street {
-    fn new() -> Street {
-        let house = House::new();
+impl TcpServerFixture {
+    fn new() -> TcpServerFixture {
+        let house = WebAccessFixture::new();
         let password = hash_password("correct horse").unwrap();
-        let person = Person {
+        let person = UserAccount {
             name: "ann".parse().unwrap(),
-            scope: Scope::Operate,
+            scope: AccessScope::Operate,
             created_at: NOW,
             changed_at: NOW,
         };
-        let made: Result<(), WriteError<DbError>> =
-            house.store.write(move |tx| tx.put_person(&person, &password));
+        let made: Result<(), StoreWriteError<DatabaseError>> =
+            house.store.write(move |tx| tx.put_user(&person, &password));
         made.unwrap();
         let folder = Utf8Path::from_path(house.temp.path()).unwrap();
         let (socket, _) = bind(folder, folder).unwrap();
@@ -518,11 +540,11 @@ impl Street {
                 let socket = tokio::net::UnixListener::from_std(socket).unwrap();
                 let web = Some(tokio::net::TcpListener::from_std(web).unwrap());
                 let stop = async { drop(stopped.await) };
-                let connections = Connections::default();
-                serve(Listeners { socket, web }, app, &connections, stop).await.unwrap();
+                let connections = ConnectionCounter::default();
+                serve(DaemonListeners { socket, web }, app, &connections, stop).await.unwrap();
             });
         });
-        Street { house, address, stop: Some(stop), thread: Some(thread) }
+        TcpServerFixture { house, address, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Sends a request and returns the reply's head and body.
@@ -545,7 +567,7 @@ impl Street {
     }
 }
 
-impl Drop for Street {
+impl Drop for TcpServerFixture {
     fn drop(&mut self) {
         drop(self.stop.take());
         let ended = self.thread.take().unwrap().join();
@@ -564,7 +586,7 @@ fn cookie(head: &str) -> String {
 
 #[test]
 fn whoever_knows_a_password_is_let_in_and_out_again() {
-    let street = Street::new();
+    let street = TcpServerFixture::new();
     let (head, _) = street.log_in("ann", "correct+horse");
     assert!(head.starts_with("HTTP/1.1 303 ") && head.contains("\r\nlocation: /jobs"), "{head}");
     let cookie = cookie(&head);
@@ -587,7 +609,7 @@ fn whoever_knows_a_password_is_let_in_and_out_again() {
 
 #[test]
 fn a_wrong_name_and_a_wrong_password_are_told_alike_and_slow_down() {
-    let street = Street::new();
+    let street = TcpServerFixture::new();
     let told = |name: &str, password: &str| {
         let (head, body) = street.log_in(name, password);
         assert!(!head.contains("set-cookie"), "{head}");
@@ -611,8 +633,8 @@ fn a_wrong_name_and_a_wrong_password_are_told_alike_and_slow_down() {
 
 #[test]
 fn a_link_lets_one_browser_in() {
-    let street = Street::new();
-    let link = street.house.app.access.make_link("ann", Scope::Admin, NOW).unwrap();
+    let street = TcpServerFixture::new();
+    let link = street.house.app.access.make_link("ann", AccessScope::Admin, NOW).unwrap();
     let (_, path) = link.split_once("7878").unwrap();
     let (looked, _) = street.send(&format!("HEAD {path}"), "", "");
     assert!(!looked.contains("set-cookie"), "{looked}");
@@ -629,16 +651,16 @@ fn a_link_lets_one_browser_in() {
 
 #[test]
 fn what_a_person_at_this_machine_asks_by_a_token_is_theirs() {
-    let street = Street::new();
+    let street = TcpServerFixture::new();
     let token = "authorization: Bearer admin\r\n";
     let (head, _) = street.send("POST /api/v1/daemon/reload", token, "");
     assert!(head.starts_with("HTTP/1.1 "), "{head}");
-    assert_eq!(street.house.heard(), [Command::Reload]);
+    assert_eq!(street.house.heard(), [DaemonCommand::Reload]);
 }
 
 #[tokio::test]
 async fn ways_around_a_path_lead_to_nothing() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     for path in [
         "/login/",
         "//login",
@@ -656,7 +678,7 @@ async fn ways_around_a_path_lead_to_nothing() {
         "/jobs%00",
     ] {
         for method in [Method::GET, Method::POST, Method::OPTIONS, Method::TRACE, Method::PATCH] {
-            let route = Route { method, path: path.to_owned(), needs: Scope::Read };
+            let route = RouteCase { method, path: path.to_owned(), needs: AccessScope::Read };
             let reply = house.ask(request(&route, &[])).await;
             assert_eq!(reply.status(), StatusCode::UNAUTHORIZED, "{route:?}");
         }
@@ -671,7 +693,8 @@ async fn ways_around_a_path_lead_to_nothing() {
         "/hooks/x/../../jobs",
         "/hooks/",
     ] {
-        let route = Route { method: Method::GET, path: path.to_owned(), needs: Scope::Read };
+        let route =
+            RouteCase { method: Method::GET, path: path.to_owned(), needs: AccessScope::Read };
         let code = house.ask(request(&route, &[])).await.status();
         assert!([404, 405].contains(&code.as_u16()), "{path}: {code}");
     }
@@ -680,14 +703,15 @@ async fn ways_around_a_path_lead_to_nothing() {
 
 #[tokio::test]
 async fn no_page_of_a_stranger_is_told_what_it_might_send() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     for path in ["/api/v1/jobs", "/hooks/a/b", "/hooks/github", "/login"] {
         let headers = [
             ("origin", "https://evil.example".to_owned()),
             ("access-control-request-method", "POST".to_owned()),
             ("access-control-request-headers", "authorization".to_owned()),
         ];
-        let route = Route { method: Method::OPTIONS, path: path.to_owned(), needs: Scope::Read };
+        let route =
+            RouteCase { method: Method::OPTIONS, path: path.to_owned(), needs: AccessScope::Read };
         let reply = house.ask(request(&route, &headers)).await;
         assert!(!reply.status().is_success(), "{path}: {}", reply.status());
         check_headers(reply.headers(), path);
@@ -696,7 +720,7 @@ async fn no_page_of_a_stranger_is_told_what_it_might_send() {
 
 #[test]
 fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
-    let street = Street::new();
+    let street = TcpServerFixture::new();
     let (own, key) = (street.address, "authorization: Bearer admin\r\n");
     let code = |request: String| {
         let mut stream = TcpStream::connect(street.address).unwrap();
@@ -738,23 +762,25 @@ fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
 
 #[tokio::test]
 async fn what_is_wrong_with_us_is_told_no_stranger() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let folder = Utf8Path::from_path(house.temp.path()).unwrap().to_owned();
     let empty = folder.join("other");
     std::fs::create_dir(&empty).unwrap();
-    let plain = app(&empty, house.app.handle.clone(), "version: 1\nagents: []\n", BTreeMap::new());
+    let plain =
+        app(&empty, house.app.dispatcher.clone(), "version: 1\nagents: []\n", BTreeMap::new());
     std::fs::write(empty.join(".heeler/heeler.db"), "this is no database").unwrap();
     let access = Arc::clone(&house.app.access);
-    let app = Arc::new(Served { access, ..plain.as_ref().clone() });
+    let app = Arc::new(ServerState { access, ..plain.as_ref().clone() });
     let router = web_router(&app).with_state(app.clone());
-    let house = House { app, router, ..house };
+    let house = WebAccessFixture { app, router, ..house };
     let cookie = format!("{}={COOKIE}", house.app.access.cookie_name(HOST));
     for (path, name, value) in [
         ("/api/v1/jobs", "authorization", "Bearer admin".to_owned()),
         ("/jobs", "cookie", cookie.clone()),
         ("/login", "cookie", cookie),
     ] {
-        let route = Route { method: Method::GET, path: path.to_owned(), needs: Scope::Read };
+        let route =
+            RouteCase { method: Method::GET, path: path.to_owned(), needs: AccessScope::Read };
         let reply = house.ask(request(&route, &[(name, value)])).await;
         assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
         let body = axum::body::to_bytes(reply.into_body(), 1 << 20).await.unwrap();
@@ -776,21 +802,21 @@ fn proxied(name: &str, password: &str) -> Request<Body> {
 
 #[tokio::test]
 async fn behind_a_proxy_a_stranger_who_tries_keeps_nobody_else_out() {
-    let house = House::new();
+    let house = WebAccessFixture::new();
     let origins = vec!["https://heeler.example.com".to_owned()];
-    let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins };
-    let app = with_access(&house.app, Access::new(&reach));
+    let reach = WebEndpoint { host: "127.0.0.1".to_owned(), port: 7878, origins };
+    let app = with_access(&house.app, AccessControl::new(&reach));
     let router = web_router(&app).with_state(app.clone());
-    let house = House { app, router, ..house };
+    let house = WebAccessFixture { app, router, ..house };
     let password = hash_password("correct horse").unwrap();
-    let person = Person {
+    let person = UserAccount {
         name: "ann".parse().unwrap(),
-        scope: Scope::Operate,
+        scope: AccessScope::Operate,
         created_at: NOW,
         changed_at: NOW,
     };
-    let made: Result<(), WriteError<DbError>> =
-        house.store.write(move |tx| tx.put_person(&person, &password));
+    let made: Result<(), StoreWriteError<DatabaseError>> =
+        house.store.write(move |tx| tx.put_user(&person, &password));
     made.unwrap();
     for _ in 0..5 {
         let reply = house.ask(proxied("bob", "guessed")).await;

@@ -6,19 +6,19 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use base64::Engine as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
-use heeler_transcript::{DiskError, plain};
+use heeler_transcript::{DiskError, untrusted_file};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use thiserror::Error;
 
 use super::{
-    BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, EVENTS, OWN,
-    RepositoryLine, Sum, Summing, Sums, WORKSPACE, decode,
+    BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, BundleChecksums,
+    BundlePartChecksum, BundlePartHasher, EVENTS, OWN, RepositoryLine, WORKSPACE, decode,
 };
 
 /// Why a file is no bundle that can be used.
 #[derive(Debug, Error)]
-pub enum BundleError {
+pub enum BundleOpenError {
     /// It is something else.
     #[error("{path} is not a session that heeler exported")]
     NotABundle {
@@ -35,7 +35,7 @@ pub enum BundleError {
     },
     /// It ends too early.
     #[error("{path} is cut off after line {line}; copy it again")]
-    Cut {
+    Truncated {
         /// The file.
         path: Utf8PathBuf,
         /// The last whole line.
@@ -43,7 +43,7 @@ pub enum BundleError {
     },
     /// Its layout is not one of ours.
     #[error("{path} was changed: line {line} is not {expected}; use the file as it was exported")]
-    Changed {
+    UnexpectedLayout {
         /// The file.
         path: Utf8PathBuf,
         /// Where.
@@ -56,7 +56,7 @@ pub enum BundleError {
         "{path} was changed: its part `{part}` up to line {line} is not what its sum says; use the \
          file as it was exported"
     )]
-    Sum {
+    ChecksumMismatch {
         /// The file.
         path: Utf8PathBuf,
         /// Which part.
@@ -81,25 +81,25 @@ pub enum BundleError {
 
 /// A bundle that is whole and unchanged.
 #[derive(Debug)]
-pub struct Bundle {
+pub struct SessionBundle {
     /// The session's record, as it was exported.
     pub session: Session,
     /// Its jobs.
     pub jobs: Vec<Json>,
     /// What its parts hold.
-    pub sums: Sums,
+    pub sums: BundleChecksums,
     pub(super) path: Utf8PathBuf,
     file: File,
     /// Session and jobs as they stand in it.
     pub(super) head: Vec<String>,
-    pub(super) events_at: Part,
-    pub(super) own_at: Option<Part>,
-    pub(super) workspace_at: Option<Part>,
+    pub(super) events_part: BundlePartLocation,
+    pub(super) native_part: Option<BundlePartLocation>,
+    pub(super) workspace_part: Option<BundlePartLocation>,
 }
 
 /// Where a part is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct BundlePartLocation {
     offset: u64,
     lines: u64,
     /// The number of the line before it.
@@ -107,17 +107,17 @@ pub(super) struct Part {
 }
 
 /// Opens a bundle and checks all of it.
-pub fn open(path: &Utf8Path) -> Result<Bundle, BundleError> {
+pub fn open(path: &Utf8Path) -> Result<SessionBundle, BundleOpenError> {
     let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
-    let file = plain::open(path).map_err(failed)?;
+    let file = untrusted_file::open(path).map_err(failed)?;
     let again = file.try_clone().map_err(failed)?;
-    let mut text = Text::new(path, again);
+    let mut text = BundleLineReader::new(path, again);
     first_line(&mut text)?;
     let (head, head_sum) = read_head(&mut text)?;
     let (events_at, events) = read_part(&mut text, EVENTS)?;
     let (own_at, own) = maybe_part(&mut text, OWN)?.unzip();
     let (workspace_at, workspace) = maybe_part(&mut text, WORKSPACE)?.unzip();
-    let sums = Sums { head: head_sum, events, own, workspace };
+    let sums = BundleChecksums { head: head_sum, events, own, workspace };
     last_line(&mut text, &sums)?;
     let changed = |expected| text.changed(expected);
     let session = head.first().and_then(|line| line.strip_prefix("\"session\":"));
@@ -129,32 +129,46 @@ pub fn open(path: &Utf8Path) -> Result<Bundle, BundleError> {
     });
     let jobs = jobs.collect::<Result<_, _>>()?;
     let path = path.to_owned();
-    Ok(Bundle { session, jobs, sums, path, file, head, events_at, own_at, workspace_at })
+    Ok(SessionBundle {
+        session,
+        jobs,
+        sums,
+        path,
+        file,
+        head,
+        events_part: events_at,
+        native_part: own_at,
+        workspace_part: workspace_at,
+    })
 }
 
-fn first_line(text: &mut Text) -> Result<(), BundleError> {
+fn first_line(text: &mut BundleLineReader) -> Result<(), BundleOpenError> {
     #[derive(Deserialize)]
-    struct First {
+    struct BundleHeaderLine {
         format: String,
         version: u64,
     }
     let line = text.next(1024).ok().flatten().unwrap_or_default();
     let line = String::from_utf8_lossy(line).into_owned();
     let first = line.strip_suffix(',').map(|line| format!("{line}}}"));
-    let first: Option<First> = first.and_then(|line| serde_json::from_str(&line).ok());
+    let first: Option<BundleHeaderLine> = first.and_then(|line| serde_json::from_str(&line).ok());
     match first {
-        Some(First { format, version: BUNDLE_VERSION }) if format == BUNDLE_FORMAT => Ok(()),
-        Some(First { format, version }) if format == BUNDLE_FORMAT => {
-            Err(BundleError::Version { path: text.path.clone(), version })
+        Some(BundleHeaderLine { format, version: BUNDLE_VERSION }) if format == BUNDLE_FORMAT => {
+            Ok(())
         }
-        _ => Err(BundleError::NotABundle { path: text.path.clone() }),
+        Some(BundleHeaderLine { format, version }) if format == BUNDLE_FORMAT => {
+            Err(BundleOpenError::Version { path: text.path.clone(), version })
+        }
+        _ => Err(BundleOpenError::NotABundle { path: text.path.clone() }),
     }
 }
 
 /// Reads session and jobs.
-fn read_head(text: &mut Text) -> Result<(Vec<String>, Sum), BundleError> {
+fn read_head(
+    text: &mut BundleLineReader,
+) -> Result<(Vec<String>, BundlePartChecksum), BundleOpenError> {
     let mut head: Vec<String> = Vec::new();
-    let mut sum = Summing::default();
+    let mut sum = BundlePartHasher::default();
     let mut left = BUNDLE_HEAD_BYTES_MAX;
     loop {
         let line = text.line(left)?.to_vec();
@@ -176,15 +190,25 @@ fn read_head(text: &mut Text) -> Result<(Vec<String>, Sum), BundleError> {
     }
 }
 
-fn read_part(text: &mut Text, name: &'static str) -> Result<(Part, Sum), BundleError> {
+fn read_part(
+    text: &mut BundleLineReader,
+    name: &'static str,
+) -> Result<(BundlePartLocation, BundlePartChecksum), BundleOpenError> {
     maybe_part(text, name)?.ok_or_else(|| {
         let line = text.line_number + 1;
-        BundleError::Changed { path: text.path.clone(), line, expected: "the start of events" }
+        BundleOpenError::UnexpectedLayout {
+            path: text.path.clone(),
+            line,
+            expected: "the start of events",
+        }
     })
 }
 
 /// Reads a part if it is the next one.
-fn maybe_part(text: &mut Text, name: &'static str) -> Result<Option<(Part, Sum)>, BundleError> {
+fn maybe_part(
+    text: &mut BundleLineReader,
+    name: &'static str,
+) -> Result<Option<(BundlePartLocation, BundlePartChecksum)>, BundleOpenError> {
     let start = format!("\"{name}\":[");
     if text.peek(start.len())? != start.as_bytes() {
         return Ok(None);
@@ -192,7 +216,7 @@ fn maybe_part(text: &mut Text, name: &'static str) -> Result<Option<(Part, Sum)>
     text.line(BUNDLE_LINE_BYTES_MAX)?;
     let (offset, line) = (text.offset, text.line_number);
     let is_workspace = name == WORKSPACE;
-    let mut sum = Summing::default();
+    let mut sum = BundlePartHasher::default();
     loop {
         let entry = text.line(BUNDLE_LINE_BYTES_MAX)?;
         // A part without lines has one that is empty.
@@ -200,7 +224,7 @@ fn maybe_part(text: &mut Text, name: &'static str) -> Result<Option<(Part, Sum)>
             continue;
         }
         if entry == b"]," {
-            let part = Part { offset, lines: sum.lines, line };
+            let part = BundlePartLocation { offset, lines: sum.lines, line };
             return Ok(Some((part, sum.finish())));
         }
         let entry = entry.strip_suffix(b",").unwrap_or(entry);
@@ -224,11 +248,11 @@ fn chunk_bytes(entry: &[u8], is_first: bool) -> Option<u64> {
 }
 
 /// Reads the sums, which must be those of what was read, letter by letter.
-fn last_line(text: &mut Text, found: &Sums) -> Result<(), BundleError> {
+fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(), BundleOpenError> {
     let line = text.line(BUNDLE_LINE_BYTES_MAX)?.to_vec();
     if line != super::last_line(found).trim_end().as_bytes() {
         let told = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
-        let told: Option<Sums> = told.and_then(|line| serde_json::from_slice(line).ok());
+        let told: Option<BundleChecksums> = told.and_then(|line| serde_json::from_slice(line).ok());
         let told = told.ok_or_else(|| text.changed("the sums"))?;
         let parts = [
             ("session", found.head == told.head),
@@ -239,7 +263,11 @@ fn last_line(text: &mut Text, found: &Sums) -> Result<(), BundleError> {
         let Some((part, _)) = parts.iter().find(|(_, is_same)| !is_same) else {
             return Err(text.changed("the sums"));
         };
-        return Err(BundleError::Sum { path: text.path.clone(), part, line: text.line_number });
+        return Err(BundleOpenError::ChecksumMismatch {
+            path: text.path.clone(),
+            part,
+            line: text.line_number,
+        });
     }
     match text.peek(1)?.is_empty() {
         true => Ok(()),
@@ -247,7 +275,7 @@ fn last_line(text: &mut Text, found: &Sums) -> Result<(), BundleError> {
     }
 }
 
-impl Bundle {
+impl SessionBundle {
     /// Hands out what each repository of its workspace holds, with the repository's key.
     ///
     /// Whoever takes it reads to the end: only there it is known to be what was checked.
@@ -255,7 +283,7 @@ impl Bundle {
         &self,
         mut take: impl FnMut(&str, &mut (dyn io::Read + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (Some(part), Some(sum)) = (self.workspace_at, &self.sums.workspace) else {
+        let (Some(part), Some(sum)) = (self.workspace_part, &self.sums.workspace) else {
             return Ok(());
         };
         let mut bytes = self.bytes(part, sum, WORKSPACE)?;
@@ -265,45 +293,59 @@ impl Bundle {
             bytes.line.pop();
             let line: Result<RepositoryLine, _> = serde_json::from_slice(&bytes.line);
             let key = line.map_err(io::Error::other)?.repository;
-            let mut chunks = RepositoryBytes { bytes, chunk: Vec::new(), at: 0, is_more: true };
+            let mut chunks =
+                BundleRepositoryReader { bytes, chunk: Vec::new(), at: 0, has_next_line: true };
             take(&key, &mut chunks)?;
             chunks.skip()?;
-            (bytes, is_more) = (chunks.bytes, chunks.is_more);
+            (bytes, is_more) = (chunks.bytes, chunks.has_next_line);
         }
         Ok(())
     }
 
     /// Returns the bytes of the file that a part was made of. They fail at their end if they are not
     /// those that were checked.
-    pub(super) fn bytes(&self, part: Part, told: &Sum, name: &'static str) -> io::Result<Bytes> {
+    pub(super) fn bytes(
+        &self,
+        part: BundlePartLocation,
+        told: &BundlePartChecksum,
+        name: &'static str,
+    ) -> io::Result<BundlePartReader> {
         let mut file = self.file.try_clone()?;
         file.seek(SeekFrom::Start(part.offset))?;
-        let mut text = Text::new(&self.path, file);
+        let mut text = BundleLineReader::new(&self.path, file);
         text.line_number = part.line;
-        let sum = Summing::default();
+        let sum = BundlePartHasher::default();
         let sha256 = told.sha256.clone();
-        Ok(Bytes { text, left: part.lines, sum: Some(sum), sha256, name, line: Vec::new(), at: 0 })
+        Ok(BundlePartReader {
+            text,
+            lines_left: part.lines,
+            sum: Some(sum),
+            sha256,
+            name,
+            line: Vec::new(),
+            at: 0,
+        })
     }
 }
 
 /// What one repository holds.
-struct RepositoryBytes {
-    bytes: Bytes,
+struct BundleRepositoryReader {
+    bytes: BundlePartReader,
     chunk: Vec<u8>,
     at: usize,
     /// Whether a line was met that is of the next repository.
-    is_more: bool,
+    has_next_line: bool,
 }
 
-impl RepositoryBytes {
+impl BundleRepositoryReader {
     /// Goes on to the next chunk; says whether there is one.
     fn advance(&mut self) -> io::Result<bool> {
         (self.chunk, self.at) = (Vec::new(), 0);
         if self.is_next() {
             return Ok(false);
         }
-        self.is_more = self.bytes.advance()?;
-        if !self.is_more || self.is_next() {
+        self.has_next_line = self.bytes.advance()?;
+        if !self.has_next_line || self.is_next() {
             return Ok(false);
         }
         self.bytes.line.pop();
@@ -318,14 +360,14 @@ impl RepositoryBytes {
     }
 
     fn skip(&mut self) -> io::Result<()> {
-        while self.is_more && !self.is_next() {
+        while self.has_next_line && !self.is_next() {
             self.advance()?;
         }
         Ok(())
     }
 }
 
-impl io::Read for RepositoryBytes {
+impl io::Read for BundleRepositoryReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.at == self.chunk.len() {
             if !self.advance()? {
@@ -340,10 +382,10 @@ impl io::Read for RepositoryBytes {
 }
 
 /// The bytes of the file that a part was made of.
-pub(super) struct Bytes {
-    text: Text,
-    left: u64,
-    sum: Option<Summing>,
+pub(super) struct BundlePartReader {
+    text: BundleLineReader,
+    lines_left: u64,
+    sum: Option<BundlePartHasher>,
     sha256: String,
     name: &'static str,
     /// The line that is being read.
@@ -351,12 +393,12 @@ pub(super) struct Bytes {
     at: usize,
 }
 
-impl Bytes {
+impl BundlePartReader {
     /// Goes on to the next line; says whether there is one.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         self.at = 0;
         self.line.clear();
-        while self.left > 0 {
+        while self.lines_left > 0 {
             let entry = self.text.line(BUNDLE_LINE_BYTES_MAX).map_err(io::Error::other)?;
             if entry.is_empty() {
                 continue;
@@ -367,19 +409,23 @@ impl Bytes {
             if let Some(sum) = &mut self.sum {
                 sum.add(entry, 0);
             }
-            self.left -= 1;
+            self.lines_left -= 1;
             return Ok(true);
         }
-        let found = self.sum.take().map(Summing::finish);
+        let found = self.sum.take().map(BundlePartHasher::finish);
         if found.is_some_and(|found| found.sha256 != self.sha256) {
             let (path, line) = (self.text.path.clone(), self.text.line_number);
-            return Err(io::Error::other(BundleError::Sum { path, part: self.name, line }));
+            return Err(io::Error::other(BundleOpenError::ChecksumMismatch {
+                path,
+                part: self.name,
+                line,
+            }));
         }
         Ok(false)
     }
 }
 
-impl io::Read for Bytes {
+impl io::Read for BundlePartReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.at == self.line.len() && !self.advance()? {
             return Ok(0);
@@ -392,7 +438,7 @@ impl io::Read for Bytes {
 }
 
 /// The lines of a bundle, with where they are.
-struct Text {
+struct BundleLineReader {
     path: Utf8PathBuf,
     reader: BufReader<File>,
     line: Vec<u8>,
@@ -400,19 +446,19 @@ struct Text {
     offset: u64,
 }
 
-impl Text {
-    fn new(path: &Utf8Path, file: File) -> Text {
+impl BundleLineReader {
+    fn new(path: &Utf8Path, file: File) -> BundleLineReader {
         let reader = BufReader::with_capacity(64 * 1024, file);
         let path = path.to_owned();
-        Text { path, reader, line: Vec::new(), line_number: 0, offset: 0 }
+        BundleLineReader { path, reader, line: Vec::new(), line_number: 0, offset: 0 }
     }
 
-    fn failed(&self, source: io::Error) -> BundleError {
+    fn failed(&self, source: io::Error) -> BundleOpenError {
         DiskError { action: "read", path: self.path.clone(), source }.into()
     }
 
     /// Returns what the next line begins with.
-    fn peek(&mut self, len: usize) -> Result<&[u8], BundleError> {
+    fn peek(&mut self, len: usize) -> Result<&[u8], BundleOpenError> {
         let path = &self.path;
         let failed = |source| DiskError { action: "read", path: path.clone(), source };
         let buffer = self.reader.fill_buf().map_err(failed)?;
@@ -420,7 +466,7 @@ impl Text {
     }
 
     /// Returns the next whole line; `None` at the end, also when a part of a line is left there.
-    fn next(&mut self, most: u64) -> Result<Option<&[u8]>, BundleError> {
+    fn next(&mut self, most: u64) -> Result<Option<&[u8]>, BundleOpenError> {
         self.line.clear();
         let read = (&mut self.reader).take(most + 1).read_until(b'\n', &mut self.line);
         let read = read.map_err(|error| self.failed(error))? as u64;
@@ -431,18 +477,22 @@ impl Text {
         }
         if read > most {
             let (path, line) = (self.path.clone(), self.line_number + 1);
-            return Err(BundleError::TooLong { path, line, most });
+            return Err(BundleOpenError::TooLong { path, line, most });
         }
         Ok(None)
     }
 
     /// Returns the next line; there must be one.
-    fn line(&mut self, most: u64) -> Result<&[u8], BundleError> {
-        let cut = BundleError::Cut { path: self.path.clone(), line: self.line_number };
+    fn line(&mut self, most: u64) -> Result<&[u8], BundleOpenError> {
+        let cut = BundleOpenError::Truncated { path: self.path.clone(), line: self.line_number };
         self.next(most)?.ok_or(cut)
     }
 
-    fn changed(&self, expected: &'static str) -> BundleError {
-        BundleError::Changed { path: self.path.clone(), line: self.line_number, expected }
+    fn changed(&self, expected: &'static str) -> BundleOpenError {
+        BundleOpenError::UnexpectedLayout {
+            path: self.path.clone(),
+            line: self.line_number,
+            expected,
+        }
     }
 }

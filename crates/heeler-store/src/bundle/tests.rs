@@ -8,18 +8,18 @@ use uuid::Uuid;
 use super::*;
 use crate::layout::StateDir;
 
-struct Machine {
+struct BundleTestHost {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     dir: StateDir,
 }
 
-impl Machine {
-    fn new() -> Machine {
+impl BundleTestHost {
+    fn new() -> BundleTestHost {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
         let dir = StateDir::create(&root.join("state")).unwrap();
-        Machine { root, dir, _temp: temp }
+        BundleTestHost { root, dir, _temp: temp }
     }
 
     fn path(&self, name: &str) -> Utf8PathBuf {
@@ -34,7 +34,7 @@ impl Machine {
         (log_path, own_path)
     }
 
-    fn bundle(&self, bytes: &[u8]) -> Result<Bundle, BundleError> {
+    fn bundle(&self, bytes: &[u8]) -> Result<SessionBundle, BundleOpenError> {
         let path = self.path("bundle.json");
         std::fs::write(&path, bytes).unwrap();
         open(&path)
@@ -54,11 +54,17 @@ fn export(session: &Session, log: &Utf8Path, own: Option<&Utf8Path>, secrets: &[
     let secrets: Vec<String> = secrets.iter().map(|it| (*it).to_owned()).collect();
     let jobs = [json!({"id": "job-1"}), json!({"id": "job-2", "summary": "hunter2hunter2"})];
     let mut out = Vec::new();
-    let redactor = Redactor::new(&secrets);
+    let redactor = SecretRedactor::new(&secrets);
     let log = Some(log);
-    let own = own.map(|path| OwnFile { path, fork: None });
-    let export =
-        Export { session, jobs: &jobs, log, own, workspace: Vec::new(), redactor: &redactor };
+    let own = own.map(|path| NativeSessionFile { path, fork: None });
+    let export = BundleContents {
+        session,
+        jobs: &jobs,
+        log,
+        native_file: own,
+        workspace: Vec::new(),
+        redactor: &redactor,
+    };
     write(export, &mut out).unwrap();
     out
 }
@@ -68,7 +74,7 @@ const OWN_FILE: &[u8] = b"{\"type\":\"user\",\"uuid\":\"00000000-0000-0000-0000-
 
 #[test]
 fn nothing_is_placed_through_a_link_in_the_state_directory() {
-    let (there, here) = (Machine::new(), Machine::new());
+    let (there, here) = (BundleTestHost::new(), BundleTestHost::new());
     let (log, own) = there.files(b"{\"type\":\"user\"}\n", b"");
     drop(own);
     let bundle = here.bundle(&export(&session(), &log, None, &[])).unwrap();
@@ -80,14 +86,14 @@ fn nothing_is_placed_through_a_link_in_the_state_directory() {
     let folder = folder.parent().unwrap();
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink(&outside, folder).unwrap();
-    let error = place(&here.dir, &bundle, None, &cwd).unwrap_err();
+    let error = install_bundle(&here.dir, &bundle, None, &cwd).unwrap_err();
     assert!(error.to_string().contains("is a symbolic link"), "{error}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
 
 #[test]
 fn a_bundle_is_one_json_document_with_the_lines_as_they_are() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let (log, own) = here.files(LOG, OWN_FILE);
     let bytes = export(&session(), &log, Some(&own), &[]);
     let document: Json = serde_json::from_slice(&bytes).unwrap();
@@ -102,18 +108,18 @@ fn a_bundle_is_one_json_document_with_the_lines_as_they_are() {
 
 #[test]
 fn what_goes_around_comes_back_as_it_was() {
-    let (there, here) = (Machine::new(), Machine::new());
+    let (there, here) = (BundleTestHost::new(), BundleTestHost::new());
     let (log, own) = there.files(LOG, OWN_FILE);
     let exported = export(&session(), &log, Some(&own), &[]);
     let bundle = here.bundle(&exported).unwrap();
     assert_eq!(bundle.session, session());
     assert_eq!(bundle.jobs.len(), 2);
     let (projects, cwd) = (here.path("claude/projects"), here.path("work"));
-    let placed = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let placed = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
     let whole = &LOG[..LOG.len() - b"{\"torn".len()];
     assert_eq!(std::fs::read(&placed.log).unwrap(), whole);
-    let own = placed.own.unwrap();
-    assert_eq!(own, projects.join(heeler_model::slug(&cwd)).join(own.file_name().unwrap()));
+    let own = placed.native_path.unwrap();
+    assert_eq!(own, projects.join(heeler_model::project_slug(&cwd)).join(own.file_name().unwrap()));
     assert_eq!(std::fs::read(&own).unwrap(), OWN_FILE);
     let row = &placed.session;
     assert_eq!(row.working_directory.as_deref(), Some(cwd.as_path()));
@@ -122,7 +128,7 @@ fn what_goes_around_comes_back_as_it_was() {
     let mark = row.own.unwrap();
     assert_eq!((mark.bytes, mark.last), (OWN_FILE.len() as u64, Uuid::from_u128(1)));
     // Again, as after a crash; and out again, whatever this machine says of it.
-    place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
     assert!(export(row, &placed.log, Some(&own), &[]) == exported);
     // Once somebody goes on with it, it is told as it is here.
     std::fs::write(&placed.log, [whole, b"{}\n"].concat()).unwrap();
@@ -132,17 +138,21 @@ fn what_goes_around_comes_back_as_it_was() {
 
 #[test]
 fn no_file_that_is_there_is_changed() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let (log, own) = here.files(LOG, OWN_FILE);
     let bundle = here.bundle(&export(&session(), &log, Some(&own), &[])).unwrap();
     let (projects, cwd) = (here.path("projects"), here.path("work"));
-    let path =
-        projects.join(heeler_model::slug(&cwd)).join(format!("{}.jsonl", Uuid::from_u128(7)));
+    let path = projects
+        .join(heeler_model::project_slug(&cwd))
+        .join(format!("{}.jsonl", Uuid::from_u128(7)));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     for other in [&OWN_FILE[..10], b"", &[OWN_FILE, b"{}\n"].concat()] {
         std::fs::write(&path, other).unwrap();
-        let error = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap_err();
-        assert!(matches!(&error, PlaceError::Exists { path: it } if *it == path), "{error}");
+        let error = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap_err();
+        assert!(
+            matches!(&error, BundleInstallError::Exists { path: it } if *it == path),
+            "{error}"
+        );
         assert_eq!(std::fs::read(&path).unwrap(), other);
     }
     let log = here.dir.root().join(StateDir::session_log_relative(
@@ -154,17 +164,17 @@ fn no_file_that_is_there_is_changed() {
 
 #[test]
 fn a_bundle_that_is_cut_off_anywhere_is_refused_with_where() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let (log, own) = here.files(LOG, OWN_FILE);
     let bytes = export(&session(), &log, Some(&own), &[]);
     for len in 0..bytes.len() {
         let error = here.bundle(&bytes[..len]).unwrap_err();
         let lines = bytes[..len].iter().filter(|&&byte| byte == b'\n').count() as u64;
         match &error {
-            BundleError::NotABundle { .. } => assert_eq!(lines, 0),
-            BundleError::Cut { line, .. } => assert_eq!(*line, lines),
+            BundleOpenError::NotABundle { .. } => assert_eq!(lines, 0),
+            BundleOpenError::Truncated { line, .. } => assert_eq!(*line, lines),
             // The start of the next part is not there to be seen.
-            BundleError::Changed { .. } => {}
+            BundleOpenError::UnexpectedLayout { .. } => {}
             _ => panic!("{len}: {error}"),
         }
     }
@@ -173,10 +183,10 @@ fn a_bundle_that_is_cut_off_anywhere_is_refused_with_where() {
 
 #[test]
 fn what_is_no_bundle_or_a_newer_one_is_said_to_be() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     for other in ["", "{}", "[1,2]\n", "{\"format\":\"x\",\"version\":1,\n"] {
         let error = here.bundle(other.as_bytes()).unwrap_err();
-        assert!(matches!(error, BundleError::NotABundle { .. }), "{error}");
+        assert!(matches!(error, BundleOpenError::NotABundle { .. }), "{error}");
     }
     let error = here.bundle(b"{\"format\":\"heeler-session\",\"version\":2,\n").unwrap_err();
     assert!(error.to_string().ends_with("has version 2; this heeler reads version 1: upgrade it"));
@@ -184,7 +194,7 @@ fn what_is_no_bundle_or_a_newer_one_is_said_to_be() {
 
 #[test]
 fn the_fleets_secrets_are_in_no_bundle() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let (log, own) = here.files(
         b"{\"text\":\"it is hunter2hunter2\"}\n{\"text\":\"nothing\"}\nraw hunter2hunter2\n",
         b"{\"text\":\"aHVudGVyMmh1bnRlcjI=\"}\n",
@@ -198,7 +208,7 @@ fn the_fleets_secrets_are_in_no_bundle() {
 
 #[test]
 fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let source: AgentSessionId = Uuid::from_u128(9).to_string().parse().unwrap();
     let entry = |number: u128, text: &str| {
         let parent = (number > 1).then(|| Uuid::from_u128(number - 1));
@@ -211,18 +221,25 @@ fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
     let (log, own) = here.files(b"{}\n", own.as_bytes());
     let export = |at| {
         let mut session = session();
-        session.fork = Some(ForkCut { source: source.clone(), at: Some(Uuid::from_u128(at)) });
-        let own = Some(OwnFile { path: &own, fork: session.fork.as_ref() });
-        let (redactor, log, mut out) = (Redactor::new(&[]), Some(log.as_path()), Vec::new());
+        session.fork = Some(PendingFork { source: source.clone(), at: Some(Uuid::from_u128(at)) });
+        let own = Some(NativeSessionFile { path: &own, fork: session.fork.as_ref() });
+        let (redactor, log, mut out) = (SecretRedactor::new(&[]), Some(log.as_path()), Vec::new());
         let (session, redactor) = (&session, &redactor);
-        let all = Export { session, jobs: &[], log, own, workspace: Vec::new(), redactor };
+        let all = BundleContents {
+            session,
+            jobs: &[],
+            log,
+            native_file: own,
+            workspace: Vec::new(),
+            redactor,
+        };
         write(all, &mut out).unwrap();
         out
     };
     let bundle = here.bundle(&export(2)).unwrap();
     let (projects, cwd) = (here.path("projects"), here.path("work"));
-    let placed = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
-    let own = std::fs::read_to_string(placed.own.unwrap()).unwrap();
+    let placed = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let own = std::fs::read_to_string(placed.native_path.unwrap()).unwrap();
     let rows: Vec<Json> = own.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2, "{own}");
     let id = placed.session.agent_session_id.unwrap();
@@ -235,20 +252,30 @@ fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
 
 #[test]
 fn commits_of_the_workspace_are_taken_along() {
-    let here = Machine::new();
+    let here = BundleTestHost::new();
     let (log, _) = here.files(b"", b"");
     let commits: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     let held = [("one", &commits[..]), ("none", b""), ("two", &commits[..7])];
-    let repository = |(key, bytes): (&str, &'static [u8])| Repository {
+    let repository = |(key, bytes): (&str, &'static [u8])| BundleRepository {
         key: key.to_owned(),
         write: Box::new(move |to| bytes.chunks(1000).try_for_each(|part| to.write_all(part))),
     };
     let held: Vec<(&str, &'static [u8])> =
         held.iter().map(|(key, bytes)| (*key, &*bytes.to_vec().leak())).collect();
-    let (session, redactor) = (session(), Redactor::new(&[]));
+    let (session, redactor) = (session(), SecretRedactor::new(&[]));
     let export = |workspace, out: &mut dyn Write| {
         let (log, redactor) = (Some(log.as_path()), &redactor);
-        write(Export { session: &session, jobs: &[], log, own: None, workspace, redactor }, out)
+        write(
+            BundleContents {
+                session: &session,
+                jobs: &[],
+                log,
+                native_file: None,
+                workspace,
+                redactor,
+            },
+            out,
+        )
     };
     let mut out = Vec::new();
     let sums = export(held.iter().copied().map(repository).collect(), &mut out).unwrap();
@@ -273,8 +300,8 @@ fn commits_of_the_workspace_are_taken_along() {
     taken.unwrap();
     assert_eq!(keys, ["one", "none", "two"]);
     // That nobody takes it is told as that, whatever the writer says of it.
-    struct Full;
-    impl Write for Full {
+    struct FullDiskWriter;
+    impl Write for FullDiskWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if bytes.len() > 1000 {
                 Err(io::ErrorKind::StorageFull.into())
@@ -286,8 +313,11 @@ fn commits_of_the_workspace_are_taken_along() {
             Ok(())
         }
     }
-    let error = export(held.into_iter().map(repository).collect(), &mut Full).unwrap_err();
-    assert!(matches!(&error, ExportError::Write(it) if it.kind() == io::ErrorKind::StorageFull));
+    let error =
+        export(held.into_iter().map(repository).collect(), &mut FullDiskWriter).unwrap_err();
+    assert!(
+        matches!(&error, BundleExportError::Write(it) if it.kind() == io::ErrorKind::StorageFull)
+    );
 }
 
 proptest! {
@@ -304,13 +334,13 @@ proptest! {
             log.extend(line.iter().filter(|&&byte| byte != b'\n'));
             log.push(b'\n');
         }
-        let here = Machine::new();
+        let here = BundleTestHost::new();
         let (path, _) = here.files(&log, b"");
         let mut bytes = export(&session(), &path, None, &[]);
         let bundle = here.bundle(&bytes).unwrap();
-        let placed = place(&here.dir, &bundle, None, &here.path("work")).unwrap();
+        let placed = install_bundle(&here.dir, &bundle, None, &here.path("work")).unwrap();
         prop_assert!(std::fs::read(&placed.log).unwrap() == log);
-        prop_assert_eq!(placed.own, None);
+        prop_assert_eq!(placed.native_path, None);
         let at = at.index(bytes.len());
         prop_assume!(bytes[at] != byte);
         bytes[at] = byte;

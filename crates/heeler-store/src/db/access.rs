@@ -1,10 +1,10 @@
 //! `access_tokens`, `access_people`, `access_logins`: who may do what.
 
-use heeler_model::{AccessName, Login, Person, Token, TokenId, iso_millis};
+use heeler_model::{AccessName, AccessToken, BrowserLogin, TokenId, UserAccount, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
     TOKENS = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, revoked_at \
@@ -36,54 +36,55 @@ sql! {
     REMOVE_EXPIRED = "DELETE FROM access_logins WHERE expires_at <= ?1";
 }
 
-impl Db {
+impl StateDatabase {
     /// Lists all tokens, newest first, also those that no longer count.
-    pub fn tokens(&self) -> Result<Vec<Token>, DbError> {
-        collect(&self.conn, TOKENS, [], "list tokens", read_token)
+    pub fn tokens(&self) -> Result<Vec<AccessToken>, DatabaseError> {
+        query_all(&self.conn, TOKENS, [], "list tokens", read_token)
     }
 
     /// Returns the token whose secret has a hash, whether or not it still counts.
-    pub fn token_of_hash(&self, hash: &str) -> Result<Option<Token>, DbError> {
-        first(&self.conn, TOKEN_OF_HASH, [hash], "look a token up", read_token)
+    pub fn token_of_hash(&self, hash: &str) -> Result<Option<AccessToken>, DatabaseError> {
+        query_first(&self.conn, TOKEN_OF_HASH, [hash], "look a token up", read_token)
     }
 
     /// Returns the token of a name that is not revoked, or the one of an id.
-    pub fn token(&self, name_or_id: &str) -> Result<Option<Token>, DbError> {
-        let named = first(&self.conn, TOKEN_OF_NAME, [name_or_id], "find a token", read_token)?;
+    pub fn token(&self, name_or_id: &str) -> Result<Option<AccessToken>, DatabaseError> {
+        let named =
+            query_first(&self.conn, TOKEN_OF_NAME, [name_or_id], "find a token", read_token)?;
         match named {
             Some(token) => Ok(Some(token)),
-            None => first(&self.conn, TOKEN, [name_or_id], "find a token", read_token),
+            None => query_first(&self.conn, TOKEN, [name_or_id], "find a token", read_token),
         }
     }
 
     /// Counts the tokens that are not revoked.
-    pub fn count_tokens(&self) -> Result<u64, DbError> {
+    pub fn count_tokens(&self) -> Result<u64, DatabaseError> {
         count(&self.conn, COUNT_TOKENS, "access_tokens")
     }
 
     /// Lists the people who have a password, by name.
-    pub fn people(&self) -> Result<Vec<Person>, DbError> {
-        collect(&self.conn, PEOPLE, [], "list people", |row| {
-            read_person(&mut Columns::new("access_people", row))
+    pub fn users(&self) -> Result<Vec<UserAccount>, DatabaseError> {
+        query_all(&self.conn, PEOPLE, [], "list people", |row| {
+            read_user(&mut ColumnReader::new("access_people", row))
         })
     }
 
     /// Returns a person with the hash of their password.
-    pub fn person(&self, name: &AccessName) -> Result<Option<(Person, String)>, DbError> {
-        first(&self.conn, PERSON, [name.as_str()], "read a person", |row| {
-            let mut columns = Columns::new("access_people", row);
-            Ok((read_person(&mut columns)?, columns.get()?))
+    pub fn user(&self, name: &AccessName) -> Result<Option<(UserAccount, String)>, DatabaseError> {
+        query_first(&self.conn, PERSON, [name.as_str()], "read a person", |row| {
+            let mut columns = ColumnReader::new("access_people", row);
+            Ok((read_user(&mut columns)?, columns.get()?))
         })
     }
 
     /// Returns the login whose cookie has a hash, whether or not it has expired.
-    pub fn login(&self, hash: &str) -> Result<Option<Login>, DbError> {
-        first(&self.conn, LOGIN, [hash], "look a login up", |row| {
-            let mut columns = Columns::new("access_logins", row);
-            Ok(Login {
-                who: columns.get()?,
-                scope: columns.word()?,
-                person: columns.maybe_word()?,
+    pub fn login(&self, hash: &str) -> Result<Option<BrowserLogin>, DatabaseError> {
+        query_first(&self.conn, LOGIN, [hash], "look a login up", |row| {
+            let mut columns = ColumnReader::new("access_logins", row);
+            Ok(BrowserLogin {
+                caller: columns.get()?,
+                scope: columns.parsed()?,
+                user: columns.optional_parsed()?,
                 created_at: columns.time()?,
                 expires_at: columns.time()?,
             })
@@ -91,41 +92,46 @@ impl Db {
     }
 
     /// Counts logins.
-    pub fn count_logins(&self) -> Result<u64, DbError> {
+    pub fn count_logins(&self) -> Result<u64, DatabaseError> {
         count(&self.conn, COUNT_LOGINS, "access_logins")
     }
 }
 
-fn count(conn: &Connection, sql: &'static str, table: &'static str) -> Result<u64, DbError> {
-    let counted =
-        first(conn, sql, [], "count who may do what", |row| Columns::new(table, row).count())?;
+fn count(conn: &Connection, sql: &'static str, table: &'static str) -> Result<u64, DatabaseError> {
+    let counted = query_first(conn, sql, [], "count who may do what", |row| {
+        ColumnReader::new(table, row).count()
+    })?;
     Ok(counted.unwrap_or(0))
 }
 
-fn read_token(row: &Row<'_>) -> Result<Token, DbError> {
-    let mut columns = Columns::new("access_tokens", row);
-    Ok(Token {
-        id: columns.word()?,
-        name: columns.word()?,
-        scope: columns.word()?,
+fn read_token(row: &Row<'_>) -> Result<AccessToken, DatabaseError> {
+    let mut columns = ColumnReader::new("access_tokens", row);
+    Ok(AccessToken {
+        id: columns.parsed()?,
+        name: columns.parsed()?,
+        scope: columns.parsed()?,
         created_at: columns.time()?,
         created_by: columns.get()?,
-        expires_at: columns.maybe_time()?,
-        used_at: columns.maybe_time()?,
-        revoked_at: columns.maybe_time()?,
+        expires_at: columns.optional_time()?,
+        used_at: columns.optional_time()?,
+        revoked_at: columns.optional_time()?,
     })
 }
 
-fn read_person(columns: &mut Columns<'_, '_>) -> Result<Person, DbError> {
-    Ok(Person {
-        name: columns.word()?,
-        scope: columns.word()?,
+fn read_user(columns: &mut ColumnReader<'_, '_>) -> Result<UserAccount, DatabaseError> {
+    Ok(UserAccount {
+        name: columns.parsed()?,
+        scope: columns.parsed()?,
         created_at: columns.time()?,
         changed_at: columns.time()?,
     })
 }
 
-pub(crate) fn insert_token(conn: &Connection, token: &Token, hash: &str) -> Result<(), DbError> {
+pub(crate) fn insert_token(
+    conn: &Connection,
+    token: &AccessToken,
+    hash: &str,
+) -> Result<(), DatabaseError> {
     let params = params![
         token.id.as_str(),
         token.name.as_str(),
@@ -143,7 +149,7 @@ pub(crate) fn revoke_token(
     conn: &Connection,
     id: &TokenId,
     now: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![id.as_str(), iso_millis(now)];
     Ok(execute(conn, REVOKE_TOKEN, params, "revoke a token")? == 1)
 }
@@ -152,12 +158,16 @@ pub(crate) fn set_token_used(
     conn: &Connection,
     id: &TokenId,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let params = params![id.as_str(), iso_millis(now)];
     execute(conn, TOKEN_USED, params, "note the use of a token").map(|_| ())
 }
 
-pub(crate) fn put_person(conn: &Connection, person: &Person, hash: &str) -> Result<(), DbError> {
+pub(crate) fn put_user(
+    conn: &Connection,
+    person: &UserAccount,
+    hash: &str,
+) -> Result<(), DatabaseError> {
     let params = params![
         person.name.as_str(),
         person.scope.as_str(),
@@ -169,16 +179,20 @@ pub(crate) fn put_person(conn: &Connection, person: &Person, hash: &str) -> Resu
 }
 
 /// Removes and says whether it was there.
-pub(crate) fn remove_person(conn: &Connection, name: &AccessName) -> Result<bool, DbError> {
+pub(crate) fn remove_user(conn: &Connection, name: &AccessName) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_PERSON, [name.as_str()], "remove a password")? == 1)
 }
 
-pub(crate) fn insert_login(conn: &Connection, login: &Login, hash: &str) -> Result<(), DbError> {
+pub(crate) fn insert_login(
+    conn: &Connection,
+    login: &BrowserLogin,
+    hash: &str,
+) -> Result<(), DatabaseError> {
     let params = params![
         hash,
-        login.who,
+        login.caller,
         login.scope.as_str(),
-        login.person.as_ref().map(AccessName::as_str),
+        login.user.as_ref().map(AccessName::as_str),
         iso_millis(login.created_at),
         iso_millis(login.expires_at),
     ];
@@ -186,18 +200,24 @@ pub(crate) fn insert_login(conn: &Connection, login: &Login, hash: &str) -> Resu
 }
 
 /// Removes and says whether it was there.
-pub(crate) fn remove_login(conn: &Connection, hash: &str) -> Result<bool, DbError> {
+pub(crate) fn remove_login(conn: &Connection, hash: &str) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_LOGIN, [hash], "end a login")? == 1)
 }
 
-pub(crate) fn remove_logins(conn: &Connection) -> Result<usize, DbError> {
+pub(crate) fn remove_logins(conn: &Connection) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_LOGINS, [], "end all logins")
 }
 
-pub(crate) fn remove_logins_of(conn: &Connection, name: &AccessName) -> Result<usize, DbError> {
+pub(crate) fn remove_logins_of(
+    conn: &Connection,
+    name: &AccessName,
+) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_LOGINS_OF, [name.as_str()], "end a person's logins")
 }
 
-pub(crate) fn remove_expired_logins(conn: &Connection, now: Timestamp) -> Result<usize, DbError> {
+pub(crate) fn remove_expired_logins(
+    conn: &Connection,
+    now: Timestamp,
+) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_EXPIRED, [iso_millis(now)], "forget old logins")
 }

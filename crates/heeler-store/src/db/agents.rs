@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! agent_columns {
     () => {
@@ -55,17 +55,17 @@ sql! {
         UNION SELECT agent FROM counters WHERE kind IN ('job', 'session') AND total > 0 ORDER BY 1";
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns every agent's state by name, with its schedules.
-    pub fn agents(&self) -> Result<IndexMap<String, AgentState>, DbError> {
+    pub fn agents(&self) -> Result<IndexMap<String, AgentState>, DatabaseError> {
         let mut agents: IndexMap<String, AgentState> =
-            collect(&self.conn, AGENTS, [], "list agents", |row| {
-                read_agent(&mut Columns::new("agents", row))
+            query_all(&self.conn, AGENTS, [], "list agents", |row| {
+                read_agent(&mut ColumnReader::new("agents", row))
             })?
             .into_iter()
             .collect();
-        let schedules = collect(&self.conn, SCHEDULES, [], "list schedules", |row| {
-            read_schedule(&mut Columns::new("schedules", row))
+        let schedules = query_all(&self.conn, SCHEDULES, [], "list schedules", |row| {
+            read_schedule(&mut ColumnReader::new("schedules", row))
         })?;
         for (agent, name, schedule) in schedules {
             if let Some(agent) = agents.get_mut(&agent) {
@@ -76,55 +76,61 @@ impl Db {
     }
 
     /// Returns one agent's state, with its schedules.
-    pub fn agent(&self, name: &str) -> Result<Option<AgentState>, DbError> {
-        let found = first(&self.conn, AGENT, [name], "read an agent", |row| {
-            read_agent(&mut Columns::new("agents", row))
+    pub fn agent(&self, name: &str) -> Result<Option<AgentState>, DatabaseError> {
+        let found = query_first(&self.conn, AGENT, [name], "read an agent", |row| {
+            read_agent(&mut ColumnReader::new("agents", row))
         })?;
         let Some((_, mut agent)) = found else { return Ok(None) };
-        let schedules = collect(&self.conn, SCHEDULES_OF, [name], "read schedules", |row| {
-            read_schedule(&mut Columns::new("schedules", row))
+        let schedules = query_all(&self.conn, SCHEDULES_OF, [name], "read schedules", |row| {
+            read_schedule(&mut ColumnReader::new("schedules", row))
         })?;
         agent.schedules = schedules.into_iter().map(|(_, name, state)| (name, state)).collect();
         Ok(Some(agent))
     }
 
     /// Returns one schedule's state.
-    pub fn schedule(&self, agent: &str, name: &str) -> Result<Option<ScheduleState>, DbError> {
-        first(&self.conn, SCHEDULE, [agent, name], "read a schedule", |row| {
-            read_schedule(&mut Columns::new("schedules", row)).map(|(_, _, state)| state)
+    pub fn schedule(
+        &self,
+        agent: &str,
+        name: &str,
+    ) -> Result<Option<ScheduleState>, DatabaseError> {
+        query_first(&self.conn, SCHEDULE, [agent, name], "read a schedule", |row| {
+            read_schedule(&mut ColumnReader::new("schedules", row)).map(|(_, _, state)| state)
         })
     }
 
     /// Returns the session that an agent's next job continues, unless its config says otherwise.
-    pub fn agent_session(&self, agent: &str) -> Result<Option<Session>, DbError> {
+    pub fn agent_session(&self, agent: &str) -> Result<Option<Session>, DatabaseError> {
         let id: Option<SessionId> =
-            first(&self.conn, AGENT_SESSION, [agent], "read an agent's session", |row| {
-                Columns::new("agents", row).word()
+            query_first(&self.conn, AGENT_SESSION, [agent], "read an agent's session", |row| {
+                ColumnReader::new("agents", row).parsed()
             })?;
         id.map_or(Ok(None), |id| self.session(&id))
     }
 
     /// Lists the agents that a person switched off, also those that are in no config now.
-    pub fn disabled_agents(&self) -> Result<Vec<String>, DbError> {
-        collect(&self.conn, DISABLED, [], "list disabled agents", |row| {
-            Columns::new("agents", row).get()
+    pub fn disabled_agents(&self) -> Result<Vec<String>, DatabaseError> {
+        query_all(&self.conn, DISABLED, [], "list disabled agents", |row| {
+            ColumnReader::new("agents", row).get()
         })
     }
 
     /// Lists every name under which there is an agent, a job or a session.
-    pub fn agent_names(&self) -> Result<Vec<String>, DbError> {
-        collect(&self.conn, NAMES, [], "list agent names", |row| Columns::new("agents", row).get())
+    pub fn agent_names(&self) -> Result<Vec<String>, DatabaseError> {
+        query_all(&self.conn, NAMES, [], "list agent names", |row| {
+            ColumnReader::new("agents", row).get()
+        })
     }
 }
 
-fn read_agent(columns: &mut Columns<'_, '_>) -> Result<(String, AgentState), DbError> {
+fn read_agent(columns: &mut ColumnReader<'_, '_>) -> Result<(String, AgentState), DatabaseError> {
     let name = columns.get()?;
     let agent = AgentState {
-        status: columns.word::<AgentStatus>()?,
-        current_job: columns.maybe_word()?,
-        last_job: columns.maybe_word()?,
+        status: columns.parsed::<AgentStatus>()?,
+        current_job: columns.optional_parsed()?,
+        last_job: columns.optional_parsed()?,
         next_schedule: columns.get()?,
-        next_trigger_at: columns.maybe_time()?,
+        next_trigger_at: columns.optional_time()?,
         container_id: columns.get()?,
         error_message: columns.get()?,
         schedules: IndexMap::new(),
@@ -133,19 +139,23 @@ fn read_agent(columns: &mut Columns<'_, '_>) -> Result<(String, AgentState), DbE
 }
 
 fn read_schedule(
-    columns: &mut Columns<'_, '_>,
-) -> Result<(String, String, ScheduleState), DbError> {
+    columns: &mut ColumnReader<'_, '_>,
+) -> Result<(String, String, ScheduleState), DatabaseError> {
     let (agent, name) = (columns.get()?, columns.get()?);
     let schedule = ScheduleState {
-        status: columns.word()?,
-        last_run_at: columns.maybe_time()?,
-        next_run_at: columns.maybe_time()?,
+        status: columns.parsed()?,
+        last_run_at: columns.optional_time()?,
+        next_run_at: columns.optional_time()?,
         last_error: columns.get()?,
     };
     Ok((agent, name, schedule))
 }
 
-pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Result<(), DbError> {
+pub(crate) fn put_agent(
+    conn: &Connection,
+    name: &str,
+    agent: &AgentState,
+) -> Result<(), DatabaseError> {
     let params = params![
         name,
         agent.status.as_str(),
@@ -165,12 +175,12 @@ pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Re
 }
 
 /// Writes which schedule starts an agent next; returns whether that is another than before.
-pub(crate) fn set_next(
+pub(crate) fn set_next_schedule(
     conn: &Connection,
     name: &str,
     schedule: Option<&str>,
     at: Option<Timestamp>,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![name, schedule, at.map(iso_millis)];
     Ok(execute(conn, SET_NEXT, params, "write what starts an agent next")? == 1)
 }
@@ -180,8 +190,8 @@ pub(crate) fn put_schedule(
     agent: &str,
     name: &str,
     schedule: &ScheduleState,
-) -> Result<(), DbError> {
-    touch(conn, agent)?;
+) -> Result<(), DatabaseError> {
+    ensure_agent(conn, agent)?;
     let params = params![
         agent,
         name,
@@ -193,25 +203,29 @@ pub(crate) fn put_schedule(
     execute(conn, PUT_SCHEDULE, params, "write a schedule").map(|_| ())
 }
 
-pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DbError> {
+pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DatabaseError> {
     execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
     execute(conn, FORGET_MARKS, [name], "remove schedules")?;
     execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
 }
 
-pub(crate) fn remove_schedule(conn: &Connection, agent: &str, name: &str) -> Result<(), DbError> {
+pub(crate) fn remove_schedule(
+    conn: &Connection,
+    agent: &str,
+    name: &str,
+) -> Result<(), DatabaseError> {
     execute(conn, REMOVE_SCHEDULE, [agent, name], "remove a schedule").map(|_| ())
 }
 
-pub(crate) fn removed_agents(conn: &Connection) -> Result<Vec<String>, DbError> {
-    collect(conn, REMOVED_AGENTS, [], "list removed agents", |row| {
-        Columns::new("agents", row).get()
+pub(crate) fn removed_agents(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+    query_all(conn, REMOVED_AGENTS, [], "list removed agents", |row| {
+        ColumnReader::new("agents", row).get()
     })
 }
 
-pub(crate) fn removed_schedules(conn: &Connection) -> Result<Vec<(String, String)>, DbError> {
-    collect(conn, REMOVED_SCHEDULES, [], "list removed schedules", |row| {
-        let mut columns = Columns::new("schedules", row);
+pub(crate) fn removed_schedules(conn: &Connection) -> Result<Vec<(String, String)>, DatabaseError> {
+    query_all(conn, REMOVED_SCHEDULES, [], "list removed schedules", |row| {
+        let mut columns = ColumnReader::new("schedules", row);
         Ok((columns.get()?, columns.get()?))
     })
 }
@@ -220,27 +234,31 @@ pub(crate) fn set_session(
     conn: &Connection,
     agent: &str,
     session: Option<&SessionId>,
-) -> Result<(), DbError> {
-    touch(conn, agent)?;
+) -> Result<(), DatabaseError> {
+    ensure_agent(conn, agent)?;
     let params = params![agent, session.map(SessionId::as_str)];
     execute(conn, SET_AGENT_SESSION, params, "set an agent's session").map(|_| ())
 }
 
-pub(crate) fn set_enabled(conn: &Connection, agent: &str, enabled: bool) -> Result<(), DbError> {
-    touch(conn, agent)?;
+pub(crate) fn set_enabled(
+    conn: &Connection,
+    agent: &str,
+    enabled: bool,
+) -> Result<(), DatabaseError> {
+    ensure_agent(conn, agent)?;
     let params = params![agent, i64::from(enabled)];
     execute(conn, SET_ENABLED, params, "switch an agent on or off").map(|_| ())
 }
 
 /// Lists the agents that have a session of their own.
-pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DbError> {
-    collect(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
-        let mut columns = Columns::new("agents", row);
-        Ok((columns.get()?, columns.word()?))
+pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DatabaseError> {
+    query_all(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
+        let mut columns = ColumnReader::new("agents", row);
+        Ok((columns.get()?, columns.parsed()?))
     })
 }
 
 /// Lets an agent come into being.
-pub(crate) fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
+pub(crate) fn ensure_agent(conn: &Connection, agent: &str) -> Result<(), DatabaseError> {
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }

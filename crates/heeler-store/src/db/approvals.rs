@@ -1,6 +1,6 @@
 //! What people are asked, and their answers: the table `workflow_approvals`.
 
-use heeler_model::workflow::cut_output;
+use heeler_model::workflow::truncate_output;
 use heeler_model::{
     APPROVAL_SUMMARY_BYTES_MAX, Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobId, RunId,
     iso_millis,
@@ -10,8 +10,8 @@ use rusqlite::{Connection, Row, named_params, params};
 use serde_json::Value as Json;
 
 use super::{
-    AFTER_ALL, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
-    first, integer, sql,
+    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, StateDatabase,
+    counters, execute, integer, query_all, query_first, sql,
 };
 
 macro_rules! listed_columns {
@@ -95,7 +95,7 @@ impl ApprovalCursor {
     }
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns a page of approvals, newest first, continuing after `before`; without what is asked
     /// and answered in full.
     pub fn approvals(
@@ -103,21 +103,21 @@ impl Db {
         filter: &ApprovalFilter,
         before: Option<&ApprovalCursor>,
         limit: usize,
-    ) -> Result<Vec<Approval>, DbError> {
+    ) -> Result<Vec<Approval>, DatabaseError> {
         let sql = match (&filter.run, filter.status) {
             (None, None) => PAGE,
             (None, Some(_)) => PAGE_OF_STATUS,
             (Some(_), _) => PAGE_OF_RUN,
         };
         let status = filter.status.map(ApprovalStatus::as_str);
-        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.created_at));
-        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.created_at));
+        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         // A run has few: those in another state are left out here.
         let all = filter.run.is_some() && filter.status.is_some();
         let most = if all { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) };
         let params = params![filter.run, status, at, id, most];
-        let mut page = collect(&self.conn, sql, params, "list approvals", |row| {
-            read_listed(&mut Columns::new("workflow_approvals", row))
+        let mut page = query_all(&self.conn, sql, params, "list approvals", |row| {
+            read_listed(&mut ColumnReader::new("workflow_approvals", row))
         })?;
         page.retain(|approval| filter.status.is_none_or(|status| approval.status == status));
         page.truncate(limit);
@@ -125,36 +125,39 @@ impl Db {
     }
 
     /// Counts the approvals that a filter shows.
-    pub fn count_approvals(&self, filter: &ApprovalFilter) -> Result<i64, DbError> {
+    pub fn count_approvals(&self, filter: &ApprovalFilter) -> Result<i64, DatabaseError> {
         let status = filter.status.map(ApprovalStatus::as_str);
         let Some(run) = &filter.run else {
-            return counters::total(&self.conn, counters::Kind::Approval, None, status);
+            return counters::total(&self.conn, counters::CounterKind::Approval, None, status);
         };
-        let count =
-            first(&self.conn, COUNT_OF_RUN, params![run, status], "count approvals", |row| {
-                Columns::new("workflow_approvals", row).get()
-            })?;
+        let count = query_first(
+            &self.conn,
+            COUNT_OF_RUN,
+            params![run, status],
+            "count approvals",
+            |row| ColumnReader::new("workflow_approvals", row).get(),
+        )?;
         Ok(count.unwrap_or(0))
     }
 
     /// Returns an approval, whole.
-    pub fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>, DbError> {
-        first(&self.conn, APPROVAL, [id.as_str()], "read an approval", read)
+    pub fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>, DatabaseError> {
+        query_first(&self.conn, APPROVAL, [id.as_str()], "read an approval", read)
     }
 
     /// Finds an approval by its id or by a beginning that only one id has.
-    pub fn find_approval(&self, text: &str) -> Result<Approval, LookupError> {
+    pub fn find_approval(&self, text: &str) -> Result<Approval, IdLookupError> {
         if let Ok(id) = text.parse::<ApprovalId>()
             && let Some(approval) = self.approval(&id)?
         {
             return Ok(approval);
         }
-        let unknown = || LookupError::Unknown { what: "approval", text: text.to_owned() };
-        let mut ids = self.approval_ids_from(text, CANDIDATES_MAX + 1)?;
+        let unknown = || IdLookupError::Unknown { what: "approval", text: text.to_owned() };
+        let mut ids = self.approval_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.approval(&ids.remove(0))?.ok_or_else(unknown),
-            _ => Err(LookupError::Ambiguous {
+            _ => Err(IdLookupError::Ambiguous {
                 text: text.to_owned(),
                 candidates: ids.iter().map(ToString::to_string).collect(),
             }),
@@ -162,27 +165,31 @@ impl Db {
     }
 
     /// Lists ids of approvals that begin with `prefix`, in their own order.
-    pub fn approval_ids_from(
+    pub fn approval_ids_with_prefix(
         &self,
         prefix: &str,
         limit: usize,
-    ) -> Result<Vec<ApprovalId>, DbError> {
+    ) -> Result<Vec<ApprovalId>, DatabaseError> {
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
-        let end = format!("{prefix}{AFTER_ALL}");
+        let end = format!("{prefix}{SORTS_LAST}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.approval_ids(IDS_FROM, params![prefix, end, limit])
     }
 
     /// Returns what became of a run's question.
-    pub fn approval_of_ask(&self, run: RunId, ask: &str) -> Result<Option<Approval>, DbError> {
+    pub fn approval_for_question(
+        &self,
+        run: RunId,
+        ask: &str,
+    ) -> Result<Option<Approval>, DatabaseError> {
         let ids = self.approval_ids(ID_OF_ASK, params![run.to_string(), ask])?;
         ids.first().map_or(Ok(None), |id| self.approval(id))
     }
 
     /// Lists what nobody has answered yet of a workflow run or a plain job, oldest first.
-    pub fn pending_approvals_of(&self, run: &str) -> Result<Vec<Approval>, DbError> {
+    pub fn pending_approvals_of(&self, run: &str) -> Result<Vec<Approval>, DatabaseError> {
         let status = Some(ApprovalStatus::Pending);
         let filter = ApprovalFilter { run: Some(run.to_owned()), status };
         let mut pending = self.approvals(&filter, None, usize::MAX)?;
@@ -191,7 +198,7 @@ impl Db {
     }
 
     /// Lists what the agent of a run asked and was not given the answer to, whole.
-    pub fn undelivered_approvals(&self, run: RunId) -> Result<Vec<Approval>, DbError> {
+    pub fn undelivered_approvals(&self, run: RunId) -> Result<Vec<Approval>, DatabaseError> {
         let ids = self.approval_ids(IDS_UNDELIVERED, params![run.to_string()])?;
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
@@ -202,7 +209,11 @@ impl Db {
 
     /// Lists the gates that waited for an answer until a moment that has come, longest due first. What
     /// a running agent asks is its runner's to end.
-    pub fn expired_gates(&self, now: Timestamp, limit: usize) -> Result<Vec<Approval>, DbError> {
+    pub fn expired_gates(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Approval>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let ids = self.approval_ids(IDS_EXPIRED, params![iso_millis(now), limit])?;
         let mut found = Vec::with_capacity(ids.len());
@@ -213,9 +224,9 @@ impl Db {
     }
 
     /// Returns when the next gate expires.
-    pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DbError> {
-        first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
-            Columns::new("workflow_approvals", row).time()
+    pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DatabaseError> {
+        query_first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
+            ColumnReader::new("workflow_approvals", row).time()
         })
     }
 
@@ -223,33 +234,33 @@ impl Db {
         &self,
         sql: &'static str,
         params: impl rusqlite::Params,
-    ) -> Result<Vec<ApprovalId>, DbError> {
-        collect(&self.conn, sql, params, "look up approvals", |row| {
-            Columns::new("workflow_approvals", row).word()
+    ) -> Result<Vec<ApprovalId>, DatabaseError> {
+        query_all(&self.conn, sql, params, "look up approvals", |row| {
+            ColumnReader::new("workflow_approvals", row).parsed()
         })
     }
 }
 
-fn read_listed(columns: &mut Columns<'_, '_>) -> Result<Approval, DbError> {
+fn read_listed(columns: &mut ColumnReader<'_, '_>) -> Result<Approval, DatabaseError> {
     Ok(Approval {
-        id: columns.word()?,
+        id: columns.parsed()?,
         workflow_run_id: columns.get()?,
         gate: columns.get()?,
-        kind: columns.word()?,
-        status: columns.word()?,
+        kind: columns.parsed()?,
+        status: columns.parsed()?,
         requested_by: columns.get()?,
         responded_by: columns.get()?,
-        responded_at: columns.maybe_time()?,
+        responded_at: columns.optional_time()?,
         created_at: columns.time()?,
-        expires_at: columns.maybe_time()?,
+        expires_at: columns.optional_time()?,
         default_answer: columns.get()?,
-        job_id: columns.maybe_word()?,
-        run_id: columns.maybe_word()?,
+        job_id: columns.optional_parsed()?,
+        run_id: columns.optional_parsed()?,
         ask_id: columns.get()?,
-        delivered_at: columns.maybe_time()?,
+        delivered_at: columns.optional_time()?,
         phase: columns.get()?,
-        part: columns.maybe_word()?,
-        seq: columns.maybe_count()?,
+        part: columns.optional_parsed()?,
+        seq: columns.optional_count()?,
         version: columns.get()?,
         summary: columns.get()?,
         response: None,
@@ -258,8 +269,8 @@ fn read_listed(columns: &mut Columns<'_, '_>) -> Result<Approval, DbError> {
     })
 }
 
-fn read(row: &Row<'_>) -> Result<Approval, DbError> {
-    let mut columns = Columns::new("workflow_approvals", row);
+fn read(row: &Row<'_>) -> Result<Approval, DatabaseError> {
+    let mut columns = ColumnReader::new("workflow_approvals", row);
     let listed = read_listed(&mut columns)?;
     let response = columns.get()?;
     let detail: Option<String> = columns.get()?;
@@ -273,18 +284,18 @@ fn read(row: &Row<'_>) -> Result<Approval, DbError> {
 }
 
 /// What a change needs to know of the row it changes.
-pub(crate) fn key(
+pub(crate) fn kind_and_status(
     conn: &Connection,
     id: &ApprovalId,
-) -> Result<Option<(ApprovalKind, ApprovalStatus)>, DbError> {
-    first(conn, KEY, [id.as_str()], "read an approval", |row| {
-        let mut columns = Columns::new("workflow_approvals", row);
-        Ok((columns.word()?, columns.word()?))
+) -> Result<Option<(ApprovalKind, ApprovalStatus)>, DatabaseError> {
+    query_first(conn, KEY, [id.as_str()], "read an approval", |row| {
+        let mut columns = ColumnReader::new("workflow_approvals", row);
+        Ok((columns.parsed()?, columns.parsed()?))
     })
 }
 
 /// Inserts and says whether its id, its place in a journal or its question was new.
-pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DbError> {
+pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DatabaseError> {
     let summary = approval.summary.as_str();
     let params = named_params! {
         ":id": approval.id.as_str(),
@@ -318,7 +329,7 @@ pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DbE
 /// bounded.
 fn detail_text(detail: &Json) -> String {
     match detail {
-        Json::String(text) => Json::from(cut_output(text)).to_string(),
+        Json::String(text) => Json::from(truncate_output(text)).to_string(),
         other => other.to_string(),
     }
 }
@@ -330,7 +341,7 @@ pub(crate) fn answer(
     status: ApprovalStatus,
     response: Option<&str>,
     (by, now): (&str, Timestamp),
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
     Ok(execute(conn, ANSWER, params, "answer an approval")? == 1)
 }
@@ -342,12 +353,16 @@ pub(crate) fn overrule(
     status: ApprovalStatus,
     response: Option<&str>,
     (by, now): (&str, Timestamp),
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
     execute(conn, OVERRULE, params, "correct an answer").map(|_| ())
 }
 
-pub(crate) fn set_detail(conn: &Connection, id: &ApprovalId, detail: &str) -> Result<(), DbError> {
+pub(crate) fn set_detail(
+    conn: &Connection,
+    id: &ApprovalId,
+    detail: &str,
+) -> Result<(), DatabaseError> {
     execute(conn, SET_DETAIL, params![id.as_str(), detail], "complete an approval").map(|_| ())
 }
 
@@ -355,15 +370,15 @@ pub(crate) fn set_delivered(
     conn: &Connection,
     id: &ApprovalId,
     now: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![id.as_str(), iso_millis(now)];
     Ok(execute(conn, DELIVERED, params, "note that an answer arrived")? == 1)
 }
 
 /// Counts approvals by kind and status from the rows themselves, to check the counters by.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
-    collect(conn, COUNTS, [], "count approvals", |row| {
-        let mut columns = Columns::new("workflow_approvals", row);
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+    query_all(conn, COUNTS, [], "count approvals", |row| {
+        let mut columns = ColumnReader::new("workflow_approvals", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
     })
 }

@@ -4,7 +4,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::{Columns, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, execute, query_all, query_first, sql};
 
 sql! {
     ADD = "INSERT INTO counters (kind, agent, status, total) VALUES (?1, ?2, ?3, ?4) \
@@ -18,7 +18,7 @@ sql! {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CounterKind {
     Job,
     Session,
     /// By the workflow's name in place of an agent's.
@@ -27,45 +27,46 @@ pub(crate) enum Kind {
     Approval,
 }
 
-impl Kind {
+impl CounterKind {
     fn as_str(self) -> &'static str {
         match self {
-            Kind::Job => "job",
-            Kind::Session => "session",
-            Kind::WorkflowRun => "workflow_run",
-            Kind::Approval => "approval",
+            CounterKind::Job => "job",
+            CounterKind::Session => "session",
+            CounterKind::WorkflowRun => "workflow_run",
+            CounterKind::Approval => "approval",
         }
     }
 }
 
 pub(crate) fn add(
     conn: &Connection,
-    kind: Kind,
+    kind: CounterKind,
     agent: &str,
     status: &str,
     change: i64,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     execute(conn, ADD, params![kind.as_str(), agent, status, change], "count").map(|_| ())
 }
 
 pub(crate) fn total(
     conn: &Connection,
-    kind: Kind,
+    kind: CounterKind,
     agent: Option<&str>,
     status: Option<&str>,
-) -> Result<i64, DbError> {
-    let total = first(conn, TOTAL, params![kind.as_str(), agent, status], "read a total", |row| {
-        Columns::new("counters", row).get()
-    })?;
+) -> Result<i64, DatabaseError> {
+    let total =
+        query_first(conn, TOTAL, params![kind.as_str(), agent, status], "read a total", |row| {
+            ColumnReader::new("counters", row).get()
+        })?;
     Ok(total.unwrap_or(0))
 }
 
 pub(crate) fn by_kind(
     conn: &Connection,
-    kind: Kind,
-) -> Result<Vec<(String, String, i64)>, DbError> {
-    collect(conn, BY_KIND, [kind.as_str()], "read the totals", |row| {
-        let mut columns = Columns::new("counters", row);
+    kind: CounterKind,
+) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+    query_all(conn, BY_KIND, [kind.as_str()], "read the totals", |row| {
+        let mut columns = ColumnReader::new("counters", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
     })
 }
@@ -73,9 +74,9 @@ pub(crate) fn by_kind(
 /// Replaces the totals of a kind by those counted anew.
 pub(crate) fn replace(
     conn: &Connection,
-    kind: Kind,
+    kind: CounterKind,
     counts: &[(String, String, i64)],
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     execute(conn, CLEAR, [kind.as_str()], "clear the totals")?;
     counts.iter().try_for_each(|(agent, status, total)| add(conn, kind, agent, status, *total))
 }

@@ -4,7 +4,7 @@ use heeler_model::{JobId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
     UNDONE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
@@ -36,7 +36,7 @@ sql! {
 
 /// Something to be done because of a committed change: a hook, a notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Effect {
+pub struct EffectRecord {
     /// The event's id; whoever acts on it twice sees the same one.
     pub id: String,
     /// What is to be done.
@@ -53,45 +53,53 @@ pub struct Effect {
     pub last_error: Option<String>,
 }
 
-impl Db {
+impl StateDatabase {
     /// Lists what is still to be done, oldest first.
-    pub fn undone_effects(&self, limit: usize) -> Result<Vec<Effect>, DbError> {
+    pub fn pending_effects(&self, limit: usize) -> Result<Vec<EffectRecord>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, UNDONE, [limit], "list undone effects", read)
+        query_all(&self.conn, UNDONE, [limit], "list undone effects", read)
     }
 
     /// Lists what is to be done by now: what was never put off, oldest first, then the rest.
-    pub fn due_effects(&self, now: Timestamp, limit: usize) -> Result<Vec<Effect>, DbError> {
+    pub fn due_effects(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<EffectRecord>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, DUE, params![iso_millis(now), limit], "list due effects", read)
+        query_all(&self.conn, DUE, params![iso_millis(now), limit], "list due effects", read)
     }
 
     /// Lists the effects of a kind that follow from a job and failed, each with whether it was given
     /// up; else it is tried again.
-    pub fn failed_effects(&self, job: &JobId, kind: &str) -> Result<Vec<(Effect, bool)>, DbError> {
+    pub fn failed_effects(
+        &self,
+        job: &JobId,
+        kind: &str,
+    ) -> Result<Vec<(EffectRecord, bool)>, DatabaseError> {
         let params = params![job.as_str(), kind];
-        collect(&self.conn, FAILED, params, "list failed effects", |row| {
-            let mut columns = Columns::new("effects", row);
+        query_all(&self.conn, FAILED, params, "list failed effects", |row| {
+            let mut columns = ColumnReader::new("effects", row);
             Ok((read_next(&mut columns)?, columns.flag()?))
         })
     }
 
     /// Returns when something is next to be done; the epoch stands for at once.
-    pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DbError> {
-        first(&self.conn, NEXT, [], "look for the next effect", |row| {
-            let mut columns = Columns::new("effects", row);
+    pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DatabaseError> {
+        query_first(&self.conn, NEXT, [], "look for the next effect", |row| {
+            let mut columns = ColumnReader::new("effects", row);
             let _id: String = columns.get()?;
-            Ok(columns.maybe_time()?.unwrap_or(Timestamp::UNIX_EPOCH))
+            Ok(columns.optional_time()?.unwrap_or(Timestamp::UNIX_EPOCH))
         })
     }
 }
 
-fn read(row: &Row<'_>) -> Result<Effect, DbError> {
-    read_next(&mut Columns::new("effects", row))
+fn read(row: &Row<'_>) -> Result<EffectRecord, DatabaseError> {
+    read_next(&mut ColumnReader::new("effects", row))
 }
 
-fn read_next(columns: &mut Columns<'_, '_>) -> Result<Effect, DbError> {
-    Ok(Effect {
+fn read_next(columns: &mut ColumnReader<'_, '_>) -> Result<EffectRecord, DatabaseError> {
+    Ok(EffectRecord {
         id: columns.get()?,
         kind: columns.get()?,
         key: columns.get()?,
@@ -103,21 +111,21 @@ fn read_next(columns: &mut Columns<'_, '_>) -> Result<Effect, DbError> {
 }
 
 /// Inserts and says whether the id was new.
-pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError> {
-    let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
+pub(crate) fn insert(conn: &Connection, effect: &EffectRecord) -> Result<bool, DatabaseError> {
+    let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
 }
 
 /// Inserts, or replaces the payload of what is there.
-pub(crate) fn put(conn: &Connection, effect: &Effect) -> Result<(), DbError> {
-    let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
+pub(crate) fn put(conn: &Connection, effect: &EffectRecord) -> Result<(), DatabaseError> {
+    let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     execute(conn, PUT, params, "write an effect").map(|_| ())
 }
 
 /// Marks as done and says whether it was not yet.
-pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DbError> {
+pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DatabaseError> {
     Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
 }
 
@@ -127,12 +135,12 @@ pub(crate) fn give_up(
     id: &str,
     error: &str,
     now: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![id, iso_millis(now), error];
     Ok(execute(conn, GIVE_UP, params, "give an effect up")? == 1)
 }
 
-pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DbError> {
+pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DatabaseError> {
     execute(conn, FAIL, params![id, error], "record a failed effect").map(|_| ())
 }
 
@@ -141,7 +149,7 @@ pub(crate) fn postpone(
     id: &str,
     error: &str,
     until: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let params = params![id, error, iso_millis(until)];
     execute(conn, POSTPONE, params, "put off an effect").map(|_| ())
 }

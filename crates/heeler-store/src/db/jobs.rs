@@ -1,20 +1,20 @@
 //! Jobs: the table `executions`.
 
-use heeler_model::workflow::{Decision, cut_output};
+use heeler_model::workflow::{PartDecision, truncate_output};
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobHead, JobId, JobStatus, SUMMARY_BYTES_MAX, TriggerType,
-    Usage, iso_millis,
+    UsageTotals, iso_millis,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
 use super::{
-    AFTER_ALL, Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters,
-    execute, first, integer, sql,
+    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, SqliteResultExt as _,
+    StateDatabase, counters, execute, integer, query_all, query_first, sql,
 };
 
 /// For how many jobs a page has room from the start.
-const LINES_FORESEEN: usize = 128;
+const PAGE_CAPACITY: usize = 128;
 
 macro_rules! head_columns {
     () => {
@@ -121,7 +121,7 @@ pub struct JobFilter {
 
 /// What a list shows of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JobLine {
+pub struct JobListRow {
     /// The job.
     pub head: JobHead,
     /// When it began to run; the records of other programs know one time only.
@@ -148,7 +148,7 @@ impl JobCursor {
 
 /// What Last Light records of an execution beyond our own jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ForeignExecution {
+pub struct LastLightExecution {
     /// The repository's owner.
     pub owner: Option<String>,
     /// Who asked.
@@ -161,25 +161,25 @@ pub struct ForeignExecution {
     pub skills_status: Option<String>,
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns a page of jobs, newest first, continuing after `before`.
     pub fn jobs(
         &self,
         filter: &JobFilter,
         before: Option<&JobCursor>,
         limit: usize,
-    ) -> Result<Vec<JobHead>, DbError> {
-        let lines = self.job_lines(filter, before, limit)?;
+    ) -> Result<Vec<JobHead>, DatabaseError> {
+        let lines = self.job_list_rows(filter, before, limit)?;
         Ok(lines.into_iter().map(|line| line.head).collect())
     }
 
     /// Returns the same page, with all that a list shows: it is one statement.
-    pub fn job_lines(
+    pub fn job_list_rows(
         &self,
         filter: &JobFilter,
         before: Option<&JobCursor>,
         limit: usize,
-    ) -> Result<Vec<JobLine>, DbError> {
+    ) -> Result<Vec<JobListRow>, DatabaseError> {
         let page = match (&filter.agent, filter.status) {
             (None, None) => PAGE,
             (Some(_), None) => PAGE_OF_AGENT,
@@ -196,7 +196,7 @@ impl Db {
         session: &AgentSessionId,
         before: Option<&JobCursor>,
         limit: usize,
-    ) -> Result<Vec<JobHead>, DbError> {
+    ) -> Result<Vec<JobHead>, DatabaseError> {
         let page = self.page(PAGE_OF_SESSION, Some(session.as_str()), None, before, None, limit)?;
         Ok(page.into_iter().map(|line| line.head).collect())
     }
@@ -209,11 +209,11 @@ impl Db {
         before: Option<&JobCursor>,
         since: Option<Timestamp>,
         limit: usize,
-    ) -> Result<Vec<JobLine>, DbError> {
+    ) -> Result<Vec<JobListRow>, DatabaseError> {
         let attempt = "list jobs";
-        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
-        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
-        let mut page = Vec::with_capacity(limit.min(LINES_FORESEEN));
+        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
+        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
+        let mut page = Vec::with_capacity(limit.min(PAGE_CAPACITY));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
         let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
@@ -230,11 +230,11 @@ impl Db {
     }
 
     /// Counts the jobs that a filter shows: from counters, or over an index where `since` is set.
-    pub fn count_jobs(&self, filter: &JobFilter) -> Result<i64, DbError> {
+    pub fn count_jobs(&self, filter: &JobFilter) -> Result<i64, DatabaseError> {
         let agent = filter.agent.as_deref();
         let status = filter.status.map(JobStatus::as_str);
         let Some(since) = filter.since else {
-            return counters::total(&self.conn, counters::Kind::Job, agent, status);
+            return counters::total(&self.conn, counters::CounterKind::Job, agent, status);
         };
         let sql = match (agent, status) {
             (None, None) => COUNT_SINCE,
@@ -243,10 +243,13 @@ impl Db {
             (Some(_), Some(_)) => COUNT_SINCE_OF_AGENT_STATUS,
         };
         let attempt = "count jobs";
-        let count =
-            first(&self.conn, sql, params![agent, status, iso_millis(since)], attempt, |row| {
-                row.get(0).attempt(attempt)
-            })?;
+        let count = query_first(
+            &self.conn,
+            sql,
+            params![agent, status, iso_millis(since)],
+            attempt,
+            |row| row.get(0).attempt(attempt),
+        )?;
         Ok(count.unwrap_or(0))
     }
 
@@ -256,38 +259,38 @@ impl Db {
         status: JobStatus,
         from: Timestamp,
         until: Timestamp,
-    ) -> Result<i64, DbError> {
+    ) -> Result<i64, DatabaseError> {
         let attempt = "count jobs of a span";
         let params = params![status.as_str(), iso_millis(from), iso_millis(until)];
-        let count = first(&self.conn, COUNT_SINCE_UNTIL_OF_STATUS, params, attempt, |row| {
+        let count = query_first(&self.conn, COUNT_SINCE_UNTIL_OF_STATUS, params, attempt, |row| {
             row.get(0).attempt(attempt)
         })?;
         Ok(count.unwrap_or(0))
     }
 
     /// Returns what a list shows of a job, without reading what it was asked.
-    pub fn job_line(&self, id: &JobId) -> Result<Option<JobLine>, DbError> {
-        first(&self.conn, LINE, [id.as_str()], "read a job", read_line)
+    pub fn job_list_row(&self, id: &JobId) -> Result<Option<JobListRow>, DatabaseError> {
+        query_first(&self.conn, LINE, [id.as_str()], "read a job", read_line)
     }
 
     /// Returns a job, whole.
-    pub fn job(&self, id: &JobId) -> Result<Option<Job>, DbError> {
-        first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>, DatabaseError> {
+        query_first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
     }
 
     /// Finds a job by its id or by a beginning that only one id has.
-    pub fn find_job(&self, text: &str) -> Result<Job, LookupError> {
+    pub fn find_job(&self, text: &str) -> Result<Job, IdLookupError> {
         if let Ok(id) = text.parse::<JobId>()
             && let Some(job) = self.job(&id)?
         {
             return Ok(job);
         }
-        let unknown = || LookupError::Unknown { what: "job", text: text.to_owned() };
-        let mut ids = self.job_ids_from(text, CANDIDATES_MAX + 1)?;
+        let unknown = || IdLookupError::Unknown { what: "job", text: text.to_owned() };
+        let mut ids = self.job_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.job(&ids.remove(0))?.ok_or_else(unknown),
-            _ => Err(LookupError::Ambiguous {
+            _ => Err(IdLookupError::Ambiguous {
                 text: text.to_owned(),
                 candidates: ids.iter().map(ToString::to_string).collect(),
             }),
@@ -295,76 +298,83 @@ impl Db {
     }
 
     /// Lists job ids that begin with `prefix`, in their own order.
-    pub fn job_ids_from(&self, prefix: &str, limit: usize) -> Result<Vec<JobId>, DbError> {
+    pub fn job_ids_with_prefix(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<JobId>, DatabaseError> {
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
-        let end = format!("{prefix}{AFTER_ALL}");
+        let end = format!("{prefix}{SORTS_LAST}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, IDS_FROM, params![prefix, end, limit], "look up a job", |row| {
-            Columns::new("executions", row).word()
+        query_all(&self.conn, IDS_FROM, params![prefix, end, limit], "look up a job", |row| {
+            ColumnReader::new("executions", row).parsed()
         })
     }
 
     /// Lists the ids of the jobs that ran in a session, oldest first.
-    pub fn job_ids_of_session(&self, session: &AgentSessionId) -> Result<Vec<JobId>, DbError> {
-        collect(&self.conn, IDS_OF_SESSION, [session.as_str()], "list a session's jobs", |row| {
-            Columns::new("executions", row).word()
+    pub fn job_ids_of_session(
+        &self,
+        session: &AgentSessionId,
+    ) -> Result<Vec<JobId>, DatabaseError> {
+        query_all(&self.conn, IDS_OF_SESSION, [session.as_str()], "list a session's jobs", |row| {
+            ColumnReader::new("executions", row).parsed()
         })
     }
 
     /// Lists the ids of the jobs that a job started.
-    pub fn jobs_spawned_by(&self, job: &JobId) -> Result<Vec<JobId>, DbError> {
-        collect(&self.conn, SPAWNED_BY, [job.as_str()], "list what a job started", |row| {
-            Columns::new("executions", row).word()
+    pub fn jobs_spawned_by(&self, job: &JobId) -> Result<Vec<JobId>, DatabaseError> {
+        query_all(&self.conn, SPAWNED_BY, [job.as_str()], "list what a job started", |row| {
+            ColumnReader::new("executions", row).parsed()
         })
     }
 
     /// Returns an agent's newest job.
-    pub fn newest_job(&self, agent: &str) -> Result<Option<JobHead>, DbError> {
+    pub fn newest_job(&self, agent: &str) -> Result<Option<JobHead>, DatabaseError> {
         let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
         Ok(self.jobs(&filter, None, 1)?.pop())
     }
 
     /// Lists all jobs that are in `running`, newest first.
-    pub fn running_jobs(&self) -> Result<Vec<JobHead>, DbError> {
+    pub fn running_jobs(&self) -> Result<Vec<JobHead>, DatabaseError> {
         let filter = JobFilter { status: Some(JobStatus::Running), ..JobFilter::default() };
         self.jobs(&filter, None, usize::MAX)
     }
 }
 
-fn read_head(columns: &mut Columns<'_, '_>) -> Result<JobHead, DbError> {
+fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<JobHead, DatabaseError> {
     Ok(JobHead {
-        id: columns.word()?,
+        id: columns.parsed()?,
         agent: columns.get()?,
         schedule: columns.get()?,
         trigger_type: TriggerType::from_word(&columns.get::<String>()?),
-        status: columns.word()?,
-        exit_reason: columns.maybe_word::<ExitReason>()?,
+        status: columns.parsed()?,
+        exit_reason: columns.optional_parsed::<ExitReason>()?,
         started_at: columns.time()?,
-        finished_at: columns.maybe_time()?,
+        finished_at: columns.optional_time()?,
         duration_ms: columns.get()?,
         cost_usd: columns.get()?,
-        session_id: columns.maybe_word()?,
+        session_id: columns.optional_parsed()?,
         summary: columns.get()?,
     })
 }
 
-fn read_line(row: &Row<'_>) -> Result<JobLine, DbError> {
-    let mut columns = Columns::new("executions", row);
+fn read_line(row: &Row<'_>) -> Result<JobListRow, DatabaseError> {
+    let mut columns = ColumnReader::new("executions", row);
     let head = read_head(&mut columns)?;
-    let (run, is_foreign) = (columns.maybe_time()?, columns.flag()?);
+    let (run, is_foreign) = (columns.optional_time()?, columns.flag()?);
     let began_at = run.or_else(|| is_foreign.then_some(head.started_at));
-    Ok(JobLine { head, began_at, error: columns.get()? })
+    Ok(JobListRow { head, began_at, error: columns.get()? })
 }
 
-fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
-    let mut columns = Columns::new("executions", row);
+fn read_job(row: &Row<'_>) -> Result<Job, DatabaseError> {
+    let mut columns = ColumnReader::new("executions", row);
     let head = read_head(&mut columns)?;
     let mut job = Job {
         head,
         version: columns.get()?,
-        run_started_at: columns.maybe_time()?,
+        run_started_at: columns.optional_time()?,
         trigger_id: columns.get()?,
         skill: columns.get()?,
         repo: columns.get()?,
@@ -374,18 +384,18 @@ fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
         part: None,
         seq: None,
         decision: None,
-        forked_from: columns.maybe_word()?,
+        forked_from: columns.optional_parsed()?,
         stop_reason: columns.get()?,
         interrupted: columns.flag()?,
         restart_count: columns.get()?,
-        usage: Usage {
+        usage: UsageTotals {
             num_turns: columns.get()?,
             api_duration_ms: columns.get()?,
             input_tokens: columns.get()?,
             cache_creation_input_tokens: columns.get()?,
             cache_read_input_tokens: columns.get()?,
             output_tokens: columns.get()?,
-            ..Usage::default()
+            ..UsageTotals::default()
         },
         working_directory: columns.get::<Option<String>>()?.map(Into::into),
         origin: columns.get()?,
@@ -400,52 +410,55 @@ fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
     job.prompt = columns.get()?;
     job.output_text = columns.get()?;
     job.phase = columns.get()?;
-    job.part = columns.maybe_word()?;
-    job.seq = columns.maybe_count()?;
-    job.decision = columns.maybe_word()?;
+    job.part = columns.optional_parsed()?;
+    job.seq = columns.optional_count()?;
+    job.decision = columns.optional_parsed()?;
     Ok(job)
 }
 
 /// What a change needs to know of the row it changes.
-pub(crate) struct JobKey {
+pub(crate) struct JobRowState {
     pub(crate) agent: String,
     pub(crate) status: String,
     pub(crate) version: i64,
     pub(crate) session_id: Option<AgentSessionId>,
 }
 
-pub(crate) fn key(conn: &Connection, id: &JobId) -> Result<Option<JobKey>, DbError> {
-    first(conn, KEY, [id.as_str()], "read a job", |row| {
-        let mut columns = Columns::new("executions", row);
-        Ok(JobKey {
+pub(crate) fn load_row_state(
+    conn: &Connection,
+    id: &JobId,
+) -> Result<Option<JobRowState>, DatabaseError> {
+    query_first(conn, KEY, [id.as_str()], "read a job", |row| {
+        let mut columns = ColumnReader::new("executions", row);
+        Ok(JobRowState {
             agent: columns.get()?,
             status: columns.get()?,
             version: columns.get()?,
-            session_id: columns.maybe_word()?,
+            session_id: columns.optional_parsed()?,
         })
     })
 }
 
-pub(crate) fn exists(conn: &Connection, id: &JobId) -> Result<bool, DbError> {
-    Ok(first(conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?.is_some())
+pub(crate) fn exists(conn: &Connection, id: &JobId) -> Result<bool, DatabaseError> {
+    Ok(query_first(conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?.is_some())
 }
 
 /// Inserts and says whether the id was new.
-pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<bool, DbError> {
+pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, INSERT, job, "insert a job")? == 1)
 }
 
 /// Updates and says whether the version was the current one.
-pub(crate) fn update(conn: &Connection, job: &Job) -> Result<bool, DbError> {
+pub(crate) fn update(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, job, "update a job")? == 1)
 }
 
-pub(crate) fn set_foreign(
+pub(crate) fn set_lastlight_fields(
     conn: &Connection,
     id: &JobId,
-    extra: &ForeignExecution,
-) -> Result<(), DbError> {
-    let ForeignExecution {
+    extra: &LastLightExecution,
+) -> Result<(), DatabaseError> {
+    let LastLightExecution {
         owner,
         triggered_by,
         trigger_actor_type,
@@ -464,9 +477,9 @@ pub(crate) fn set_foreign(
 }
 
 /// Counts jobs by agent and status from the rows themselves, to check the counters by.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
-    collect(conn, COUNTS, [], "count jobs", |row| {
-        let mut columns = Columns::new("executions", row);
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+    query_all(conn, COUNTS, [], "count jobs", |row| {
+        let mut columns = ColumnReader::new("executions", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
     })
 }
@@ -476,7 +489,7 @@ fn bind(
     sql: &'static str,
     job: &Job,
     attempt: &'static str,
-) -> Result<usize, DbError> {
+) -> Result<usize, DatabaseError> {
     let JobHead { id, agent, schedule, trigger_type, status, exit_reason, .. } = &job.head;
     let usage = &job.usage;
     let per_model = (!usage.per_model.is_empty())
@@ -518,11 +531,11 @@ fn bind(
         ":error": job.error,
         ":usage_json": per_model,
         ":prompt": job.prompt,
-        ":output_text": job.output_text.as_deref().map(cut_output),
+        ":output_text": job.output_text.as_deref().map(truncate_output),
         ":phase": job.phase,
         ":part": job.part.map(|part| part.to_string()),
         ":seq": job.seq.map(integer),
-        ":decision": job.decision.map(Decision::as_str),
+        ":decision": job.decision.map(PartDecision::as_str),
     };
     execute(conn, sql, params, attempt)
 }

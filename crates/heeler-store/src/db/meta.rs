@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::{Columns, Db, DbError, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
 
 sql! {
     GET = "SELECT value FROM meta WHERE key = ?1";
@@ -19,16 +19,18 @@ pub const STARTED_AT: &str = "started_at";
 /// When a person stopped the fleet, if it has not been started since; else empty.
 pub const STOPPED_AT: &str = "stopped_at";
 
-impl Db {
+impl StateDatabase {
     /// Returns a fact by name.
-    pub fn meta(&self, key: &str) -> Result<Option<String>, DbError> {
-        first(&self.conn, GET, [key], "read a fact", |row| Columns::new("meta", row).get())
+    pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
+        query_first(&self.conn, GET, [key], "read a fact", |row| {
+            ColumnReader::new("meta", row).get()
+        })
     }
 
     /// Returns how often this state was restored, counted from one.
-    pub fn epoch(&self) -> Result<i64, DbError> {
+    pub fn epoch(&self) -> Result<i64, DatabaseError> {
         let text = self.meta(EPOCH)?.unwrap_or_default();
-        text.parse().map_err(|_| DbError::BadRow {
+        text.parse().map_err(|_| DatabaseError::BadRow {
             table: "meta",
             row: EPOCH.to_owned(),
             reason: format!("`{text}` is not a number"),
@@ -36,6 +38,6 @@ impl Db {
     }
 }
 
-pub(crate) fn set(conn: &Connection, key: &str, value: &str) -> Result<(), DbError> {
+pub(crate) fn set(conn: &Connection, key: &str, value: &str) -> Result<(), DatabaseError> {
     execute(conn, SET, [key, value], "write a fact").map(|_| ())
 }

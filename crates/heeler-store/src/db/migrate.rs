@@ -5,13 +5,13 @@ use heeler_model::iso_millis;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::{Attempt as _, DbError, OpenError, sqlite};
+use super::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, sqlite};
 
 /// A step of the schema: its name and its SQL.
-pub(crate) type Migration = (&'static str, &'static str);
+pub(crate) type SchemaMigration = (&'static str, &'static str);
 
 /// Every step in order; a step's version is its place, counted from one.
-pub(crate) const MIGRATIONS: &[Migration] = &[
+pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("base", include_str!("../../migrations/001_base.sql")),
     ("results", include_str!("../../migrations/002_results.sql")),
     ("daemon", include_str!("../../migrations/003_daemon.sql")),
@@ -37,20 +37,27 @@ pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Refuses a schema that is not exactly ours.
-pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), OpenError> {
+pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), DatabaseOpenError> {
     let found = check_not_newer(conn, path)?;
     match found {
         SCHEMA_VERSION => Ok(()),
-        0 => Err(OpenError::Missing { path: path.to_owned() }),
-        _ => Err(OpenError::Older { path: path.to_owned(), found, known: SCHEMA_VERSION }),
+        0 => Err(DatabaseOpenError::Missing { path: path.to_owned() }),
+        _ => Err(DatabaseOpenError::Older { path: path.to_owned(), found, known: SCHEMA_VERSION }),
     }
 }
 
 /// Refuses a schema of a newer Heeler, and returns the one found.
-pub(crate) fn check_not_newer(conn: &Connection, path: &Utf8Path) -> Result<i64, OpenError> {
+pub(crate) fn check_not_newer(
+    conn: &Connection,
+    path: &Utf8Path,
+) -> Result<i64, DatabaseOpenError> {
     let found = version(conn).map_err(|source| sqlite(path, source))?;
     if found > SCHEMA_VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
+        return Err(DatabaseOpenError::Newer {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        });
     }
     Ok(found)
 }
@@ -58,10 +65,10 @@ pub(crate) fn check_not_newer(conn: &Connection, path: &Utf8Path) -> Result<i64,
 /// Applies the step after version `found`, in a transaction of its own; returns its version.
 pub(crate) fn apply_next(
     conn: &Connection,
-    steps: &[Migration],
+    steps: &[SchemaMigration],
     found: i64,
     now: Timestamp,
-) -> Result<i64, DbError> {
+) -> Result<i64, DatabaseError> {
     let place = usize::try_from(found).expect("a version is a count");
     let (name, sql) = steps[place];
     let next = found + 1;
@@ -74,7 +81,7 @@ pub(crate) fn apply_next(
     if let Err(source) = applied {
         // Without a transaction there is nothing to undo, which is as good.
         let _undone = conn.execute_batch("ROLLBACK");
-        return Err(DbError::Sqlite { attempt: "bring the database up to date", source });
+        return Err(DatabaseError::Sqlite { attempt: "bring the database up to date", source });
     }
     Ok(next)
 }

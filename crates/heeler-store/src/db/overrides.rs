@@ -1,11 +1,11 @@
 //! What people switched off or changed, whatever the files say: `workflow_overrides`, and those
 //! `cron_overrides` that are no agent's.
 
-use heeler_model::{from_iso, iso_millis};
+use heeler_model::{iso_millis, parse_iso};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
     WORKFLOWS = "SELECT name, enabled, updated_at, updated_by FROM workflow_overrides ORDER BY name";
@@ -51,55 +51,58 @@ pub struct CronOverride {
     pub by: String,
 }
 
-impl Db {
+impl StateDatabase {
     /// Lists the workflows' crons that a person changed, by name.
-    pub fn cron_overrides(&self) -> Result<Vec<CronOverride>, DbError> {
-        collect(&self.conn, CRONS, [], "list the settings of crons", |row| {
-            let mut columns = Columns::new("cron_overrides", row);
+    pub fn cron_overrides(&self) -> Result<Vec<CronOverride>, DatabaseError> {
+        query_all(&self.conn, CRONS, [], "list the settings of crons", |row| {
+            let mut columns = ColumnReader::new("cron_overrides", row);
             Ok(CronOverride {
                 name: columns.get()?,
                 enabled: columns.flag()?,
                 schedule: columns.get()?,
-                at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
+                at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
                 by: columns.get::<Option<String>>()?.unwrap_or_default(),
             })
         })
     }
 
     /// Lists the workflows that a person switched on or off, by name.
-    pub fn workflow_overrides(&self) -> Result<Vec<WorkflowOverride>, DbError> {
-        collect(&self.conn, WORKFLOWS, [], "list the settings of workflows", read_workflow)
+    pub fn workflow_overrides(&self) -> Result<Vec<WorkflowOverride>, DatabaseError> {
+        query_all(&self.conn, WORKFLOWS, [], "list the settings of workflows", read_workflow)
     }
 
     /// Returns what a person set a workflow to.
-    pub fn workflow_override(&self, name: &str) -> Result<Option<WorkflowOverride>, DbError> {
-        first(&self.conn, WORKFLOW, [name], "read a workflow's setting", read_workflow)
+    pub fn workflow_override(&self, name: &str) -> Result<Option<WorkflowOverride>, DatabaseError> {
+        query_first(&self.conn, WORKFLOW, [name], "read a workflow's setting", read_workflow)
     }
 }
 
-fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DbError> {
-    let mut columns = Columns::new("workflow_overrides", row);
+fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DatabaseError> {
+    let mut columns = ColumnReader::new("workflow_overrides", row);
     Ok(WorkflowOverride {
         name: columns.get()?,
         enabled: columns.flag()?,
         // An imported row may say neither when nor who.
-        at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
+        at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
         by: columns.get::<Option<String>>()?.unwrap_or_default(),
     })
 }
 
-pub(crate) fn put_cron(conn: &Connection, change: &CronOverride) -> Result<(), DbError> {
+pub(crate) fn put_cron(conn: &Connection, change: &CronOverride) -> Result<(), DatabaseError> {
     let CronOverride { name, enabled, schedule, at, by } = change;
     let params = params![name, i64::from(*enabled), schedule, iso_millis(*at), by];
     execute(conn, PUT_CRON, params, "change a cron").map(|_| ())
 }
 
 /// Removes and says whether it was there.
-pub(crate) fn remove_cron(conn: &Connection, name: &str) -> Result<bool, DbError> {
+pub(crate) fn remove_cron(conn: &Connection, name: &str) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_CRON, [name], "let a cron follow its file")? == 1)
 }
 
-pub(crate) fn put_workflow(conn: &Connection, change: &WorkflowOverride) -> Result<(), DbError> {
+pub(crate) fn put_workflow(
+    conn: &Connection,
+    change: &WorkflowOverride,
+) -> Result<(), DatabaseError> {
     let params = params![change.name, i64::from(change.enabled), iso_millis(change.at), change.by];
     execute(conn, PUT_WORKFLOW, params, "switch a workflow").map(|_| ())
 }

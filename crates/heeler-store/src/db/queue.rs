@@ -4,7 +4,7 @@ use heeler_model::{JobId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
     QUEUE = "SELECT job_id, priority, asked_at, not_before, expires_at, reason, wanted FROM queue \
@@ -35,26 +35,26 @@ sql! {
 
 /// A job that waits for its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedJobRecord {
     /// The job.
     pub job: JobId,
     /// The highest goes first.
     pub priority: i64,
     /// Among equals the oldest goes first.
-    pub asked_at: Timestamp,
+    pub requested_at: Timestamp,
     /// Not before this moment.
     pub not_before: Option<Timestamp>,
     /// Given up at this moment.
     pub expires_at: Option<Timestamp>,
     /// What is wanted, JSON.
-    pub wanted: String,
+    pub request_json: String,
     /// Why it waits.
     pub reason: String,
 }
 
 /// A credential whose quota is used up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parked {
+pub struct ParkedCredentialRecord {
     /// Its name.
     pub credential: String,
     /// When there is quota again.
@@ -67,78 +67,81 @@ pub struct Parked {
     pub job: JobId,
 }
 
-impl Db {
+impl StateDatabase {
     /// Lists the jobs that wait, in the order in which their turn comes.
-    pub fn queue(&self) -> Result<Vec<Queued>, DbError> {
-        collect(&self.conn, QUEUE, [], "list the queue", read_queued)
+    pub fn queue(&self) -> Result<Vec<QueuedJobRecord>, DatabaseError> {
+        query_all(&self.conn, QUEUE, [], "list the queue", read_queued)
     }
 
     /// Returns a job's place in the queue.
-    pub fn queued(&self, job: &JobId) -> Result<Option<Queued>, DbError> {
-        first(&self.conn, QUEUED, [job.as_str()], "read the queue", read_queued)
+    pub fn queued_job(&self, job: &JobId) -> Result<Option<QueuedJobRecord>, DatabaseError> {
+        query_first(&self.conn, QUEUED, [job.as_str()], "read the queue", read_queued)
     }
 
     /// Lists the credentials whose quota is used up.
-    pub fn parked(&self) -> Result<Vec<Parked>, DbError> {
-        collect(&self.conn, PARKED, [], "list parked credentials", |row| {
-            let mut columns = Columns::new("parked", row);
-            Ok(Parked {
+    pub fn parked_credentials(&self) -> Result<Vec<ParkedCredentialRecord>, DatabaseError> {
+        query_all(&self.conn, PARKED, [], "list parked credentials", |row| {
+            let mut columns = ColumnReader::new("parked", row);
+            Ok(ParkedCredentialRecord {
                 credential: columns.get()?,
                 until: columns.time()?,
                 since: columns.time()?,
                 reason: columns.get()?,
-                job: columns.word()?,
+                job: columns.parsed()?,
             })
         })
     }
 }
 
-fn read_queued(row: &Row<'_>) -> Result<Queued, DbError> {
-    let mut columns = Columns::new("queue", row);
-    Ok(Queued {
-        job: columns.word()?,
+fn read_queued(row: &Row<'_>) -> Result<QueuedJobRecord, DatabaseError> {
+    let mut columns = ColumnReader::new("queue", row);
+    Ok(QueuedJobRecord {
+        job: columns.parsed()?,
         priority: columns.get()?,
-        asked_at: columns.time()?,
-        not_before: columns.maybe_time()?,
-        expires_at: columns.maybe_time()?,
+        requested_at: columns.time()?,
+        not_before: columns.optional_time()?,
+        expires_at: columns.optional_time()?,
         reason: columns.get()?,
-        wanted: columns.get()?,
+        request_json: columns.get()?,
     })
 }
 
-pub(crate) fn enqueue(conn: &Connection, queued: &Queued) -> Result<(), DbError> {
+pub(crate) fn enqueue(conn: &Connection, queued: &QueuedJobRecord) -> Result<(), DatabaseError> {
     let params = params![
         queued.job.as_str(),
         queued.priority,
-        iso_millis(queued.asked_at),
+        iso_millis(queued.requested_at),
         queued.not_before.map(iso_millis),
         queued.expires_at.map(iso_millis),
         queued.reason,
-        queued.wanted,
+        queued.request_json,
     ];
     execute(conn, ENQUEUE, params, "put a job into the queue").map(|_| ())
 }
 
 /// Removes and says whether it was there.
-pub(crate) fn dequeue(conn: &Connection, job: &JobId) -> Result<bool, DbError> {
+pub(crate) fn dequeue(conn: &Connection, job: &JobId) -> Result<bool, DatabaseError> {
     Ok(execute(conn, DEQUEUE, [job.as_str()], "take a job out of the queue")? == 1)
 }
 
 /// Lists jobs in the queue that no longer wait.
-pub(crate) fn not_pending(conn: &Connection) -> Result<Vec<JobId>, DbError> {
-    collect(conn, NOT_PENDING, [], "compare the queue with the jobs", |row| {
-        Columns::new("queue", row).word()
+pub(crate) fn stale_queue_entries(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
+    query_all(conn, NOT_PENDING, [], "compare the queue with the jobs", |row| {
+        ColumnReader::new("queue", row).parsed()
     })
 }
 
 /// Lists jobs that wait and that nobody would start: not in the queue, and no run is under way.
-pub(crate) fn not_queued(conn: &Connection) -> Result<Vec<JobId>, DbError> {
-    collect(conn, NOT_QUEUED, [], "compare the jobs with the queue", |row| {
-        Columns::new("executions", row).word()
+pub(crate) fn unqueued_pending_jobs(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
+    query_all(conn, NOT_QUEUED, [], "compare the jobs with the queue", |row| {
+        ColumnReader::new("executions", row).parsed()
     })
 }
 
-pub(crate) fn park(conn: &Connection, parked: &Parked) -> Result<(), DbError> {
+pub(crate) fn park(
+    conn: &Connection,
+    parked: &ParkedCredentialRecord,
+) -> Result<(), DatabaseError> {
     let params = params![
         parked.credential,
         iso_millis(parked.until),
@@ -149,6 +152,6 @@ pub(crate) fn park(conn: &Connection, parked: &Parked) -> Result<(), DbError> {
     execute(conn, PARK, params, "park a credential").map(|_| ())
 }
 
-pub(crate) fn unpark(conn: &Connection, credential: &str) -> Result<(), DbError> {
+pub(crate) fn unpark(conn: &Connection, credential: &str) -> Result<(), DatabaseError> {
     execute(conn, UNPARK, [credential], "unpark a credential").map(|_| ())
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, named_params, params};
 use crate::layout::StateDir;
 use heeler_transcript::LockFile;
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! columns {
     () => {
@@ -38,7 +38,7 @@ sql! {
 
 /// One attempt at a job, on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct RunRecord {
     /// Its id, and its folder's name.
     pub id: RunId,
     /// The job.
@@ -63,25 +63,25 @@ pub struct Run {
     pub version: i64,
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns a run.
-    pub fn run(&self, id: RunId) -> Result<Option<Run>, DbError> {
-        first(&self.conn, RUN, [id.to_string()], "read a run", read)
+    pub fn run(&self, id: RunId) -> Result<Option<RunRecord>, DatabaseError> {
+        query_first(&self.conn, RUN, [id.to_string()], "read a run", read)
     }
 
     /// Lists a job's runs in order.
-    pub fn runs_of_job(&self, job: &JobId) -> Result<Vec<Run>, DbError> {
-        collect(&self.conn, RUNS_OF_JOB, [job.as_str()], "list a job's runs", read)
+    pub fn runs_of_job(&self, job: &JobId) -> Result<Vec<RunRecord>, DatabaseError> {
+        query_all(&self.conn, RUNS_OF_JOB, [job.as_str()], "list a job's runs", read)
     }
 
     /// Says whether a process works on a job: only then is the lock of one of its runs held.
-    pub fn is_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
+    pub fn is_job_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
         Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
     }
 
     /// Says whether a job that is running by the record is dead: no process works on it, and none is
     /// about to. Not for the writer itself, in whose way nobody is.
-    pub fn is_dead(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
+    pub fn is_job_orphaned(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
         // Whoever starts a run, or commits one, is the writer until the run's lock is held or its
         // result is on record. So this comes before the runs' locks are asked.
         let is_written = !matches!(LockFile::probe(&dir.lock()), Ok(None));
@@ -99,31 +99,31 @@ impl Db {
     }
 
     /// Lists every run's id.
-    pub fn run_ids(&self) -> Result<Vec<RunId>, DbError> {
-        collect(&self.conn, IDS, [], "list runs", |row| Columns::new("runs", row).word())
+    pub fn run_ids(&self) -> Result<Vec<RunId>, DatabaseError> {
+        query_all(&self.conn, IDS, [], "list runs", |row| ColumnReader::new("runs", row).parsed())
     }
 
     /// Returns how a run ended, once that is committed.
-    pub fn run_result(&self, id: RunId) -> Result<Option<RunResult>, DbError> {
-        first(&self.conn, RESULT, [id.to_string()], "read a run's result", |row| {
-            let mut columns = Columns::new("runs", row);
+    pub fn run_result(&self, id: RunId) -> Result<Option<RunResult>, DatabaseError> {
+        query_first(&self.conn, RESULT, [id.to_string()], "read a run's result", |row| {
+            let mut columns = ColumnReader::new("runs", row);
             let (_id, text): (String, String) = (columns.get()?, columns.get()?);
             serde_json::from_str(&text).map_err(|error| columns.bad(format!("result: {error}")))
         })
     }
 
     /// Returns what counts as spent by the runs of a job, in millionths of a dollar.
-    pub fn spent_by_job(&self, job: &JobId) -> Result<i64, DbError> {
+    pub fn spent_by_job(&self, job: &JobId) -> Result<i64, DatabaseError> {
         let spent =
-            first(&self.conn, SPENT_BY_JOB, [job.as_str()], "add up a job's money", |row| {
-                Columns::new("runs", row).get()
+            query_first(&self.conn, SPENT_BY_JOB, [job.as_str()], "add up a job's money", |row| {
+                ColumnReader::new("runs", row).get()
             })?;
         Ok(spent.unwrap_or(0))
     }
 
     /// Lists the runs whose result is not in the database yet, oldest first.
-    pub fn uncommitted_runs(&self) -> Result<Vec<Run>, DbError> {
-        collect(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
+    pub fn uncommitted_runs(&self) -> Result<Vec<RunRecord>, DatabaseError> {
+        query_all(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
     }
 }
 
@@ -133,38 +133,42 @@ pub fn is_run_alive(folder: &Utf8Path) -> bool {
     !matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(None))
 }
 
-fn read(row: &Row<'_>) -> Result<Run, DbError> {
-    let mut columns = Columns::new("runs", row);
-    Ok(Run {
-        id: columns.word()?,
-        job_id: columns.word()?,
+fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
+    let mut columns = ColumnReader::new("runs", row);
+    Ok(RunRecord {
+        id: columns.parsed()?,
+        job_id: columns.parsed()?,
         attempt: columns.get()?,
         host: columns.get()?,
         epoch: columns.get()?,
         status: columns.get()?,
         created_at: columns.time()?,
-        started_at: columns.maybe_time()?,
-        finished_at: columns.maybe_time()?,
+        started_at: columns.optional_time()?,
+        finished_at: columns.optional_time()?,
         committed: columns.flag()?,
         version: columns.get()?,
     })
 }
 
 /// Inserts and says whether the id was new.
-pub(crate) fn insert(conn: &Connection, run: &Run) -> Result<bool, DbError> {
+pub(crate) fn insert(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
     Ok(bind(conn, INSERT, run, "insert a run")? == 1)
 }
 
 /// Updates and says whether the version was the current one.
-pub(crate) fn update(conn: &Connection, run: &Run) -> Result<bool, DbError> {
+pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, run, "update a run")? == 1)
 }
 
-pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DbError> {
+pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DatabaseError> {
     execute(conn, SET_SPENT, params![id.to_string(), micros], "write what a run spent").map(|_| ())
 }
 
-pub(crate) fn set_result(conn: &Connection, id: RunId, result: &RunResult) -> Result<(), DbError> {
+pub(crate) fn set_result(
+    conn: &Connection,
+    id: RunId,
+    result: &RunResult,
+) -> Result<(), DatabaseError> {
     let text = serde_json::to_string(result).expect("a result is JSON");
     execute(conn, SET_RESULT, params![id.to_string(), text], "write a run's result").map(|_| ())
 }
@@ -172,9 +176,9 @@ pub(crate) fn set_result(conn: &Connection, id: RunId, result: &RunResult) -> Re
 fn bind(
     conn: &Connection,
     sql: &'static str,
-    run: &Run,
+    run: &RunRecord,
     attempt: &'static str,
-) -> Result<usize, DbError> {
+) -> Result<usize, DatabaseError> {
     let params = named_params! {
         ":id": run.id.to_string(),
         ":job_id": run.job_id.as_str(),

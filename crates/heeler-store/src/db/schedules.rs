@@ -3,12 +3,15 @@
 //! The mark is in the schedule's row, an occurrence or a skip in a row of its own; all of them change
 //! in the transaction that decides. Overrides share a table with Last Light's, whose names have no `/`.
 
-use heeler_model::timetable::{Mark, Skip};
-use heeler_model::{JobId, from_iso, iso_millis};
+use heeler_model::timetable::{DueTimeCursor, DueTimeSkip};
+use heeler_model::{JobId, iso_millis, parse_iso};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{AFTER_ALL, Columns, Db, DbError, agents, collect, execute, first, sql};
+use super::{
+    ColumnReader, DatabaseError, SORTS_LAST, StateDatabase, agents, execute, query_all,
+    query_first, sql,
+};
 
 sql! {
     MARKS = "SELECT agent, name, anchor, through, rule FROM schedules WHERE anchor IS NOT NULL \
@@ -66,20 +69,20 @@ sql! {
 
 /// How far a schedule has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScheduleMark {
+pub struct ScheduleProgressRecord {
     /// The agent.
     pub agent: String,
     /// The schedule.
     pub schedule: String,
     /// Up to where its due times are on record.
-    pub mark: Mark,
+    pub progress: DueTimeCursor,
     /// Its trigger as words when the mark was made.
-    pub rule: String,
+    pub trigger_text: String,
 }
 
 /// A due time that got its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occurrence {
+pub struct OccurrenceRecord {
     /// The agent.
     pub agent: String,
     /// The schedule.
@@ -92,20 +95,20 @@ pub struct Occurrence {
 
 /// Due times in a row that got no job, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkipRow {
+pub struct SkipRecord {
     /// The agent.
     pub agent: String,
     /// The schedule.
     pub schedule: String,
     /// Which, how many and why.
-    pub skip: Skip,
+    pub skip: DueTimeSkip,
     /// When the last of them was recorded.
     pub recorded_at: Timestamp,
 }
 
 /// What a person set a schedule to, whatever its config says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
+pub struct ScheduleOverrideRecord {
     /// The agent.
     pub agent: String,
     /// The schedule.
@@ -120,16 +123,16 @@ pub struct Override {
     pub by: String,
 }
 
-impl Db {
+impl StateDatabase {
     /// Lists how far each schedule has come.
-    pub fn schedule_marks(&self) -> Result<Vec<ScheduleMark>, DbError> {
-        collect(&self.conn, MARKS, [], "list how far schedules have come", |row| {
-            let mut columns = Columns::new("schedules", row);
-            Ok(ScheduleMark {
+    pub fn schedule_progress(&self) -> Result<Vec<ScheduleProgressRecord>, DatabaseError> {
+        query_all(&self.conn, MARKS, [], "list how far schedules have come", |row| {
+            let mut columns = ColumnReader::new("schedules", row);
+            Ok(ScheduleProgressRecord {
                 agent: columns.get()?,
                 schedule: columns.get()?,
-                mark: Mark { anchor: columns.time()?, through: columns.time()? },
-                rule: columns.get()?,
+                progress: DueTimeCursor { anchor: columns.time()?, through: columns.time()? },
+                trigger_text: columns.get()?,
             })
         })
     }
@@ -141,9 +144,9 @@ impl Db {
         schedule: &str,
         before: Option<Timestamp>,
         limit: usize,
-    ) -> Result<Vec<Occurrence>, DbError> {
+    ) -> Result<Vec<OccurrenceRecord>, DatabaseError> {
         let params = params![agent, schedule, end_of_page(before), bound(limit)];
-        collect(&self.conn, PAGE_OF_OCCURRENCES, params, "list occurrences", read_occurrence)
+        query_all(&self.conn, PAGE_OF_OCCURRENCES, params, "list occurrences", read_occurrence)
     }
 
     /// Says whether a due time has its job on record.
@@ -152,16 +155,20 @@ impl Db {
         agent: &str,
         schedule: &str,
         due: Timestamp,
-    ) -> Result<bool, DbError> {
+    ) -> Result<bool, DatabaseError> {
         let params = params![agent, schedule, iso_millis(due)];
-        let found = first(&self.conn, HAS_OCCURRENCE, params, "look up a due time", |_| Ok(()))?;
+        let found =
+            query_first(&self.conn, HAS_OCCURRENCE, params, "look up a due time", |_| Ok(()))?;
         Ok(found.is_some())
     }
 
     /// Returns the due time that a job was started for.
-    pub fn occurrence_of_job(&self, job: &JobId) -> Result<Option<Occurrence>, DbError> {
+    pub fn occurrence_of_job(
+        &self,
+        job: &JobId,
+    ) -> Result<Option<OccurrenceRecord>, DatabaseError> {
         let attempt = "read a job's due time";
-        first(&self.conn, OCCURRENCE_OF_JOB, [job.as_str()], attempt, read_occurrence)
+        query_first(&self.conn, OCCURRENCE_OF_JOB, [job.as_str()], attempt, read_occurrence)
     }
 
     /// Lists a schedule's skips that begin before a moment, newest first.
@@ -171,60 +178,60 @@ impl Db {
         schedule: &str,
         before: Option<Timestamp>,
         limit: usize,
-    ) -> Result<Vec<SkipRow>, DbError> {
+    ) -> Result<Vec<SkipRecord>, DatabaseError> {
         let params = params![agent, schedule, end_of_page(before), bound(limit)];
-        collect(&self.conn, PAGE_OF_SKIPS, params, "list skips", read_skip)
+        query_all(&self.conn, PAGE_OF_SKIPS, params, "list skips", read_skip)
     }
 
     /// Lists what people set schedules to.
-    pub fn overrides(&self) -> Result<Vec<Override>, DbError> {
-        let rows = collect(&self.conn, OVERRIDES, [], "list overrides", read_override)?;
+    pub fn schedule_overrides(&self) -> Result<Vec<ScheduleOverrideRecord>, DatabaseError> {
+        let rows = query_all(&self.conn, OVERRIDES, [], "list overrides", read_override)?;
         Ok(rows.into_iter().flatten().collect())
     }
 }
 
 fn end_of_page(before: Option<Timestamp>) -> String {
-    before.map_or_else(|| AFTER_ALL.to_owned(), iso_millis)
+    before.map_or_else(|| SORTS_LAST.to_owned(), iso_millis)
 }
 
 fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn read_occurrence(row: &Row<'_>) -> Result<Occurrence, DbError> {
-    let mut columns = Columns::new("occurrences", row);
-    Ok(Occurrence {
+fn read_occurrence(row: &Row<'_>) -> Result<OccurrenceRecord, DatabaseError> {
+    let mut columns = ColumnReader::new("occurrences", row);
+    Ok(OccurrenceRecord {
         agent: columns.get()?,
         schedule: columns.get()?,
         due: columns.time()?,
-        job: columns.word()?,
+        job: columns.parsed()?,
     })
 }
 
-fn read_skip(row: &Row<'_>) -> Result<SkipRow, DbError> {
-    let mut columns = Columns::new("skips", row);
+fn read_skip(row: &Row<'_>) -> Result<SkipRecord, DatabaseError> {
+    let mut columns = ColumnReader::new("skips", row);
     let (agent, schedule) = (columns.get()?, columns.get()?);
     let (first, last) = (columns.time()?, columns.time()?);
     let count: i64 = columns.get()?;
     let count =
         u64::try_from(count).map_err(|_| columns.bad(format!("`{count}` is not a count")))?;
-    let skip = Skip { first, last, count, reason: columns.word()? };
-    Ok(SkipRow { agent, schedule, skip, recorded_at: columns.time()? })
+    let skip = DueTimeSkip { first, last, count, reason: columns.parsed()? };
+    Ok(SkipRecord { agent, schedule, skip, recorded_at: columns.time()? })
 }
 
 /// Reads an override; `None` if it is Last Light's.
-fn read_override(row: &Row<'_>) -> Result<Option<Override>, DbError> {
-    let mut columns = Columns::new("cron_overrides", row);
+fn read_override(row: &Row<'_>) -> Result<Option<ScheduleOverrideRecord>, DatabaseError> {
+    let mut columns = ColumnReader::new("cron_overrides", row);
     let name: String = columns.get()?;
     // An agent's name has no `/`, a schedule's may.
     let Some((agent, schedule)) = name.split_once('/') else { return Ok(None) };
-    Ok(Some(Override {
+    Ok(Some(ScheduleOverrideRecord {
         agent: agent.to_owned(),
         schedule: schedule.to_owned(),
         enabled: columns.flag()?,
         text: columns.get()?,
         // An imported row may say neither when nor who.
-        at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
+        at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
         by: columns.get::<Option<String>>()?.unwrap_or_default(),
     }))
 }
@@ -234,13 +241,16 @@ fn override_name(agent: &str, schedule: &str) -> String {
 }
 
 /// Moves a schedule's mark, and says whether the schedule came into being with it.
-pub(crate) fn set_mark(conn: &Connection, mark: &ScheduleMark) -> Result<bool, DbError> {
-    let ScheduleMark { agent, schedule, mark, rule } = mark;
+pub(crate) fn set_progress(
+    conn: &Connection,
+    mark: &ScheduleProgressRecord,
+) -> Result<bool, DatabaseError> {
+    let ScheduleProgressRecord { agent, schedule, progress: mark, trigger_text: rule } = mark;
     let params = params![agent, schedule, iso_millis(mark.anchor), iso_millis(mark.through), rule];
     if execute(conn, MOVE_MARK, params, "move a schedule's mark")? == 1 {
         return Ok(false);
     }
-    agents::touch(conn, agent)?;
+    agents::ensure_agent(conn, agent)?;
     execute(conn, PUT_MARK, params, "write a schedule's mark")?;
     Ok(true)
 }
@@ -252,7 +262,7 @@ pub(crate) fn add_occurrence(
     schedule: &str,
     due: Timestamp,
     job: &JobId,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![agent, schedule, iso_millis(due), job.as_str()];
     Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)
 }
@@ -264,9 +274,9 @@ pub(crate) fn add_skip(
     conn: &Connection,
     agent: &str,
     schedule: &str,
-    skip: &Skip,
+    skip: &DueTimeSkip,
     now: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let mut whole = *skip;
     while let Some(known) = last_skip_by(conn, agent, schedule, &whole)? {
         let overlaps = known.last >= whole.first;
@@ -297,10 +307,10 @@ fn last_skip_by(
     conn: &Connection,
     agent: &str,
     schedule: &str,
-    skip: &Skip,
-) -> Result<Option<Skip>, DbError> {
+    skip: &DueTimeSkip,
+) -> Result<Option<DueTimeSkip>, DatabaseError> {
     let params = params![agent, schedule, skip.reason.as_str(), iso_millis(skip.last)];
-    let found = first(conn, LAST_SKIP_OF_REASON, params, "read the last skip", read_skip)?;
+    let found = query_first(conn, LAST_SKIP_OF_REASON, params, "read the last skip", read_skip)?;
     Ok(found.map(|row| row.skip))
 }
 
@@ -311,10 +321,10 @@ fn is_between(
     schedule: &str,
     after: Timestamp,
     before: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let params = params![agent, schedule, iso_millis(after), iso_millis(before)];
     for sql in [OCCURRENCE_BETWEEN, SKIP_BETWEEN] {
-        if first(conn, sql, params, "look between skips", |_| Ok(()))?.is_some() {
+        if query_first(conn, sql, params, "look between skips", |_| Ok(()))?.is_some() {
             return Ok(true);
         }
     }
@@ -333,14 +343,14 @@ pub(crate) fn prune(
     conn: &Connection,
     after: Option<(String, String)>,
     before: Timestamp,
-) -> Result<Option<(String, String)>, DbError> {
+) -> Result<Option<(String, String)>, DatabaseError> {
     let mut last = after.unwrap_or_default();
     for _ in 0..PRUNED_SCHEDULES_MAX {
         let mut next: Option<(String, String)> = None;
         for sql in [NEXT_OCCURRED, NEXT_SKIPPED] {
             let found =
-                first(conn, sql, params![last.0, last.1], "look for old due times", |row| {
-                    let mut columns = Columns::new("occurrences", row);
+                query_first(conn, sql, params![last.0, last.1], "look for old due times", |row| {
+                    let mut columns = ColumnReader::new("occurrences", row);
                     Ok((columns.get()?, columns.get()?))
                 })?;
             next = match (next, found) {
@@ -358,7 +368,10 @@ pub(crate) fn prune(
     Ok(Some(last))
 }
 
-pub(crate) fn put_override(conn: &Connection, change: &Override) -> Result<(), DbError> {
+pub(crate) fn put_schedule_override(
+    conn: &Connection,
+    change: &ScheduleOverrideRecord,
+) -> Result<(), DatabaseError> {
     let params = params![
         override_name(&change.agent, &change.schedule),
         i64::from(change.enabled),
@@ -370,11 +383,11 @@ pub(crate) fn put_override(conn: &Connection, change: &Override) -> Result<(), D
 }
 
 /// Removes and says whether it was there.
-pub(crate) fn remove_override(
+pub(crate) fn remove_schedule_override(
     conn: &Connection,
     agent: &str,
     schedule: &str,
-) -> Result<bool, DbError> {
+) -> Result<bool, DatabaseError> {
     let name = override_name(agent, schedule);
     Ok(execute(conn, REMOVE_OVERRIDE, [name], "remove an override")? == 1)
 }

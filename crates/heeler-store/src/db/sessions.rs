@@ -1,18 +1,19 @@
 //! Sessions: the table `sessions`.
 
 use heeler_model::{
-    AgentSessionId, ForkCut, OwnMark, Session, SessionId, SessionStatus, iso_millis,
+    AgentSessionId, NativeSessionPosition, PendingFork, Session, SessionId, SessionStatus,
+    iso_millis,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
 use super::{
-    Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
-    first, sql,
+    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SqliteResultExt as _,
+    StateDatabase, counters, execute, query_all, query_first, sql,
 };
 
 /// Sorts after every time and every id: where a list of newest first begins.
-const AFTER_ALL: &str = "~";
+const SORTS_LAST: &str = "~";
 
 macro_rules! columns {
     () => {
@@ -122,14 +123,14 @@ impl SessionCursor {
     }
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns a page of sessions, last used first, continuing after `before`.
     pub fn sessions(
         &self,
         filter: &SessionFilter,
         before: Option<&SessionCursor>,
         limit: usize,
-    ) -> Result<Vec<Session>, DbError> {
+    ) -> Result<Vec<Session>, DatabaseError> {
         if let Some(channel) = &filter.channel {
             return self.sessions_of_channel(filter, channel, before, limit);
         }
@@ -143,7 +144,7 @@ impl Db {
         let (at, id) = place_after(before);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![filter.agent, status, at, id, limit];
-        let mut page = collect(&self.conn, sql, params, "list sessions", read)?;
+        let mut page = query_all(&self.conn, sql, params, "list sessions", read)?;
         if let Some(since) = filter.since {
             // Last used first: whatever follows the first older one is older still.
             let end = page.partition_point(|session| session.last_active_at >= since);
@@ -160,7 +161,7 @@ impl Db {
         channel: &str,
         before: Option<&SessionCursor>,
         limit: usize,
-    ) -> Result<Vec<Session>, DbError> {
+    ) -> Result<Vec<Session>, DatabaseError> {
         let sql = match filter.status {
             Some(_) => PAGE_OF_CHANNEL_STATUS,
             None => PAGE_OF_CHANNEL,
@@ -171,7 +172,7 @@ impl Db {
         let mut found: Vec<Session> = Vec::new();
         for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
             let params = params![agent, status, at, id, most, channel];
-            found.extend(collect(&self.conn, sql, params, "list sessions", read)?);
+            found.extend(query_all(&self.conn, sql, params, "list sessions", read)?);
         }
         found.retain(|session| filter.since.is_none_or(|since| session.last_active_at >= since));
         found.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
@@ -184,7 +185,7 @@ impl Db {
         &self,
         agent: Option<&str>,
         channel: &str,
-    ) -> Result<Vec<(String, String)>, DbError> {
+    ) -> Result<Vec<(String, String)>, DatabaseError> {
         let agents = match agent {
             Some(agent) => vec![agent.to_owned()],
             None => self.agent_names()?,
@@ -193,7 +194,7 @@ impl Db {
         let mut found = Vec::new();
         for agent in agents {
             let params = params![agent, channel];
-            let threads = collect(&self.conn, IDS_OF_THREADS, params, attempt, |row| {
+            let threads = query_all(&self.conn, IDS_OF_THREADS, params, attempt, |row| {
                 row.get::<_, String>(0).attempt(attempt)
             })?;
             let all = std::iter::once(channel.to_owned()).chain(threads);
@@ -207,20 +208,20 @@ impl Db {
         &self,
         id: &SessionId,
         limit: usize,
-    ) -> Result<Vec<SessionId>, DbError> {
+    ) -> Result<Vec<SessionId>, DatabaseError> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![id.as_str(), most];
         let attempt = "list what goes on from a session";
         let mut found: Vec<SessionId> =
-            collect(&self.conn, IDS_OF_CONTINUATIONS, params, attempt, |row| {
-                Columns::new("sessions", row).word()
+            query_all(&self.conn, IDS_OF_CONTINUATIONS, params, attempt, |row| {
+                ColumnReader::new("sessions", row).parsed()
             })?;
         found.sort();
         Ok(found)
     }
 
     /// Counts the sessions of a channel and its threads.
-    fn count_channel(&self, filter: &SessionFilter, channel: &str) -> Result<i64, DbError> {
+    fn count_channel(&self, filter: &SessionFilter, channel: &str) -> Result<i64, DatabaseError> {
         let status = filter.status.map(SessionStatus::as_str);
         let since = filter.since.map(iso_millis).unwrap_or_default();
         let attempt = "count sessions";
@@ -228,7 +229,7 @@ impl Db {
         for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
             let params = params![agent, status, since, channel];
             let read = |row: &Row<'_>| row.get::<_, i64>(0).attempt(attempt);
-            let count = first(&self.conn, COUNT_SINCE_OF_CHANNEL, params, attempt, read)?;
+            let count = query_first(&self.conn, COUNT_SINCE_OF_CHANNEL, params, attempt, read)?;
             total += count.unwrap_or(0);
         }
         Ok(total)
@@ -236,14 +237,14 @@ impl Db {
 
     /// Counts the sessions that a filter shows: from counters, or over an index with `since` or a
     /// channel.
-    pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DbError> {
+    pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DatabaseError> {
         if let Some(channel) = &filter.channel {
             return self.count_channel(filter, channel);
         }
         let agent = filter.agent.as_deref();
         let status = filter.status.map(SessionStatus::as_str);
         let Some(since) = filter.since else {
-            return counters::total(&self.conn, counters::Kind::Session, agent, status);
+            return counters::total(&self.conn, counters::CounterKind::Session, agent, status);
         };
         let sql = match (agent, status) {
             (None, None) => COUNT_SINCE,
@@ -253,18 +254,22 @@ impl Db {
         };
         let attempt = "count sessions";
         let params = params![agent, status, iso_millis(since)];
-        let count = first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
+        let count =
+            query_first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
         Ok(count.unwrap_or(0))
     }
 
     /// Returns a session by our id.
-    pub fn session(&self, id: &SessionId) -> Result<Option<Session>, DbError> {
-        first(&self.conn, SESSION, [id.as_str()], "read a session", read)
+    pub fn session(&self, id: &SessionId) -> Result<Option<Session>, DatabaseError> {
+        query_first(&self.conn, SESSION, [id.as_str()], "read a session", read)
     }
 
     /// Returns a session by the agent's own id.
-    pub fn session_by_agent_id(&self, id: &AgentSessionId) -> Result<Option<Session>, DbError> {
-        first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a session", read)
+    pub fn session_by_agent_id(
+        &self,
+        id: &AgentSessionId,
+    ) -> Result<Option<Session>, DatabaseError> {
+        query_first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a session", read)
     }
 
     /// Returns the session of an agent's chat channel that was used last.
@@ -272,19 +277,19 @@ impl Db {
         &self,
         agent: &str,
         channel: &str,
-    ) -> Result<Option<Session>, DbError> {
-        first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
+    ) -> Result<Option<Session>, DatabaseError> {
+        query_first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
     }
 
     /// Lists the sessions that were forked from one.
-    pub fn forks_of(&self, session: &SessionId) -> Result<Vec<Session>, DbError> {
-        collect(&self.conn, FORKS_OF, [session.as_str()], "list forks", read)
+    pub fn forks_of(&self, session: &SessionId) -> Result<Vec<Session>, DatabaseError> {
+        query_all(&self.conn, FORKS_OF, [session.as_str()], "list forks", read)
     }
 
     /// Lists the forks of a session that have not begun, and still need it.
-    pub fn unbegun_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DbError> {
-        collect(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
-            Columns::new("sessions", row).word()
+    pub fn unstarted_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DatabaseError> {
+        query_all(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
+            ColumnReader::new("sessions", row).parsed()
         })
     }
 
@@ -294,27 +299,27 @@ impl Db {
         status: SessionStatus,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Session>, DbError> {
+    ) -> Result<Vec<Session>, DatabaseError> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![status.as_str(), iso_millis(before), most];
-        collect(&self.conn, UNUSED, params, "list unused sessions", read)
+        query_all(&self.conn, UNUSED, params, "list unused sessions", read)
     }
 
     /// The same of an agent, without those that are for one job.
-    pub fn unused_kept_sessions(
+    pub fn unused_reusable_sessions(
         &self,
         agent: &str,
         status: SessionStatus,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Session>, DbError> {
+    ) -> Result<Vec<Session>, DatabaseError> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![agent, status.as_str(), iso_millis(before), most];
-        collect(&self.conn, UNUSED_KEPT, params, "list unused sessions", read)
+        query_all(&self.conn, UNUSED_KEPT, params, "list unused sessions", read)
     }
 
     /// Finds a session by our id, the agent's own, or a beginning that only one session has.
-    pub fn find_session(&self, text: &str) -> Result<Session, LookupError> {
+    pub fn find_session(&self, text: &str) -> Result<Session, IdLookupError> {
         if let Ok(id) = text.parse()
             && let Some(session) = self.session(&id)?
         {
@@ -325,12 +330,12 @@ impl Db {
         {
             return Ok(session);
         }
-        let unknown = || LookupError::Unknown { what: "session", text: text.to_owned() };
-        let mut ids = self.session_ids_from(text, CANDIDATES_MAX + 1)?;
+        let unknown = || IdLookupError::Unknown { what: "session", text: text.to_owned() };
+        let mut ids = self.session_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.session(&ids.remove(0))?.ok_or_else(unknown),
-            _ => Err(LookupError::Ambiguous {
+            _ => Err(IdLookupError::Ambiguous {
                 text: text.to_owned(),
                 candidates: ids.iter().map(ToString::to_string).collect(),
             }),
@@ -338,17 +343,21 @@ impl Db {
     }
 
     /// Lists sessions of which either id begins with `prefix`.
-    pub fn session_ids_from(&self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, DbError> {
+    pub fn session_ids_with_prefix(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<SessionId>, DatabaseError> {
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
-        let end = format!("{prefix}{AFTER_ALL}");
+        let end = format!("{prefix}{SORTS_LAST}");
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut found: Vec<SessionId> = Vec::new();
         for sql in [IDS_FROM, IDS_FROM_AGENT_SESSION] {
             let params = params![prefix, end, most];
-            found.extend(collect(&self.conn, sql, params, "look up a session", |row| {
-                Columns::new("sessions", row).word()
+            found.extend(query_all(&self.conn, sql, params, "look up a session", |row| {
+                ColumnReader::new("sessions", row).parsed()
             })?);
         }
         found.sort();
@@ -362,19 +371,19 @@ impl Db {
 fn place_after(before: Option<&SessionCursor>) -> (String, &str) {
     match before {
         Some(cursor) => (iso_millis(cursor.last_active_at), cursor.id.as_str()),
-        None => (AFTER_ALL.to_owned(), AFTER_ALL),
+        None => (SORTS_LAST.to_owned(), SORTS_LAST),
     }
 }
 
-fn read(row: &Row<'_>) -> Result<Session, DbError> {
-    let mut columns = Columns::new("sessions", row);
+fn read(row: &Row<'_>) -> Result<Session, DatabaseError> {
+    let mut columns = ColumnReader::new("sessions", row);
     Ok(Session {
-        id: columns.word()?,
-        agent_session_id: columns.maybe_word()?,
+        id: columns.parsed()?,
+        agent_session_id: columns.optional_parsed()?,
         agent: columns.get()?,
-        mode: columns.word()?,
-        approvals: columns.word()?,
-        status: columns.word()?,
+        mode: columns.parsed()?,
+        approvals: columns.parsed()?,
+        status: columns.parsed()?,
         channel_id: columns.get()?,
         created_at: columns.time()?,
         last_active_at: columns.time()?,
@@ -384,10 +393,10 @@ fn read(row: &Row<'_>) -> Result<Session, DbError> {
         working_directory: columns.get::<Option<String>>()?.map(Into::into),
         runtime: columns.get()?,
         docker_enabled: columns.flag()?,
-        parent: columns.maybe_word()?,
+        parent: columns.optional_parsed()?,
         forked_at_message: columns.get()?,
         fork: read_fork(&mut columns)?,
-        continues: columns.maybe_word()?,
+        continues: columns.optional_parsed()?,
         workspace: columns.get::<Option<String>>()?.map(Into::into),
         own: read_own(&mut columns)?,
         log_path: columns.get::<Option<String>>()?.map(Into::into),
@@ -396,51 +405,64 @@ fn read(row: &Row<'_>) -> Result<Session, DbError> {
     })
 }
 
-fn read_fork(columns: &mut Columns<'_, '_>) -> Result<Option<ForkCut>, DbError> {
-    let source = columns.maybe_word()?;
-    let at = columns.maybe_word()?;
-    Ok(source.map(|source| ForkCut { source, at }))
+fn read_fork(columns: &mut ColumnReader<'_, '_>) -> Result<Option<PendingFork>, DatabaseError> {
+    let source = columns.optional_parsed()?;
+    let at = columns.optional_parsed()?;
+    Ok(source.map(|source| PendingFork { source, at }))
 }
 
-fn read_own(columns: &mut Columns<'_, '_>) -> Result<Option<OwnMark>, DbError> {
+fn read_own(
+    columns: &mut ColumnReader<'_, '_>,
+) -> Result<Option<NativeSessionPosition>, DatabaseError> {
     let bytes: Option<i64> = columns.get()?;
-    let last = columns.maybe_word()?;
+    let last = columns.optional_parsed()?;
     let mark = bytes.zip(last);
-    Ok(mark.map(|(bytes, last)| OwnMark { bytes: bytes.unsigned_abs(), last }))
+    Ok(mark.map(|(bytes, last)| NativeSessionPosition { bytes: bytes.unsigned_abs(), last }))
 }
 
 /// What a change needs to know of the row it changes.
-pub(crate) struct SessionKey {
+pub(crate) struct SessionRowState {
     pub(crate) agent: String,
     pub(crate) status: String,
     pub(crate) version: i64,
 }
 
-pub(crate) fn key(conn: &Connection, id: &SessionId) -> Result<Option<SessionKey>, DbError> {
-    first(conn, KEY, [id.as_str()], "read a session", |row| {
-        let mut columns = Columns::new("sessions", row);
-        Ok(SessionKey { agent: columns.get()?, status: columns.get()?, version: columns.get()? })
+pub(crate) fn load_row_state(
+    conn: &Connection,
+    id: &SessionId,
+) -> Result<Option<SessionRowState>, DatabaseError> {
+    query_first(conn, KEY, [id.as_str()], "read a session", |row| {
+        let mut columns = ColumnReader::new("sessions", row);
+        Ok(SessionRowState {
+            agent: columns.get()?,
+            status: columns.get()?,
+            version: columns.get()?,
+        })
     })
 }
 
-pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), DbError> {
+pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), DatabaseError> {
     bind(conn, INSERT, session, "insert a session").map(|_| ())
 }
 
 /// Updates and says whether the version was the current one.
-pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DbError> {
+pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, session, "update a session")? == 1)
 }
 
 /// Removes and says whether the version was the current one.
-pub(crate) fn remove(conn: &Connection, id: &SessionId, version: i64) -> Result<bool, DbError> {
+pub(crate) fn remove(
+    conn: &Connection,
+    id: &SessionId,
+    version: i64,
+) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE, params![id.as_str(), version], "remove a session")? == 1)
 }
 
 /// Counts sessions by agent and status from the rows themselves, to check the counters by.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
-    collect(conn, COUNTS, [], "count sessions", |row| {
-        let mut columns = Columns::new("sessions", row);
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+    query_all(conn, COUNTS, [], "count sessions", |row| {
+        let mut columns = ColumnReader::new("sessions", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
     })
 }
@@ -450,7 +472,7 @@ fn bind(
     sql: &'static str,
     session: &Session,
     attempt: &'static str,
-) -> Result<usize, DbError> {
+) -> Result<usize, DatabaseError> {
     let params = named_params! {
         ":id": session.id.as_str(),
         ":agent_session_id": session.agent_session_id.as_ref().map(AgentSessionId::as_str),

@@ -4,7 +4,7 @@ use heeler_model::iso_millis;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, first, sql};
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! columns {
     () => {
@@ -47,34 +47,34 @@ pub struct ViewRow {
 
 impl ViewRow {
     /// Says whether a file with this hash is ours.
-    pub fn is_ours(&self, sha256: &str) -> bool {
+    pub fn is_published_hash(&self, sha256: &str) -> bool {
         [&self.sha256, &self.pending_sha256].into_iter().flatten().any(|known| known == sha256)
     }
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns what is known of a view's file.
-    pub fn view(&self, path: &str) -> Result<Option<ViewRow>, DbError> {
-        first(&self.conn, VIEW, [path], "read a view's record", read)
+    pub fn view(&self, path: &str) -> Result<Option<ViewRow>, DatabaseError> {
+        query_first(&self.conn, VIEW, [path], "read a view's record", read)
     }
 
     /// Lists views whose file is behind the database, by path, after `after`.
-    pub fn due_views(&self, after: &str, limit: usize) -> Result<Vec<ViewRow>, DbError> {
+    pub fn due_views(&self, after: &str, limit: usize) -> Result<Vec<ViewRow>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, DUE, params![after, limit], "list due views", read)
+        query_all(&self.conn, DUE, params![after, limit], "list due views", read)
     }
 
     /// Lists the paths of all views, after `after`.
-    pub fn view_paths(&self, after: &str, limit: usize) -> Result<Vec<String>, DbError> {
+    pub fn view_paths(&self, after: &str, limit: usize) -> Result<Vec<String>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, ALL_PATHS, params![after, limit], "list views", |row| {
-            Columns::new("views", row).get()
+        query_all(&self.conn, ALL_PATHS, params![after, limit], "list views", |row| {
+            ColumnReader::new("views", row).get()
         })
     }
 }
 
-fn read(row: &Row<'_>) -> Result<ViewRow, DbError> {
-    let mut columns = Columns::new("views", row);
+fn read(row: &Row<'_>) -> Result<ViewRow, DatabaseError> {
+    let mut columns = ColumnReader::new("views", row);
     Ok(ViewRow {
         path: columns.get()?,
         generation: columns.get()?,
@@ -85,12 +85,12 @@ fn read(row: &Row<'_>) -> Result<ViewRow, DbError> {
 }
 
 /// Marks a view as due.
-pub(crate) fn mark(conn: &Connection, path: &str) -> Result<(), DbError> {
+pub(crate) fn mark_due(conn: &Connection, path: &str) -> Result<(), DatabaseError> {
     execute(conn, MARK, [path], "mark a view").map(|_| ())
 }
 
 /// Marks every view as due.
-pub(crate) fn mark_all(conn: &Connection) -> Result<(), DbError> {
+pub(crate) fn mark_all_due(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, MARK_ALL, [], "mark all views").map(|_| ())
 }
 
@@ -98,38 +98,38 @@ pub(crate) fn mark_all(conn: &Connection) -> Result<(), DbError> {
 ///
 /// `present` is the hash of the file that is there, if it is ours: it may be one that was announced
 /// and never recorded, and must stay known as ours until it is replaced.
-pub(crate) fn announce(
+pub(crate) fn record_pending(
     conn: &Connection,
     path: &str,
     sha256: Option<&str>,
     present: Option<&str>,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     execute(conn, ANNOUNCE, params![path, sha256, present], "announce a view").map(|_| ())
 }
 
 /// Takes no file for one of ours any more: what was never published was not edited since.
-pub(crate) fn forget_all(conn: &Connection) -> Result<(), DbError> {
+pub(crate) fn clear_published(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, FORGET_ALL, [], "forget the published views").map(|_| ())
 }
 
 /// Records what was published; the view stays due if it has changed since.
-pub(crate) fn published(
+pub(crate) fn record_published(
     conn: &Connection,
     row: &ViewRow,
     sha256: Option<&str>,
     subject: Option<&str>,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let params = params![row.path, row.generation, sha256, subject, iso_millis(now)];
     execute(conn, PUBLISHED, params, "record a published view").map(|_| ())
 }
 
 /// Takes a file that is already there as published.
-pub(crate) fn adopt(
+pub(crate) fn record_existing(
     conn: &Connection,
     path: &str,
     sha256: &str,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     execute(conn, ADOPT, params![path, sha256, iso_millis(now)], "adopt a view").map(|_| ())
 }

@@ -3,18 +3,20 @@
 //!
 //! The journal of a run is its executions and its gates, by `seq`. Start at [`WorkflowRunRow`].
 
-use heeler_model::workflow::{CourseStatus, Decision, How, Part, cut_output};
+use heeler_model::workflow::{
+    PartDecision, PartOutcome, PhasePart, WorkflowRunStatus, truncate_output,
+};
 use heeler_model::{
     ApprovalId, ApprovalStatus, ExitReason, JobId, JobStatus, SUMMARY_BYTES_MAX, WorkflowRunId,
-    from_foreign, iso_millis,
+    iso_millis, parse_foreign_time,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 use serde_json::{Map, Value as Json};
 
 use super::{
-    AFTER_ALL, Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters,
-    execute, first, integer, sql,
+    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, SqliteResultExt as _,
+    StateDatabase, counters, execute, integer, query_all, query_first, sql,
 };
 
 macro_rules! head_columns {
@@ -122,7 +124,7 @@ pub struct WorkflowRunHead {
     /// The phase that it is in.
     pub current_phase: String,
     /// Where it is.
-    pub status: CourseStatus,
+    pub status: WorkflowRunStatus,
     /// How often it went on after a crash.
     pub restart_count: i64,
     /// When it was asked for; never changes, so lists can page by it.
@@ -166,7 +168,7 @@ pub struct WorkflowRunFilter {
     /// Only this workflow's.
     pub workflow: Option<String>,
     /// Only those in this state.
-    pub status: Option<CourseStatus>,
+    pub status: Option<WorkflowRunStatus>,
     /// Only those asked for at or after this moment.
     pub since: Option<Timestamp>,
 }
@@ -193,7 +195,7 @@ pub struct JournalRow {
     /// The phase's name.
     pub phase: String,
     /// Which part of it.
-    pub part: Part,
+    pub part: PhasePart,
     /// Counts the entries of a run, by their beginning.
     pub seq: u64,
     /// The job that does it, where one does.
@@ -201,9 +203,9 @@ pub struct JournalRow {
     /// What was asked, where it is a gate.
     pub approval: Option<ApprovalId>,
     /// How it ended; none while it goes on.
-    pub how: Option<How>,
+    pub outcome: Option<PartOutcome>,
     /// What was decided about it.
-    pub decision: Option<Decision>,
+    pub decision: Option<PartDecision>,
     /// What it said, or was answered.
     pub output: Option<String>,
     /// What went wrong.
@@ -214,7 +216,7 @@ pub struct JournalRow {
 
 /// An entry of a journal that no process does: it begins and ends at once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step<'a> {
+pub struct InstantPart<'a> {
     /// The run that it is an entry of.
     pub run: &'a WorkflowRunId,
     /// The workflow's name and the part's label, as jobs have them.
@@ -224,13 +226,13 @@ pub struct Step<'a> {
     /// The phase's name.
     pub phase: &'a str,
     /// Which part of it.
-    pub part: Part,
+    pub part: PhasePart,
     /// Its place in the journal.
     pub seq: u64,
     /// How it ended.
-    pub how: How,
+    pub outcome: PartOutcome,
     /// What was decided about it.
-    pub decision: Option<Decision>,
+    pub decision: Option<PartDecision>,
     /// What it says.
     pub output: Option<&'a str>,
     /// What went wrong.
@@ -239,7 +241,7 @@ pub struct Step<'a> {
 
 /// Something that was said or happened in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkflowEvent {
+pub struct WorkflowEventRecord {
     /// Counts the events of a run from one.
     pub number: i64,
     /// When.
@@ -252,27 +254,27 @@ pub struct WorkflowEvent {
     pub text: String,
 }
 
-impl Db {
+impl StateDatabase {
     /// Returns a page of workflow runs, newest first, continuing after `before`.
     pub fn workflow_runs(
         &self,
         filter: &WorkflowRunFilter,
         before: Option<&WorkflowRunCursor>,
         limit: usize,
-    ) -> Result<Vec<WorkflowRunHead>, DbError> {
+    ) -> Result<Vec<WorkflowRunHead>, DatabaseError> {
         let sql = match (&filter.workflow, filter.status) {
             (None, None) => PAGE,
             (Some(_), None) => PAGE_OF_NAME,
             (None, Some(_)) => PAGE_OF_STATUS,
             (Some(_), Some(_)) => PAGE_OF_NAME_STATUS,
         };
-        let status = filter.status.map(CourseStatus::as_str);
-        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
-        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let status = filter.status.map(WorkflowRunStatus::as_str);
+        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
+        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![filter.workflow, status, at, id, limit];
-        let mut page = collect(&self.conn, sql, params, "list workflow runs", |row| {
-            read_head(&mut Columns::new("workflow_runs", row))
+        let mut page = query_all(&self.conn, sql, params, "list workflow runs", |row| {
+            read_head(&mut ColumnReader::new("workflow_runs", row))
         })?;
         if let Some(since) = filter.since {
             // Newest first: whatever follows the first older one is older still.
@@ -282,11 +284,11 @@ impl Db {
     }
 
     /// Counts the runs that a filter shows: from counters, or over an index where `since` is set.
-    pub fn count_workflow_runs(&self, filter: &WorkflowRunFilter) -> Result<i64, DbError> {
+    pub fn count_workflow_runs(&self, filter: &WorkflowRunFilter) -> Result<i64, DatabaseError> {
         let name = filter.workflow.as_deref();
-        let status = filter.status.map(CourseStatus::as_str);
+        let status = filter.status.map(WorkflowRunStatus::as_str);
         let Some(since) = filter.since else {
-            return counters::total(&self.conn, counters::Kind::WorkflowRun, name, status);
+            return counters::total(&self.conn, counters::CounterKind::WorkflowRun, name, status);
         };
         let sql = match (name, status) {
             (None, None) => COUNT_SINCE,
@@ -296,28 +298,32 @@ impl Db {
         };
         let attempt = "count workflow runs";
         let params = params![name, status, iso_millis(since)];
-        let count = first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
+        let count =
+            query_first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
         Ok(count.unwrap_or(0))
     }
 
     /// Returns a run of a workflow, whole.
-    pub fn workflow_run(&self, id: &WorkflowRunId) -> Result<Option<WorkflowRunRow>, DbError> {
-        first(&self.conn, RUN, [id.as_str()], "read a workflow run", read_row)
+    pub fn workflow_run(
+        &self,
+        id: &WorkflowRunId,
+    ) -> Result<Option<WorkflowRunRow>, DatabaseError> {
+        query_first(&self.conn, RUN, [id.as_str()], "read a workflow run", read_row)
     }
 
     /// Finds a run by its id or by a beginning that only one id has.
-    pub fn find_workflow_run(&self, text: &str) -> Result<WorkflowRunRow, LookupError> {
+    pub fn find_workflow_run(&self, text: &str) -> Result<WorkflowRunRow, IdLookupError> {
         if let Ok(id) = text.parse::<WorkflowRunId>()
             && let Some(run) = self.workflow_run(&id)?
         {
             return Ok(run);
         }
-        let unknown = || LookupError::Unknown { what: "workflow run", text: text.to_owned() };
-        let mut ids = self.workflow_run_ids_from(text, CANDIDATES_MAX + 1)?;
+        let unknown = || IdLookupError::Unknown { what: "workflow run", text: text.to_owned() };
+        let mut ids = self.workflow_run_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.workflow_run(&ids.remove(0))?.ok_or_else(unknown),
-            _ => Err(LookupError::Ambiguous {
+            _ => Err(IdLookupError::Ambiguous {
                 text: text.to_owned(),
                 candidates: ids.iter().map(ToString::to_string).collect(),
             }),
@@ -325,27 +331,27 @@ impl Db {
     }
 
     /// Lists ids of workflow runs that begin with `prefix`, in their own order.
-    pub fn workflow_run_ids_from(
+    pub fn workflow_run_ids_with_prefix(
         &self,
         prefix: &str,
         limit: usize,
-    ) -> Result<Vec<WorkflowRunId>, DbError> {
+    ) -> Result<Vec<WorkflowRunId>, DatabaseError> {
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
-        let end = format!("{prefix}{AFTER_ALL}");
+        let end = format!("{prefix}{SORTS_LAST}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![prefix, end, limit];
-        collect(&self.conn, IDS_FROM, params, "look up a workflow run", |row| {
-            Columns::new("workflow_runs", row).word()
+        query_all(&self.conn, IDS_FROM, params, "look up a workflow run", |row| {
+            ColumnReader::new("workflow_runs", row).parsed()
         })
     }
 
     /// Lists the runs of ours that have not ended, oldest first.
-    pub fn active_workflow_runs(&self) -> Result<Vec<WorkflowRunRow>, DbError> {
+    pub fn active_workflow_runs(&self) -> Result<Vec<WorkflowRunRow>, DatabaseError> {
         let attempt = "list active workflow runs";
-        let ids: Vec<WorkflowRunId> = collect(&self.conn, IDS_ACTIVE, [], attempt, |row| {
-            Columns::new("workflow_runs", row).word()
+        let ids: Vec<WorkflowRunId> = query_all(&self.conn, IDS_ACTIVE, [], attempt, |row| {
+            ColumnReader::new("workflow_runs", row).parsed()
         })?;
         let mut runs = Vec::with_capacity(ids.len());
         for id in ids {
@@ -360,26 +366,27 @@ impl Db {
         &self,
         workflow: &str,
         trigger_id: &str,
-    ) -> Result<Option<WorkflowRunId>, DbError> {
-        first(&self.conn, ACTIVE, [workflow, trigger_id], "look up an active run", |row| {
-            Columns::new("workflow_runs", row).word()
+    ) -> Result<Option<WorkflowRunId>, DatabaseError> {
+        query_first(&self.conn, ACTIVE, [workflow, trigger_id], "look up an active run", |row| {
+            ColumnReader::new("workflow_runs", row).parsed()
         })
     }
 
     /// Returns the journal of a run: its executions and its gates, by `seq`.
-    pub fn journal(&self, run: &WorkflowRunId) -> Result<Vec<JournalRow>, DbError> {
+    pub fn journal(&self, run: &WorkflowRunId) -> Result<Vec<JournalRow>, DatabaseError> {
         let attempt = "read the journal of a workflow run";
         let id = [run.as_str()];
-        let mut journal = collect(&self.conn, JOURNAL_OF_EXECUTIONS, id, attempt, read_execution)?;
-        journal.extend(collect(&self.conn, JOURNAL_OF_GATES, id, attempt, read_gate)?);
+        let mut journal =
+            query_all(&self.conn, JOURNAL_OF_EXECUTIONS, id, attempt, read_execution)?;
+        journal.extend(query_all(&self.conn, JOURNAL_OF_GATES, id, attempt, read_gate)?);
         journal.sort_by_key(|row| row.seq);
         Ok(journal)
     }
 
     /// Returns the frozen form of a definition.
-    pub fn definition(&self, hash: &str) -> Result<Option<String>, DbError> {
-        first(&self.conn, DEFINITION, [hash], "read a definition", |row| {
-            Columns::new("workflow_definitions", row).get()
+    pub fn definition(&self, hash: &str) -> Result<Option<String>, DatabaseError> {
+        query_first(&self.conn, DEFINITION, [hash], "read a definition", |row| {
+            ColumnReader::new("workflow_definitions", row).get()
         })
     }
 
@@ -389,12 +396,12 @@ impl Db {
         run: &WorkflowRunId,
         after: i64,
         limit: usize,
-    ) -> Result<Vec<WorkflowEvent>, DbError> {
+    ) -> Result<Vec<WorkflowEventRecord>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![run.as_str(), after, limit];
-        collect(&self.conn, EVENTS, params, "read the events of a workflow run", |row| {
-            let mut columns = Columns::new("workflow_events", row);
-            Ok(WorkflowEvent {
+        query_all(&self.conn, EVENTS, params, "read the events of a workflow run", |row| {
+            let mut columns = ColumnReader::new("workflow_events", row);
+            Ok(WorkflowEventRecord {
                 number: columns.get()?,
                 at: columns.time()?,
                 kind: columns.get()?,
@@ -405,14 +412,14 @@ impl Db {
     }
 }
 
-fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> {
+fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, DatabaseError> {
     let mut head = WorkflowRunHead {
-        id: columns.word()?,
+        id: columns.parsed()?,
         workflow: columns.get()?,
         trigger_id: columns.get()?,
         trigger_type: columns.get()?,
         current_phase: columns.get()?,
-        status: columns.word()?,
+        status: columns.parsed()?,
         restart_count: columns.get()?,
         started_at: Timestamp::UNIX_EPOCH,
         updated_at: Timestamp::UNIX_EPOCH,
@@ -428,7 +435,7 @@ fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> 
     head.error = columns.get()?;
     head.mode = columns.get()?;
     let [began, updated, finished] =
-        texts.each_ref().map(|it| it.as_deref().and_then(from_foreign));
+        texts.each_ref().map(|it| it.as_deref().and_then(parse_foreign_time));
     let is_whole = began.is_some() && updated.is_some() && finished.is_some() == texts[2].is_some();
     if head.origin.is_none() && !is_whole {
         return Err(columns.bad("one of its times is none".to_owned()));
@@ -440,8 +447,8 @@ fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> 
     Ok(head)
 }
 
-fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DbError> {
-    let mut columns = Columns::new("workflow_runs", row);
+fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
+    let mut columns = ColumnReader::new("workflow_runs", row);
     let head = read_head(&mut columns)?;
     let ours = head.origin.is_none();
     Ok(WorkflowRunRow {
@@ -459,7 +466,7 @@ fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DbError> {
 }
 
 /// Reads JSON; what another system kept need not be any.
-fn read_json(columns: &mut Columns<'_, '_>, ours: bool) -> Result<Json, DbError> {
+fn read_json(columns: &mut ColumnReader<'_, '_>, ours: bool) -> Result<Json, DatabaseError> {
     let Some(text) = columns.get::<Option<String>>()? else { return Ok(Json::Null) };
     match serde_json::from_str(&text) {
         Ok(value) => Ok(value),
@@ -468,13 +475,13 @@ fn read_json(columns: &mut Columns<'_, '_>, ours: bool) -> Result<Json, DbError>
     }
 }
 
-fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
-    let mut columns = Columns::new("executions", row);
-    let id: JobId = columns.word()?;
-    let (phase, part, seq) = (columns.get()?, columns.word()?, columns.count()?);
+fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
+    let mut columns = ColumnReader::new("executions", row);
+    let id: JobId = columns.parsed()?;
+    let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
     let is_step = columns.get::<Option<i64>>()?.is_some();
-    let status: JobStatus = columns.word()?;
-    let reason: Option<ExitReason> = columns.maybe_word()?;
+    let status: JobStatus = columns.parsed()?;
+    let reason: Option<ExitReason> = columns.optional_parsed()?;
     let interrupted = columns.flag()?;
     Ok(JournalRow {
         phase,
@@ -482,8 +489,8 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
         seq,
         job: (!is_step).then_some(id),
         approval: None,
-        how: How::of_job(status, reason, interrupted),
-        decision: columns.maybe_word()?,
+        outcome: PartOutcome::from_job(status, reason, interrupted),
+        decision: columns.optional_parsed()?,
         output: columns.get()?,
         error: columns.get()?,
         micros: columns.get::<Option<i64>>()?.unwrap_or(0),
@@ -491,24 +498,24 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
 }
 
 /// What a row says so that [`How::of_job`] says the same.
-fn words_of(how: How) -> (JobStatus, ExitReason) {
+fn status_and_exit_reason(how: PartOutcome) -> (JobStatus, ExitReason) {
     match how {
-        How::Succeeded => (JobStatus::Completed, ExitReason::Success),
-        How::Soft => (JobStatus::Completed, ExitReason::MaxTurns),
-        How::Failed | How::Interrupted => (JobStatus::Failed, ExitReason::Error),
-        How::Cancelled => (JobStatus::Cancelled, ExitReason::Cancelled),
+        PartOutcome::Succeeded => (JobStatus::Completed, ExitReason::Success),
+        PartOutcome::Soft => (JobStatus::Completed, ExitReason::MaxTurns),
+        PartOutcome::Failed | PartOutcome::Interrupted => (JobStatus::Failed, ExitReason::Error),
+        PartOutcome::Cancelled => (JobStatus::Cancelled, ExitReason::Cancelled),
     }
 }
 
-fn read_gate(row: &Row<'_>) -> Result<JournalRow, DbError> {
-    let mut columns = Columns::new("workflow_approvals", row);
-    let id: ApprovalId = columns.word()?;
-    let (phase, part, seq) = (columns.get()?, columns.word()?, columns.count()?);
-    let how = match columns.word()? {
+fn read_gate(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
+    let mut columns = ColumnReader::new("workflow_approvals", row);
+    let id: ApprovalId = columns.parsed()?;
+    let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
+    let how = match columns.parsed()? {
         ApprovalStatus::Pending => None,
-        ApprovalStatus::Approved => Some(How::Succeeded),
-        ApprovalStatus::Rejected | ApprovalStatus::Expired => Some(How::Failed),
-        ApprovalStatus::Withdrawn => Some(How::Cancelled),
+        ApprovalStatus::Approved => Some(PartOutcome::Succeeded),
+        ApprovalStatus::Rejected | ApprovalStatus::Expired => Some(PartOutcome::Failed),
+        ApprovalStatus::Withdrawn => Some(PartOutcome::Cancelled),
     };
     Ok(JournalRow {
         phase,
@@ -516,7 +523,7 @@ fn read_gate(row: &Row<'_>) -> Result<JournalRow, DbError> {
         seq,
         job: None,
         approval: Some(id),
-        how,
+        outcome: how,
         decision: None,
         output: columns.get()?,
         error: None,
@@ -525,21 +532,28 @@ fn read_gate(row: &Row<'_>) -> Result<JournalRow, DbError> {
 }
 
 /// What a change needs to know of the row it changes.
-pub(crate) struct RunKey {
+pub(crate) struct WorkflowRunRowState {
     pub(crate) workflow: String,
     pub(crate) status: String,
     pub(crate) version: i64,
 }
 
-pub(crate) fn key(conn: &Connection, id: &str) -> Result<Option<RunKey>, DbError> {
-    first(conn, KEY, [id], "read a workflow run", |row| {
-        let mut columns = Columns::new("workflow_runs", row);
-        Ok(RunKey { workflow: columns.get()?, status: columns.get()?, version: columns.get()? })
+pub(crate) fn load_row_state(
+    conn: &Connection,
+    id: &str,
+) -> Result<Option<WorkflowRunRowState>, DatabaseError> {
+    query_first(conn, KEY, [id], "read a workflow run", |row| {
+        let mut columns = ColumnReader::new("workflow_runs", row);
+        Ok(WorkflowRunRowState {
+            workflow: columns.get()?,
+            status: columns.get()?,
+            version: columns.get()?,
+        })
     })
 }
 
 /// Inserts and says whether neither its id nor its trigger was taken.
-pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DbError> {
+pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
     let head = &run.head;
     let params = named_params! {
         ":id": head.id.as_str(),
@@ -567,7 +581,7 @@ pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Db
 }
 
 /// Updates and says whether the version was the current one.
-pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DbError> {
+pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
     let head = &run.head;
     let params = named_params! {
         ":id": head.id.as_str(),
@@ -596,27 +610,27 @@ fn bounded_error(error: &str) -> &str {
 }
 
 /// Ends all runs of ours that have not ended, with what they ask.
-pub(crate) fn end_active(conn: &Connection) -> Result<(), DbError> {
+pub(crate) fn end_active(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, END_ACTIVE, [], "end workflow runs")?;
     execute(conn, WITHDRAW_GATES, [], "withdraw what workflow runs ask")?;
-    counters::replace(conn, counters::Kind::WorkflowRun, &real_counts(conn)?)?;
-    counters::replace(conn, counters::Kind::Approval, &super::approvals::real_counts(conn)?)
+    counters::replace(conn, counters::CounterKind::WorkflowRun, &real_counts(conn)?)?;
+    counters::replace(conn, counters::CounterKind::Approval, &super::approvals::real_counts(conn)?)
 }
 
 /// Counts runs by workflow and status from the rows themselves, to check the counters by.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
-    collect(conn, COUNTS, [], "count workflow runs", |row| {
-        let mut columns = Columns::new("workflow_runs", row);
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+    query_all(conn, COUNTS, [], "count workflow runs", |row| {
+        let mut columns = ColumnReader::new("workflow_runs", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
     })
 }
 
-pub(crate) fn insert_step(
+pub(crate) fn insert_instant_part(
     conn: &Connection,
-    step: &Step<'_>,
+    step: &InstantPart<'_>,
     at: Timestamp,
-) -> Result<(), DbError> {
-    let (status, reason) = words_of(step.how);
+) -> Result<(), DatabaseError> {
+    let (status, reason) = status_and_exit_reason(step.outcome);
     let params = named_params! {
         ":id": format!("{}-{}", step.run, step.seq),
         ":trigger_type": step.trigger_type,
@@ -624,19 +638,19 @@ pub(crate) fn insert_step(
         ":exit_reason": reason.as_str(),
         ":at": iso_millis(at),
         ":success": i64::from(status == JobStatus::Completed),
-        ":interrupted": i64::from(step.how == How::Interrupted),
+        ":interrupted": i64::from(step.outcome == PartOutcome::Interrupted),
         ":run": step.run.as_str(),
         ":skill": step.skill,
         ":error": step.error.map(bounded_error),
         // Cut, a list of items would be none.
         ":output": step.output.map(|text| match step.part {
-            Part::Items => text.to_owned(),
-            _ => cut_output(text),
+            PhasePart::Items => text.to_owned(),
+            _ => truncate_output(text),
         }),
         ":phase": step.phase,
         ":part": step.part.to_string(),
         ":seq": integer(step.seq),
-        ":decision": step.decision.map(Decision::as_str),
+        ":decision": step.decision.map(PartDecision::as_str),
     };
     execute(conn, INSERT_STEP, params, "write an entry of a journal").map(|_| ())
 }
@@ -647,7 +661,7 @@ pub(crate) fn put_definition(
     name: &str,
     files: &str,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let params = params![hash, name, iso_millis(now), files];
     execute(conn, PUT_DEFINITION, params, "keep a definition").map(|_| ())
 }
@@ -657,7 +671,7 @@ pub(crate) fn add_event(
     run: &WorkflowRunId,
     (kind, phase, text): (&str, Option<&str>, &str),
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let text = &text[..text.floor_char_boundary(EVENT_BYTES_MAX)];
     let params = params![run.as_str(), iso_millis(now), kind, phase, text];
     execute(conn, ADD_EVENT, params, "write an event of a workflow run").map(|_| ())

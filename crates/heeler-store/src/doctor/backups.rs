@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::backup;
 use crate::layout::StateDir;
 
@@ -10,7 +10,7 @@ use crate::layout::StateDir;
 const AGE_MAX: SignedDuration = SignedDuration::from_hours(72);
 
 /// What to do about it.
-const CURE: &str = "`heeler backup FILE` takes one of everything";
+const BACKUP_REMEDY: &str = "`heeler backup FILE` takes one of everything";
 
 /// Finds that there is no backup, or only an old one.
 pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
@@ -18,21 +18,27 @@ pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
         return None;
     }
     let subject = dir.backups();
-    let newest = match backup::list(dir) {
+    let newest = match backup::list_backups(dir) {
         Ok(backups) => backups.last().cloned(),
         Err(error) => {
             let problem = format!("cannot be listed: {error}");
-            let finding = Finding::new(Severity::Warning, Area::Backups, subject, problem);
-            return Some(finding.cure("check its permissions and the disk"));
+            let finding =
+                Finding::new(FindingSeverity::Warning, FindingArea::Backups, subject, problem);
+            return Some(finding.with_remedy("check its permissions and the disk"));
         }
     };
     let Some(newest) = newest else {
         let problem = "holds no backup of the database yet";
-        return Some(Finding::new(Severity::Note, Area::Backups, subject, problem).cure(CURE));
+        return Some(
+            Finding::new(FindingSeverity::Note, FindingArea::Backups, subject, problem)
+                .with_remedy(BACKUP_REMEDY),
+        );
     };
     let taken = newest.metadata().and_then(|meta| meta.modified()).ok();
     let age = now.duration_since(Timestamp::try_from(taken?).ok()?);
     let problem = format!("is the newest backup, and {} days old", age.as_hours() / 24);
-    (age > AGE_MAX)
-        .then(|| Finding::new(Severity::Warning, Area::Backups, newest, problem).cure(CURE))
+    (age > AGE_MAX).then(|| {
+        Finding::new(FindingSeverity::Warning, FindingArea::Backups, newest, problem)
+            .with_remedy(BACKUP_REMEDY)
+    })
 }

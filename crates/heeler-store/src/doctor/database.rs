@@ -1,29 +1,31 @@
 //! The database itself: opens, sound, of our version, its totals true.
 
-use super::finding::{Area, Finding, Fix, Severity};
-use super::{rebuild, waiting};
+use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
+use super::{queue_check, rebuild};
 use crate::backup;
-use crate::db::counters::{self, Kind};
-use crate::db::{Attempt as _, Db, DbError, OpenError, jobs, sessions};
+use crate::db::counters::{self, CounterKind};
+use crate::db::{
+    DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase, jobs, sessions,
+};
 use crate::import::is_adoptable;
 use crate::layout::StateDir;
 
 /// The oldest SQLite that this was tried with; ours is built in, a package may link another.
 const SQLITE_VERSION_MIN: i32 = 3_045_000;
 
-const REBUILD: &str = "run `heeler doctor --rebuild`; the old files go to trash/";
+const REBUILD_REMEDY: &str = "run `heeler doctor --rebuild`; the old files go to trash/";
 
 /// Finds what is wrong with the database, and returns it if it can be asked.
-pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Db> {
+pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<StateDatabase> {
     findings.extend(old_sqlite(rusqlite::version_number()));
     if rebuild::is_unfinished(dir) {
         let problem = "a rebuild was cut off";
         let subject = dir.database();
-        let finding = Finding::new(Severity::Error, Area::Database, subject, problem);
-        findings.push(finding.fixable(Fix::FinishRebuild));
+        let finding = Finding::new(FindingSeverity::Error, FindingArea::Database, subject, problem);
+        findings.push(finding.with_repair(RepairAction::FinishRebuild));
         return None;
     }
-    let db = match Db::read(&dir.database()) {
+    let db = match StateDatabase::open_read_only(&dir.database()) {
         Ok(db) => db,
         Err(error) => {
             findings.push(cannot_open(dir, &error));
@@ -40,16 +42,20 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Db>
 /// Checks in one read transaction: a living writer must not come between two questions.
 fn check_at_one_moment(
     dir: &StateDir,
-    db: &Db,
+    db: &StateDatabase,
     findings: &mut Vec<Finding>,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     db.conn.execute_batch("BEGIN").attempt("begin to check the database")?;
     let checked = check(dir, db, findings);
     db.conn.execute_batch("ROLLBACK").attempt("end the check of the database")?;
     checked
 }
 
-fn check(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {
+fn check(
+    dir: &StateDir,
+    db: &StateDatabase,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DatabaseError> {
     let faults = db.integrity_faults()?;
     if let Some(first) = faults.first() {
         let more = if faults.len() > 1 {
@@ -63,60 +69,77 @@ fn check(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbE
     if let Some(first) = dangling.first() {
         let problem =
             format!("{} rows point to rows that are gone, the first in {first}", dangling.len());
-        let finding = Finding::new(Severity::Warning, Area::Database, dir.database(), problem);
-        findings.push(finding.cure(REBUILD));
+        let finding =
+            Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
+        findings.push(finding.with_remedy(REBUILD_REMEDY));
     }
-    let are_true = counters::by_kind(&db.conn, Kind::Job)? == jobs::real_counts(&db.conn)?
-        && counters::by_kind(&db.conn, Kind::Session)? == sessions::real_counts(&db.conn)?;
+    let are_true = counters::by_kind(&db.conn, CounterKind::Job)? == jobs::real_counts(&db.conn)?
+        && counters::by_kind(&db.conn, CounterKind::Session)? == sessions::real_counts(&db.conn)?;
     if !are_true {
         let problem = "its totals differ from what is in it";
-        let finding = Finding::new(Severity::Warning, Area::Database, dir.database(), problem);
-        findings.push(finding.fixable(Fix::Recount));
+        let finding =
+            Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
+        findings.push(finding.with_repair(RepairAction::Recount));
     }
-    waiting::examine(db, findings)
+    queue_check::examine(db, findings)
 }
 
 fn broken(dir: &StateDir, problem: String) -> Finding {
-    Finding::new(Severity::Error, Area::Database, dir.database(), problem).cure(REBUILD)
+    Finding::new(FindingSeverity::Error, FindingArea::Database, dir.database(), problem)
+        .with_remedy(REBUILD_REMEDY)
 }
 
-fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
+fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
     let (severity, area, cure) = match error {
-        OpenError::Missing { .. } if backup::list(dir).is_ok_and(|list| !list.is_empty()) => {
-            (Severity::Error, Area::Database, REBUILD)
+        DatabaseOpenError::Missing { .. }
+            if backup::list_backups(dir).is_ok_and(|list| !list.is_empty()) =>
+        {
+            (FindingSeverity::Error, FindingArea::Database, REBUILD_REMEDY)
         }
-        OpenError::Missing { .. } if is_adoptable(dir.root()) => {
-            (Severity::Note, Area::Database, "any other heeler command adopts what is there")
+        DatabaseOpenError::Missing { .. } if is_adoptable(dir.root()) => (
+            FindingSeverity::Note,
+            FindingArea::Database,
+            "any other heeler command adopts what is there",
+        ),
+        DatabaseOpenError::Missing { .. } => (
+            FindingSeverity::Note,
+            FindingArea::Database,
+            "it is made by the first command that writes",
+        ),
+        DatabaseOpenError::Newer { .. } => {
+            (FindingSeverity::Error, FindingArea::Versions, "use that version of heeler")
         }
-        OpenError::Missing { .. } => {
-            (Severity::Note, Area::Database, "it is made by the first command that writes")
-        }
-        OpenError::Newer { .. } => (Severity::Error, Area::Versions, "use that version of heeler"),
-        OpenError::Older { .. } => (
-            Severity::Warning,
-            Area::Versions,
+        DatabaseOpenError::Older { .. } => (
+            FindingSeverity::Warning,
+            FindingArea::Versions,
             "`heeler doctor --fix` brings it up to date, after a backup",
         ),
-        OpenError::ReadOnlyWithLog { .. } => {
-            (Severity::Error, Area::Database, "copy the directory to a writable place")
+        DatabaseOpenError::ReadOnlyWithLog { .. } => (
+            FindingSeverity::Error,
+            FindingArea::Database,
+            "copy the directory to a writable place",
+        ),
+        DatabaseOpenError::Create { .. } => {
+            (FindingSeverity::Error, FindingArea::Database, "check the disk")
         }
-        OpenError::Create { .. } => (Severity::Error, Area::Database, "check the disk"),
-        OpenError::Sqlite { .. } => (Severity::Error, Area::Database, REBUILD),
+        DatabaseOpenError::Sqlite { .. } => {
+            (FindingSeverity::Error, FindingArea::Database, REBUILD_REMEDY)
+        }
     };
     let problem = match severity {
-        Severity::Error if matches!(error, OpenError::Missing { .. }) => {
+        FindingSeverity::Error if matches!(error, DatabaseOpenError::Missing { .. }) => {
             "it is gone, though there are backups of it".to_owned()
         }
         _ => error.to_string(),
     };
-    Finding::new(severity, area, dir.database(), problem).cure(cure)
+    Finding::new(severity, area, dir.database(), problem).with_remedy(cure)
 }
 
 fn old_sqlite(number: i32) -> Option<Finding> {
     (number < SQLITE_VERSION_MIN).then(|| {
         let problem = format!("version {} is older than any that was tried", rusqlite::version());
-        Finding::new(Severity::Warning, Area::Versions, "SQLite", problem)
-            .cure("use a heeler that is built with its own SQLite")
+        Finding::new(FindingSeverity::Warning, FindingArea::Versions, "SQLite", problem)
+            .with_remedy("use a heeler that is built with its own SQLite")
     })
 }
 

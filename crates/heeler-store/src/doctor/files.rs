@@ -8,9 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::is_temp;
 use jiff::{SignedDuration, Timestamp};
 
-use super::finding::{Area, Finding, Fix, Severity, first_of};
+use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use crate::backup;
-use crate::import::herdctl::KNOWN;
+use crate::import::herdctl::HERDCTL_ENTRIES;
 use crate::layout::{self, StateDir, free_bytes};
 
 /// Below this, writing soon fails.
@@ -23,7 +23,7 @@ const DISK_FREE_WARNING: u64 = 512 << 20;
 const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Permission bits of group and others.
-const OTHERS: u32 = 0o077;
+const OTHERS_MODE_BITS: u32 = 0o077;
 
 /// Folders that are not ours to judge: copies as they were found, and what was thrown away.
 // Files of our repositories may be links of the user's, and worktrees are agents' own.
@@ -33,8 +33,11 @@ const NOT_EXAMINED: [&str; 4] = [".before-heeler", "trash", "workspaces", "workt
 ///
 /// A directory that shows no sign of ours is not walked: it may be a link to a user's whole home.
 pub(crate) fn walk_state(dir: &StateDir) -> Vec<(Utf8PathBuf, Metadata)> {
-    let is_ours = dir.database().exists() || backup::list(dir).is_ok_and(|list| !list.is_empty());
-    let is_known = |name: &str| layout::is_ours(name) || KNOWN.contains(&name) || is_temp(name);
+    let is_ours =
+        dir.database().exists() || backup::list_backups(dir).is_ok_and(|list| !list.is_empty());
+    let is_known = |name: &str| {
+        layout::is_state_entry(name) || HERDCTL_ENTRIES.contains(&name) || is_temp(name)
+    };
     if is_ours { walk(dir.root(), is_known) } else { Vec::new() }
 }
 
@@ -73,32 +76,37 @@ pub(crate) fn permissions(root: &Utf8Path, files: &[(Utf8PathBuf, Metadata)]) ->
         return None;
     }
     let problem = "can be read or written by other users of this machine";
-    let finding = Finding::new(Severity::Warning, Area::Permissions, first_of(&open), problem);
-    Some(finding.fixable(Fix::Permissions(open)))
+    let finding = Finding::new(
+        FindingSeverity::Warning,
+        FindingArea::Permissions,
+        describe_first(&open),
+        problem,
+    );
+    Some(finding.with_repair(RepairAction::RestrictPermissions(open)))
 }
 
 fn is_open(meta: &Metadata) -> bool {
-    meta.permissions().mode() & OTHERS != 0
+    meta.permissions().mode() & OTHERS_MODE_BITS != 0
 }
 
 /// Takes the permissions of group and others away.
-pub(crate) fn close(path: &Utf8Path) -> std::io::Result<()> {
+pub(crate) fn restrict_permissions(path: &Utf8Path) -> std::io::Result<()> {
     // Not by a handle: closing one of the database would drop SQLite's locks in this process.
     let found = path.symlink_metadata()?;
     if found.is_symlink() {
         return Ok(());
     }
     let mut permissions = found.permissions();
-    permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS);
+    permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS_MODE_BITS);
     std::fs::set_permissions(path, permissions)
 }
 
 /// Takes the permissions of group and others away from everything in a directory, as far as it can.
-pub(crate) fn close_to_others(dir: &StateDir) {
+pub(crate) fn restrict_all_permissions(dir: &StateDir) {
     let finding = permissions(dir.root(), &walk_state(dir));
-    if let Some(Finding { fix: Some(Fix::Permissions(paths)), .. }) = finding {
+    if let Some(Finding { repair: Some(RepairAction::RestrictPermissions(paths)), .. }) = finding {
         for path in paths {
-            if let Err(error) = close(&path) {
+            if let Err(error) = restrict_permissions(&path) {
                 tracing::warn!(%path, %error, "cannot take the permissions of others away");
             }
         }
@@ -116,8 +124,9 @@ pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> O
         return None;
     }
     let problem = "was left half-written by a crash";
-    let finding = Finding::new(Severity::Note, Area::TempFiles, first_of(&left), problem);
-    Some(finding.fixable(Fix::Sweep(left)))
+    let finding =
+        Finding::new(FindingSeverity::Note, FindingArea::TempFiles, describe_first(&left), problem);
+    Some(finding.with_repair(RepairAction::RemoveTempFiles(left)))
 }
 
 fn is_old(meta: &Metadata, now: Timestamp) -> bool {
@@ -126,7 +135,7 @@ fn is_old(meta: &Metadata, now: Timestamp) -> bool {
 }
 
 /// Removes a file or folder that a crash left half-written.
-pub(crate) fn sweep(path: &Utf8Path) -> std::io::Result<()> {
+pub(crate) fn remove_temp_file(path: &Utf8Path) -> std::io::Result<()> {
     if path.symlink_metadata()?.is_dir() {
         std::fs::remove_dir_all(path)
     } else {
@@ -140,29 +149,27 @@ pub(crate) fn disk(root: &Utf8Path) -> Option<Finding> {
         Ok(free) => low_space(root, free),
         Err(error) => Some(
             Finding::new(
-                Severity::Warning,
-                Area::Disk,
+                FindingSeverity::Warning,
+                FindingArea::Disk,
                 root.as_str(),
                 format!("its free space is not known: {error}"),
             )
-            .cure("check the disk"),
+            .with_remedy("check the disk"),
         ),
     }
 }
 
 fn low_space(root: &Utf8Path, free: u64) -> Option<Finding> {
     let severity = match free {
-        ..DISK_FREE_ERROR => Severity::Error,
-        DISK_FREE_ERROR..DISK_FREE_WARNING => Severity::Warning,
+        ..DISK_FREE_ERROR => FindingSeverity::Error,
+        DISK_FREE_ERROR..DISK_FREE_WARNING => FindingSeverity::Warning,
         _ => return None,
     };
     let problem = format!("only {} MiB are free on its disk", free >> 20);
-    let finding = Finding::new(severity, Area::Disk, root.as_str(), problem);
-    Some(
-        finding.cure(
-            "free some space; logs and `trash/` are the largest parts of most state directories",
-        ),
-    )
+    let finding = Finding::new(severity, FindingArea::Disk, root.as_str(), problem);
+    Some(finding.with_remedy(
+        "free some space; logs and `trash/` are the largest parts of most state directories",
+    ))
 }
 
 #[cfg(test)]
@@ -172,9 +179,9 @@ mod tests {
     #[test]
     fn a_disk_that_is_nearly_full_is_found_at_both_limits() {
         let at = |free| low_space(Utf8Path::new("/s"), free).map(|finding| finding.severity);
-        assert_eq!(at(DISK_FREE_ERROR - 1), Some(Severity::Error));
-        assert_eq!(at(DISK_FREE_ERROR), Some(Severity::Warning));
-        assert_eq!(at(DISK_FREE_WARNING - 1), Some(Severity::Warning));
+        assert_eq!(at(DISK_FREE_ERROR - 1), Some(FindingSeverity::Error));
+        assert_eq!(at(DISK_FREE_ERROR), Some(FindingSeverity::Warning));
+        assert_eq!(at(DISK_FREE_WARNING - 1), Some(FindingSeverity::Warning));
         assert_eq!(at(DISK_FREE_WARNING), None);
     }
 }

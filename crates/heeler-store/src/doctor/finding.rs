@@ -5,11 +5,11 @@ use std::fmt;
 use camino::Utf8PathBuf;
 use heeler_model::{JobId, RunId};
 
-use crate::views::View;
+use crate::views::PublishedView;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum FindingSeverity {
     /// Worth knowing; nothing is wrong.
     Note,
     /// Something is not as it should be; nothing is lost by it.
@@ -20,7 +20,7 @@ pub enum Severity {
 
 /// Which part of the state directory it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Area {
+pub enum FindingArea {
     /// `heeler.db`.
     Database,
     /// Logs of jobs and sessions.
@@ -45,35 +45,35 @@ pub enum Area {
     Backups,
 }
 
-impl fmt::Display for Area {
+impl fmt::Display for FindingArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Area::Database => "database",
-            Area::Transcripts => "transcripts",
-            Area::Worktrees => "worktrees",
-            Area::Views => "views",
-            Area::Locks => "locks",
-            Area::Permissions => "permissions",
-            Area::Disk => "disk",
-            Area::TempFiles => "temp files",
-            Area::Runs => "runs",
-            Area::Versions => "versions",
-            Area::Backups => "backups",
+            FindingArea::Database => "database",
+            FindingArea::Transcripts => "transcripts",
+            FindingArea::Worktrees => "worktrees",
+            FindingArea::Views => "views",
+            FindingArea::Locks => "locks",
+            FindingArea::Permissions => "permissions",
+            FindingArea::Disk => "disk",
+            FindingArea::TempFiles => "temp files",
+            FindingArea::Runs => "runs",
+            FindingArea::Versions => "versions",
+            FindingArea::Backups => "backups",
         })
     }
 }
 
 /// A repair that loses nothing, so that `--fix` may do it unasked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fix {
+pub enum RepairAction {
     /// Takes the permissions of group and others away.
-    Permissions(Vec<Utf8PathBuf>),
+    RestrictPermissions(Vec<Utf8PathBuf>),
     /// Removes what a crash left half-written.
-    Sweep(Vec<Utf8PathBuf>),
+    RemoveTempFiles(Vec<Utf8PathBuf>),
     /// Cuts a torn line off a log and keeps its bytes beside it, or completes it.
     RepairTail(Utf8PathBuf),
     /// Publishes views anew, after taking over what was changed in them.
-    Publish(Vec<View>),
+    RepublishViews(Vec<PublishedView>),
     /// Counts jobs and sessions anew.
     Recount,
     /// Marks a job that nobody works on as interrupted.
@@ -81,7 +81,7 @@ pub enum Fix {
     /// Takes jobs that wait no longer out of the queue.
     Dequeue(Vec<JobId>),
     /// Frees the money that is set aside for runs that ended.
-    Release(Vec<RunId>),
+    ReleaseReservations(Vec<RunId>),
     /// Completes a rebuild that was cut off.
     FinishRebuild,
 }
@@ -90,46 +90,46 @@ pub enum Fix {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// Which part it concerns.
-    pub area: Area,
+    pub area: FindingArea,
     /// The file or record.
     pub subject: String,
     /// What is wrong with it.
     pub problem: String,
     /// What to do about it.
-    pub cure: String,
+    pub remedy: String,
     /// What `--fix` would do.
-    pub fix: Option<Fix>,
+    pub repair: Option<RepairAction>,
 }
 
 impl Finding {
     pub(crate) fn new(
-        severity: Severity,
-        area: Area,
+        severity: FindingSeverity,
+        area: FindingArea,
         subject: impl Into<String>,
         problem: impl Into<String>,
     ) -> Finding {
         let (subject, problem) = (subject.into(), problem.into());
-        Finding { severity, area, subject, problem, cure: String::new(), fix: None }
+        Finding { severity, area, subject, problem, remedy: String::new(), repair: None }
     }
 
     /// Says what the user can do.
-    pub(crate) fn cure(mut self, cure: impl Into<String>) -> Finding {
-        self.cure = cure.into();
+    pub(crate) fn with_remedy(mut self, cure: impl Into<String>) -> Finding {
+        self.remedy = cure.into();
         self
     }
 
     /// Says what `--fix` does.
-    pub(crate) fn fixable(mut self, fix: Fix) -> Finding {
-        self.cure = "run `heeler doctor --fix`".to_owned();
-        self.fix = Some(fix);
+    pub(crate) fn with_repair(mut self, fix: RepairAction) -> Finding {
+        self.remedy = "run `heeler doctor --fix`".to_owned();
+        self.repair = Some(fix);
         self
     }
 }
 
 /// Names the first of several, and how many more there are.
-pub(crate) fn first_of<T: fmt::Display>(items: &[T]) -> String {
+pub(crate) fn describe_first<T: fmt::Display>(items: &[T]) -> String {
     match items {
         [] => String::new(),
         [one] => one.to_string(),

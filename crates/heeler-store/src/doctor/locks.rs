@@ -2,7 +2,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::layout::StateDir;
 use heeler_transcript::LockFile;
 
@@ -30,26 +30,29 @@ fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
         Ok(state) => state?,
         Err(error) => {
             let problem = format!("cannot be asked: {error}");
-            let finding = Finding::new(Severity::Warning, Area::Locks, lock.as_str(), problem);
-            return Some(finding.cure("check its permissions"));
+            let finding =
+                Finding::new(FindingSeverity::Warning, FindingArea::Locks, lock.as_str(), problem);
+            return Some(finding.with_remedy("check its permissions"));
         }
     };
     let Some(holder) = state.holder else {
         let finding = Finding::new(
-            Severity::Warning,
-            Area::Locks,
+            FindingSeverity::Warning,
+            FindingArea::Locks,
             lock.as_str(),
             "is held by a process that did not sign it",
         );
-        return Some(finding.cure(format!("find the process with `fuser {lock}`")));
+        return Some(finding.with_remedy(format!("find the process with `fuser {lock}`")));
     };
     if Utf8Path::new(&format!("/proc/{}", holder.pid)).exists() {
         let problem = format!("is held by {holder}");
-        let finding = Finding::new(Severity::Note, Area::Locks, lock.as_str(), problem);
-        return Some(finding.cure("nothing to do while that process works"));
+        let finding =
+            Finding::new(FindingSeverity::Note, FindingArea::Locks, lock.as_str(), problem);
+        return Some(finding.with_remedy("nothing to do while that process works"));
     }
     let problem =
         format!("was taken by {holder}, which is gone, and is still held by a child of it");
-    let finding = Finding::new(Severity::Warning, Area::Locks, lock.as_str(), problem);
-    Some(finding.cure(format!("find the process with `fuser {lock}` and end it")))
+    let finding =
+        Finding::new(FindingSeverity::Warning, FindingArea::Locks, lock.as_str(), problem);
+    Some(finding.with_remedy(format!("find the process with `fuser {lock}` and end it")))
 }

@@ -8,29 +8,29 @@ mod backups;
 mod database;
 mod files;
 mod finding;
-mod fixes;
 mod locks;
+mod queue_check;
 mod rebuild;
 mod records;
+mod repairs;
 mod runs;
 #[cfg(test)]
 mod tests;
 mod transcripts;
 mod views;
-mod waiting;
 
 use camino::Utf8Path;
 use jiff::Timestamp;
 
-pub(crate) use self::files::close_to_others;
-pub use self::finding::{Area, Finding, Fix, Severity};
-pub use self::fixes::{Fixed, fix, interrupt};
-pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
+pub(crate) use self::files::restrict_all_permissions;
+pub use self::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
+pub use self::rebuild::{RebuildError, RebuildReport, rebuild};
 pub(crate) use self::rebuild::{
-    finish_rebuild, is_unfinished as has_unfinished_rebuild, parts, place_database,
-    refuse_foreign as refuse_foreign_rebuild, replace_database,
+    database_files, finish_rebuild, is_unfinished as has_unfinished_rebuild, place_database,
+    refuse_unexpected_marker as refuse_foreign_rebuild, replace_database,
 };
-use crate::layout::{LayoutError, StateDir};
+pub use self::repairs::{RepairOutcome, fix, interrupt};
+use crate::layout::{StateDir, StateDirError};
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
 /// sessions.
@@ -53,7 +53,7 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
     findings.extend(locks::examine(&dir, home));
     let db = database::examine(&dir, &mut findings);
     let logs = records::logs(&found);
-    findings.extend(logs.iter().flat_map(|log| transcripts::contents(log)));
+    findings.extend(logs.iter().flat_map(|log| transcripts::check_contents(log)));
     if let Some(db) = db {
         records::examine(&dir, &db, &logs, &mut findings);
         views::examine(&dir, &db, &mut findings);
@@ -63,12 +63,15 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
     findings
 }
 
-fn unusable(root: &Utf8Path, error: &LayoutError) -> Finding {
+fn unusable(root: &Utf8Path, error: &StateDirError) -> Finding {
     let cure = match error {
-        LayoutError::Missing { .. } => "run `heeler init`, or name the directory with --state-dir",
-        LayoutError::Network { .. } => "move it to a local disk",
-        LayoutError::Link { .. } => "remove the link, or move there what it points to",
-        LayoutError::Io { .. } => "check its permissions and the disk",
+        StateDirError::Missing { .. } => {
+            "run `heeler init`, or name the directory with --state-dir"
+        }
+        StateDirError::Network { .. } => "move it to a local disk",
+        StateDirError::Link { .. } => "remove the link, or move there what it points to",
+        StateDirError::Io { .. } => "check its permissions and the disk",
     };
-    Finding::new(Severity::Error, Area::Disk, root.as_str(), error.to_string()).cure(cure)
+    Finding::new(FindingSeverity::Error, FindingArea::Disk, root.as_str(), error.to_string())
+        .with_remedy(cure)
 }

@@ -11,23 +11,23 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
-use heeler_transcript::{OsDisk, checked_id, replace_file, resolve_inside};
+use heeler_transcript::{OsDisk, replace_file, resolve_inside, validate_id};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backup;
-use crate::db::Db;
+use crate::db::StateDatabase;
 use crate::db::migrate::SCHEMA_VERSION;
-use crate::import::draft::{Draft, rename, rename_new, sync_folder_of};
-use crate::import::herdctl::{Herdctl, Purpose};
-use crate::import::session::{UNKNOWN_AGENT, put_new, resting_session};
-use crate::import::source::Source;
-use crate::import::target::{Target, transaction};
-use crate::import::{ImportError, Kind, Report, messages, place};
-use crate::layout::{LayoutError, StateDir};
-use heeler_transcript::plain;
-use heeler_transcript::{Holder, LockError, LockFile};
+use crate::import::draft_database::{DraftDatabase, rename, rename_new, sync_folder_of};
+use crate::import::herdctl::{HerdctlImport, ImportPurpose};
+use crate::import::idle_session::{UNKNOWN_AGENT, idle_session, put_new};
+use crate::import::source::ImportSource;
+use crate::import::target::{ImportTarget, transaction};
+use crate::import::{ImportError, ImportItemKind, ImportReport, atomic_files, message_count};
+use crate::layout::{StateDir, StateDirError};
+use heeler_transcript::untrusted_file;
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// Says that a rebuilt database is to take the old one's place.
 const MARKER: &str = "rebuild.json";
@@ -39,10 +39,10 @@ const MARKER_VERSION: u32 = 1;
 const MARKER_BYTES_MAX: u64 = 64 << 10;
 
 /// The rebuilt database until it is in its place.
-const READY: &str = "heeler.db.rebuilt";
+const REBUILT_DATABASE: &str = "heeler.db.rebuilt";
 
 /// A database and what SQLite keeps beside it; the database itself goes first.
-const PARTS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// Rows that views and logs know nothing of: since which schema there are such, where, and what
 /// people call them.
@@ -72,13 +72,13 @@ pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// What a rebuild did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuildReport {
     /// The backup that it started from.
     pub base: Option<Utf8PathBuf>,
     /// What views and logs added.
-    pub report: Report,
+    pub report: ImportReport,
     /// What is lost, as far as that is known.
-    pub lost: Vec<String>,
+    pub losses: Vec<String>,
     /// Where the old database is now.
     pub trash: Utf8PathBuf,
 }
@@ -88,7 +88,7 @@ pub struct Rebuilt {
 pub enum RebuildError {
     /// The directory cannot be used.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Layout(#[from] StateDirError),
     /// Another process is the writer, or restores.
     #[error("cannot rebuild the database while it is in use")]
     Locked(#[source] LockError),
@@ -98,21 +98,21 @@ pub enum RebuildError {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Marker {
+struct RebuildMarker {
     version: u32,
     /// Where the old database goes, relative to the state directory.
     trash: String,
 }
 
 /// Rebuilds the database of a state directory.
-pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<Rebuilt, RebuildError> {
+pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<RebuildReport, RebuildError> {
     let dir = StateDir::open(root)?;
-    let holder = Holder::this_process("doctor --rebuild", now);
+    let holder = LockHolder::this_process("doctor --rebuild", now);
     let hold = |path: &Utf8Path| LockFile::acquire(path, &holder, LOCK_WAIT);
     let _lock = hold(&dir.lock()).map_err(RebuildError::Locked)?;
     let _no_restore = hold(&dir.restore_lock()).map_err(RebuildError::Locked)?;
     let dir = StateDir::create(root)?;
-    let mut bases = backup::list(&dir).unwrap_or_default();
+    let mut bases = backup::list_backups(&dir).unwrap_or_default();
     // What a restore replaced was rejected by somebody.
     bases.retain(|path| !path.as_str().contains(backup::BEFORE_RESTORE));
     if is_unfinished(&dir) {
@@ -123,26 +123,30 @@ pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<Rebuilt, RebuildError>
     build(&dir, bases, now).map_err(RebuildError::Build)
 }
 
-fn build(dir: &StateDir, bases: Vec<Utf8PathBuf>, now: Timestamp) -> Result<Rebuilt, ImportError> {
+fn build(
+    dir: &StateDir,
+    bases: Vec<Utf8PathBuf>,
+    now: Timestamp,
+) -> Result<RebuildReport, ImportError> {
     let (draft, base) = begin(dir, bases, now)?;
-    let source = Source::open(dir.root())?;
-    let target = Target::draft(dir, draft.db());
-    let mut views = Herdctl::new(&source, &target, Purpose::Rebuild, now);
+    let source = ImportSource::open(dir.root())?;
+    let target = ImportTarget::draft(dir, draft.db());
+    let mut views = HerdctlImport::new(&source, &target, ImportPurpose::Rebuild, now);
     views.run()?;
     let mut report = views.report;
     sessions_from_logs(dir, &target, &source, &mut report)?;
-    let old = Db::read_any(&dir.database()).ok();
+    let old = StateDatabase::read_any(&dir.database()).ok();
     let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
     let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1).saturating_add(1);
     transaction(dir, draft.db(), |tx| {
         tx.set_meta("epoch", &epoch.to_string())?;
         tx.recount()?;
-        tx.mark_all_views()
+        tx.mark_all_views_due()
     })?;
-    let lost = lost(old.as_ref(), draft.db(), base.as_deref(), dir);
+    let lost = describe_losses(old.as_ref(), draft.db(), base.as_deref(), dir);
     drop(old);
     let trash = replace_database(dir, &draft.finish()?, now)?;
-    Ok(Rebuilt { base, report, lost, trash })
+    Ok(RebuildReport { base, report, losses: lost, trash })
 }
 
 /// Puts a complete and synced database in the place of the old one, and returns the folder in the
@@ -153,10 +157,10 @@ pub(crate) fn replace_database(
     now: Timestamp,
 ) -> Result<Utf8PathBuf, ImportError> {
     let trash = free_trash(dir, now);
-    rename(complete, &dir.root().join(READY))?;
-    let marker = Marker { version: MARKER_VERSION, trash: trash.clone() };
+    rename(complete, &dir.root().join(REBUILT_DATABASE))?;
+    let marker = RebuildMarker { version: MARKER_VERSION, trash: trash.clone() };
     let marker = serde_json::to_vec(&marker).expect("a marker is plain JSON");
-    place::fault_point()?;
+    atomic_files::fault_point()?;
     replace_file(&OsDisk, &dir.root().join(MARKER), &marker)
         .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
     finish_rebuild(dir)?;
@@ -172,14 +176,14 @@ pub(crate) fn place_database(
     now: Timestamp,
 ) -> Result<(), ImportError> {
     if !dir.database().exists() {
-        move_parts(dir, &PARTS[1..], &dir.root().join(free_trash(dir, now)))?;
+        move_parts(dir, &DATABASE_SUFFIXES[1..], &dir.root().join(free_trash(dir, now)))?;
     }
     rename_new(complete, &dir.database())
 }
 
 /// Lists the database's file and those that SQLite keeps beside it, whether they are there or not.
-pub(crate) fn parts(dir: &StateDir) -> [Utf8PathBuf; 4] {
-    PARTS.map(|part| Utf8PathBuf::from(format!("{}{part}", dir.database())))
+pub(crate) fn database_files(dir: &StateDir) -> [Utf8PathBuf; 4] {
+    DATABASE_SUFFIXES.map(|part| Utf8PathBuf::from(format!("{}{part}", dir.database())))
 }
 
 /// Moves parts of a database, as far as they are there, to a folder.
@@ -187,7 +191,7 @@ fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), Im
     for part in parts {
         let name = format!("heeler.db{part}");
         if dir.root().join(&name).exists() {
-            place::folder(trash)?;
+            atomic_files::create_folder(trash)?;
             sync_folder_of(trash)?;
             rename_new(&dir.root().join(&name), &trash.join(&name))?;
         }
@@ -200,9 +204,9 @@ fn begin(
     dir: &StateDir,
     bases: Vec<Utf8PathBuf>,
     now: Timestamp,
-) -> Result<(Draft, Option<Utf8PathBuf>), ImportError> {
+) -> Result<(DraftDatabase, Option<Utf8PathBuf>), ImportError> {
     for base in bases.into_iter().rev() {
-        let draft = match Draft::begin(dir, Some(&base), now) {
+        let draft = match DraftDatabase::begin(dir, Some(&base), now) {
             Ok(draft) => draft,
             // A full disk is no fault of the backup.
             Err(error @ ImportError::Write { .. }) => return Err(error),
@@ -212,20 +216,20 @@ fn begin(
             return Ok((draft, Some(base)));
         }
     }
-    Ok((Draft::begin(dir, None, now)?, None))
+    Ok((DraftDatabase::begin(dir, None, now)?, None))
 }
 
 /// Makes a session of each event log that no session names.
 fn sessions_from_logs(
     dir: &StateDir,
-    target: &Target<'_>,
-    source: &Source,
-    report: &mut Report,
+    target: &ImportTarget<'_>,
+    source: &ImportSource,
+    report: &mut ImportReport,
 ) -> Result<(), ImportError> {
     let mut found = Vec::new();
-    for slug in source.names("agent-sessions/projects", Kind::Session, report) {
+    for slug in source.names("agent-sessions/projects", ImportItemKind::Session, report) {
         let folder = format!("agent-sessions/projects/{slug}");
-        for name in source.names(&folder, Kind::Session, report) {
+        for name in source.names(&folder, ImportItemKind::Session, report) {
             let id: Option<AgentSessionId> =
                 name.strip_suffix(".jsonl").and_then(|stem| stem.parse().ok());
             let Some(id) = id.filter(|id| !id.as_str().starts_with("agent-")) else { continue };
@@ -244,8 +248,8 @@ fn sessions_from_logs(
             let job = target.db().jobs_of_session(&id, None, 1)?.pop();
             let agent = job.map_or(UNKNOWN_AGENT.to_owned(), |job| job.agent);
             let mut session =
-                resting_session(&agent, Some(id), written.unwrap_or(Timestamp::UNIX_EPOCH));
-            session.message_count = messages::count(&dir.root().join(&relative)).unwrap_or(0);
+                idle_session(&agent, Some(id), written.unwrap_or(Timestamp::UNIX_EPOCH));
+            session.message_count = message_count::count(&dir.root().join(&relative)).unwrap_or(0);
             session.log_path = Some(relative.into());
             found.push(session);
         }
@@ -255,16 +259,21 @@ fn sessions_from_logs(
     })?;
     for fresh in fresh {
         match fresh {
-            true => report.imported(Kind::Session),
-            false => report.already_there(Kind::Session),
+            true => report.count_imported(ImportItemKind::Session),
+            false => report.count_existing(ImportItemKind::Session),
         }
     }
     Ok(())
 }
 
 /// Says what neither the backup nor views and logs could tell.
-fn lost(old: Option<&Db>, new: &Db, base: Option<&Utf8Path>, dir: &StateDir) -> Vec<String> {
-    let count = |db: &Db, table: &str| -> Option<i64> {
+fn describe_losses(
+    old: Option<&StateDatabase>,
+    new: &StateDatabase,
+    base: Option<&Utf8Path>,
+    dir: &StateDir,
+) -> Vec<String> {
+    let count = |db: &StateDatabase, table: &str| -> Option<i64> {
         let sql = format!("SELECT COUNT(*) FROM {table}");
         db.conn.query_row(&sql, [], |row| row.get(0)).ok()
     };
@@ -308,31 +317,32 @@ fn free_trash(dir: &StateDir, now: Timestamp) -> String {
 /// which is no link.
 fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, ImportError> {
     let path = dir.root().join(MARKER);
-    let bad = |reason: String| ImportError::Marker { path: path.clone(), reason };
-    let text = match plain::read(&path, MARKER_BYTES_MAX) {
+    let bad = |reason: String| ImportError::BadRebuildMarker { path: path.clone(), reason };
+    let text = match untrusted_file::read(&path, MARKER_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(bad(error.to_string())),
     };
-    let marker: Marker = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    let marker: RebuildMarker =
+        serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
     if marker.version != MARKER_VERSION {
         return Err(bad(format!("its version is {}", marker.version)));
     }
     let name = marker.trash.strip_prefix("trash/").unwrap_or_default();
-    checked_id(name).map_err(|error| bad(error.to_string()))?;
+    validate_id(name).map_err(|error| bad(error.to_string()))?;
     resolve_inside(dir.root(), &marker.trash).map(Some).map_err(|error| bad(error.to_string()))
 }
 
 /// Refuses a marker where nothing shows that there was something to rebuild: no database, here or
 /// in the trash, and no backup of one.
-pub(crate) fn refuse_foreign(dir: &StateDir) -> Result<(), ImportError> {
+pub(crate) fn refuse_unexpected_marker(dir: &StateDir) -> Result<(), ImportError> {
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     let has_database = dir.database().exists() || trash.join("heeler.db").exists();
-    if has_database || !backup::list(dir).unwrap_or_default().is_empty() {
+    if has_database || !backup::list_backups(dir).unwrap_or_default().is_empty() {
         return Ok(());
     }
     let reason = "there never was a database here".to_owned();
-    Err(ImportError::Marker { path: dir.root().join(MARKER), reason })
+    Err(ImportError::BadRebuildMarker { path: dir.root().join(MARKER), reason })
 }
 
 /// Says whether a rebuild was cut off.
@@ -343,16 +353,16 @@ pub(crate) fn is_unfinished(dir: &StateDir) -> bool {
 /// Completes a rebuild that was cut off. The caller holds the directory's lock.
 pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
     let marker = dir.root().join(MARKER);
-    let ready = dir.root().join(READY);
+    let ready = dir.root().join(REBUILT_DATABASE);
     let failed = |source| ImportError::Write { path: marker.clone(), source };
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     if ready.exists() {
         // Told to the user even when there was nothing to move.
-        place::folder(&trash)?;
-        move_parts(dir, &PARTS, &trash)?;
+        atomic_files::create_folder(&trash)?;
+        move_parts(dir, &DATABASE_SUFFIXES, &trash)?;
         rename_new(&ready, &dir.database())?;
     }
-    place::fault_point()?;
+    atomic_files::fault_point()?;
     std::fs::remove_file(&marker).map_err(failed)?;
     sync_folder_of(&marker)
 }

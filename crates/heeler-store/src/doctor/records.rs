@@ -6,13 +6,13 @@ use std::fs::Metadata;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobHead, JobId, JobStatus, Session};
 
-use super::finding::{Area, Finding, Fix, Severity, first_of};
+use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use super::{locks, transcripts};
 use crate::db::jobs::{self, JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
-use crate::db::{Db, DbError};
+use crate::db::{DatabaseError, StateDatabase};
 use crate::layout::StateDir;
-use crate::sent::is_sent_file;
+use crate::sent_files::is_sent_file;
 
 /// How many records are asked for at once.
 const PAGE: usize = 1000;
@@ -27,20 +27,29 @@ pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
 }
 
 /// Finds logs without records, records without logs, and jobs that nobody works on.
-pub(crate) fn examine(dir: &StateDir, db: &Db, logs: &[Utf8PathBuf], findings: &mut Vec<Finding>) {
+pub(crate) fn examine(
+    dir: &StateDir,
+    db: &StateDatabase,
+    logs: &[Utf8PathBuf],
+    findings: &mut Vec<Finding>,
+) {
     if let Err(error) = try_examine(dir, db, logs, findings) {
-        let finding =
-            Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
-        findings.push(finding.cure("run `heeler doctor --rebuild`"));
+        let finding = Finding::new(
+            FindingSeverity::Error,
+            FindingArea::Database,
+            dir.database(),
+            error.to_string(),
+        );
+        findings.push(finding.with_remedy("run `heeler doctor --rebuild`"));
     }
 }
 
 fn try_examine(
     dir: &StateDir,
-    db: &Db,
+    db: &StateDatabase,
     logs: &[Utf8PathBuf],
     findings: &mut Vec<Finding>,
-) -> Result<(), DbError> {
+) -> Result<(), DatabaseError> {
     let session_logs = session_logs(dir, db)?;
     findings.extend(transcripts::missing(&session_logs));
     findings.extend(missing_worktrees(db)?);
@@ -57,18 +66,18 @@ fn try_examine(
             named.insert(log.clone());
         }
     }
-    findings.extend(transcripts::unnamed(logs, &named));
+    findings.extend(transcripts::find_unreferenced(logs, &named));
     findings.extend(jobs_without_log(dir, db)?);
     if !locks::has_writer(dir) {
         for job in db.running_jobs()? {
-            findings.extend(dead_job(dir, db, &job)?);
+            findings.extend(check_orphaned_job(dir, db, &job)?);
         }
     }
     Ok(())
 }
 
 /// Finds completed jobs whose transcript is gone. What Last Light ran is in its session's log.
-fn jobs_without_log(dir: &StateDir, db: &Db) -> Result<Option<Finding>, DbError> {
+fn jobs_without_log(dir: &StateDir, db: &StateDatabase) -> Result<Option<Finding>, DatabaseError> {
     let filter = JobFilter { status: Some(JobStatus::Completed), ..JobFilter::default() };
     let mut bare = Vec::new();
     let mut before: Option<JobCursor> = None;
@@ -76,27 +85,32 @@ fn jobs_without_log(dir: &StateDir, db: &Db) -> Result<Option<Finding>, DbError>
         let page = db.jobs(&filter, before.as_ref(), PAGE)?;
         let Some(last) = page.last() else { break };
         before = Some(JobCursor::after(last));
-        let own = page.into_iter().filter(|head| head.id.is_own());
+        let own = page.into_iter().filter(|head| head.id.has_minted_form());
         // What was put away is where the config wants it.
-        let has_log = |id: &JobId| dir.log_of(id).exists() || dir.trashed_job(id).exists();
+        let has_log = |id: &JobId| dir.job_transcript(id).exists() || dir.trashed_job(id).exists();
         bare.extend(own.filter(|head| !has_log(&head.id)).map(|head| head.id));
     }
     if bare.is_empty() {
         return Ok(None);
     }
     let problem = "is completed and has no transcript";
-    let finding = Finding::new(Severity::Note, Area::Transcripts, first_of(&bare), problem);
-    Ok(Some(finding.cure("`heeler restore` puts it back from a backup that has it")))
+    let finding = Finding::new(
+        FindingSeverity::Note,
+        FindingArea::Transcripts,
+        describe_first(&bare),
+        problem,
+    );
+    Ok(Some(finding.with_remedy("`heeler restore` puts it back from a backup that has it")))
 }
 
-fn session_logs(dir: &StateDir, db: &Db) -> Result<Vec<Utf8PathBuf>, DbError> {
+fn session_logs(dir: &StateDir, db: &StateDatabase) -> Result<Vec<Utf8PathBuf>, DatabaseError> {
     let mut logs = Vec::new();
     each_session(db, |session| logs.extend(session.log_path.map(|log| dir.root().join(log))))?;
     Ok(logs)
 }
 
 /// Finds sessions whose own worktree is gone.
-fn missing_worktrees(db: &Db) -> Result<Vec<Finding>, DbError> {
+fn missing_worktrees(db: &StateDatabase) -> Result<Vec<Finding>, DatabaseError> {
     let mut findings = Vec::new();
     each_session(db, |session| {
         let Some(top) = session.workspace.filter(|top| top.symlink_metadata().is_err()) else {
@@ -104,8 +118,9 @@ fn missing_worktrees(db: &Db) -> Result<Vec<Finding>, DbError> {
         };
         let id = session.id;
         let problem = format!("its worktree {top} is gone");
-        let finding = Finding::new(Severity::Warning, Area::Worktrees, id.as_str(), problem);
-        findings.push(finding.cure(format!(
+        let finding =
+            Finding::new(FindingSeverity::Warning, FindingArea::Worktrees, id.as_str(), problem);
+        findings.push(finding.with_remedy(format!(
             "`heeler session resume {id}` makes it again from its newest snapshot, without what was \
              done since; `heeler session delete {id}` if nobody needs it"
         )));
@@ -113,7 +128,7 @@ fn missing_worktrees(db: &Db) -> Result<Vec<Finding>, DbError> {
     Ok(findings)
 }
 
-fn each_session(db: &Db, mut take: impl FnMut(Session)) -> Result<(), DbError> {
+fn each_session(db: &StateDatabase, mut take: impl FnMut(Session)) -> Result<(), DatabaseError> {
     let mut before: Option<SessionCursor> = None;
     loop {
         let page = db.sessions(&SessionFilter::default(), before.as_ref(), PAGE)?;
@@ -124,11 +139,16 @@ fn each_session(db: &Db, mut take: impl FnMut(Session)) -> Result<(), DbError> {
 }
 
 /// Finds that a job is `running` though no daemon lives and no run of it holds its lock.
-fn dead_job(dir: &StateDir, db: &Db, job: &JobHead) -> Result<Option<Finding>, DbError> {
-    if db.is_alive(dir, &job.id)? {
+fn check_orphaned_job(
+    dir: &StateDir,
+    db: &StateDatabase,
+    job: &JobHead,
+) -> Result<Option<Finding>, DatabaseError> {
+    if db.is_job_alive(dir, &job.id)? {
         return Ok(None);
     }
     let problem = "is shown as running, and nobody works on it";
-    let finding = Finding::new(Severity::Warning, Area::Database, job.id.as_str(), problem);
-    Ok(Some(finding.fixable(Fix::Interrupt(job.id.clone()))))
+    let finding =
+        Finding::new(FindingSeverity::Warning, FindingArea::Database, job.id.as_str(), problem);
+    Ok(Some(finding.with_repair(RepairAction::Interrupt(job.id.clone()))))
 }

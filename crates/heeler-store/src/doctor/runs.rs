@@ -6,25 +6,33 @@ use std::io::ErrorKind;
 
 use heeler_model::RunId;
 use heeler_model::run::{RunSpec, file};
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::db::runs::is_run_alive;
-use crate::db::{Db, DbError};
+use crate::db::{DatabaseError, StateDatabase};
 use crate::layout::StateDir;
 
-const SETTLES: &str = "nothing is lost: `heeler doctor --fix` settles it";
+const SETTLE_REMEDY: &str = "nothing is lost: `heeler doctor --fix` settles it";
 
 /// Finds runs whose folder and record do not fit.
-pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
+pub(crate) fn examine(dir: &StateDir, db: &StateDatabase, findings: &mut Vec<Finding>) {
     if let Err(error) = try_examine(dir, db, findings) {
-        let finding =
-            Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
-        findings.push(finding.cure("run `heeler doctor --rebuild`"));
+        let finding = Finding::new(
+            FindingSeverity::Error,
+            FindingArea::Database,
+            dir.database(),
+            error.to_string(),
+        );
+        findings.push(finding.with_remedy("run `heeler doctor --rebuild`"));
     }
 }
 
-fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {
+fn try_examine(
+    dir: &StateDir,
+    db: &StateDatabase,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DatabaseError> {
     let mut folders = HashSet::new();
     let entries = std::fs::read_dir(dir.runs()).into_iter().flatten().flatten();
     let name = |entry: DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -33,7 +41,8 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
     for name in names {
         let warn = |problem: &str, cure: &str| {
             let subject = format!("runs/{name}");
-            Finding::new(Severity::Warning, Area::Runs, subject, problem).cure(cure)
+            Finding::new(FindingSeverity::Warning, FindingArea::Runs, subject, problem)
+                .with_remedy(cure)
         };
         let Ok(id) = name.parse::<RunId>() else {
             findings.push(warn("is not the folder of a run", "move it elsewhere"));
@@ -48,15 +57,18 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
             };
             findings.push(warn("has no record in the database", cure));
         } else if has(file::STARTED) && !has(file::RESULT) && !is_run_alive(&dir.run(id)) {
-            findings.push(warn("was started, has no result, and nobody works on it", SETTLES));
+            findings
+                .push(warn("was started, has no result, and nobody works on it", SETTLE_REMEDY));
         }
     }
     for run in db.uncommitted_runs()? {
         if !folders.contains(&run.id) {
             let subject = format!("runs/{}", run.id);
             let problem = "is gone, and its result is not in the database";
-            findings
-                .push(Finding::new(Severity::Warning, Area::Runs, subject, problem).cure(SETTLES));
+            findings.push(
+                Finding::new(FindingSeverity::Warning, FindingArea::Runs, subject, problem)
+                    .with_remedy(SETTLE_REMEDY),
+            );
         }
     }
     Ok(())
@@ -64,10 +76,10 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
 
 /// Says whether what was to be done is told, or may be told to another release or at another time.
 fn can_be_adopted(dir: &StateDir, id: RunId) -> bool {
-    match plain::read(&dir.run(id).join(file::SPEC), file::BYTES_MAX) {
-        Ok(bytes) => match file::read::<RunSpec>(&bytes) {
+    match untrusted_file::read(&dir.run(id).join(file::SPEC), file::BYTES_MAX) {
+        Ok(bytes) => match file::parse_run_file::<RunSpec>(&bytes) {
             Ok(spec) => spec.run == id,
-            Err(error) => !error.is_lasting(),
+            Err(error) => !error.is_permanent(),
         },
         Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput),
     }

@@ -13,20 +13,20 @@ use heeler_model::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Area, Finding, Severity, examine, fix, rebuild};
-use crate::db::Db;
+use super::{Finding, FindingArea, FindingSeverity, examine, fix, rebuild};
+use crate::db::StateDatabase;
 use crate::db::jobs::JobFilter;
-use crate::db::runs::Run;
-use crate::import::session::resting_session;
+use crate::db::runs::RunRecord;
+use crate::import::idle_session::idle_session;
 use crate::layout::StateDir;
-use crate::reader::Reader;
+use crate::reader::StoreReader;
 use crate::store::Store;
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 
 /// The fleet's one session.
 const SESSION: &str = "sess-0000beef";
 
-struct Fleet {
+struct DoctorTestFleet {
     dir: StateDir,
     home: Utf8PathBuf,
     _temp: tempfile::TempDir,
@@ -36,13 +36,13 @@ fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }
 
-impl Fleet {
+impl DoctorTestFleet {
     /// A fleet in good health: an agent, a finished job with its log, a session, a backup.
-    fn new() -> Fleet {
+    fn new() -> DoctorTestFleet {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
         let dir = StateDir::create(&root.join(".heeler")).unwrap();
-        let fleet = Fleet { dir, home: root.join("home"), _temp: temp };
+        let fleet = DoctorTestFleet { dir, home: root.join("home"), _temp: temp };
         let store = fleet.store();
         store
             .write(|tx| {
@@ -51,7 +51,7 @@ impl Fleet {
                 tx.put_agent("coder", &agent)?;
                 tx.insert_job(&job("job-2026-11-15-aaaaaa", JobStatus::Completed))?;
                 let own = Some("5b7c2c0e".parse().expect("a plain id"));
-                let mut session = resting_session("coder", own, now());
+                let mut session = idle_session("coder", own, now());
                 session.id = SESSION.parse().expect("a session id");
                 session.log_path = Some("agent-sessions/projects/-x/5b7c2c0e.jsonl".into());
                 tx.put_session(&session)?;
@@ -78,14 +78,14 @@ impl Fleet {
 
     fn write(&self, relative: &str, text: &str) {
         let path = self.path(relative);
-        crate::import::place::folder(path.parent().unwrap()).unwrap();
+        crate::import::atomic_files::create_folder(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// Changes the database behind the store's back.
     fn sql(&self, sql: &str) {
-        let db = Db::private(&self.dir.database()).unwrap();
+        let db = StateDatabase::private(&self.dir.database()).unwrap();
         db.conn.execute_batch(sql).unwrap();
     }
 
@@ -98,13 +98,13 @@ impl Fleet {
 
     /// Expects exactly one finding, and returns it.
     #[track_caller]
-    fn finds(&self, area: Area, severity: Severity, problem: &str) -> Finding {
+    fn finds(&self, area: FindingArea, severity: FindingSeverity, problem: &str) -> Finding {
         let found = self.examine();
         assert_eq!(found.len(), 1, "{found:#?}");
         let finding = found.into_iter().next().unwrap();
         assert_eq!((finding.area, finding.severity), (area, severity), "{finding:#?}");
         assert!(finding.problem.contains(problem), "{finding:#?}");
-        assert!(!finding.cure.is_empty());
+        assert!(!finding.remedy.is_empty());
         finding
     }
 
@@ -120,13 +120,13 @@ impl Fleet {
 }
 
 fn job(id: &str, status: JobStatus) -> Job {
-    let mut job = Job::asked(id.parse().unwrap(), "coder", TriggerType::Manual, now());
+    let mut job = Job::new_pending(id.parse().unwrap(), "coder", TriggerType::Manual, now());
     job.head.status = status;
     job
 }
 
-fn run_of(job: &str, id: RunId) -> Run {
-    Run {
+fn run_of(job: &str, id: RunId) -> RunRecord {
+    RunRecord {
         id,
         job_id: job.parse().unwrap(),
         attempt: 1,
@@ -143,17 +143,17 @@ fn run_of(job: &str, id: RunId) -> Run {
 
 #[test]
 fn permissions_are_found_and_closed() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::set_permissions(fleet.path("jobs"), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(fleet.path("state.yaml"), fs::Permissions::from_mode(0o644)).unwrap();
-    let finding = fleet.finds(Area::Permissions, Severity::Warning, "other users");
+    let finding = fleet.finds(FindingArea::Permissions, FindingSeverity::Warning, "other users");
     assert!(finding.subject.ends_with("and 1 more"), "{}", finding.subject);
     assert_eq!(fleet.fixes(), ["closed to others: 2 files"]);
 }
 
 #[test]
 fn temp_files_are_found_and_removed() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.write("agent-sessions/.log.tmp.0123456789abcdef", "half");
     fleet.write(".import.tmp.0123456789abcdef/copy.db", "half");
     fleet.write("jobs/.hidden", "of the user");
@@ -162,22 +162,23 @@ fn temp_files_are_found_and_removed() {
         fs::Permissions::from_mode(0o700),
     )
     .unwrap();
-    let holder = Holder::this_process("import", now());
+    let holder = LockHolder::this_process("import", now());
     let importer =
         LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
-    fleet.finds(Area::Locks, Severity::Note, "is held by");
+    fleet.finds(FindingArea::Locks, FindingSeverity::Note, "is held by");
     drop(importer);
-    fleet.finds(Area::TempFiles, Severity::Note, "half-written");
+    fleet.finds(FindingArea::TempFiles, FindingSeverity::Note, "half-written");
     assert_eq!(fleet.fixes(), ["removed: 2 files"]);
     assert!(fleet.path("jobs/.hidden").exists());
 }
 
 #[test]
 fn a_torn_tail_is_found_and_cut_but_not_under_a_writer() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let log = fleet.path("jobs/job-2026-11-15-aaaaaa.jsonl");
     fs::write(&log, "{\"type\":\"system\"}\n{\"type\":\"assi").unwrap();
-    let finding = fleet.finds(Area::Transcripts, Severity::Warning, "middle of a line");
+    let finding =
+        fleet.finds(FindingArea::Transcripts, FindingSeverity::Warning, "middle of a line");
 
     let writer = fs::File::open(&log).unwrap();
     writer.try_lock().unwrap();
@@ -193,33 +194,33 @@ fn a_torn_tail_is_found_and_cut_but_not_under_a_writer() {
 
 #[test]
 fn damaged_lines_are_counted() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let text = "{\"a\":1}\ngarbage\n\0\0\0\n{\"b\":1}{\"c\":1} x\n{}\n";
     fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", text);
-    let finding = fleet.finds(Area::Transcripts, Severity::Note, "");
+    let finding = fleet.finds(FindingArea::Transcripts, FindingSeverity::Note, "");
     assert_eq!(finding.problem, "has 2 damaged lines and 1 block of NUL bytes; readers skip them");
 }
 
 #[test]
 fn logs_without_records_and_records_without_logs_are_found() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.write("jobs/job-2026-11-15-zzzzzz.jsonl", "{}\n");
-    let finding = fleet.finds(Area::Transcripts, Severity::Note, "belongs to no job");
+    let finding = fleet.finds(FindingArea::Transcripts, FindingSeverity::Note, "belongs to no job");
     assert!(finding.subject.ends_with("job-2026-11-15-zzzzzz.jsonl"));
     fs::remove_file(fleet.path("jobs/job-2026-11-15-zzzzzz.jsonl")).unwrap();
     fs::remove_file(fleet.path("agent-sessions/projects/-x/5b7c2c0e.jsonl")).unwrap();
-    fleet.finds(Area::Transcripts, Severity::Warning, "is not there");
+    fleet.finds(FindingArea::Transcripts, FindingSeverity::Warning, "is not there");
 }
 
 #[test]
 fn a_transcript_that_was_put_away_is_not_missed() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let bare = job("job-2026-11-15-bbbbbb", JobStatus::Completed);
     let store = fleet.store();
     store.write(move |tx| tx.insert_job(&bare)).unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    fleet.finds(Area::Transcripts, Severity::Note, "has no transcript");
+    fleet.finds(FindingArea::Transcripts, FindingSeverity::Note, "has no transcript");
     fleet.write("trash/jobs/job-2026-11-15-bbbbbb/tombstone.json", "{}");
     let findings = fleet.examine();
     assert!(findings.iter().all(|it| !it.problem.contains("has no transcript")), "{findings:?}");
@@ -227,35 +228,39 @@ fn a_transcript_that_was_put_away_is_not_missed() {
 
 #[test]
 fn views_that_are_missing_or_unreadable_or_edited_come_back() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let yaml = fleet.path("jobs/job-2026-11-15-aaaaaa.yaml");
     let good = fs::read_to_string(&yaml).unwrap();
     fs::remove_file(&yaml).unwrap();
-    fleet.finds(Area::Views, Severity::Warning, "is not there");
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "is not there");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
 
     fleet.write("jobs/job-2026-11-15-aaaaaa.yaml", "id: [half");
-    fleet.finds(Area::Views, Severity::Warning, "cannot be read");
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "cannot be read");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
     let kept = yaml.parent().unwrap().read_dir_utf8().unwrap().flatten();
     assert!(kept.into_iter().any(|entry| entry.file_name().contains("unreadable")));
 
     fleet.write("jobs/job-2026-11-15-aaaaaa.yaml", &format!("{good}note: mine\n"));
-    fleet.finds(Area::Views, Severity::Note, "changed by hand");
+    fleet.finds(FindingArea::Views, FindingSeverity::Note, "changed by hand");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert!(fs::read_to_string(&yaml).unwrap().contains("note: mine"));
 }
 
 #[test]
 fn records_that_the_database_does_not_have_are_found_and_taken_in() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.write("jobs/job-2026-11-12-broken.yaml", "id: [half");
-    fleet.finds(Area::Views, Severity::Warning, "is no record that can be read: not YAML");
+    fleet.finds(
+        FindingArea::Views,
+        FindingSeverity::Warning,
+        "is no record that can be read: not YAML",
+    );
     let yaml = "agent: coder\nstatus: completed\nstarted_at: 2026-11-12T00:00:00Z\n";
     fleet.write("jobs/job-2026-11-12-broken.yaml", yaml);
-    fleet.finds(Area::Views, Severity::Warning, "the database does not have");
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "the database does not have");
     rebuild(fleet.dir.root(), now()).unwrap();
     drop(fleet.store());
     let findings = fleet.examine();
@@ -263,40 +268,40 @@ fn records_that_the_database_does_not_have_are_found_and_taken_in() {
         findings.iter().all(|finding| finding.problem.contains("no transcript")),
         "{findings:#?}"
     );
-    let reader = Reader::open(&fleet.dir).unwrap();
+    let reader = StoreReader::open(&fleet.dir).unwrap();
     assert_eq!(reader.find_job("job-2026-11-12-broken").unwrap().head.agent, "coder");
 }
 
 #[test]
 fn a_view_that_is_behind_is_found_and_published() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.sql("UPDATE views SET generation = generation + 1 WHERE path = 'state.yaml'");
-    fleet.finds(Area::Views, Severity::Note, "is behind");
-    let holder = Holder::this_process("start", now());
+    fleet.finds(FindingArea::Views, FindingSeverity::Note, "is behind");
+    let holder = LockHolder::this_process("start", now());
     let daemon = LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
-    fleet.finds(Area::Locks, Severity::Note, "is held by");
+    fleet.finds(FindingArea::Locks, FindingSeverity::Note, "is held by");
     drop(daemon);
     fleet.fixes();
 }
 
 #[test]
 fn wrong_totals_are_found_and_counted_anew() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.sql("UPDATE counters SET total = 7 WHERE kind = 'job'");
-    fleet.finds(Area::Database, Severity::Warning, "totals");
+    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "totals");
     assert_eq!(fleet.fixes(), ["counted anew"]);
-    let reader = Reader::open(&fleet.dir).unwrap();
+    let reader = StoreReader::open(&fleet.dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
 }
 
 #[test]
 fn a_job_that_nobody_works_on_is_found_and_interrupted() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let store = fleet.store();
     let id: JobId = "job-2026-11-15-bbbbbb".parse().unwrap();
     let current = Some(id.clone());
     store
-        .write::<(), crate::db::DbError, _>(move |tx| {
+        .write::<(), crate::db::DatabaseError, _>(move |tx| {
             tx.insert_job(&job("job-2026-11-15-bbbbbb", JobStatus::Running))?;
             let agent = AgentState {
                 status: AgentStatus::Running,
@@ -309,18 +314,19 @@ fn a_job_that_nobody_works_on_is_found_and_interrupted() {
     store.publish_views(now()).unwrap();
     let under_a_daemon = fleet.examine();
     assert!(
-        under_a_daemon.iter().all(|finding| finding.area == Area::Locks),
+        under_a_daemon.iter().all(|finding| finding.area == FindingArea::Locks),
         "{under_a_daemon:#?}"
     );
     drop(store);
 
-    let finding = fleet.finds(Area::Database, Severity::Warning, "nobody works on it");
+    let finding =
+        fleet.finds(FindingArea::Database, FindingSeverity::Warning, "nobody works on it");
     assert_eq!(finding.subject, id.as_str());
     let fixed = fix(fleet.dir.root(), &fleet.examine(), now());
     assert_eq!(fixed[0].outcome, Ok("marked as interrupted".to_owned()));
     drop(fleet.store());
     assert!(fleet.examine().is_empty());
-    let reader = Reader::open(&fleet.dir).unwrap();
+    let reader = StoreReader::open(&fleet.dir).unwrap();
     let job = reader.job(&id).unwrap().unwrap();
     assert!(job.interrupted && job.head.status == JobStatus::Failed);
     let agent = reader.agent("coder").unwrap().unwrap();
@@ -332,45 +338,49 @@ fn a_job_that_nobody_works_on_is_found_and_interrupted() {
 
 #[test]
 fn held_locks_name_their_holder() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::create_dir_all(fleet.home.join("locks")).unwrap();
     for folder in [fleet.home.clone(), fleet.home.join("locks")] {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
     }
     let lock = fleet.home.join("locks/5b7c2c0e");
     let wait = std::time::Duration::ZERO;
-    let held = LockFile::acquire(&lock, &Holder::this_process("start", now()), wait).unwrap();
-    fleet.finds(Area::Locks, Severity::Note, &format!("process {}", std::process::id()));
+    let held = LockFile::acquire(&lock, &LockHolder::this_process("start", now()), wait).unwrap();
+    fleet.finds(
+        FindingArea::Locks,
+        FindingSeverity::Note,
+        &format!("process {}", std::process::id()),
+    );
     drop(held);
     assert!(fleet.examine().is_empty(), "what a holder left in the file is no lock");
-    let gone = Holder { pid: 99_999_999, command: "start".to_owned(), since: now() };
+    let gone = LockHolder { pid: 99_999_999, command: "start".to_owned(), since: now() };
     let _held = LockFile::acquire(&lock, &gone, wait).unwrap();
-    fleet.finds(Area::Locks, Severity::Warning, "which is gone");
+    fleet.finds(FindingArea::Locks, FindingSeverity::Warning, "which is gone");
 }
 
 #[test]
 fn folders_of_runs_that_do_not_fit_are_found() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let run = RunId::mint(now(), [7; 10]);
     let spec = format!("runs/{run}/spec.json");
     for (text, cure) in [("{}", "move it elsewhere"), (r#"{"protocol": 99}"#, "--fix` adopts it")] {
         fleet.write(&spec, text);
-        let finding = fleet.finds(Area::Runs, Severity::Warning, "has no record");
-        assert!(finding.cure.contains(cure), "{finding:?}");
+        let finding = fleet.finds(FindingArea::Runs, FindingSeverity::Warning, "has no record");
+        assert!(finding.remedy.contains(cure), "{finding:?}");
     }
 
     let record = run_of("job-2026-11-15-aaaaaa", run);
     fleet.store().write(move |tx| tx.insert_run(&record)).unwrap();
     assert!(fleet.examine().is_empty(), "not started yet");
     fleet.write(&format!("runs/{run}/started.json"), "{}");
-    fleet.finds(Area::Runs, Severity::Warning, "was started, has no result");
+    fleet.finds(FindingArea::Runs, FindingSeverity::Warning, "was started, has no result");
     let lock = fleet.dir.run(run).join("lock");
-    let holder = Holder::this_process("runner", now());
+    let holder = LockHolder::this_process("runner", now());
     let held = LockFile::acquire(&lock, &holder, std::time::Duration::ZERO).unwrap();
     assert!(fleet.examine().is_empty(), "its runner lives");
     drop(held);
     fs::remove_dir_all(fleet.dir.run(run)).unwrap();
-    fleet.finds(Area::Runs, Severity::Warning, "is gone");
+    fleet.finds(FindingArea::Runs, FindingSeverity::Warning, "is gone");
     for name in [OsStr::new("mine"), OsStr::from_bytes(b"n\xf6")] {
         let folder = fleet.path("runs").as_std_path().join(name);
         fs::create_dir(&folder).unwrap();
@@ -383,38 +393,35 @@ fn folders_of_runs_that_do_not_fit_are_found() {
 
 #[test]
 fn old_and_missing_backups_are_found() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let later = now() + SignedDuration::from_hours(24 * 400);
     let found = examine(fleet.dir.root(), None, later);
-    assert!(
-        found
-            .iter()
-            .any(|finding| finding.area == Area::Backups && finding.severity == Severity::Warning)
-    );
-    for backup in crate::backup::list(&fleet.dir).unwrap() {
+    assert!(found.iter().any(|finding| finding.area == FindingArea::Backups
+        && finding.severity == FindingSeverity::Warning));
+    for backup in crate::backup::list_backups(&fleet.dir).unwrap() {
         fs::remove_file(backup).unwrap();
     }
-    fleet.finds(Area::Backups, Severity::Note, "no backup");
+    fleet.finds(FindingArea::Backups, FindingSeverity::Note, "no backup");
     fleet.store().backup_daily(now()).unwrap().unwrap();
     assert!(fleet.examine().is_empty());
 }
 
 #[test]
 fn databases_of_other_versions_are_found() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.sql("INSERT INTO schema_migration VALUES (99, 'later', 'x')");
-    fleet.finds(Area::Versions, Severity::Error, "newer heeler");
+    fleet.finds(FindingArea::Versions, FindingSeverity::Error, "newer heeler");
     fleet.sql("DELETE FROM schema_migration WHERE version = 99");
     assert!(fleet.examine().is_empty());
 }
 
 #[test]
 fn rows_that_point_nowhere_are_found() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.sql(
         "PRAGMA foreign_keys = OFF; INSERT INTO schedules (agent, name) VALUES ('nobody', 'x');",
     );
-    fleet.finds(Area::Database, Severity::Warning, "point to rows that are gone");
+    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "point to rows that are gone");
 }
 
 #[test]
@@ -425,7 +432,7 @@ fn a_directory_that_is_not_there_is_said_to_be_missing() {
 }
 
 /// Overwrites the middle of the database, as a bad disk does.
-fn damage(fleet: &Fleet) {
+fn damage(fleet: &DoctorTestFleet) {
     let path = fleet.dir.database();
     let mut bytes = fs::read(&path).unwrap();
     let len = bytes.len();
@@ -435,10 +442,10 @@ fn damage(fleet: &Fleet) {
 
 #[test]
 fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let store = fleet.store();
     store
-        .write::<(), crate::db::DbError, _>(|tx| {
+        .write::<(), crate::db::DatabaseError, _>(|tx| {
             let mut job = job("job-2026-11-15-cccccc", JobStatus::Completed);
             job.head.summary = Some("after the backup".to_owned());
             tx.insert_job(&job)?;
@@ -457,16 +464,16 @@ fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
     damage(&fleet);
     let found = fleet.examine();
     assert!(
-        found.iter().any(|finding| finding.area == Area::Database
-            && finding.severity == Severity::Error
-            && finding.cure.contains("--rebuild")),
+        found.iter().any(|finding| finding.area == FindingArea::Database
+            && finding.severity == FindingSeverity::Error
+            && finding.remedy.contains("--rebuild")),
         "{found:#?}"
     );
 
     let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
     assert!(rebuilt.base.is_some());
     assert!(
-        rebuilt.lost.iter().any(|lost| lost.starts_with("effects since the backup")),
+        rebuilt.losses.iter().any(|lost| lost.starts_with("effects since the backup")),
         "{rebuilt:#?}"
     );
     assert!(rebuilt.trash.join("heeler.db").exists());
@@ -476,7 +483,7 @@ fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
         findings.iter().all(|finding| finding.problem.contains("no transcript")),
         "{findings:#?}"
     );
-    let reader = Reader::open(&fleet.dir).unwrap();
+    let reader = StoreReader::open(&fleet.dir).unwrap();
     let job = reader.find_job("job-2026-11-15-cccccc").unwrap();
     assert_eq!(job.head.summary.as_deref(), Some("after the backup"));
     assert_eq!(reader.find_job("job-2026-11-15-aaaaaa").unwrap().head.status, JobStatus::Failed);
@@ -488,7 +495,7 @@ fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
 
 #[test]
 fn without_a_backup_views_and_logs_alone_make_a_database() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::remove_dir_all(fleet.path("backups")).unwrap();
     fs::write(fleet.dir.database(), "no database at all, just some text").unwrap();
     fs::write(format!("{}-wal", fleet.dir.database()), "stale").unwrap();
@@ -496,7 +503,7 @@ fn without_a_backup_views_and_logs_alone_make_a_database() {
     assert_eq!(rebuilt.base, None);
     assert_eq!(fs::read(rebuilt.trash.join("heeler.db-wal")).unwrap(), b"stale");
     assert!(!Utf8Path::new(&format!("{}-wal", fleet.dir.database())).exists());
-    let reader = Reader::open(&fleet.dir).unwrap();
+    let reader = StoreReader::open(&fleet.dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
     let session = reader.agent_session("coder").unwrap().unwrap();
     assert_eq!(session.id.as_str(), SESSION);
@@ -505,14 +512,14 @@ fn without_a_backup_views_and_logs_alone_make_a_database() {
     drop(reader);
     drop(fleet.store());
     let left = fleet.examine();
-    assert!(left.iter().all(|finding| finding.area == Area::Backups), "{left:#?}");
+    assert!(left.iter().all(|finding| finding.area == FindingArea::Backups), "{left:#?}");
 }
 
 #[test]
 fn a_database_that_is_gone_is_missed_if_there_are_backups() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::remove_file(fleet.dir.database()).unwrap();
-    fleet.finds(Area::Database, Severity::Error, "it is gone");
+    fleet.finds(FindingArea::Database, FindingSeverity::Error, "it is gone");
     rebuild(fleet.dir.root(), now()).unwrap();
     drop(fleet.store());
     assert_eq!(fleet.examine(), []);
@@ -520,7 +527,7 @@ fn a_database_that_is_gone_is_missed_if_there_are_backups() {
 
 #[test]
 fn a_damaged_backup_is_passed_over() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::write(fleet.path("backups/heeler-2027-01-01T00-00-00Z-daily.db"), "not a database")
         .unwrap();
     let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
@@ -529,7 +536,7 @@ fn a_damaged_backup_is_passed_over() {
 
 #[test]
 fn a_rebuild_is_refused_while_a_writer_lives() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let _store = fleet.store();
     let error = rebuild(fleet.dir.root(), now()).unwrap_err();
     assert_eq!(error.to_string(), "cannot rebuild the database while it is in use");
@@ -537,18 +544,18 @@ fn a_rebuild_is_refused_while_a_writer_lives() {
 
 #[test]
 fn a_rebuild_that_was_cut_off_is_found_and_completed() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::copy(fleet.dir.database(), fleet.path("heeler.db.rebuilt")).unwrap();
     fleet.write("rebuild.json", "{\"version\":1,\"trash\":\"trash/x\"}");
-    fleet.finds(Area::Database, Severity::Error, "cut off");
+    fleet.finds(FindingArea::Database, FindingSeverity::Error, "cut off");
     assert_eq!(fleet.fixes(), ["completed the rebuild"]);
     assert!(fleet.path("trash/x/heeler.db").exists());
 }
 
 #[test]
 fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
-    let fleet = Fleet::new();
-    let other = Fleet::new();
+    let fleet = DoctorTestFleet::new();
+    let other = DoctorTestFleet::new();
     let database = fs::read(other.path("heeler.db")).unwrap();
     fleet.write("heeler.db.rebuilt", "not a database");
     let before = fs::read(fleet.path("heeler.db")).unwrap();
@@ -558,7 +565,7 @@ fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
     {
         fleet.write("rebuild.json", &format!("{{\"version\":1,\"trash\":\"{trash}\"}}"));
         let error = Store::open(&fleet.dir, "test", now()).unwrap_err();
-        let text = heeler_model::chain(&error);
+        let text = heeler_model::error_chain(&error);
         assert!(text.contains("is not a note of ours"), "{trash}: {text}");
         assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
     }
@@ -573,7 +580,7 @@ fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
 
 #[test]
 fn completing_a_rebuild_replaces_nothing_in_the_trash() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let before = fs::read(fleet.path("heeler.db")).unwrap();
     fs::copy(fleet.path("heeler.db"), fleet.path("heeler.db.rebuilt")).unwrap();
     fleet.write("trash/x/heeler.db", "precious");
@@ -598,12 +605,12 @@ fn a_folder_that_is_no_state_directory_is_not_put_in_order() {
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
     let later = now() + SignedDuration::from_hours(24 * 365 * 10);
     let found = examine(root, None, later);
-    assert!(found.iter().all(|finding| finding.fix.is_none()), "{found:#?}");
+    assert!(found.iter().all(|finding| finding.repair.is_none()), "{found:#?}");
 }
 
 #[test]
 fn what_is_not_ours_in_a_state_directory_is_left_alone() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let notes = fleet.path("notes");
     fleet.write("notes/.a.yaml.tmp.0123456789abcdef", "");
     fs::set_permissions(&notes, fs::Permissions::from_mode(0o755)).unwrap();
@@ -611,25 +618,25 @@ fn what_is_not_ours_in_a_state_directory_is_left_alone() {
     assert!(found.is_empty(), "{found:#?}");
     // A link is not followed to what it points to, wherever it came from.
     std::os::unix::fs::symlink(&notes, fleet.path("jobs/link")).unwrap();
-    super::files::close(&fleet.path("jobs/link")).unwrap();
+    super::files::restrict_permissions(&fleet.path("jobs/link")).unwrap();
     assert_eq!(notes.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }
 
 #[test]
 fn a_worktree_that_is_gone_is_told_with_what_to_do() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let place = fleet.path("worktrees/sess-0000aaaa");
-    let mut session = resting_session("coder", None, now());
+    let mut session = idle_session("coder", None, now());
     session.id = "sess-0000aaaa".parse().unwrap();
     session.workspace = Some(place.clone());
     let store = fleet.store();
     store.write(move |tx| tx.put_session(&session)).unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    crate::import::place::folder(&place).unwrap();
+    crate::import::atomic_files::create_folder(&place).unwrap();
     assert_eq!(fleet.examine(), []);
     fs::remove_dir(&place).unwrap();
-    let finding = fleet.finds(Area::Worktrees, Severity::Warning, "is gone");
+    let finding = fleet.finds(FindingArea::Worktrees, FindingSeverity::Warning, "is gone");
     assert_eq!(finding.subject, "sess-0000aaaa");
-    assert!(finding.cure.contains("heeler session resume sess-0000aaaa"), "{}", finding.cure);
+    assert!(finding.remedy.contains("heeler session resume sess-0000aaaa"), "{}", finding.remedy);
 }

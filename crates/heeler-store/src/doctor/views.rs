@@ -2,61 +2,66 @@
 
 use std::collections::HashSet;
 
-use super::finding::{Area, Finding, Fix, Severity, first_of};
+use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use super::locks;
-use crate::db::{Db, DbError};
+use crate::db::{DatabaseError, StateDatabase};
 use crate::import::herdctl::read;
 use crate::layout::StateDir;
-use crate::views::{Format, View, render_view, sha256_hex};
-use heeler_transcript::plain;
+use crate::views::{PublishedView, ViewFormat, render_view, sha256_hex};
+use heeler_transcript::untrusted_file;
 
 /// How many views are asked for at once.
 const PAGE: usize = 1000;
 
 /// Views by what is wrong with them.
 #[derive(Default)]
-struct Faulty {
+struct FaultyViews {
     /// Every view that the database knows of.
     known: HashSet<String>,
-    missing: Vec<View>,
-    unreadable: Vec<View>,
-    edited: Vec<View>,
-    behind: Vec<View>,
+    missing: Vec<PublishedView>,
+    unreadable: Vec<PublishedView>,
+    edited: Vec<PublishedView>,
+    outdated: Vec<PublishedView>,
 }
 
 /// Finds views that are not as they were published.
-pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
-    let faulty = match sort(dir, db) {
+pub(crate) fn examine(dir: &StateDir, db: &StateDatabase, findings: &mut Vec<Finding>) {
+    let faulty = match classify_views(dir, db) {
         Ok(mut faulty) => {
             // A living writer publishes by itself, and is allowed half a second for it.
             if locks::has_writer(dir) {
-                faulty.behind.clear();
+                faulty.outdated.clear();
             }
             faulty
         }
         Err(error) => {
-            let finding =
-                Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
-            findings.push(finding.cure("run `heeler doctor --rebuild`"));
+            let finding = Finding::new(
+                FindingSeverity::Error,
+                FindingArea::Database,
+                dir.database(),
+                error.to_string(),
+            );
+            findings.push(finding.with_remedy("run `heeler doctor --rebuild`"));
             return;
         }
     };
-    strangers(dir, &faulty.known, findings);
+    find_unrecorded_files(dir, &faulty.known, findings);
     for (views, severity, problem) in [
-        (faulty.missing, Severity::Warning, "is not there"),
-        (faulty.unreadable, Severity::Warning, "cannot be read as what it is"),
-        (faulty.edited, Severity::Note, "was changed by hand"),
-        (faulty.behind, Severity::Note, "is behind the database"),
+        (faulty.missing, FindingSeverity::Warning, "is not there"),
+        (faulty.unreadable, FindingSeverity::Warning, "cannot be read as what it is"),
+        (faulty.edited, FindingSeverity::Note, "was changed by hand"),
+        (faulty.outdated, FindingSeverity::Note, "is behind the database"),
     ] {
         if !views.is_empty() {
-            let finding = Finding::new(severity, Area::Views, first_of(&views), problem);
-            findings.push(finding.fixable(Fix::Publish(views)));
+            let finding =
+                Finding::new(severity, FindingArea::Views, describe_first(&views), problem);
+            findings.push(finding.with_repair(RepairAction::RepublishViews(views)));
         }
     }
 }
 
-fn sort(dir: &StateDir, db: &Db) -> Result<Faulty, DbError> {
-    let mut faulty = Faulty::default();
+fn classify_views(dir: &StateDir, db: &StateDatabase) -> Result<FaultyViews, DatabaseError> {
+    let mut faulty = FaultyViews::default();
     let due = due_paths(db)?;
     let mut after = String::new();
     loop {
@@ -65,41 +70,42 @@ fn sort(dir: &StateDir, db: &Db) -> Result<Faulty, DbError> {
         after.clone_from(last);
         for path in &paths {
             faulty.known.insert(path.clone());
-            let Some(view) = View::at(path) else { continue };
+            let Some(view) = PublishedView::from_path(path) else { continue };
             let is_due = due.contains(path);
-            sort_one(dir, db, view, is_due, &mut faulty)?;
+            classify_view(dir, db, view, is_due, &mut faulty)?;
         }
     }
 }
 
-fn sort_one(
+fn classify_view(
     dir: &StateDir,
-    db: &Db,
-    view: View,
+    db: &StateDatabase,
+    view: PublishedView,
     is_due: bool,
-    faulty: &mut Faulty,
-) -> Result<(), DbError> {
+    faulty: &mut FaultyViews,
+) -> Result<(), DatabaseError> {
     let path = view.path();
-    let Ok(bytes) = plain::read(&dir.root().join(&path), plain::RECORD_BYTES_MAX) else {
+    let Ok(bytes) = untrusted_file::read(&dir.root().join(&path), untrusted_file::RECORD_BYTES_MAX)
+    else {
         // A deleted file of an agent's session means something, and is taken over at the start.
-        let means_something = matches!(view, View::AgentSession(_));
+        let means_something = matches!(view, PublishedView::AgentSession(_));
         if !means_something && render_view(db, &view)?.is_some() {
             faulty.missing.push(view);
         }
         return Ok(());
     };
-    let is_ours = db.view(&path)?.is_some_and(|row| row.is_ours(&sha256_hex(&bytes)));
-    if Format::of(&path).parse(&bytes).is_err() {
+    let is_ours = db.view(&path)?.is_some_and(|row| row.is_published_hash(&sha256_hex(&bytes)));
+    if ViewFormat::from_path(&path).parse(&bytes).is_err() {
         faulty.unreadable.push(view);
     } else if is_due {
-        faulty.behind.push(view);
+        faulty.outdated.push(view);
     } else if !is_ours {
         faulty.edited.push(view);
     }
     Ok(())
 }
 
-fn due_paths(db: &Db) -> Result<HashSet<String>, DbError> {
+fn due_paths(db: &StateDatabase) -> Result<HashSet<String>, DatabaseError> {
     let mut found = HashSet::new();
     let mut after = String::new();
     loop {
@@ -111,7 +117,7 @@ fn due_paths(db: &Db) -> Result<HashSet<String>, DbError> {
 }
 
 /// Finds records of jobs and sessions that the database does not know of.
-fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding>) {
+fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding>) {
     let mut unrecorded = Vec::new();
     for (folder, ending) in [("jobs", ".yaml"), ("sessions", ".json")] {
         let entries = dir.root().join(folder).read_dir_utf8().into_iter().flatten().flatten();
@@ -122,7 +128,7 @@ fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding
             let Some(stem) = name.strip_suffix(ending).filter(|_| !known.contains(&path)) else {
                 continue;
             };
-            let text = plain::read_text(&dir.root().join(&path));
+            let text = untrusted_file::read_text(&dir.root().join(&path));
             let read = text.map_err(|error| error.to_string()).and_then(|text| match folder {
                 "jobs" => read::job(stem, &text).map(drop),
                 _ => read::session(stem, &text).map(drop),
@@ -131,8 +137,9 @@ fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding
                 Ok(()) => unrecorded.push(path),
                 Err(reason) => {
                     let problem = format!("is no record that can be read: {reason}");
-                    let finding = Finding::new(Severity::Warning, Area::Views, path, problem);
-                    findings.push(finding.cure(
+                    let finding =
+                        Finding::new(FindingSeverity::Warning, FindingArea::Views, path, problem);
+                    findings.push(finding.with_remedy(
                         "move it away; or repair it by hand and run `heeler doctor --rebuild`",
                     ));
                 }
@@ -141,8 +148,8 @@ fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding
     }
     if !unrecorded.is_empty() {
         let problem = "is a record that the database does not have";
-        let subject = first_of(&unrecorded);
-        let finding = Finding::new(Severity::Warning, Area::Views, subject, problem);
-        findings.push(finding.cure("`heeler doctor --rebuild` takes it in"));
+        let subject = describe_first(&unrecorded);
+        let finding = Finding::new(FindingSeverity::Warning, FindingArea::Views, subject, problem);
+        findings.push(finding.with_remedy("`heeler doctor --rebuild` takes it in"));
     }
 }

@@ -3,50 +3,53 @@
 use std::collections::{HashMap, HashSet};
 
 use camino::Utf8Path;
-use heeler_model::from_iso;
-use heeler_model::message::read_row;
-use heeler_transcript::{DiskError, Entry, Record, Scan};
+use heeler_model::message::parse_row;
+use heeler_model::parse_iso;
+use heeler_transcript::{DiskError, TranscriptEntry, TranscriptRecord, TranscriptScanner};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::chain::{Chain, uuid};
-use super::marks::{self, Mark, PartOf};
-use super::{Cut, FORGOTTEN, GONE, HistoryMessage, Role, ToolCall, ToolResult};
+use super::native_chain::{NativeEntryChain, uuid};
+use super::segments::{self, MessagePosition, RowRelation};
+use super::{
+    ForkSafety, HistoryMessage, HistoryRole, NATIVE_FILE_MISSING, NOT_IN_CONTEXT, ToolCall,
+    ToolResult,
+};
 
 /// Reads messages that follow each other, of each no more than `bytes_max`.
 pub(super) fn read(
     log: &Utf8Path,
-    marks: &[Mark],
+    marks: &[MessagePosition],
     bytes_max: usize,
 ) -> Result<Vec<HistoryMessage>, DiskError> {
-    let mut messages: Vec<Draft> = Vec::with_capacity(marks.len());
+    let mut messages: Vec<HistoryMessageBuilder> = Vec::with_capacity(marks.len());
     let Some(first) = marks.first() else { return Ok(Vec::new()) };
     let mut ahead = marks.iter().peekable();
-    for entry in Scan::open_at(log, first.start)? {
-        let Entry::Record(record) = entry? else { continue };
+    for entry in TranscriptScanner::open_at(log, first.start)? {
+        let TranscriptEntry::Record(record) = entry? else { continue };
         if let Some(mark) = ahead.next_if(|mark| mark.start <= record.offset) {
-            messages.push(Draft::of(mark, bytes_max));
+            messages.push(HistoryMessageBuilder::of(mark, bytes_max));
         }
         let Some(draft) = messages.last_mut() else { continue };
-        if record.offset < draft.mark.until {
+        if record.offset < draft.mark.rows_end {
             draft.take(&record);
         } else if ahead.peek().is_none() {
             break;
         }
     }
-    Ok(messages.into_iter().map(Draft::finish).collect())
+    Ok(messages.into_iter().map(HistoryMessageBuilder::finish).collect())
 }
 
 /// A message that is being read.
-struct Draft<'m> {
-    mark: &'m Mark,
+struct HistoryMessageBuilder<'m> {
+    mark: &'m MessagePosition,
     message: HistoryMessage,
     results: HashMap<String, ToolResult>,
     bytes_left: usize,
 }
 
-impl<'m> Draft<'m> {
-    fn of(mark: &'m Mark, bytes_left: usize) -> Draft<'m> {
+impl<'m> HistoryMessageBuilder<'m> {
+    fn of(mark: &'m MessagePosition, bytes_left: usize) -> HistoryMessageBuilder<'m> {
         let message = HistoryMessage {
             number: mark.number,
             role: mark.role,
@@ -55,31 +58,32 @@ impl<'m> Draft<'m> {
             rows: Vec::new(),
             tools: Vec::new(),
             left_out: 0,
-            cut: mark.cut(),
+            fork_safety: mark.fork_safety(),
             in_context: true,
             snapshot: mark.snapshot.clone(),
         };
-        Draft { mark, message, results: HashMap::new(), bytes_left }
+        HistoryMessageBuilder { mark, message, results: HashMap::new(), bytes_left }
     }
 
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, record: &TranscriptRecord) {
         let is_first = record.offset == self.mark.start;
-        let part = if is_first { PartOf::Message } else { marks::part_of(&record.text) };
-        if !matches!(part, PartOf::Message | PartOf::Tools) {
+        let part =
+            if is_first { RowRelation::Message } else { segments::row_relation(&record.text) };
+        if !matches!(part, RowRelation::Message | RowRelation::ToolResults) {
             return;
         }
         let has_room = is_first || record.text.len() <= self.bytes_left;
         self.bytes_left = self.bytes_left.saturating_sub(record.text.len());
-        match read_row(&record.text).filter(|_| has_room) {
+        match parse_row(&record.text).filter(|_| has_room) {
             None => self.message.left_out += 1,
-            Some(row) if matches!(part, PartOf::Tools) => self.tools(&row),
-            Some(row) => self.own(row),
+            Some(row) if matches!(part, RowRelation::ToolResults) => self.tools(&row),
+            Some(row) => self.add_message_row(row),
         }
     }
 
     /// Takes a row of the message itself.
-    fn own(&mut self, row: Json) {
-        let at = row["timestamp"].as_str().and_then(from_iso);
+    fn add_message_row(&mut self, row: Json) {
+        let at = row["timestamp"].as_str().and_then(parse_iso);
         self.message.at = self.message.at.or(at);
         for block in blocks(&row).iter().filter(|block| block["type"] == "tool_use") {
             self.message.tools.push(ToolCall {
@@ -115,55 +119,55 @@ fn blocks(row: &Json) -> &[Json] {
 }
 
 /// What is known of the messages around a page.
-pub(super) struct Around<'m> {
+pub(super) struct AdjacentMessages<'m> {
     /// Those before it that were found on the way, oldest first.
-    pub(super) older: &'m [Mark],
+    pub(super) older: &'m [MessagePosition],
     /// The one behind it.
-    pub(super) behind: Option<&'m Mark>,
+    pub(super) next: Option<&'m MessagePosition>,
 }
 
 /// Says of each message whether the agent remembers it.
-pub(super) fn compare(
+pub(super) fn mark_context(
     own: &Utf8Path,
     messages: &mut [HistoryMessage],
-    around: &Around<'_>,
+    around: &AdjacentMessages<'_>,
 ) -> Result<(), DiskError> {
-    let Some(chain) = Chain::open(own)? else {
+    let Some(chain) = NativeEntryChain::open(own)? else {
         for message in messages {
             message.in_context = false;
-            message.cut = worse(message.cut, GONE);
+            message.fork_safety = least_safe(message.fork_safety, NATIVE_FILE_MISSING);
         }
         return Ok(());
     };
-    let met = meet(chain, messages, around)?;
-    let mut answered = around.behind.is_some_and(|mark| {
-        mark.role == Role::Assistant && mark.first.is_some_and(|uuid| met.contains(&uuid))
+    let met = collect_remembered_ids(chain, messages, around)?;
+    let mut answered = around.next.is_some_and(|mark| {
+        mark.role == HistoryRole::Assistant && mark.first.is_some_and(|uuid| met.contains(&uuid))
     });
     for message in messages.iter_mut().rev() {
         let is_met = ids(message).any(|uuid| met.contains(&uuid));
         // Not every agent keeps a prompt under the id that we gave it.
-        message.in_context = is_met || message.role == Role::User && answered;
+        message.in_context = is_met || message.role == HistoryRole::User && answered;
         if !message.uuid.is_some_and(|uuid| met.contains(&uuid)) {
-            message.cut = worse(message.cut, FORGOTTEN);
+            message.fork_safety = least_safe(message.fork_safety, NOT_IN_CONTEXT);
         }
-        answered = message.role == Role::Assistant && is_met;
+        answered = message.role == HistoryRole::Assistant && is_met;
     }
     Ok(())
 }
 
 /// Walks the chain until it is known which of the messages are part of it.
-fn meet(
-    mut chain: Chain,
+fn collect_remembered_ids(
+    mut chain: NativeEntryChain,
     messages: &[HistoryMessage],
-    around: &Around<'_>,
+    around: &AdjacentMessages<'_>,
 ) -> Result<HashSet<Uuid>, DiskError> {
     let wanted: HashSet<Uuid> =
-        messages.iter().flat_map(ids).chain(around.behind.and_then(|mark| mark.first)).collect();
+        messages.iter().flat_map(ids).chain(around.next.and_then(|mark| mark.first)).collect();
     // The order of messages is the same in both files: once one of these is met, all is known.
     let mut last: HashSet<Uuid> = around.older.iter().filter_map(|mark| mark.first).collect();
     if let [first, rest @ ..] = messages {
-        let answer = rest.first().filter(|_| first.role == Role::User);
-        let answer = answer.filter(|answer| answer.role == Role::Assistant);
+        let answer = rest.first().filter(|_| first.role == HistoryRole::User);
+        let answer = answer.filter(|answer| answer.role == HistoryRole::Assistant);
         last.extend(answer.into_iter().flat_map(ids).chain(ids(first)));
     }
     let mut met = HashSet::new();
@@ -182,6 +186,6 @@ fn ids(message: &HistoryMessage) -> impl Iterator<Item = Uuid> + '_ {
     message.rows.iter().filter_map(|row| uuid(&row["uuid"])).chain(message.uuid)
 }
 
-fn worse(cut: Cut, other: Cut) -> Cut {
-    if cut == Cut::Safe { other } else { cut }
+fn least_safe(cut: ForkSafety, other: ForkSafety) -> ForkSafety {
+    if cut == ForkSafety::Safe { other } else { cut }
 }

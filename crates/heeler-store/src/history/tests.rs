@@ -5,28 +5,28 @@ mod random;
 
 use camino::Utf8PathBuf;
 use expect_test::{Expect, expect};
-use heeler_model::record::BEFORE_KEY;
+use heeler_model::recorder::PRIOR_COUNTS_KEY;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::*;
 
-struct Folder {
+struct HistoryTestFiles {
     _temp: tempfile::TempDir,
     log: Utf8PathBuf,
     own: Utf8PathBuf,
 }
 
-impl Folder {
-    fn new() -> Folder {
+impl HistoryTestFiles {
+    fn new() -> HistoryTestFiles {
         let temp = tempfile::tempdir().unwrap();
         let path = |name| Utf8PathBuf::from_path_buf(temp.path().join(name)).unwrap();
-        Folder { log: path("log.jsonl"), own: path("own.jsonl"), _temp: temp }
+        HistoryTestFiles { log: path("log.jsonl"), own: path("own.jsonl"), _temp: temp }
     }
 
-    fn with(log: &[Json], own: &[Json]) -> Folder {
-        let folder = Folder::new();
+    fn with(log: &[Json], own: &[Json]) -> HistoryTestFiles {
+        let folder = HistoryTestFiles::new();
         std::fs::write(&folder.log, lines(log)).unwrap();
         std::fs::write(&folder.own, lines(own)).unwrap();
         folder
@@ -35,13 +35,13 @@ impl Folder {
     /// One line a message: its number, whether a fork can be cut behind it, what else is known.
     #[track_caller]
     fn check(&self, before: Option<u64>, count: usize, expected: Expect) {
-        let History { messages, total } =
-            history(&self.log, Some(&self.own), before, count).unwrap();
+        let HistoryPage { messages, total } =
+            load_history(&self.log, Some(&self.own), before, count).unwrap();
         let mut shown = format!("of {total}\n");
         for message in messages {
-            let cut = match message.cut {
-                Cut::Safe => "safe",
-                Cut::Unsafe(why) => why,
+            let cut = match message.fork_safety {
+                ForkSafety::Safe => "safe",
+                ForkSafety::Unsafe(why) => why,
             };
             let forgotten = if message.in_context { "" } else { ", not in context" };
             let snapshot = message.snapshot.map(|note| format!(", files {}", &note.commit[..4]));
@@ -56,8 +56,8 @@ impl Folder {
         expected.assert_eq(&shown);
     }
 
-    fn cut(&self, at: Option<u64>) -> Result<FoundCut, CutError> {
-        find_cut(&self.log, Some(&self.own), at)
+    fn cut(&self, at: Option<u64>) -> Result<ResolvedForkPoint, ForkPointError> {
+        find_fork_point(&self.log, Some(&self.own), at)
     }
 }
 
@@ -71,7 +71,7 @@ fn id(number: u128) -> Uuid {
 
 fn run(before: u64) -> Json {
     json!({"type": "system", "subtype": "session",
-        BEFORE_KEY: {"messages": before, "tokens": 0, "last": null}})
+        PRIOR_COUNTS_KEY: {"messages": before, "tokens": 0, "last": null}})
 }
 
 fn said(kind: &str, uuid: u128, after: u128, content: Json) -> Json {
@@ -121,7 +121,7 @@ fn two_turns() -> (Vec<Json>, Vec<Json>) {
 #[test]
 fn messages_have_their_numbers_tools_cuts_and_files() {
     let (log, own) = two_turns();
-    let folder = Folder::with(&log, &own);
+    let folder = HistoryTestFiles::with(&log, &own);
     folder.check(
         None,
         10,
@@ -149,13 +149,13 @@ fn messages_have_their_numbers_tools_cuts_and_files() {
 #[test]
 fn a_cut_moves_to_the_nearest_safe_one_before_it() {
     let (log, own) = two_turns();
-    let folder = Folder::with(&log, &own);
+    let folder = HistoryTestFiles::with(&log, &own);
     let end = std::fs::read(&folder.log).unwrap().len() as u64;
     let last = folder.cut(None).unwrap();
     assert_eq!((last.number, last.uuid, last.end), (5, id(6), end));
     assert_eq!(last.snapshot.unwrap().commit, format!("{:040x}", 6));
     let moved = folder.cut(Some(4)).unwrap();
-    assert_eq!((moved.asked, moved.number, moved.uuid), (Some(4), 2, id(2)));
+    assert_eq!((moved.requested, moved.number, moved.uuid), (Some(4), 2, id(2)));
     // Behind the result of its turn, so that a copy up to there knows that it ended.
     assert_eq!(moved.end, lines(&log[..4]).len() as u64);
     let error = folder.cut(Some(1)).unwrap_err().to_string();
@@ -166,7 +166,7 @@ fn a_cut_moves_to_the_nearest_safe_one_before_it() {
     );
     for asked in [0, 6, u64::MAX] {
         let error = folder.cut(Some(asked)).unwrap_err();
-        assert!(matches!(error, CutError::NoMessage { total: 5, .. }), "{error}");
+        assert!(matches!(error, ForkPointError::NoMessage { total: 5, .. }), "{error}");
     }
 }
 
@@ -176,7 +176,7 @@ fn what_the_agents_own_file_has_not_or_left_behind_is_not_in_context() {
     // Killed before the agent kept anything, then gone on from the second message.
     log.extend([run(5), user(7, 6), agent(8, 7), run(7), user(9, 2), agent(10, 9), result()]);
     own.extend([user(9, 2), agent(10, 9)]);
-    let folder = Folder::with(&log, &own);
+    let folder = HistoryTestFiles::with(&log, &own);
     folder.check(
         None,
         10,
@@ -200,7 +200,7 @@ fn what_the_agents_own_file_has_not_or_left_behind_is_not_in_context() {
 fn a_prompt_that_the_agent_keeps_under_another_id_is_remembered_with_its_answer() {
     let log = [run(0), user(1, 0), agent(2, 1), result(), run(2), user(3, 2)];
     let own = [user(100, 0), agent(2, 100)];
-    Folder::with(&log, &own).check(
+    HistoryTestFiles::with(&log, &own).check(
         None,
         10,
         expect![[r#"
@@ -215,7 +215,7 @@ fn a_prompt_that_the_agent_keeps_under_another_id_is_remembered_with_its_answer(
 #[test]
 fn without_the_agents_own_file_nothing_is_remembered_and_nothing_can_be_cut() {
     let (log, own) = two_turns();
-    let folder = Folder::with(&log, &own);
+    let folder = HistoryTestFiles::with(&log, &own);
     std::fs::remove_file(&folder.own).unwrap();
     folder.check(
         Some(3),
@@ -226,9 +226,9 @@ fn without_the_agents_own_file_nothing_is_remembered_and_nothing_can_be_cut() {
     "#]],
     );
     let error = folder.cut(None).unwrap_err();
-    assert!(matches!(error, CutError::NoneSafe { .. }), "{error}");
+    assert!(matches!(error, ForkPointError::NoSafePoint { .. }), "{error}");
     // Where an agent keeps it is not known: then it is for the agent to say.
-    assert_eq!(find_cut(&folder.log, None, None).unwrap().number, 5);
+    assert_eq!(find_fork_point(&folder.log, None, None).unwrap().number, 5);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_fork_can_be_forked_where_it_was_cut_itself() {
     let mut forked = run(2);
     forked["forkedFrom"] = json!({"sessionId": "x", "messageUuid": id(2)});
     let rows = [&log[..3], &[forked, user(20, 2)]].concat();
-    Folder::with(&rows, &own[..2]).check(
+    HistoryTestFiles::with(&rows, &own[..2]).check(
         None,
         10,
         expect![[r#"
@@ -252,7 +252,7 @@ fn a_fork_can_be_forked_where_it_was_cut_itself() {
 #[test]
 fn of_a_file_that_is_not_ours_the_next_prompt_ends_a_turn() {
     let (_, own) = two_turns();
-    let folder = Folder::with(&own, &own);
+    let folder = HistoryTestFiles::with(&own, &own);
     let found: Vec<u64> =
         (1..=5).filter(|&at| folder.cut(Some(at)).is_ok_and(|cut| cut.number == at)).collect();
     assert_eq!(found, [2, 5]);
@@ -263,7 +263,7 @@ fn a_prompt_that_was_sent_meanwhile_does_not_take_the_files_of_the_turn_before()
     let log =
         [run(0), user(1, 0), agent(2, 1), user(3, 2), result(), snapshot(2), agent(4, 3), result()];
     let own = [user(1, 0), agent(2, 1), user(3, 2), agent(4, 3)];
-    Folder::with(&log, &own).check(
+    HistoryTestFiles::with(&log, &own).check(
         None,
         10,
         expect![[r#"
@@ -281,8 +281,8 @@ fn of_a_long_log_only_the_newest_runs_are_parsed() {
     let mut log: Vec<Json> = (0..100).map(|number| user(number + 1, number)).collect();
     // If the rows before it were read, they would count as well.
     log.extend([run(1_000_000), user(200, 100), agent(201, 200), result()]);
-    let folder = Folder::with(&log, &log);
-    let found = history(&folder.log, None, None, 2).unwrap();
+    let folder = HistoryTestFiles::with(&log, &log);
+    let found = load_history(&folder.log, None, None, 2).unwrap();
     assert_eq!(found.total, 1_000_002);
     let numbers: Vec<u64> = found.messages.iter().map(|message| message.number).collect();
     assert_eq!(numbers, [1_000_001, 1_000_002]);
@@ -297,7 +297,7 @@ fn what_the_files_were_before_the_first_turn_is_behind_no_message() {
         row["snapshot"]["beginning"] = true.into();
         row
     };
-    let fork = json!({"type": "system", "subtype": "session", BEFORE_KEY: {"messages": 2,
+    let fork = json!({"type": "system", "subtype": "session", PRIOR_COUNTS_KEY: {"messages": 2,
         "tokens": 0, "last": null}, "forkedFrom": {"messageUuid": id(2)}});
     let log = [
         run(0),
@@ -312,11 +312,11 @@ fn what_the_files_were_before_the_first_turn_is_behind_no_message() {
         agent(4, 3),
         result(),
     ];
-    let folder = Folder::with(&log, &[user(1, 0), agent(2, 1), user(3, 2), agent(4, 3)]);
+    let folder = HistoryTestFiles::with(&log, &[user(1, 0), agent(2, 1), user(3, 2), agent(4, 3)]);
     let commit = |number: u64| folder.cut(Some(number)).unwrap().snapshot.map(|it| it.commit);
     assert_eq!((commit(2), commit(4)), (Some(format!("{:040x}", 2)), None));
     let noted = snapshots(&folder.log).unwrap();
-    let begins = noted.iter().map(|it| it.begins.as_ref().map(|id| id.as_str()));
+    let begins = noted.iter().map(|it| it.initial_session.as_ref().map(|id| id.as_str()));
     assert_eq!(begins.collect::<Vec<_>>(), [Some("source"), None, Some("fork")]);
 }
 
@@ -326,15 +326,17 @@ fn a_snapshot_that_names_no_commit_or_leads_out_of_its_folder_is_none() {
         let mut row = snapshot(2);
         row["snapshot"][key] = value.into();
         let log = [run(0), user(1, 0), agent(2, 1), row, result()];
-        let folder = Folder::with(&log, &log[1..3]);
+        let folder = HistoryTestFiles::with(&log, &log[1..3]);
         assert_eq!(folder.cut(None).unwrap().snapshot, None, "{value}");
     }
 }
 
 #[test]
 fn a_page_ends_before_it_holds_too_much_and_a_message_that_is_too_large_is_cut() {
-    let room = Room { messages: 10, bytes: 3000 };
-    let read = |log: &[Json]| read_history(&Folder::with(log, &[]).log, None, None, room).unwrap();
+    let room = HistoryPageLimits { messages: 10, bytes: 3000 };
+    let read = |log: &[Json]| {
+        load_history_page(&HistoryTestFiles::with(log, &[]).log, None, None, room).unwrap()
+    };
     let long = "x".repeat(800);
     let big = |uuid| said("assistant", uuid, uuid - 1, json!([{"type": "text", "text": long}]));
     let mut log = vec![run(0), user(1, 0)];
@@ -352,36 +354,36 @@ fn a_page_ends_before_it_holds_too_much_and_a_message_that_is_too_large_is_cut()
 
 #[test]
 fn a_log_that_is_not_there_is_an_error_and_an_empty_one_has_no_messages() {
-    let folder = Folder::new();
-    assert!(history(&folder.log, None, None, 5).is_err());
+    let folder = HistoryTestFiles::new();
+    assert!(load_history(&folder.log, None, None, 5).is_err());
     std::fs::write(&folder.log, "").unwrap();
     assert_eq!(
-        history(&folder.log, None, None, 5).unwrap(),
-        History { messages: vec![], total: 0 }
+        load_history(&folder.log, None, None, 5).unwrap(),
+        HistoryPage { messages: vec![], total: 0 }
     );
-    let error = find_cut(&folder.log, None, None).unwrap_err();
-    assert!(matches!(error, CutError::NoneSafe { .. }), "{error}");
+    let error = find_fork_point(&folder.log, None, None).unwrap_err();
+    assert!(matches!(error, ForkPointError::NoSafePoint { .. }), "{error}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
     fn any_page_and_any_cut_of_a_random_log_are_those_of_a_simple_reader(seed: u64) {
-        let mut scene = random::Scene::play(seed);
-        let folder = Folder::new();
+        let mut scene = random::RandomSessionFiles::play(seed);
+        let folder = HistoryTestFiles::new();
         std::fs::write(&folder.log, &scene.log).unwrap();
         std::fs::write(&folder.own, &scene.own).unwrap();
         let expected = naive::read(&scene.log, &scene.own);
         let total = expected.last().map_or(0, |message| message.number);
         for _ in 0..4 {
             let (before, count) = scene.page(total);
-            let found = history(&folder.log, Some(&folder.own), before, count).unwrap();
+            let found = load_history(&folder.log, Some(&folder.own), before, count).unwrap();
             prop_assert_eq!(found.total, total);
-            let found: Vec<_> = found.messages.iter().map(naive::Message::of).collect();
+            let found: Vec<_> = found.messages.iter().map(naive::NaiveMessage::of).collect();
             let end = before.map_or(total, |before| before.saturating_sub(1).min(total)) as usize;
             let page = &expected[end.saturating_sub(count)..end];
             let page: Vec<_> =
-                page.iter().map(|message| naive::Message { end: 0, ..message.clone() }).collect();
+                page.iter().map(|message| naive::NaiveMessage { end: 0, ..message.clone() }).collect();
             prop_assert_eq!(found, page, "before {:?}, {} messages", before, count);
         }
         for at in (1..=total).step_by(total as usize / 6 + 1) {
@@ -389,7 +391,7 @@ proptest! {
             let found = folder.cut(Some(at));
             match safe {
                 None => {
-                    let is_refused = matches!(found, Err(CutError::NoneSafe { .. }));
+                    let is_refused = matches!(found, Err(ForkPointError::NoSafePoint { .. }));
                     prop_assert!(is_refused);
                 }
                 Some(safe) => {
@@ -405,10 +407,10 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_reader_fail(log in any::<Vec<u8>>(), own in any::<Vec<u8>>()) {
-        let folder = Folder::new();
+        let folder = HistoryTestFiles::new();
         std::fs::write(&folder.log, &log).unwrap();
         std::fs::write(&folder.own, &own).unwrap();
-        history(&folder.log, Some(&folder.own), None, 10).unwrap();
+        load_history(&folder.log, Some(&folder.own), None, 10).unwrap();
         prop_assert!(folder.cut(None).is_err());
     }
 }

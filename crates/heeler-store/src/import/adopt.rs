@@ -1,7 +1,7 @@
 //! A `.herdctl/` becomes a state directory of ours, in place.
 //!
 //! Nothing of herdctl's is changed until the database is complete and in its place; before a file is
-//! rewritten for the first time, `.before-heeler/` has it as it was. Start at [`adopt`].
+//! rewritten for the first time, `.before-heeler/` has it as it was. Start at [`record_existing`].
 
 use std::io;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::draft::Draft;
-use super::herdctl::{Herdctl, Purpose, running_herdctl};
-use super::source::Source;
-use super::target::Target;
-use super::{ImportError, Report, place};
-use crate::db::Db;
+use super::draft_database::DraftDatabase;
+use super::herdctl::{HerdctlImport, ImportPurpose, running_herdctl};
+use super::source::ImportSource;
+use super::target::ImportTarget;
+use super::{ImportError, ImportReport, atomic_files};
+use crate::db::StateDatabase;
 use crate::doctor;
-use crate::layout::{LayoutError, StateDir};
-use heeler_transcript::{Holder, LockError, LockFile};
+use crate::layout::{StateDir, StateDirError};
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// Where files are kept as they were before Heeler came.
-const BEFORE: &str = ".before-heeler";
+const ORIGINALS_FOLDER: &str = ".before-heeler";
 
 /// How long to try for the lock: another command may be adopting the same directory.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// What was adopted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adoption {
+pub struct AdoptionReport {
     /// What was found, by kind, and what could not be read.
-    pub report: Report,
+    pub report: ImportReport,
     /// How many jobs herdctl had left unfinished; they are marked as interrupted.
     pub interrupted: u64,
     /// How many files were kept in `.before-heeler/`.
-    pub kept: usize,
+    pub originals_kept: usize,
 }
 
 /// Why a directory was not adopted. Nothing was changed in it.
@@ -43,7 +43,7 @@ pub struct Adoption {
 pub enum AdoptError {
     /// herdctl is at work there.
     #[error("herdctl (process {pid}) is running on {dir}; stop it first: `herdctl stop`")]
-    HerdctlRuns {
+    HerdctlRunning {
         /// The directory.
         dir: Utf8PathBuf,
         /// herdctl's process.
@@ -72,7 +72,7 @@ pub enum AdoptError {
     },
     /// The directory cannot be a state directory.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Layout(#[from] StateDirError),
     /// The database could not be built.
     #[error("the herdctl state in {dir} was not adopted; it is as it was")]
     Build {
@@ -97,12 +97,12 @@ pub fn is_adoptable(root: &Utf8Path) -> bool {
 }
 
 /// Adopts a directory; `None` when another process has done so meanwhile.
-pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<Adoption>, AdoptError> {
+pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, AdoptError> {
     if let Some(pid) = running_herdctl(root) {
-        return Err(AdoptError::HerdctlRuns { dir: root.to_owned(), pid });
+        return Err(AdoptError::HerdctlRunning { dir: root.to_owned(), pid });
     }
     let dir = StateDir::open(root)?;
-    let holder = Holder::this_process("adopt", now);
+    let holder = LockHolder::this_process("adopt", now);
     let hold = |path: &Utf8Path| {
         LockFile::acquire(path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
     };
@@ -134,25 +134,29 @@ fn lock_error(dir: &StateDir, error: LockError) -> AdoptError {
     }
 }
 
-fn build(dir: &StateDir, now: Timestamp) -> Result<Adoption, ImportError> {
-    let source = Source::open(dir.root())?;
-    let draft = Draft::begin(dir, None, now)?;
-    let target = Target::draft(dir, draft.db());
-    let mut herdctl = Herdctl::new(&source, &target, Purpose::TakeOver, now);
+fn build(dir: &StateDir, now: Timestamp) -> Result<AdoptionReport, ImportError> {
+    let source = ImportSource::open(dir.root())?;
+    let draft = DraftDatabase::begin(dir, None, now)?;
+    let target = ImportTarget::draft(dir, draft.db());
+    let mut herdctl = HerdctlImport::new(&source, &target, ImportPurpose::TakeOver, now);
     herdctl.run()?;
     let (report, interrupted) = (herdctl.report, herdctl.interrupted);
-    let kept = keep_before(dir, draft.db(), &source)?;
-    place::sync(dir.root())?;
+    let kept = copy_originals(dir, draft.db(), &source)?;
+    atomic_files::sync(dir.root())?;
     doctor::place_database(dir, &draft.finish()?, now)?;
-    doctor::close_to_others(dir);
-    Ok(Adoption { report, interrupted, kept })
+    doctor::restrict_all_permissions(dir);
+    Ok(AdoptionReport { report, interrupted, originals_kept: kept })
 }
 
 /// Copies what will be rewritten: views that are due, and those that the next job touches.
-fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, ImportError> {
+fn copy_originals(
+    dir: &StateDir,
+    db: &StateDatabase,
+    source: &ImportSource,
+) -> Result<usize, ImportError> {
     let mut files = vec!["state.yaml".to_owned()];
-    let mut report = Report::default();
-    let sessions = source.names("sessions", super::Kind::Session, &mut report);
+    let mut report = ImportReport::default();
+    let sessions = source.names("sessions", super::ImportItemKind::Session, &mut report);
     files.extend(
         sessions
             .iter()
@@ -170,7 +174,7 @@ fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, Import
     files.dedup();
     let mut kept = 0;
     for file in files {
-        let to = resolve_inside(dir.root(), &format!("{BEFORE}/{file}"))
+        let to = resolve_inside(dir.root(), &format!("{ORIGINALS_FOLDER}/{file}"))
             .map_err(|source| ImportError::Blocked { source })?;
         // A copy of an earlier adoption is older, and so closer to what herdctl wrote.
         let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
@@ -178,8 +182,8 @@ fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, Import
             continue;
         }
         let Ok(mut from) = source.file(&file) else { continue };
-        place::folder(to.parent().expect("a kept file lies in a folder"))?;
-        place::copy(&mut from, &to)?;
+        atomic_files::create_folder(to.parent().expect("a kept file lies in a folder"))?;
+        atomic_files::copy(&mut from, &to)?;
         kept += 1;
     }
     Ok(kept)

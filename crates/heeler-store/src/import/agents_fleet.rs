@@ -2,7 +2,7 @@
 //!
 //! A session's JSON is written after its transcripts, so what has its JSON is complete; a session
 //! that is there is left alone, since its owner may have gone on with it. Start at
-//! [`agents_fleet`].
+//! [`import_agents_fleet`].
 
 pub(crate) mod read;
 
@@ -13,14 +13,14 @@ use heeler_model::Session;
 use heeler_transcript::{OsDisk, replace_files};
 use jiff::Timestamp;
 
-use self::read::{FleetSession, own_transcript};
-use super::place::{self, Put};
-use super::session::put_imported;
-use super::source::Source;
-use super::target::Target;
-use super::{ImportError, Kind, Report};
+use self::read::{AgentsFleetSession, own_transcript};
+use super::atomic_files::{self, PutOutcome};
+use super::idle_session::put_imported;
+use super::source::ImportSource;
+use super::target::ImportTarget;
+use super::{ImportError, ImportItemKind, ImportReport};
 use crate::store::Store;
-use heeler_transcript::plain;
+use heeler_transcript::untrusted_file;
 
 const TRANSCRIPT: &str = ".transcript.ndjson";
 const WORKERS: &str = ".workers";
@@ -31,52 +31,52 @@ const BATCH: usize = 500;
 /// Imports the sessions of `~/.fleet`, or of its `sessions/`, to `sessions/` of Heeler's home.
 ///
 /// They are listed under the agent `interactive`. The source is only read.
-pub fn agents_fleet(
+pub fn import_agents_fleet(
     store: &Store,
     home: &Utf8Path,
     path: &Utf8Path,
     now: Timestamp,
-) -> Result<Report, ImportError> {
+) -> Result<ImportReport, ImportError> {
     let inner = path.join("sessions");
-    let source = Source::open(if inner.is_dir() { &inner } else { path })?;
+    let source = ImportSource::open(if inner.is_dir() { &inner } else { path })?;
     let sessions = home.join("sessions");
-    place::folder(&sessions)?;
+    atomic_files::create_folder(&sessions)?;
     let sessions = sessions
         .canonicalize_utf8()
         .map_err(|source| ImportError::Write { path: sessions.clone(), source })?;
     if source.root() == sessions {
-        return Err(ImportError::Itself { path: path.to_owned() });
+        return Err(ImportError::SourceIsTarget { path: path.to_owned() });
     }
-    let target = Target::store(store)?;
+    let target = ImportTarget::store(store)?;
     let origin = format!("agents-fleet:{}", source.root());
-    let report = Report::default();
+    let report = ImportReport::default();
     let mut import =
-        AgentsFleet { source: &source, target: &target, sessions, origin, now, report };
+        AgentsFleetImport { source: &source, target: &target, sessions, origin, now, report };
     import.run()?;
     Ok(import.report)
 }
 
-struct AgentsFleet<'a> {
-    source: &'a Source,
-    target: &'a Target<'a>,
+struct AgentsFleetImport<'a> {
+    source: &'a ImportSource,
+    target: &'a ImportTarget<'a>,
     /// Where the sessions go.
     sessions: Utf8PathBuf,
     origin: String,
     now: Timestamp,
-    report: Report,
+    report: ImportReport,
 }
 
 /// A session whose transcripts are in place.
-struct Pending {
+struct PendingFleetSession {
     /// Its JSON, unless that is there.
     json: Option<(Utf8PathBuf, Vec<u8>)>,
     /// Its row, unless that is there.
     session: Option<Session>,
 }
 
-impl AgentsFleet<'_> {
+impl AgentsFleetImport<'_> {
     fn run(&mut self) -> Result<(), ImportError> {
-        let names = self.source.names("", Kind::Session, &mut self.report);
+        let names = self.source.names("", ImportItemKind::Session, &mut self.report);
         let stems = names
             .iter()
             .filter(|name| !name.starts_with('.'))
@@ -93,20 +93,20 @@ impl AgentsFleet<'_> {
             let owner = name.strip_suffix(TRANSCRIPT).or_else(|| name.strip_suffix(WORKERS));
             if owner.is_some_and(|owner| !stems.contains(&owner)) {
                 let reason = "there is no session file beside it";
-                self.report.refuse(Kind::Transcript, name, reason);
+                self.report.refuse(ImportItemKind::Transcript, name, reason);
             }
         }
         Ok(())
     }
 
     /// Copies a session's transcripts; returns what is still to be written.
-    fn session(&mut self, stem: &str) -> Result<Option<Pending>, ImportError> {
+    fn session(&mut self, stem: &str) -> Result<Option<PendingFleetSession>, ImportError> {
         let what = format!("{stem}.json");
-        let read = self.source.text(&what).and_then(|text| FleetSession::read(stem, &text));
+        let read = self.source.text(&what).and_then(|text| AgentsFleetSession::read(stem, &text));
         let read = match read {
             Ok(read) => read,
             Err(reason) => {
-                self.report.refuse(Kind::Session, what, reason);
+                self.report.refuse(ImportItemKind::Session, what, reason);
                 return Ok(None);
             }
         };
@@ -114,13 +114,17 @@ impl AgentsFleet<'_> {
         let is_written = !is_blank(&json);
         let is_listed = self.target.db().session_by_agent_id(&read.id)?.is_some();
         if is_written && is_listed {
-            self.report.already_there(Kind::Session);
+            self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
         let transcript = self.sessions.join(own_transcript(&read.id));
         if !is_written {
-            if self.transcript(&read, &transcript)? == Put::Taken {
-                self.report.refuse(Kind::Session, what, "its transcript has a name taken here");
+            if self.transcript(&read, &transcript)? == PutOutcome::NameTaken {
+                self.report.refuse(
+                    ImportItemKind::Session,
+                    what,
+                    "its transcript has a name taken here",
+                );
                 return Ok(None);
             }
             self.workers(&read)?;
@@ -129,16 +133,20 @@ impl AgentsFleet<'_> {
         let mut session = read.session(messages, self.written_at(&what));
         session.log_path = Some(transcript);
         session.origin = Some(self.origin.clone());
-        let json = (!is_written).then(|| (json, read.raised(messages)));
-        Ok(Some(Pending { json, session: (!is_listed).then_some(session) }))
+        let json = (!is_written).then(|| (json, read.upgraded_json(messages)));
+        Ok(Some(PendingFleetSession { json, session: (!is_listed).then_some(session) }))
     }
 
     /// Brings the coordinator's transcript: its own file, or else what the JSON holds.
-    fn transcript(&mut self, read: &FleetSession, to: &Utf8Path) -> Result<Put, ImportError> {
+    fn transcript(
+        &mut self,
+        read: &AgentsFleetSession,
+        to: &Utf8Path,
+    ) -> Result<PutOutcome, ImportError> {
         let name = match &read.transcript {
             Ok(name) => name.clone(),
             Err(reason) => {
-                self.report.refuse(Kind::Transcript, format!("{}.json", read.id), reason);
+                self.report.refuse(ImportItemKind::Transcript, format!("{}.json", read.id), reason);
                 own_transcript(&read.id)
             }
         };
@@ -147,65 +155,69 @@ impl AgentsFleet<'_> {
                 Ok(mut file) => {
                     let is_empty = file.metadata().is_ok_and(|meta| meta.len() == 0);
                     if !is_empty || read.inline_transcript().is_none() {
-                        let put = place::put_new(&mut file, to)?;
-                        self.count(Kind::Transcript, &name, put);
+                        let put = atomic_files::put_new(&mut file, to)?;
+                        self.count(ImportItemKind::Transcript, &name, put);
                         return Ok(put);
                     }
                 }
-                Err(reason) => self.report.refuse(Kind::Transcript, name, reason),
+                Err(reason) => self.report.refuse(ImportItemKind::Transcript, name, reason),
             }
         }
-        place::put_new(&mut Cursor::new(read.inline_transcript().unwrap_or_default()), to)
+        atomic_files::put_new(&mut Cursor::new(read.inline_transcript().unwrap_or_default()), to)
     }
 
-    fn count(&mut self, kind: Kind, what: &str, put: Put) {
+    fn count(&mut self, kind: ImportItemKind, what: &str, put: PutOutcome) {
         match put {
-            Put::New => self.report.imported(kind),
-            Put::Same | Put::Longer => self.report.already_there(kind),
-            Put::Taken => self.report.refuse(kind, what, place::TAKEN),
+            PutOutcome::New => self.report.count_imported(kind),
+            PutOutcome::Same | PutOutcome::Grown => self.report.count_existing(kind),
+            PutOutcome::NameTaken => self.report.refuse(kind, what, atomic_files::NAME_TAKEN),
         }
     }
 
-    fn workers(&mut self, read: &FleetSession) -> Result<(), ImportError> {
+    fn workers(&mut self, read: &AgentsFleetSession) -> Result<(), ImportError> {
         for (worker, reason) in &read.unsafe_workers {
-            self.report.refuse(Kind::Worker, format!("{}.json: {worker}", read.id), reason);
+            self.report.refuse(
+                ImportItemKind::Worker,
+                format!("{}.json: {worker}", read.id),
+                reason,
+            );
         }
         let folder = format!("{}{WORKERS}", read.id);
-        let names = self.source.names(&folder, Kind::Worker, &mut self.report);
+        let names = self.source.names(&folder, ImportItemKind::Worker, &mut self.report);
         for worker in read.workers.iter().filter(|worker| !names.contains(worker)) {
             let what = format!("{}.json: {worker}", read.id);
-            self.report.refuse(Kind::Worker, what, "its transcript is not there");
+            self.report.refuse(ImportItemKind::Worker, what, "its transcript is not there");
         }
         if names.is_empty() {
             return Ok(());
         }
-        place::folder(&self.sessions.join(&folder))?;
+        atomic_files::create_folder(&self.sessions.join(&folder))?;
         for name in names.iter().filter(|name| !name.starts_with('.')) {
             let what = format!("{folder}/{name}");
             match self.source.file(&what) {
                 Ok(mut file) => {
-                    let put = place::put_new(&mut file, &self.sessions.join(&what))?;
-                    self.count(Kind::Worker, &what, put);
+                    let put = atomic_files::put_new(&mut file, &self.sessions.join(&what))?;
+                    self.count(ImportItemKind::Worker, &what, put);
                 }
-                Err(reason) => self.report.refuse(Kind::Worker, what, reason),
+                Err(reason) => self.report.refuse(ImportItemKind::Worker, what, reason),
             }
         }
         Ok(())
     }
 
     /// Writes what the batch still lacks, each step durable before the next.
-    fn put(&mut self, batch: Vec<Pending>) -> Result<(), ImportError> {
+    fn put(&mut self, batch: Vec<PendingFleetSession>) -> Result<(), ImportError> {
         if batch.is_empty() {
             return Ok(());
         }
         let count = batch.len();
-        place::sync(&self.sessions)?;
+        atomic_files::sync(&self.sessions)?;
         let (mut files, mut rows) = (Vec::new(), Vec::new());
-        for Pending { json, session } in batch {
+        for PendingFleetSession { json, session } in batch {
             files.extend(json);
             rows.extend(session);
         }
-        place::fault_point()?;
+        atomic_files::fault_point()?;
         for written in replace_files(&OsDisk, &files, &|_| Ok(())) {
             written
                 .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
@@ -213,7 +225,7 @@ impl AgentsFleet<'_> {
         self.target.commit(move |tx| {
             rows.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
         })?;
-        (0..count).for_each(|_| self.report.imported(Kind::Session));
+        (0..count).for_each(|_| self.report.count_imported(ImportItemKind::Session));
         Ok(())
     }
 
@@ -227,7 +239,7 @@ impl AgentsFleet<'_> {
 /// Says whether a file is not there, or has only the length that a power loss left it.
 fn is_blank(path: &Utf8Path) -> bool {
     let mut start = [0; 64];
-    let count = match plain::open(path).and_then(|mut file| file.read(&mut start)) {
+    let count = match untrusted_file::open(path).and_then(|mut file| file.read(&mut start)) {
         Ok(count) => count,
         Err(error) => return error.kind() == io::ErrorKind::NotFound,
     };
@@ -241,8 +253,8 @@ fn count_entries(transcript: &Utf8Path) -> Result<i64, ImportError> {
         source: error.source,
     };
     let mut count = 0;
-    for entry in heeler_transcript::Scan::open(transcript).map_err(failed)? {
-        if matches!(entry.map_err(failed)?, heeler_transcript::Entry::Record(_)) {
+    for entry in heeler_transcript::TranscriptScanner::open(transcript).map_err(failed)? {
+        if matches!(entry.map_err(failed)?, heeler_transcript::TranscriptEntry::Record(_)) {
             count += 1;
         }
     }

@@ -3,13 +3,16 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use jiff::Timestamp;
 
-use super::place::fault;
-use super::{ImportError, Report, adopt, agents_fleet, herdctl, is_adoptable, lastlight};
+use super::atomic_files::fault;
+use super::{
+    ImportError, ImportReport, adopt, import_agents_fleet, import_herdctl, import_lastlight,
+    is_adoptable,
+};
 use crate::db::jobs::JobFilter;
 use crate::db::sessions::SessionFilter;
 use crate::doctor;
 use crate::layout::StateDir;
-use crate::reader::Reader;
+use crate::reader::StoreReader;
 use crate::store::Store;
 
 /// More writes than any of these needs.
@@ -44,7 +47,7 @@ fn copy_tree(from: &Utf8Path, to: &Utf8Path) {
 /// Everything in a directory that a user would miss: rows, and files with their content.
 fn content(root: &Utf8Path) -> Vec<String> {
     let dir = StateDir::open(root).unwrap();
-    let reader = Reader::open(&dir).unwrap();
+    let reader = StoreReader::open(&dir).unwrap();
     let mut lines = Vec::new();
     for head in reader.jobs(&JobFilter::default(), None, 1000).unwrap() {
         lines.push(format!("{:?}", reader.job(&head.id).unwrap()));
@@ -70,7 +73,7 @@ fn content(root: &Utf8Path) -> Vec<String> {
 }
 
 /// Cuts `import` off at every write in turn, imports again, and compares with an import in one go.
-fn check(import: impl Fn(&Store) -> Result<Report, ImportError>) {
+fn check(import: impl Fn(&Store) -> Result<ImportReport, ImportError>) {
     let (_temp, root) = temp();
     let whole = root.join("whole");
     let store = open(&whole);
@@ -115,27 +118,27 @@ fn open(path: &Utf8Path) -> Store {
 fn an_import_from_herdctl_that_was_cut_off_is_completed_by_the_next() {
     let (_temp, root) = temp();
     fixture("herdctl", &root.join(".herdctl"));
-    check(|store| herdctl(store, &root, now()));
+    check(|store| import_herdctl(store, &root, now()));
 }
 
 #[test]
 fn an_import_from_agents_fleet_that_was_cut_off_is_completed_by_the_next() {
     let (_temp, root) = temp();
     fixture("agents-fleet", &root.join("sessions"));
-    check(|store| agents_fleet(store, &store.dir().root().join("home"), &root, now()));
+    check(|store| import_agents_fleet(store, &store.dir().root().join("home"), &root, now()));
 }
 
 #[test]
 fn an_import_from_last_light_that_was_cut_off_is_completed_by_the_next() {
     let (_temp, root) = temp();
     let script = include_str!("../../tests/import/lastlight_seed.sql");
-    let db = crate::db::Db::private(&root.join("lastlight.db")).unwrap();
+    let db = crate::db::StateDatabase::private(&root.join("lastlight.db")).unwrap();
     db.conn.execute_batch(script).unwrap();
     drop(db);
     let logs = root.join("agent-sessions/projects/-app");
     std::fs::create_dir_all(&logs).unwrap();
     std::fs::write(logs.join("aaaa0003-0000-4000-8000-000000000003.jsonl"), "{}\n").unwrap();
-    check(|store| lastlight(store, &root, now()));
+    check(|store| import_lastlight(store, &root, now()));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn a_rebuild_that_was_cut_off_leaves_the_old_database_or_is_completed() {
             let dir = StateDir::open(root).unwrap();
             // Whoever opens the store first completes what was cut off.
             drop(Store::open(&dir, "test", now()).unwrap());
-            let reader = Reader::open(&dir).unwrap();
+            let reader = StoreReader::open(&dir).unwrap();
             assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
             reader.count_jobs(&JobFilter::default()).unwrap()
         };

@@ -1,26 +1,26 @@
 //! The state of Last Light: its database, by copy, and the logs of its agents' sessions.
 //!
 //! Logs are in place before the rows that name them. Rows go in as they come, except that nothing
-//! stays running that is not. Start at [`lastlight`].
+//! stays running that is not. Start at [`import_lastlight`].
 
 mod logs;
 mod read;
 mod snapshot;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::workflow::CourseStatus;
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalId, ApprovalKind, ApprovalStatus, Job, WorkflowRunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
-use self::read::{EXECUTIONS, ForeignRow};
-use self::snapshot::Snapshot;
-use super::draft::is_same_file;
-use super::source::Source;
-use super::target::Target;
-use super::{ImportError, Kind, Report};
-use crate::db::foreign::ForeignTable;
-use crate::db::jobs::ForeignExecution;
+use self::read::{EXECUTIONS, LastLightRow};
+use self::snapshot::DatabaseSnapshot;
+use super::draft_database::is_same_file;
+use super::source::ImportSource;
+use super::target::ImportTarget;
+use super::{ImportError, ImportItemKind, ImportReport};
+use crate::db::jobs::LastLightExecution;
+use crate::db::lastlight_tables::LastLightTable;
 use crate::doctor;
 use crate::store::Store;
 
@@ -34,23 +34,32 @@ const BATCH_BYTES: usize = 16 << 20;
 const DATABASE: &str = "lastlight.db";
 
 /// The statuses of a workflow run that somebody must be working on.
-const AT_WORK: [&str; 2] = ["running", "queued"];
+const ACTIVE_STATUSES: [&str; 2] = ["running", "queued"];
 
 /// Imports the state of Last Light: a `STATE_DIR`, or its `lastlight.db`.
 ///
 /// The source is only read. Views are due afterwards: publish them.
-pub fn lastlight(store: &Store, path: &Utf8Path, now: Timestamp) -> Result<Report, ImportError> {
+pub fn import_lastlight(
+    store: &Store,
+    path: &Utf8Path,
+    now: Timestamp,
+) -> Result<ImportReport, ImportError> {
     let database = locate(path)?;
     // Not even opened: closing it again would free the locks that SQLite holds on it.
-    if doctor::parts(store.dir()).iter().any(|part| is_same_file(part, &database)) {
-        return Err(ImportError::Itself { path: path.to_owned() });
+    if doctor::database_files(store.dir()).iter().any(|part| is_same_file(part, &database)) {
+        return Err(ImportError::SourceIsTarget { path: path.to_owned() });
     }
-    let source = Source::open(database.parent().unwrap_or(&database))?;
-    let snapshot = Snapshot::take(&database, store.dir().root())?;
-    let target = Target::store(store)?;
+    let source = ImportSource::open(database.parent().unwrap_or(&database))?;
+    let snapshot = DatabaseSnapshot::take(&database, store.dir().root())?;
+    let target = ImportTarget::store(store)?;
     let origin = format!("lastlight:{}", source.root());
-    let mut import =
-        LastLight { source: &source, target: &target, origin, now, report: Report::default() };
+    let mut import = LastLightImport {
+        source: &source,
+        target: &target,
+        origin,
+        now,
+        report: ImportReport::default(),
+    };
     import.run(&snapshot, &database)?;
     Ok(import.report)
 }
@@ -63,27 +72,27 @@ fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     if database.is_file() {
         Ok(database)
     } else {
-        Err(ImportError::NotThere { path, what: "lastlight.db" })
+        Err(ImportError::NotFound { path, what: "lastlight.db" })
     }
 }
 
 /// One import: what is read, where it goes, and what became of it.
-struct LastLight<'a> {
-    source: &'a Source,
-    target: &'a Target<'a>,
+struct LastLightImport<'a> {
+    source: &'a ImportSource,
+    target: &'a ImportTarget<'a>,
     origin: String,
     now: Timestamp,
-    report: Report,
+    report: ImportReport,
 }
 
 /// A row on its way into a table of the same name.
-struct RawRow {
+struct LastLightInsertRow {
     key: String,
     values: Vec<Value>,
 }
 
-impl LastLight<'_> {
-    fn run(&mut self, snapshot: &Snapshot, database: &Utf8Path) -> Result<(), ImportError> {
+impl LastLightImport<'_> {
+    fn run(&mut self, snapshot: &DatabaseSnapshot, database: &Utf8Path) -> Result<(), ImportError> {
         let tables = snapshot.tables().map_err(|error| ImportError::Database {
             path: database.to_owned(),
             source: Box::new(error),
@@ -91,7 +100,7 @@ impl LastLight<'_> {
         let has = |name: &str| tables.iter().any(|table| table == name);
         if !has("executions") && !has("workflow_runs") {
             let path = database.to_owned();
-            return Err(ImportError::NotThere { path, what: "state of Last Light" });
+            return Err(ImportError::NotFound { path, what: "state of Last Light" });
         }
         if let Some(damage) = snapshot.damage() {
             self.report.note(format!(
@@ -102,40 +111,44 @@ impl LastLight<'_> {
             self.executions(snapshot)?;
         }
         for table in [
-            ForeignTable::WorkflowRuns,
-            ForeignTable::WorkflowApprovals,
-            ForeignTable::CronOverrides,
-            ForeignTable::WorkflowOverrides,
+            LastLightTable::WorkflowRuns,
+            LastLightTable::WorkflowApprovals,
+            LastLightTable::CronOverrides,
+            LastLightTable::WorkflowOverrides,
         ] {
             if has(table.name()) {
                 self.table(snapshot, table)?;
             }
         }
         let mut threads = Vec::new();
-        if has(ForeignTable::MessagingSessions.name()) {
+        if has(LastLightTable::MessagingSessions.name()) {
             threads = self.chat_threads(snapshot)?;
         }
-        if has(ForeignTable::MessagingMessages.name()) {
-            self.table(snapshot, ForeignTable::MessagingMessages)?;
+        if has(LastLightTable::MessagingMessages.name()) {
+            self.table(snapshot, LastLightTable::MessagingMessages)?;
         }
         self.session_logs(&threads)?;
         self.note_other_tables(snapshot, &tables);
         Ok(())
     }
 
-    fn executions(&mut self, snapshot: &Snapshot) -> Result<(), ImportError> {
+    fn executions(&mut self, snapshot: &DatabaseSnapshot) -> Result<(), ImportError> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         let mut unfinished_jobs = 0_u64;
         let damage = snapshot.each("executions", &EXECUTIONS, |row| {
             match read::execution(&row) {
                 Err(reason) => {
-                    self.report.refuse(Kind::Job, format!("executions: {}", row.key()), reason);
+                    self.report.refuse(
+                        ImportItemKind::Job,
+                        format!("executions: {}", row.key()),
+                        reason,
+                    );
                 }
                 Ok((mut job, unfinished)) => {
                     job.origin = Some(self.origin.clone());
                     bytes += row.bytes();
-                    batch.push((job, read::extra(&row), unfinished));
+                    batch.push((job, read::lastlight_fields(&row), unfinished));
                 }
             }
             if batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES {
@@ -145,7 +158,7 @@ impl LastLight<'_> {
             Ok(())
         })?;
         unfinished_jobs += self.put_jobs(batch)?;
-        self.refuse_rest("executions", Kind::Job, damage);
+        self.refuse_rest("executions", ImportItemKind::Job, damage);
         if unfinished_jobs > 0 {
             self.report.note(format!(
                 "{unfinished_jobs} unfinished executions were marked as interrupted"
@@ -155,22 +168,29 @@ impl LastLight<'_> {
     }
 
     /// Inserts jobs and returns how many of the new ones were unfinished.
-    fn put_jobs(&mut self, batch: Vec<(Job, ForeignExecution, bool)>) -> Result<u64, ImportError> {
+    fn put_jobs(
+        &mut self,
+        batch: Vec<(Job, LastLightExecution, bool)>,
+    ) -> Result<u64, ImportError> {
         if batch.is_empty() {
             return Ok(0);
         }
         let fresh = self.target.commit(move |tx| {
-            let put = |(job, extra, unfinished): &(Job, ForeignExecution, bool)| {
+            let put = |(job, extra, unfinished): &(Job, LastLightExecution, bool)| {
                 Ok(tx.import_job(job, extra)?.then_some(*unfinished))
             };
             batch.iter().map(put).collect::<Result<Vec<_>, _>>()
         })?;
-        fresh.iter().for_each(|fresh| self.count(Kind::Job, fresh.is_some()));
+        fresh.iter().for_each(|fresh| self.count(ImportItemKind::Job, fresh.is_some()));
         Ok(fresh.iter().filter(|fresh| **fresh == Some(true)).count() as u64)
     }
 
     /// Imports a table as it is; only what nobody works on any more is settled.
-    fn table(&mut self, snapshot: &Snapshot, table: ForeignTable) -> Result<(), ImportError> {
+    fn table(
+        &mut self,
+        snapshot: &DatabaseSnapshot,
+        table: LastLightTable,
+    ) -> Result<(), ImportError> {
         let kind = kind_of(table);
         let columns = table.columns().collect::<Vec<_>>();
         let mut batch = Vec::new();
@@ -178,7 +198,7 @@ impl LastLight<'_> {
         let mut settled = 0_u64;
         let now = iso_millis(self.now);
         let mut source_columns = columns.clone();
-        if table == ForeignTable::MessagingMessages {
+        if table == LastLightTable::MessagingMessages {
             // Theirs, from which ours is made.
             source_columns.push("id");
         }
@@ -190,12 +210,12 @@ impl LastLight<'_> {
             settled += u64::from(settle(table, &mut row, &now));
             set_origin(table, &mut row, &self.origin);
             row.default_missing(defaults(table));
-            if let Err(reason) = in_our_words(table, &mut row) {
+            if let Err(reason) = normalize_row(table, &mut row) {
                 self.report.refuse(kind, format!("{}: {}", table.name(), row.key()), reason);
                 return Ok(());
             }
             bytes += row.bytes();
-            batch.push(RawRow { key: row.key(), values: row.take(columns.len()) });
+            batch.push(LastLightInsertRow { key: row.key(), values: row.take(columns.len()) });
             if batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES {
                 bytes = 0;
                 self.put_rows(table, std::mem::take(&mut batch))?;
@@ -213,12 +233,16 @@ impl LastLight<'_> {
     }
 
     /// Inserts rows; one that the database refuses is refused alone.
-    fn put_rows(&mut self, table: ForeignTable, rows: Vec<RawRow>) -> Result<(), ImportError> {
+    fn put_rows(
+        &mut self,
+        table: LastLightTable,
+        rows: Vec<LastLightInsertRow>,
+    ) -> Result<(), ImportError> {
         if rows.is_empty() {
             return Ok(());
         }
         let outcomes = self.target.commit(move |tx| {
-            let put = |row: RawRow| {
+            let put = |row: LastLightInsertRow| {
                 let outcome = tx.import_row(table, &row.values).map_err(|error| error.to_string());
                 (row.key, outcome)
             };
@@ -237,8 +261,11 @@ impl LastLight<'_> {
     }
 
     /// Imports chat threads and returns their rows.
-    fn chat_threads(&mut self, snapshot: &Snapshot) -> Result<Vec<ForeignRow>, ImportError> {
-        let table = ForeignTable::MessagingSessions;
+    fn chat_threads(
+        &mut self,
+        snapshot: &DatabaseSnapshot,
+    ) -> Result<Vec<LastLightRow>, ImportError> {
+        let table = LastLightTable::MessagingSessions;
         let columns = table.columns().collect::<Vec<_>>();
         let mut rows = Vec::new();
         let damage = snapshot.each(table.name(), &columns, |row| {
@@ -246,12 +273,12 @@ impl LastLight<'_> {
                 Ok(()) => rows.push(row),
                 Err(reason) => {
                     let what = format!("{}: {}", table.name(), row.key());
-                    self.report.refuse(Kind::ChatThread, what, reason);
+                    self.report.refuse(ImportItemKind::ChatThread, what, reason);
                 }
             }
             Ok(())
         })?;
-        self.refuse_rest(table.name(), Kind::ChatThread, damage);
+        self.refuse_rest(table.name(), ImportItemKind::ChatThread, damage);
         let rested = read::keep_newest_active(&mut rows);
         if rested > 0 {
             self.report.note(format!(
@@ -259,7 +286,7 @@ impl LastLight<'_> {
             ));
         }
         for batch in rows.chunks(BATCH_ROWS) {
-            let raw = |row: &ForeignRow| RawRow {
+            let raw = |row: &LastLightRow| LastLightInsertRow {
                 key: row.key(),
                 values: row.clone().take(columns.len()),
             };
@@ -269,12 +296,12 @@ impl LastLight<'_> {
     }
 
     /// Inserts threads; where this fleet has an active one in the same place, that one stays.
-    fn put_threads(&mut self, rows: Vec<RawRow>) -> Result<(), ImportError> {
-        let table = ForeignTable::MessagingSessions;
+    fn put_threads(&mut self, rows: Vec<LastLightInsertRow>) -> Result<(), ImportError> {
+        let table = LastLightTable::MessagingSessions;
         let fresh = self.target.commit(move |tx| {
             let active = table.columns().position(|name| name == "active");
             let active = active.expect("a chat thread has the column `active`");
-            let mut put = |mut row: RawRow| match tx.import_row(table, &row.values) {
+            let mut put = |mut row: LastLightInsertRow| match tx.import_row(table, &row.values) {
                 Err(_) if row.values[active] != Value::Integer(0) => {
                     row.values[active] = Value::Integer(0);
                     tx.import_row(table, &row.values)
@@ -283,11 +310,11 @@ impl LastLight<'_> {
             };
             rows.into_iter().map(&mut put).collect::<Result<Vec<_>, _>>()
         })?;
-        fresh.into_iter().for_each(|fresh| self.count(Kind::ChatThread, fresh));
+        fresh.into_iter().for_each(|fresh| self.count(ImportItemKind::ChatThread, fresh));
         Ok(())
     }
 
-    fn note_other_tables(&mut self, snapshot: &Snapshot, tables: &[String]) {
+    fn note_other_tables(&mut self, snapshot: &DatabaseSnapshot, tables: &[String]) {
         for table in tables.iter().filter(|table| !is_imported(table)) {
             let rows =
                 snapshot.count(table).map_or("unreadable".to_owned(), |n| format!("{n} rows"));
@@ -295,15 +322,15 @@ impl LastLight<'_> {
         }
     }
 
-    fn refuse_rest(&mut self, table: &str, kind: Kind, damage: Option<rusqlite::Error>) {
+    fn refuse_rest(&mut self, table: &str, kind: ImportItemKind, damage: Option<rusqlite::Error>) {
         if let Some(error) = damage {
             let reason = format!("the rest of the table cannot be read: {error}");
             self.report.refuse(kind, table, reason);
         }
     }
 
-    fn count(&mut self, kind: Kind, fresh: bool) {
-        if fresh { self.report.imported(kind) } else { self.report.already_there(kind) }
+    fn count(&mut self, kind: ImportItemKind, fresh: bool) {
+        if fresh { self.report.count_imported(kind) } else { self.report.count_existing(kind) }
     }
 }
 
@@ -311,72 +338,75 @@ fn is_imported(table: &str) -> bool {
     table == "executions" || TABLES.iter().any(|known| known.name() == table)
 }
 
-const TABLES: [ForeignTable; 6] = [
-    ForeignTable::WorkflowRuns,
-    ForeignTable::WorkflowApprovals,
-    ForeignTable::CronOverrides,
-    ForeignTable::WorkflowOverrides,
-    ForeignTable::MessagingSessions,
-    ForeignTable::MessagingMessages,
+const TABLES: [LastLightTable; 6] = [
+    LastLightTable::WorkflowRuns,
+    LastLightTable::WorkflowApprovals,
+    LastLightTable::CronOverrides,
+    LastLightTable::WorkflowOverrides,
+    LastLightTable::MessagingSessions,
+    LastLightTable::MessagingMessages,
 ];
 
-fn kind_of(table: ForeignTable) -> Kind {
+fn kind_of(table: LastLightTable) -> ImportItemKind {
     match table {
-        ForeignTable::WorkflowRuns => Kind::WorkflowRun,
-        ForeignTable::WorkflowApprovals => Kind::Approval,
-        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => Kind::Override,
-        ForeignTable::MessagingSessions => Kind::ChatThread,
-        ForeignTable::MessagingMessages => Kind::ChatMessage,
+        LastLightTable::WorkflowRuns => ImportItemKind::WorkflowRun,
+        LastLightTable::WorkflowApprovals => ImportItemKind::Approval,
+        LastLightTable::CronOverrides | LastLightTable::WorkflowOverrides => {
+            ImportItemKind::Override
+        }
+        LastLightTable::MessagingSessions => ImportItemKind::ChatThread,
+        LastLightTable::MessagingMessages => ImportItemKind::ChatMessage,
     }
 }
 
 /// Columns without which a row means nothing.
-fn required(table: ForeignTable) -> &'static [&'static str] {
+fn required(table: LastLightTable) -> &'static [&'static str] {
     match table {
-        ForeignTable::WorkflowRuns => {
+        LastLightTable::WorkflowRuns => {
             &["id", "workflow_name", "trigger_id", "current_phase", "started_at"]
         }
-        ForeignTable::WorkflowApprovals => &["id", "workflow_run_id", "gate", "created_at"],
-        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => &["name"],
-        ForeignTable::MessagingSessions => {
+        LastLightTable::WorkflowApprovals => &["id", "workflow_run_id", "gate", "created_at"],
+        LastLightTable::CronOverrides | LastLightTable::WorkflowOverrides => &["name"],
+        LastLightTable::MessagingSessions => {
             &["id", "platform", "channel_id", "user_id", "created_at", "last_activity_at"]
         }
-        ForeignTable::MessagingMessages => &["session_id", "role", "content", "timestamp"],
+        LastLightTable::MessagingMessages => &["session_id", "role", "content", "timestamp"],
     }
 }
 
 /// What stands in for columns that must hold something and were empty or not there yet.
-fn defaults(table: ForeignTable) -> &'static [(&'static str, &'static str)] {
+fn defaults(table: LastLightTable) -> &'static [(&'static str, &'static str)] {
     match table {
-        ForeignTable::WorkflowRuns => &[
+        LastLightTable::WorkflowRuns => &[
             ("phase_history", "[]"),
             ("status", "failed"),
             ("restart_count", "0"),
             ("updated_at", ""),
         ],
-        ForeignTable::WorkflowApprovals => {
+        LastLightTable::WorkflowApprovals => {
             &[("summary", ""), ("status", "pending"), ("kind", "approve")]
         }
-        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => {
+        LastLightTable::CronOverrides | LastLightTable::WorkflowOverrides => {
             &[("enabled", "1"), ("updated_at", "")]
         }
-        ForeignTable::MessagingSessions | ForeignTable::MessagingMessages => &[],
+        LastLightTable::MessagingSessions | LastLightTable::MessagingMessages => &[],
     }
 }
 
 /// Writes ids, words and times as we read them; the error is the reason for a refusal.
-fn in_our_words(table: ForeignTable, row: &mut ForeignRow) -> Result<(), String> {
+fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), String> {
     let (began, times): (&str, &[&str]) = match table {
-        ForeignTable::WorkflowRuns => {
+        LastLightTable::WorkflowRuns => {
             let id = row.key().parse::<WorkflowRunId>();
             id.map_err(|error| error.to_string())?;
-            let known = row.text("status").is_some_and(|it| it.parse::<CourseStatus>().is_ok());
+            let known =
+                row.text("status").is_some_and(|it| it.parse::<WorkflowRunStatus>().is_ok());
             if !known {
-                row.set("status", Value::Text(CourseStatus::Failed.to_string()));
+                row.set("status", Value::Text(WorkflowRunStatus::Failed.to_string()));
             }
             ("started_at", &["updated_at", "finished_at"])
         }
-        ForeignTable::WorkflowApprovals => {
+        LastLightTable::WorkflowApprovals => {
             row.key().parse::<ApprovalId>().map_err(|error| error.to_string())?;
             let status = row.text("status").unwrap_or_default();
             if status.parse::<ApprovalStatus>().is_err() {
@@ -403,9 +433,9 @@ fn in_our_words(table: ForeignTable, row: &mut ForeignRow) -> Result<(), String>
 }
 
 /// Ends a workflow run that nobody works on; says whether it had to.
-fn settle(table: ForeignTable, row: &mut ForeignRow, now: &str) -> bool {
+fn settle(table: LastLightTable, row: &mut LastLightRow, now: &str) -> bool {
     let status = row.text("status").unwrap_or_default();
-    if table != ForeignTable::WorkflowRuns || !AT_WORK.contains(&status.as_str()) {
+    if table != LastLightTable::WorkflowRuns || !ACTIVE_STATUSES.contains(&status.as_str()) {
         return false;
     }
     row.set("status", Value::Text("failed".to_owned()));
@@ -414,10 +444,10 @@ fn settle(table: ForeignTable, row: &mut ForeignRow, now: &str) -> bool {
 }
 
 /// Says where a row came from, so that a second import meets it again.
-fn set_origin(table: ForeignTable, row: &mut ForeignRow, origin: &str) {
+fn set_origin(table: LastLightTable, row: &mut LastLightRow, origin: &str) {
     match table {
-        ForeignTable::WorkflowRuns => row.set("origin", Value::Text(origin.to_owned())),
-        ForeignTable::MessagingMessages => {
+        LastLightTable::WorkflowRuns => row.set("origin", Value::Text(origin.to_owned())),
+        LastLightTable::MessagingMessages => {
             let session = row.text("session_id").unwrap_or_default();
             let id = row.text("id").unwrap_or_default();
             row.set("origin_id", Value::Text(format!("{session}/{id}")));

@@ -2,8 +2,8 @@
 //!
 //! The source is never written. What can be read comes in, what cannot is listed with the reason,
 //! and a second import finds everything there. Reading (`read.rs` of each) is pure; files are put in
-//! place whole and synced before the rows that name them. Start at [`Report`], the answer of
-//! [`herdctl()`], [`lastlight()`] and [`agents_fleet()`].
+//! place whole and synced before the rows that name them. Start at [`ImportReport`], the answer of
+//! [`import_herdctl()`], [`import_lastlight()`] and [`import_agents_fleet()`].
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,30 +12,30 @@ use camino::Utf8PathBuf;
 use heeler_transcript::NameError;
 use thiserror::Error;
 
-use crate::db::DbError;
+use crate::db::DatabaseError;
 
 mod adopt;
 mod agents_fleet;
+pub(crate) mod atomic_files;
 #[cfg(test)]
 mod crash_tests;
-pub(crate) mod draft;
+pub(crate) mod draft_database;
+mod foreign_record;
 pub(crate) mod herdctl;
+pub(crate) mod idle_session;
 mod lastlight;
-pub(crate) mod messages;
-pub(crate) mod place;
+pub(crate) mod message_count;
 #[cfg(test)]
 mod property_tests;
-mod record;
 mod report;
-pub(crate) mod session;
 pub(crate) mod source;
 pub(crate) mod target;
 
-pub use self::adopt::{AdoptError, Adoption, adopt, is_adoptable};
-pub use self::agents_fleet::agents_fleet;
-pub use self::herdctl::herdctl;
-pub use self::lastlight::lastlight;
-pub use self::report::{Kind, Refusal, Report, Tally};
+pub use self::adopt::{AdoptError, AdoptionReport, adopt, is_adoptable};
+pub use self::agents_fleet::import_agents_fleet;
+pub use self::herdctl::import_herdctl;
+pub use self::lastlight::import_lastlight;
+pub use self::report::{ImportCounts, ImportItemKind, ImportRefusal, ImportReport};
 
 /// Why an import stopped. What it had finished stays; importing again goes on from there.
 #[derive(Debug, Error)]
@@ -57,7 +57,7 @@ pub enum ImportError {
     },
     /// There is nothing of that system.
     #[error("there is no {what} at {path}")]
-    NotThere {
+    NotFound {
         /// The source.
         path: Utf8PathBuf,
         /// What was looked for.
@@ -65,7 +65,7 @@ pub enum ImportError {
     },
     /// The source is the state directory itself.
     #[error("{path} is this fleet's own state directory: it needs no import")]
-    Itself {
+    SourceIsTarget {
         /// The source.
         path: Utf8PathBuf,
     },
@@ -102,7 +102,7 @@ pub enum ImportError {
     },
     /// What says that a rebuild was cut off cannot be believed.
     #[error("{path} is not a note of ours about a rebuild that was cut off ({reason}); remove it")]
-    Marker {
+    BadRebuildMarker {
         /// The file.
         path: Utf8PathBuf,
         /// What is wrong.
@@ -119,8 +119,8 @@ pub enum ImportError {
     },
 }
 
-impl From<DbError> for ImportError {
-    fn from(error: DbError) -> ImportError {
+impl From<DatabaseError> for ImportError {
+    fn from(error: DatabaseError) -> ImportError {
         ImportError::Save { source: Box::new(error) }
     }
 }

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::agents_fleet::read::FleetSession;
+use super::agents_fleet::read::AgentsFleetSession;
+use super::foreign_record::ForeignRecord;
 use super::herdctl::read;
-use super::record::Record;
 
 /// Text that starts as a record and is cut, or goes on with anything.
 fn near_records() -> impl Strategy<Value = String> {
@@ -36,13 +36,13 @@ proptest! {
             prop_assert!(session.created_at <= session.last_active_at || session.job_count >= 0);
         }
         drop((read::chat_sessions(&stem, &text), read::adopted_session(&stem, &text)));
-        drop((read::agents(&text), Record::yaml(&text), Record::json(&text)));
+        drop((read::agents(&text), ForeignRecord::yaml(&text), ForeignRecord::json(&text)));
     }
 
     #[test]
     fn raising_a_fleet_session_keeps_every_key(text in near_records()) {
-        let Ok(read) = FleetSession::read("a", &text) else { return Ok(()) };
-        let raised: Value = serde_json::from_slice(&read.raised(1)).unwrap();
+        let Ok(read) = AgentsFleetSession::read("a", &text) else { return Ok(()) };
+        let raised: Value = serde_json::from_slice(&read.upgraded_json(1)).unwrap();
         let original: Value = serde_json::from_str(&text).unwrap();
         for key in original.as_object().unwrap().keys() {
             prop_assert!(raised.get(key).is_some(), "{}", key);

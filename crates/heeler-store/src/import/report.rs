@@ -1,13 +1,13 @@
 //! What an import did, in numbers and, for everything it could not take, in words.
 //!
 //! Order is kept: kinds appear as they were first met, refusals as they happened. Printing is the
-//! binary's. Start at [`Report`].
+//! binary's. Start at [`ImportReport`].
 
 use indexmap::IndexMap;
 
 /// What kind of thing was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ImportItemKind {
     /// Jobs, and Last Light's executions.
     Job,
     /// Logs of jobs and sessions.
@@ -32,43 +32,43 @@ pub enum Kind {
     File,
 }
 
-impl Kind {
+impl ImportItemKind {
     /// Returns the plural, as a report prints it.
     pub fn plural(self) -> &'static str {
         match self {
-            Kind::Job => "jobs",
-            Kind::Transcript => "transcripts",
-            Kind::Session => "sessions",
-            Kind::Agent => "agents",
-            Kind::WorkflowRun => "workflow runs",
-            Kind::Approval => "approvals",
-            Kind::Override => "overrides",
-            Kind::ChatThread => "chat threads",
-            Kind::ChatMessage => "chat messages",
-            Kind::Worker => "worker transcripts",
-            Kind::File => "other files",
+            ImportItemKind::Job => "jobs",
+            ImportItemKind::Transcript => "transcripts",
+            ImportItemKind::Session => "sessions",
+            ImportItemKind::Agent => "agents",
+            ImportItemKind::WorkflowRun => "workflow runs",
+            ImportItemKind::Approval => "approvals",
+            ImportItemKind::Override => "overrides",
+            ImportItemKind::ChatThread => "chat threads",
+            ImportItemKind::ChatMessage => "chat messages",
+            ImportItemKind::Worker => "worker transcripts",
+            ImportItemKind::File => "other files",
         }
     }
 }
 
 /// Numbers of one kind. `read` is the sum of the other three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct ImportCounts {
     /// Found in the source.
     pub read: u64,
     /// New here.
     pub imported: u64,
     /// Here from an earlier import.
-    pub already_there: u64,
-    /// Not taken; [`Report::refused`] says why.
+    pub existing: u64,
+    /// Not taken; [`ImportReport::refused`] says why.
     pub refused: u64,
 }
 
 /// One thing that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ImportRefusal {
     /// What kind of thing it is.
-    pub kind: Kind,
+    pub kind: ImportItemKind,
     /// Which one: its path in the source, or its table and key.
     pub what: String,
     /// Why.
@@ -77,54 +77,54 @@ pub struct Refusal {
 
 /// What an import did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
+pub struct ImportReport {
     /// Numbers by kind.
-    pub by_kind: IndexMap<Kind, Tally>,
+    pub by_kind: IndexMap<ImportItemKind, ImportCounts>,
     /// Everything that was not taken.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<ImportRefusal>,
     /// What a reader of the numbers should know: records that were changed on the way in, and
     /// parts of the source that have no place here.
     pub notes: Vec<String>,
 }
 
-impl Report {
+impl ImportReport {
     /// Returns the sum over all kinds.
-    pub fn total(&self) -> Tally {
-        self.by_kind.values().fold(Tally::default(), |sum, tally| Tally {
+    pub fn total(&self) -> ImportCounts {
+        self.by_kind.values().fold(ImportCounts::default(), |sum, tally| ImportCounts {
             read: sum.read + tally.read,
             imported: sum.imported + tally.imported,
-            already_there: sum.already_there + tally.already_there,
+            existing: sum.existing + tally.existing,
             refused: sum.refused + tally.refused,
         })
     }
 
     /// Returns the numbers of one kind.
-    pub fn of(&self, kind: Kind) -> Tally {
+    pub fn counts_for(&self, kind: ImportItemKind) -> ImportCounts {
         self.by_kind.get(&kind).copied().unwrap_or_default()
     }
 
-    pub(crate) fn imported(&mut self, kind: Kind) {
+    pub(crate) fn count_imported(&mut self, kind: ImportItemKind) {
         let tally = self.by_kind.entry(kind).or_default();
         tally.read += 1;
         tally.imported += 1;
     }
 
-    pub(crate) fn already_there(&mut self, kind: Kind) {
+    pub(crate) fn count_existing(&mut self, kind: ImportItemKind) {
         let tally = self.by_kind.entry(kind).or_default();
         tally.read += 1;
-        tally.already_there += 1;
+        tally.existing += 1;
     }
 
     pub(crate) fn refuse(
         &mut self,
-        kind: Kind,
+        kind: ImportItemKind,
         what: impl Into<String>,
         reason: impl Into<String>,
     ) {
         let tally = self.by_kind.entry(kind).or_default();
         tally.read += 1;
         tally.refused += 1;
-        self.refused.push(Refusal { kind, what: what.into(), reason: reason.into() });
+        self.refused.push(ImportRefusal { kind, what: what.into(), reason: reason.into() });
     }
 
     pub(crate) fn note(&mut self, text: impl Into<String>) {

@@ -1,31 +1,31 @@
 //! A foreign folder, read with suspicion and never written.
 //!
 //! Names are checked before they become paths, a link that leads out of the folder is refused, a
-//! device or pipe is not opened, and a record has a largest size. Start at [`Source`].
+//! device or pipe is not opened, and a record has a largest size. Start at [`ImportSource`].
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use super::{ImportError, Kind, Report};
-use heeler_transcript::plain::{self, RECORD_BYTES_MAX};
+use super::{ImportError, ImportItemKind, ImportReport};
+use heeler_transcript::untrusted_file::{self, RECORD_BYTES_MAX};
 
 /// A folder of another system.
-pub(crate) struct Source {
+pub(crate) struct ImportSource {
     root: Utf8PathBuf,
 }
 
-impl Source {
+impl ImportSource {
     /// Opens a folder that must exist.
-    pub(crate) fn open(path: &Utf8Path) -> Result<Source, ImportError> {
+    pub(crate) fn open(path: &Utf8Path) -> Result<ImportSource, ImportError> {
         let root = path
             .canonicalize_utf8()
             .map_err(|source| ImportError::Open { path: path.to_owned(), source })?;
         if !root.is_dir() {
             return Err(ImportError::NotAFolder { path: path.to_owned() });
         }
-        Ok(Source { root })
+        Ok(ImportSource { root })
     }
 
     /// Returns the folder's real path.
@@ -36,7 +36,12 @@ impl Source {
     /// Lists the names in a folder within, sorted; none when the folder is missing.
     ///
     /// A name that is not text goes into the report: we could not write it down.
-    pub(crate) fn names(&self, folder: &str, kind: Kind, report: &mut Report) -> Vec<String> {
+    pub(crate) fn names(
+        &self,
+        folder: &str,
+        kind: ImportItemKind,
+        report: &mut ImportReport,
+    ) -> Vec<String> {
         let path = self.root.join(folder);
         let entries = match path.read_dir() {
             Ok(entries) => entries,
@@ -79,7 +84,7 @@ impl Source {
         if !meta.is_file() {
             return Err("it is not a file".to_owned());
         }
-        plain::open(&path).map_err(|error| format!("cannot be read: {error}"))
+        untrusted_file::open(&path).map_err(|error| format!("cannot be read: {error}"))
     }
 
     /// Reads a record within, whole; the error is the reason for a refusal.
@@ -161,8 +166,8 @@ mod tests {
         std::fs::write(root.join("jobs/real.yaml"), "a: 1").unwrap();
         std::os::unix::fs::symlink("real.yaml", root.join("jobs/in.yaml")).unwrap();
         std::os::unix::fs::symlink("/", root.join("sessions")).unwrap();
-        let source = Source::open(&root).unwrap();
-        let mut report = Report::default();
+        let source = ImportSource::open(&root).unwrap();
+        let mut report = ImportReport::default();
 
         assert_eq!(
             source.text("jobs/out.yaml").unwrap_err(),
@@ -175,9 +180,9 @@ mod tests {
         assert_eq!(source.text("large.yaml").unwrap_err(), "it is larger than 256 MiB");
         let strange = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff.yaml");
         std::fs::write(root.as_std_path().join("jobs").join(strange), "").unwrap();
-        assert_eq!(source.names("jobs", Kind::Job, &mut report).len(), 3);
+        assert_eq!(source.names("jobs", ImportItemKind::Job, &mut report).len(), 3);
         assert_eq!(report.refused.remove(0).reason, "its name is not UTF-8");
-        assert!(source.names("sessions", Kind::Session, &mut report).is_empty());
+        assert!(source.names("sessions", ImportItemKind::Session, &mut report).is_empty());
         assert_eq!(report.refused[0].reason, "it is a link that leads out of the folder");
     }
 }

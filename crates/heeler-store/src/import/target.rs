@@ -3,58 +3,58 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::resolve_inside;
 
-use super::{ImportError, place};
-use crate::db::{Attempt as _, Db, DbError};
+use super::{ImportError, atomic_files};
+use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
-use crate::store::{Store, WriteError};
-use crate::tx::Tx;
+use crate::store::{Store, StoreWriteError};
+use crate::transaction::StoreTransaction;
 
 /// The state directory and the database behind it.
-pub(crate) struct Target<'a> {
+pub(crate) struct ImportTarget<'a> {
     pub(crate) dir: &'a StateDir,
-    sink: Sink<'a>,
+    sink: ImportSink<'a>,
 }
 
-enum Sink<'a> {
-    Store { store: &'a Store, reader: Db },
-    Draft(&'a Db),
+enum ImportSink<'a> {
+    Store { store: &'a Store, reader: StateDatabase },
+    Draft(&'a StateDatabase),
 }
 
-impl<'a> Target<'a> {
+impl<'a> ImportTarget<'a> {
     /// Imports into the state that a store writes.
-    pub(crate) fn store(store: &'a Store) -> Result<Target<'a>, ImportError> {
-        let reader = Db::read(&store.dir().database())
+    pub(crate) fn store(store: &'a Store) -> Result<ImportTarget<'a>, ImportError> {
+        let reader = StateDatabase::open_read_only(&store.dir().database())
             .map_err(|error| ImportError::Save { source: Box::new(error) })?;
-        Ok(Target { dir: store.dir(), sink: Sink::Store { store, reader } })
+        Ok(ImportTarget { dir: store.dir(), sink: ImportSink::Store { store, reader } })
     }
 
     /// Imports into a database that nobody else has open.
-    pub(crate) fn draft(dir: &'a StateDir, db: &'a Db) -> Target<'a> {
-        Target { dir, sink: Sink::Draft(db) }
+    pub(crate) fn draft(dir: &'a StateDir, db: &'a StateDatabase) -> ImportTarget<'a> {
+        ImportTarget { dir, sink: ImportSink::Draft(db) }
     }
 
     /// Returns the database, to ask it.
-    pub(crate) fn db(&self) -> &Db {
+    pub(crate) fn db(&self) -> &StateDatabase {
         match &self.sink {
-            Sink::Store { reader, .. } => reader,
-            Sink::Draft(db) => db,
+            ImportSink::Store { reader, .. } => reader,
+            ImportSink::Draft(db) => db,
         }
     }
 
     /// Makes everything placed so far durable, then commits the rows that name it.
     pub(crate) fn commit<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Tx<'_>) -> Result<T, DbError> + Send + 'static,
+        work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, ImportError> {
-        place::sync(self.dir.root())?;
-        place::fault_point()?;
+        atomic_files::sync(self.dir.root())?;
+        atomic_files::fault_point()?;
         let failed = |source| ImportError::Save { source };
         match &self.sink {
-            Sink::Store { store, .. } => store.write(work).map_err(|error| match error {
-                WriteError::Refused(error) => failed(Box::new(error)),
+            ImportSink::Store { store, .. } => store.write(work).map_err(|error| match error {
+                StoreWriteError::Refused(error) => failed(Box::new(error)),
                 other => failed(Box::new(other)),
             }),
-            Sink::Draft(db) => {
+            ImportSink::Draft(db) => {
                 transaction(self.dir, db, work).map_err(|error| failed(Box::new(error)))
             }
         }
@@ -74,11 +74,11 @@ impl<'a> Target<'a> {
 /// Runs a change in a transaction of its own.
 pub(crate) fn transaction<T>(
     dir: &StateDir,
-    db: &Db,
-    work: impl FnOnce(&mut Tx<'_>) -> Result<T, DbError>,
-) -> Result<T, DbError> {
+    db: &StateDatabase,
+    work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError>,
+) -> Result<T, DatabaseError> {
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction")?;
-    let done = work(&mut Tx::new(db, dir)).and_then(|value| {
+    let done = work(&mut StoreTransaction::new(db, dir)).and_then(|value| {
         db.conn.execute_batch("COMMIT").attempt("commit")?;
         Ok(value)
     });

@@ -6,14 +6,14 @@ use camino::Utf8Path;
 use heeler_model::AgentState;
 
 use super::*;
-use crate::db::Db;
+use crate::db::StateDatabase;
 use crate::{
-    JobFilter, RestoreError, RestoreReport, WriteError, backup_daily, backup_to_file, backups,
+    JobFilter, RestoreError, RestoreReport, StoreWriteError, backup_daily, backup_to_file, backups,
     restore_from_file,
 };
 use heeler_transcript::LockFile;
 
-fn filled(place: &Place) -> Store {
+fn filled(place: &TempStateDir) -> Store {
     let store = place.store();
     insert_jobs(
         &store,
@@ -27,7 +27,7 @@ fn filled(place: &Place) -> Store {
     let project = place.root.join("agent-sessions/projects/-p");
     std::fs::create_dir_all(&project).unwrap();
     std::fs::write(project.join("s.jsonl"), "{\"a\":1}\n{\"a\":2}\n{\"torn").unwrap();
-    std::fs::write(place.dir.log_of(&job_id(1)), "{\"n\":1}\n").unwrap();
+    std::fs::write(place.dir.job_transcript(&job_id(1)), "{\"n\":1}\n").unwrap();
     place.write("logs/coder.log", "a log\n");
     place.write("jobs/.x.jsonl.idx", "a cache");
     store
@@ -35,7 +35,7 @@ fn filled(place: &Place) -> Store {
 
 const LOG: &str = "agent-sessions/projects/-p/s.jsonl";
 
-fn archive(place: &Place, name: &str) -> Utf8PathBuf {
+fn archive(place: &TempStateDir, name: &str) -> Utf8PathBuf {
     let file = place.root.parent().unwrap().join(name);
     let mut told = (0, 0);
     let report =
@@ -46,12 +46,12 @@ fn archive(place: &Place, name: &str) -> Utf8PathBuf {
     file
 }
 
-fn restore(place: &Place, file: &Utf8Path) -> Result<RestoreReport, RestoreError> {
+fn restore(place: &TempStateDir, file: &Utf8Path) -> Result<RestoreReport, RestoreError> {
     restore_from_file(&place.dir, file, later(100), &mut |_, _| {})
 }
 
 /// What a listing shows, and what the files say.
-fn shown(place: &Place) -> String {
+fn shown(place: &TempStateDir) -> String {
     let reader = place.reader();
     let jobs = reader.jobs(&JobFilter::default(), None, 100).unwrap();
     let sessions = reader.sessions(&crate::SessionFilter::default(), None, 100).unwrap();
@@ -69,16 +69,16 @@ fn what_was_backed_up_comes_back_in_both_formats() {
         store.publish_views(now()).unwrap();
         drop(store);
         std::fs::remove_file(place.root.join(LOG)).unwrap();
-        std::fs::remove_file(place.dir.log_of(&job_id(1))).unwrap();
+        std::fs::remove_file(place.dir.job_transcript(&job_id(1))).unwrap();
         let report = restore(&place, &file).unwrap();
         assert_eq!(shown(&place), before, "{name}");
         assert_eq!(place.read(LOG), "{\"a\":1}\n{\"a\":2}\n", "whole lines only");
-        assert_eq!(report.put_back.len(), 2, "{report:?}");
-        assert!(report.kept_beside.is_empty());
+        assert_eq!(report.restored.len(), 2, "{report:?}");
+        assert!(report.conflict_copies.is_empty());
         let opened = Store::open(&place.dir, "test", later(200)).unwrap();
         assert_eq!(opened.hand_edits, crate::HandEdits::default());
         assert!(!commit(&opened.store, |tx| tx.recount()));
-        let safety = Db::read(&report.safety_backup.unwrap()).unwrap();
+        let safety = StateDatabase::open_read_only(&report.safety_backup.unwrap()).unwrap();
         assert!(safety.job(&job_id(3)).unwrap().is_some(), "the safety backup has it");
     }
 }
@@ -109,7 +109,7 @@ fn a_living_writer_is_told_of_a_restore_before_its_next_change() {
     let reader = place.reader();
     let report = restore(&place, &file).unwrap();
     let refused = store.write(|tx| tx.insert_job(&job(4, "coder", JobStatus::Pending)));
-    assert!(matches!(refused, Err(WriteError::Restored)), "{refused:?}");
+    assert!(matches!(refused, Err(StoreWriteError::Restored)), "{refused:?}");
     assert!(reader.job(&job_id(3)).unwrap().is_none(), "open readers see the restored state");
     assert_eq!(store.accept_restore().unwrap(), report.epoch);
     insert_jobs(&store, vec![job(4, "coder", JobStatus::Pending)]);
@@ -122,7 +122,7 @@ fn a_living_writer_is_told_of_a_restore_before_its_next_change() {
 fn no_writer_starts_or_goes_on_while_a_restore_is_under_way() {
     let place = place();
     let store = filled(&place);
-    let holder = heeler_transcript::Holder::this_process("restore", now());
+    let holder = heeler_transcript::LockHolder::this_process("restore", now());
     let wait = std::time::Duration::ZERO;
     let lock = LockFile::acquire(&place.dir.restore_lock(), &holder, wait).unwrap();
     assert!(store.accept_restore().is_err());
@@ -143,16 +143,19 @@ fn transcripts_are_never_shortened_and_differing_copies_are_kept_beside() {
     drop(store);
     let longer = format!("{}{}", "{\"a\":1}\n{\"a\":2}\n", "{\"a\":3}\n");
     place.write(LOG, &longer);
-    std::fs::write(place.dir.log_of(&job_id(1)), "{\"other\":1}\n").unwrap();
+    std::fs::write(place.dir.job_transcript(&job_id(1)), "{\"other\":1}\n").unwrap();
     let report = restore(&place, &file).unwrap();
     assert_eq!(place.read(LOG), longer);
-    assert_eq!(std::fs::read_to_string(place.dir.log_of(&job_id(1))).unwrap(), "{\"other\":1}\n");
-    let [beside] = report.kept_beside.as_slice() else { panic!("{report:?}") };
+    assert_eq!(
+        std::fs::read_to_string(place.dir.job_transcript(&job_id(1))).unwrap(),
+        "{\"other\":1}\n"
+    );
+    let [beside] = report.conflict_copies.as_slice() else { panic!("{report:?}") };
     assert_eq!(std::fs::read_to_string(beside).unwrap(), "{\"n\":1}\n");
 }
 
 #[track_caller]
-fn refused_without_change(place: &Place, file: &Utf8Path, context: &str) {
+fn refused_without_change(place: &TempStateDir, file: &Utf8Path, context: &str) {
     let before = shown(place);
     let error = restore(place, file).unwrap_err();
     assert!(matches!(error, RestoreError::BadArchive { .. }), "{context}: {error}");
@@ -191,7 +194,7 @@ fn a_damaged_archive_changes_nothing_wherever_the_damage_is() {
 }
 
 /// Restores into another directory, to see whether the archive is good.
-fn restore_would_work(place: &Place, file: &Utf8Path) -> bool {
+fn restore_would_work(place: &TempStateDir, file: &Utf8Path) -> bool {
     let elsewhere = super::place();
     let works = restore(&elsewhere, file).is_ok();
     if works {
@@ -277,7 +280,7 @@ fn one_backup_a_day_is_taken_and_seven_are_kept() {
     let kept = backups(&place.dir).unwrap();
     assert_eq!(kept.len(), 7);
     assert!(kept[0].file_name().unwrap().starts_with("heeler-2026-11-18T"), "{kept:?}");
-    let newest = Db::read(&kept[6]).unwrap();
+    let newest = StateDatabase::open_read_only(&kept[6]).unwrap();
     assert!(newest.job(&job_id(1)).unwrap().is_some());
     assert!(!place.has(&format!("backups/{}-wal", kept[6].file_name().unwrap())));
 }
@@ -294,7 +297,7 @@ fn tar_of_header(kind: tar::EntryType, name: &str, size: u64, path: &Utf8Path) {
 }
 
 #[track_caller]
-fn check_refused(place: &Place, file: &Utf8Path, reason: &str) {
+fn check_refused(place: &TempStateDir, file: &Utf8Path, reason: &str) {
     refused_without_change(place, file, reason);
     let error = restore(place, file).unwrap_err().to_string();
     assert!(error.contains(reason), "{error}");

@@ -6,12 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heeler_model::timetable::Mark;
+use heeler_model::timetable::DueTimeCursor;
 use heeler_model::{AgentStatus, JobHead};
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 
 use super::*;
-use crate::{JobFilter, Publisher, Queued, ScheduleMark, View, render_view};
+use crate::{
+    JobFilter, PublishedView, QueuedJobRecord, ScheduleProgressRecord, ViewPublisher, render_view,
+};
 use heeler_transcript::LockFile;
 
 const WRITER: &str = "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change";
@@ -26,7 +28,7 @@ fn proof_kill_9_of_the_writer_loses_no_acknowledged_change() {
     if let ControlFlow::Break(()) = be_the_child() {
         return;
     }
-    let proof = Proof::new(30);
+    let proof = ProofSettings::new(30);
     let mut place = place();
     let mut known: Vec<String> = Vec::new();
     for round in 0..proof.rounds {
@@ -41,7 +43,7 @@ fn proof_kill_9_of_the_writer_loses_no_acknowledged_change() {
 }
 
 /// Kills the child after a random number of acknowledgments, and returns them.
-fn run_and_kill(place: &Place, random: &mut fastrand::Rng) -> Vec<String> {
+fn run_and_kill(place: &TempStateDir, random: &mut fastrand::Rng) -> Vec<String> {
     let mut child = start_child(place, WRITER, random.u64(..));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let wanted = random.usize(0..25);
@@ -66,7 +68,7 @@ fn run_and_kill(place: &Place, random: &mut fastrand::Rng) -> Vec<String> {
     acknowledged
 }
 
-fn check(place: &Place, known: &[String], context: &str) {
+fn check(place: &TempStateDir, known: &[String], context: &str) {
     let opened = Store::open(&place.dir, "check", now()).expect("the lock died with its holder");
     assert_eq!(opened.hand_edits, crate::HandEdits::default(), "{context}");
     let reader = place.reader();
@@ -78,13 +80,13 @@ fn check(place: &Place, known: &[String], context: &str) {
         let job = job.unwrap_or_else(|| panic!("{context}: {id} is lost"));
         assert!(job.version >= version.parse().unwrap(), "{context}: {id} lost a change");
     }
-    let mut views = vec![View::State];
+    let mut views = vec![PublishedView::State];
     let jobs = reader.jobs(&JobFilter::default(), None, usize::MAX).unwrap();
     check_due_times(&reader, &jobs, context);
-    views.extend(jobs.into_iter().map(|job| View::Job(job.id)));
+    views.extend(jobs.into_iter().map(|job| PublishedView::Job(job.id)));
     for view in views {
         let expected = render_view(&reader, &view).unwrap().unwrap();
-        if let View::State = view
+        if let PublishedView::State = view
             && !place.has("state.yaml")
         {
             assert!(known.is_empty(), "{context}");
@@ -101,7 +103,7 @@ fn check(place: &Place, known: &[String], context: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test runs itself as the process to be killed")]
-fn start_child(place: &Place, test: &str, seed: u64) -> Child {
+fn start_child(place: &TempStateDir, test: &str, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test])
         .args(["--nocapture", "--test-threads=1"])
@@ -152,34 +154,39 @@ fn be_the_child() -> ControlFlow<()> {
 }
 
 /// Records what the daemon does in one transaction: the due time, the mark, the place in the queue.
-fn start_as_due(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+fn start_as_due(tx: &mut StoreTransaction<'_>, job: &Job) -> Result<(), DatabaseError> {
     let agent = job.head.agent.clone();
     let due = tx
         .occurrences(&agent, SCHEDULE, None, 1)?
         .first()
         .map_or(now(), |last| last.due + jiff::SignedDuration::from_secs(1));
     assert!(tx.add_occurrence(&agent, SCHEDULE, due, &job.head.id)?);
-    let mark = Mark { anchor: now(), through: due };
+    let mark = DueTimeCursor { anchor: now(), through: due };
     let (schedule, rule) = (SCHEDULE.to_owned(), String::new());
-    tx.set_schedule_mark(&ScheduleMark { agent, schedule, mark, rule })?;
-    tx.enqueue(&Queued {
+    tx.set_schedule_progress(&ScheduleProgressRecord {
+        agent,
+        schedule,
+        progress: mark,
+        trigger_text: rule,
+    })?;
+    tx.enqueue(&QueuedJobRecord {
         job: job.head.id.clone(),
         priority: 0,
-        asked_at: now(),
+        requested_at: now(),
         not_before: None,
         expires_at: None,
-        wanted: String::new(),
+        request_json: String::new(),
         reason: String::new(),
     })
 }
 
 /// Every job has its due time, no due time lies behind its mark, and none is missing between.
-fn check_due_times(reader: &Reader, jobs: &[JobHead], context: &str) {
+fn check_due_times(reader: &StoreReader, jobs: &[JobHead], context: &str) {
     let mut count = 0;
-    for mark in reader.schedule_marks().unwrap() {
+    for mark in reader.schedule_progress().unwrap() {
         let found = reader.occurrences(&mark.agent, SCHEDULE, None, usize::MAX).unwrap();
-        assert_eq!(found[0].due, mark.mark.through, "{context}");
-        let span = mark.mark.through.duration_since(now()).as_secs();
+        assert_eq!(found[0].due, mark.progress.through, "{context}");
+        let span = mark.progress.through.duration_since(now()).as_secs();
         assert_eq!(found.len(), usize::try_from(span).unwrap() + 1, "{context}");
         count += found.len();
     }
@@ -197,11 +204,11 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
     if let ControlFlow::Break(()) = be_the_restorer() {
         return;
     }
-    let proof = Proof::new(20);
+    let proof = ProofSettings::new(20);
     let place = place();
     let store = place.store();
     insert_jobs(&store, (0..400).map(|number| job(number, "old", JobStatus::Completed)).collect());
-    std::fs::write(place.dir.log_of(&job_id(1)), "{\"archived\":1}\n").unwrap();
+    std::fs::write(place.dir.job_transcript(&job_id(1)), "{\"archived\":1}\n").unwrap();
     crate::backup_to_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
     drop(store);
     let whole = {
@@ -214,7 +221,7 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
     for round in 0..proof.rounds {
         let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
         let mut random = proof.random(round);
-        std::fs::write(place.dir.log_of(&job_id(1)), grown).unwrap();
+        std::fs::write(place.dir.job_transcript(&job_id(1)), grown).unwrap();
         let number = 1000 + round;
         insert_jobs(&place.store(), vec![job(number, "new", JobStatus::Running)]);
         let mut child = start_child(&place, RESTORER, 0);
@@ -244,10 +251,10 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
 }
 
 /// Publishes as the daemon does, or without a pause, so that a kill often comes in the middle.
-fn publish_meanwhile(store: &Arc<Store>, without_pause: bool) -> Option<Publisher> {
+fn publish_meanwhile(store: &Arc<Store>, without_pause: bool) -> Option<ViewPublisher> {
     let store = Arc::clone(store);
     if !without_pause {
-        return Some(Publisher::start(store, now).unwrap());
+        return Some(ViewPublisher::start(store, now).unwrap());
     }
     std::thread::spawn(move || {
         loop {
@@ -257,7 +264,7 @@ fn publish_meanwhile(store: &Arc<Store>, without_pause: bool) -> Option<Publishe
     None
 }
 
-fn archive(place: &Place) -> Utf8PathBuf {
+fn archive(place: &TempStateDir) -> Utf8PathBuf {
     place.root.parent().unwrap().join("fleet.tar")
 }
 

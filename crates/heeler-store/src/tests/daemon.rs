@@ -3,33 +3,34 @@
 
 use std::cell::RefCell;
 
-use heeler_model::timetable::{Mark, Skip, SkipReason};
+use heeler_model::timetable::{DueTimeCursor, DueTimeSkip, SkipReason};
 use heeler_model::{AgentState, RunId, ScheduleState, iso_millis};
 use jiff::civil::{Date, date};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::db::{Db, migrate};
+use crate::db::{StateDatabase, migrate};
 use crate::{
-    Effect, ForeignTable, JobFilter, Override, Parked, Queued, Reservation, ScheduleMark, SkipRow,
-    View, WriteError,
+    EffectRecord, JobFilter, LastLightTable, ParkedCredentialRecord, PublishedView,
+    QueuedJobRecord, ReservationRecord, ScheduleOverrideRecord, ScheduleProgressRecord, SkipRecord,
+    StoreWriteError,
 };
 
-fn mark(schedule: &str, through: i64) -> ScheduleMark {
-    ScheduleMark {
+fn mark(schedule: &str, through: i64) -> ScheduleProgressRecord {
+    ScheduleProgressRecord {
         agent: "coder".to_owned(),
         schedule: schedule.to_owned(),
-        mark: Mark { anchor: now(), through: later(through) },
-        rule: "every 1h".to_owned(),
+        progress: DueTimeCursor { anchor: now(), through: later(through) },
+        trigger_text: "every 1h".to_owned(),
     }
 }
 
-fn skip(first: i64, last: i64, count: u64, reason: SkipReason) -> Skip {
-    Skip { first: later(first), last: later(last), count, reason }
+fn skip(first: i64, last: i64, count: u64, reason: SkipReason) -> DueTimeSkip {
+    DueTimeSkip { first: later(first), last: later(last), count, reason }
 }
 
-fn skips_of(db: &Db, schedule: &str) -> Vec<Skip> {
+fn skips_of(db: &StateDatabase, schedule: &str) -> Vec<DueTimeSkip> {
     let rows = db.skips("coder", schedule, None, usize::MAX).unwrap();
     rows.into_iter().map(|row| row.skip).collect()
 }
@@ -38,8 +39,8 @@ fn skips_of(db: &Db, schedule: &str) -> Vec<Skip> {
 fn a_mark_outlives_its_agents_state_and_is_forgotten_with_its_schedule() {
     let place = place();
     let store = place.store();
-    let marks = || place.reader().schedule_marks().unwrap();
-    commit(&store, |tx| tx.set_schedule_mark(&mark("nightly", 1)));
+    let marks = || place.reader().schedule_progress().unwrap();
+    commit(&store, |tx| tx.set_schedule_progress(&mark("nightly", 1)));
     assert_eq!(marks(), [mark("nightly", 1)]);
     store.publish_views(now()).unwrap();
     assert!(place.read("state.yaml").contains("nightly"), "the schedule came into being");
@@ -48,7 +49,7 @@ fn a_mark_outlives_its_agents_state_and_is_forgotten_with_its_schedule() {
     agent.schedules.insert("hourly".to_owned(), ScheduleState::default());
     commit(&store, move |tx| {
         tx.put_agent("coder", &agent)?;
-        tx.set_schedule_mark(&mark("hourly", 3))?;
+        tx.set_schedule_progress(&mark("hourly", 3))?;
         tx.put_schedule("coder", "nightly", &ScheduleState::default())
     });
     assert_eq!(marks(), [mark("hourly", 3), mark("nightly", 1)]);
@@ -65,20 +66,20 @@ fn a_mark_that_moves_publishes_nothing_and_one_that_brings_a_schedule_back_does(
     let place = place();
     let store = place.store();
     commit(&store, |tx| {
-        tx.set_schedule_mark(&mark("nightly", 1))?;
+        tx.set_schedule_progress(&mark("nightly", 1))?;
         assert!(tx.has_marked());
         Ok(())
     });
     commit(&store, |tx| {
-        tx.set_schedule_mark(&mark("nightly", 2))?;
+        tx.set_schedule_progress(&mark("nightly", 2))?;
         assert!(!tx.has_marked());
         Ok(())
     });
     commit(&store, |tx| tx.put_agent("coder", &AgentState::default()));
     assert!(!place.reader().agents().unwrap()["coder"].schedules.contains_key("nightly"));
-    assert_eq!(place.reader().schedule_marks().unwrap(), [mark("nightly", 2)]);
+    assert_eq!(place.reader().schedule_progress().unwrap(), [mark("nightly", 2)]);
     commit(&store, |tx| {
-        tx.set_schedule_mark(&mark("nightly", 3))?;
+        tx.set_schedule_progress(&mark("nightly", 3))?;
         assert!(tx.has_marked());
         Ok(())
     });
@@ -125,7 +126,7 @@ fn a_schedule_that_is_skipped_for_a_week_is_one_row() {
         Ok(())
     });
     let last = (7 * 24 - 1) * 3600;
-    let expected = SkipRow {
+    let expected = SkipRecord {
         agent: "coder".to_owned(),
         schedule: "hourly".to_owned(),
         skip: skip(0, last, 7 * 24, SkipReason::Missed),
@@ -140,7 +141,7 @@ fn skips_stay_apart_where_something_lies_between_them() {
     let place = place();
     let store = place.store();
     commit(&store, |tx| {
-        let mut add = |skip: Skip| tx.add_skip("coder", "s", &skip, now());
+        let mut add = |skip: DueTimeSkip| tx.add_skip("coder", "s", &skip, now());
         add(skip(1, 2, 2, Missed))?;
         add(skip(3, 3, 1, Overlap))?;
         add(skip(4, 4, 1, Missed))?;
@@ -164,21 +165,24 @@ fn skips_stay_apart_where_something_lies_between_them() {
 
 /// One thing that became of due times: a skip from `first` on, or a job for it.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum RandomDueTime {
     Skipped { first: i64, len: i64, count: u64, reason: SkipReason },
     Ran { due: i64 },
 }
 
-fn fates() -> impl Strategy<Value = Vec<Fate>> {
+fn fates() -> impl Strategy<Value = Vec<RandomDueTime>> {
     let reason = proptest::sample::select(SkipReason::ALL);
-    let skipped = (0..60_i64, 0..12_i64, 1..9_u64, reason)
-        .prop_map(|(first, len, count, reason)| Fate::Skipped { first, len, count, reason });
-    let fate = prop_oneof![4 => skipped, 1 => (0..60_i64).prop_map(|due| Fate::Ran { due })];
+    let skipped =
+        (0..60_i64, 0..12_i64, 1..9_u64, reason).prop_map(|(first, len, count, reason)| {
+            RandomDueTime::Skipped { first, len, count, reason }
+        });
+    let fate =
+        prop_oneof![4 => skipped, 1 => (0..60_i64).prop_map(|due| RandomDueTime::Ran { due })];
     proptest::collection::vec(fate, 0..25)
 }
 
 /// Puts each fate after the one before it, as time does while no clock is set back.
-fn in_order(fates: &[Fate]) -> Vec<Fate> {
+fn in_order(fates: &[RandomDueTime]) -> Vec<RandomDueTime> {
     let mut at = 0;
     let mut place = |gap: i64, len: i64| {
         let first = at + 1 + gap % 3;
@@ -186,26 +190,26 @@ fn in_order(fates: &[Fate]) -> Vec<Fate> {
         first
     };
     let moved = fates.iter().map(|&fate| match fate {
-        Fate::Skipped { first, len, count, reason } => {
-            Fate::Skipped { first: place(first, len), len, count, reason }
+        RandomDueTime::Skipped { first, len, count, reason } => {
+            RandomDueTime::Skipped { first: place(first, len), len, count, reason }
         }
-        Fate::Ran { due } => Fate::Ran { due: place(due, 0) },
+        RandomDueTime::Ran { due } => RandomDueTime::Ran { due: place(due, 0) },
     });
     moved.collect()
 }
 
 /// Records fates under a schedule of their own, and returns its rows.
-fn recorded(tx: &RefCell<&mut Tx<'_>>, fates: &[Fate]) -> Vec<Skip> {
+fn recorded(tx: &RefCell<&mut StoreTransaction<'_>>, fates: &[RandomDueTime]) -> Vec<DueTimeSkip> {
     let mut tx = tx.borrow_mut();
     let name = format!("s{}", fastrand::u64(..));
     for &fate in fates {
         match fate {
-            Fate::Skipped { first, len, count, reason } => {
+            RandomDueTime::Skipped { first, len, count, reason } => {
                 tx.add_skip("coder", &name, &skip(first, first + len, count, reason), now())
                     .map(drop)
                     .unwrap();
             }
-            Fate::Ran { due } => {
+            RandomDueTime::Ran { due } => {
                 tx.add_occurrence("coder", &name, later(due), &job_id(1)).unwrap();
             }
         }
@@ -220,12 +224,12 @@ fn sum(skips: impl Iterator<Item = (u64, SkipReason)>, reason: SkipReason) -> u6
 }
 
 /// Runs a property on the writer's thread: opening a store for each case would take minutes.
-fn check_fates(check: impl Fn(&[Fate], &[Skip]) + Send + 'static, ordered: bool) {
+fn check_fates(check: impl Fn(&[RandomDueTime], &[DueTimeSkip]) + Send + 'static, ordered: bool) {
     let place = place();
     commit(&place.store(), move |tx| {
         let tx = RefCell::new(tx);
         let mut runner = TestRunner::default();
-        let case = |fates: Vec<Fate>| {
+        let case = |fates: Vec<RandomDueTime>| {
             let fates = if ordered { in_order(&fates) } else { fates };
             check(&fates, &recorded(&tx, &fates));
             Ok(())
@@ -237,11 +241,11 @@ fn check_fates(check: impl Fn(&[Fate], &[Skip]) + Send + 'static, ordered: bool)
 
 #[test]
 fn any_sequence_of_skips_keeps_their_number_and_those_of_a_reason_never_overlap() {
-    let check = |fates: &[Fate], rows: &[Skip]| {
+    let check = |fates: &[RandomDueTime], rows: &[DueTimeSkip]| {
         for &reason in SkipReason::ALL {
             let added = fates.iter().filter_map(|fate| match fate {
-                Fate::Skipped { count, reason, .. } => Some((*count, *reason)),
-                Fate::Ran { .. } => None,
+                RandomDueTime::Skipped { count, reason, .. } => Some((*count, *reason)),
+                RandomDueTime::Ran { .. } => None,
             });
             assert_eq!(
                 sum(rows.iter().map(|row| (row.count, row.reason)), reason),
@@ -251,8 +255,9 @@ fn any_sequence_of_skips_keeps_their_number_and_those_of_a_reason_never_overlap(
             assert!(own.is_sorted_by(|a, b| a.last < b.first), "{own:?}");
         }
         for fate in fates {
-            let Fate::Skipped { first, len, reason, .. } = *fate else { continue };
-            let has = |row: &Skip| row.first <= later(first) && later(first + len) <= row.last;
+            let RandomDueTime::Skipped { first, len, reason, .. } = *fate else { continue };
+            let has =
+                |row: &DueTimeSkip| row.first <= later(first) && later(first + len) <= row.last;
             assert!(rows.iter().any(|row| row.reason == reason && has(row)), "{fate:?}");
         }
     };
@@ -261,13 +266,13 @@ fn any_sequence_of_skips_keeps_their_number_and_those_of_a_reason_never_overlap(
 
 #[test]
 fn skips_in_the_order_of_time_overlap_nothing_and_are_as_few_as_can_be() {
-    let check = |fates: &[Fate], rows: &[Skip]| {
+    let check = |fates: &[RandomDueTime], rows: &[DueTimeSkip]| {
         assert!(rows.is_sorted_by(|a, b| a.last < b.first), "{rows:?}");
         let ran: Vec<_> = fates
             .iter()
             .filter_map(|fate| match fate {
-                Fate::Ran { due } => Some(later(*due)),
-                Fate::Skipped { .. } => None,
+                RandomDueTime::Ran { due } => Some(later(*due)),
+                RandomDueTime::Skipped { .. } => None,
             })
             .collect();
         assert!(
@@ -282,14 +287,14 @@ fn skips_in_the_order_of_time_overlap_nothing_and_are_as_few_as_can_be() {
     check_fates(check, true);
 }
 
-fn queued(number: u64, priority: i64, asked: i64) -> Queued {
-    Queued {
+fn queued(number: u64, priority: i64, asked: i64) -> QueuedJobRecord {
+    QueuedJobRecord {
         job: job_id(number),
         priority,
-        asked_at: later(asked),
+        requested_at: later(asked),
         not_before: None,
         expires_at: None,
-        wanted: "{}".to_owned(),
+        request_json: "{}".to_owned(),
         reason: "the fleet is full".to_owned(),
     }
 }
@@ -318,7 +323,7 @@ fn the_queue_goes_by_priority_then_age_then_id_and_survives_the_writer() {
     let [a, b] = same_moment;
     assert_eq!(order(), [job_id(5), a.clone(), b.clone(), job_id(1), job_id(4)]);
 
-    let changed = Queued {
+    let changed = QueuedJobRecord {
         not_before: Some(later(60)),
         expires_at: Some(later(90)),
         reason: "its quota is used up".to_owned(),
@@ -332,14 +337,14 @@ fn the_queue_goes_by_priority_then_age_then_id_and_survives_the_writer() {
         Ok(())
     });
     assert_eq!(order(), [job_id(4), a, b, job_id(1)]);
-    assert_eq!(place.reader().queued(&job_id(4)).unwrap(), Some(changed));
-    assert_eq!(place.reader().queued(&job_id(5)).unwrap(), None);
+    assert_eq!(place.reader().queued_job(&job_id(4)).unwrap(), Some(changed));
+    assert_eq!(place.reader().queued_job(&job_id(5)).unwrap(), None);
     let refused = store.write(|tx| tx.enqueue(&queued(99, 0, 0)));
     assert!(refused.unwrap_err().to_string().contains("FOREIGN KEY"), "there is no such job");
 }
 
-fn reservation(number: u8, micros: i64) -> Reservation {
-    Reservation {
+fn reservation(number: u8, micros: i64) -> ReservationRecord {
+    ReservationRecord {
         run: RunId::mint(now(), [number; 10]),
         agent: "coder".to_owned(),
         day: date(2026, 11, 15),
@@ -352,7 +357,7 @@ fn money_is_set_aside_once_and_freed_once() {
     let place = place();
     let store = place.store();
     let (first, second) = (reservation(1, 500_000), reservation(2, 7));
-    let raised = Reservation { micros: 600_000, ..first.clone() };
+    let raised = ReservationRecord { micros: 600_000, ..first.clone() };
     let (put, run) = ([first, second.clone(), raised.clone()], raised.run);
     commit(&store, move |tx| put.iter().try_for_each(|reservation| tx.reserve(reservation)));
     assert_eq!(place.reader().reservations().unwrap(), [raised.clone(), second.clone()]);
@@ -380,14 +385,14 @@ fn spending_adds_up_by_day_agent_and_model() {
     });
     let reader = place.reader();
     let sums = |sums: Vec<(String, i64)>| format!("{sums:?}");
-    let of = |day| sums(reader.spent_by_agent(day).unwrap());
+    let of = |day| sums(reader.daily_spend_by_agent(day).unwrap());
     assert_eq!(of(monday), r#"[("coder", 123), ("writer", 1000000000000)]"#);
     assert_eq!(of(tuesday), r#"[("coder", 5)]"#);
     assert_eq!(of(date(2026, 11, 18)), "[]");
-    let all = sums(reader.spent_in_all().unwrap());
+    let all = sums(reader.total_spend_by_agent().unwrap());
     assert_eq!(all, r#"[("coder", 128), ("writer", 1000000000000)]"#);
     let listed = |since: Option<Date>| -> Vec<_> {
-        let rows = reader.spending(since).unwrap();
+        let rows = reader.daily_spend_since(since).unwrap();
         rows.into_iter().map(|row| (row.day, row.agent, row.model, row.micros)).collect()
     };
     assert_eq!(listed(Some(tuesday)), [(tuesday, "coder".into(), "opus".into(), 5)]);
@@ -399,7 +404,7 @@ fn spending_adds_up_by_day_agent_and_model() {
 fn a_credential_is_parked_until_it_is_freed() {
     let place = place();
     let store = place.store();
-    let parked = |until| Parked {
+    let parked = |until| ParkedCredentialRecord {
         credential: "work".to_owned(),
         until: later(until),
         since: now(),
@@ -410,16 +415,16 @@ fn a_credential_is_parked_until_it_is_freed() {
         tx.park(&parked(60))?;
         tx.park(&parked(90))
     });
-    assert_eq!(place.reader().parked().unwrap(), [parked(90)]);
+    assert_eq!(place.reader().parked_credentials().unwrap(), [parked(90)]);
     commit(&store, |tx| {
         tx.unpark("work")?;
         tx.unpark("work")
     });
-    assert_eq!(place.reader().parked().unwrap(), []);
+    assert_eq!(place.reader().parked_credentials().unwrap(), []);
 }
 
-fn set_to(agent: &str, schedule: &str, text: Option<&str>) -> Override {
-    Override {
+fn set_to(agent: &str, schedule: &str, text: Option<&str>) -> ScheduleOverrideRecord {
+    ScheduleOverrideRecord {
         agent: agent.to_owned(),
         schedule: schedule.to_owned(),
         enabled: text.is_some(),
@@ -439,15 +444,15 @@ fn overrides_are_beside_last_lights_and_leave_those_alone() {
         vec![text(name), Value::Integer(0), text("0 3 * * *"), text(""), Value::Null]
     };
     commit(&store, move |tx| {
-        assert!(tx.import_row(ForeignTable::CronOverrides, &foreign("triage"))?);
-        assert!(tx.import_row(ForeignTable::CronOverrides, &foreign("coder/imported"))?);
-        tx.put_override(&set_to("site.coder", "docs/weekly", Some("every 2h")))?;
-        tx.put_override(&set_to("coder", "nightly", Some("every 2h")))?;
-        tx.put_override(&set_to("coder", "nightly", None))?;
-        assert!(!tx.remove_override("coder", "triage")?);
+        assert!(tx.import_row(LastLightTable::CronOverrides, &foreign("triage"))?);
+        assert!(tx.import_row(LastLightTable::CronOverrides, &foreign("coder/imported"))?);
+        tx.put_schedule_override(&set_to("site.coder", "docs/weekly", Some("every 2h")))?;
+        tx.put_schedule_override(&set_to("coder", "nightly", Some("every 2h")))?;
+        tx.put_schedule_override(&set_to("coder", "nightly", None))?;
+        assert!(!tx.remove_schedule_override("coder", "triage")?);
         Ok(())
     });
-    let imported = Override {
+    let imported = ScheduleOverrideRecord {
         enabled: false,
         at: Timestamp::UNIX_EPOCH,
         by: String::new(),
@@ -458,12 +463,12 @@ fn overrides_are_beside_last_lights_and_leave_those_alone() {
         set_to("coder", "nightly", None),
         set_to("site.coder", "docs/weekly", Some("every 2h")),
     ];
-    assert_eq!(place.reader().overrides().unwrap(), expected);
+    assert_eq!(place.reader().schedule_overrides().unwrap(), expected);
     commit(&store, |tx| {
-        assert!(tx.remove_override("site.coder", "docs/weekly")?);
+        assert!(tx.remove_schedule_override("site.coder", "docs/weekly")?);
         Ok(())
     });
-    assert_eq!(place.reader().overrides().unwrap(), expected[..2]);
+    assert_eq!(place.reader().schedule_overrides().unwrap(), expected[..2]);
     let names = "SELECT COUNT(*) FROM cron_overrides WHERE name = 'triage' AND enabled = 0";
     let kept: i64 = place.reader().conn.query_row(names, [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 1);
@@ -486,8 +491,8 @@ fn an_agent_stays_switched_off_whatever_its_state_says() {
     assert!(disabled().is_empty());
 }
 
-fn effect(id: &str, created: i64) -> Effect {
-    Effect {
+fn effect(id: &str, created: i64) -> EffectRecord {
+    EffectRecord {
         id: id.to_owned(),
         kind: "hook".to_owned(),
         key: "job".to_owned(),
@@ -537,15 +542,15 @@ fn an_effect_that_failed_is_due_again_when_it_was_put_off_to() {
     assert_eq!((next(), due(9999, 9)), (None, Vec::new()), "what is done stays done");
 }
 
-fn count(db: &Db) -> i64 {
+fn count(db: &StateDatabase) -> i64 {
     db.count_jobs(&JobFilter::default()).unwrap()
 }
 
-fn refuse(tx: &mut Tx<'_>, number: u64) -> Result<(), DbError> {
+fn refuse(tx: &mut StoreTransaction<'_>, number: u64) -> Result<(), DatabaseError> {
     tx.insert_job(&job(number, "coder", JobStatus::Pending))?;
     tx.set_agent_enabled("ghost", false)?;
     assert_eq!(count(tx), i64::try_from(number).unwrap(), "it sees what it did");
-    Err(DbError::Missing { what: "job", id: "x".to_owned() })
+    Err(DatabaseError::Missing { what: "job", id: "x".to_owned() })
 }
 
 #[test]
@@ -553,18 +558,18 @@ fn an_attempt_that_fails_leaves_nothing_and_the_change_goes_on() {
     let place = place();
     let store = place.store();
     commit(&store, |tx| {
-        tx.attempt(|tx| refuse(tx, 1)).unwrap_err();
+        tx.with_savepoint(|tx| refuse(tx, 1)).unwrap_err();
         assert_eq!(count(tx), 0, "counters too");
         assert!(!tx.has_marked(), "no view is due");
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
-        tx.attempt(|tx| refuse(tx, 2)).unwrap_err();
+        tx.with_savepoint(|tx| refuse(tx, 2)).unwrap_err();
         assert!(tx.has_marked(), "what was before stays");
-        tx.attempt(|tx| tx.set_meta("kept", "yes"))
+        tx.with_savepoint(|tx| tx.set_meta("kept", "yes"))
     });
     let reader = place.reader();
     assert_eq!(count(&reader), 1);
     assert!(reader.disabled_agents().unwrap().is_empty());
-    assert!(reader.view(&View::Job(job_id(2)).path()).unwrap().is_none());
+    assert!(reader.view(&PublishedView::Job(job_id(2)).path()).unwrap().is_none());
     assert_eq!(reader.meta("kept").unwrap().as_deref(), Some("yes"));
     assert!(!commit(&store, |tx| tx.recount()));
 }
@@ -574,14 +579,14 @@ fn attempts_nest_and_each_undoes_its_own_part() {
     let place = place();
     let store = place.store();
     commit(&store, |tx| {
-        tx.attempt(|tx| {
+        tx.with_savepoint(|tx| {
             tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
-            tx.attempt(|tx| refuse(tx, 2)).unwrap_err();
-            tx.attempt(|tx| tx.insert_job(&job(3, "coder", JobStatus::Pending)))
+            tx.with_savepoint(|tx| refuse(tx, 2)).unwrap_err();
+            tx.with_savepoint(|tx| tx.insert_job(&job(3, "coder", JobStatus::Pending)))
         })?;
-        let undone = tx.attempt(|tx| {
-            tx.attempt(|tx| tx.insert_job(&job(4, "coder", JobStatus::Pending)))?;
-            Err::<(), _>(DbError::Missing { what: "job", id: "x".to_owned() })
+        let undone = tx.with_savepoint(|tx| {
+            tx.with_savepoint(|tx| tx.insert_job(&job(4, "coder", JobStatus::Pending)))?;
+            Err::<(), _>(DatabaseError::Missing { what: "job", id: "x".to_owned() })
         });
         undone.unwrap_err();
         Ok(())
@@ -595,14 +600,14 @@ fn attempts_nest_and_each_undoes_its_own_part() {
 fn a_panic_in_an_attempt_undoes_the_whole_change_and_the_writer_lives_on() {
     let place = place();
     let store = place.store();
-    let panicked = store.write::<(), DbError, _>(|tx| {
+    let panicked = store.write::<(), DatabaseError, _>(|tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
-        tx.attempt(|tx| {
+        tx.with_savepoint(|tx| {
             tx.insert_job(&job(2, "coder", JobStatus::Pending))?;
             panic!("a bug")
         })
     });
-    assert!(matches!(panicked, Err(WriteError::Panicked(_))), "{panicked:?}");
+    assert!(matches!(panicked, Err(StoreWriteError::Panicked(_))), "{panicked:?}");
     insert_jobs(&store, vec![job(3, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place.reader()), 1);
 }
@@ -611,19 +616,19 @@ fn a_panic_in_an_attempt_undoes_the_whole_change_and_the_writer_lives_on() {
 fn after_a_full_disk_in_an_attempt_nothing_more_is_written() {
     let place = place();
     let store = place.store();
-    let error = store.write::<(), DbError, _>(|tx| {
-        let full = tx.attempt(|tx| {
+    let error = store.write::<(), DatabaseError, _>(|tx| {
+        let full = tx.with_savepoint(|tx| {
             // What SQLite does by itself on some failures.
             tx.conn.execute_batch("ROLLBACK").unwrap();
-            Ok::<(), DbError>(())
+            Ok::<(), DatabaseError>(())
         });
         assert!(full.unwrap_err().is_full());
         // Outside a transaction this would be committed at once.
         tx.insert_job(&job(1, "coder", JobStatus::Pending)).unwrap_err();
-        tx.attempt(|tx| tx.insert_job(&job(2, "coder", JobStatus::Pending))).unwrap_err();
+        tx.with_savepoint(|tx| tx.insert_job(&job(2, "coder", JobStatus::Pending))).unwrap_err();
         Ok(())
     });
-    assert!(matches!(error, Err(WriteError::NotSaved(_))), "{error:?}");
+    assert!(matches!(error, Err(StoreWriteError::NotSaved(_))), "{error:?}");
     assert_eq!(count(&place.reader()), 0);
     insert_jobs(&store, vec![job(3, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place.reader()), 1, "the connection was opened anew");
@@ -632,7 +637,7 @@ fn after_a_full_disk_in_an_attempt_nothing_more_is_written() {
 #[test]
 fn a_database_of_the_second_schema_keeps_what_is_in_it_and_starts_afresh_with_the_rest() {
     let place = place();
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     for version in 0..2 {
         migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now()).unwrap();
     }
@@ -658,11 +663,11 @@ fn a_database_of_the_second_schema_keeps_what_is_in_it_and_starts_afresh_with_th
     let agent = &reader.agents().unwrap()["coder"];
     assert_eq!(agent.schedules["nightly"].last_run_at, Some(now()));
     assert!(reader.disabled_agents().unwrap().is_empty());
-    assert_eq!(reader.schedule_marks().unwrap(), [], "it has not been anywhere yet");
+    assert_eq!(reader.schedule_progress().unwrap(), [], "it has not been anywhere yet");
     assert_eq!(reader.due_effects(now(), 9).unwrap().len(), 1, "due at once");
-    assert_eq!(reader.overrides().unwrap(), []);
-    commit(&opened.store, |tx| tx.set_schedule_mark(&mark("nightly", 1)));
-    assert_eq!(place.reader().schedule_marks().unwrap(), [mark("nightly", 1)]);
+    assert_eq!(reader.schedule_overrides().unwrap(), []);
+    commit(&opened.store, |tx| tx.set_schedule_progress(&mark("nightly", 1)));
+    assert_eq!(place.reader().schedule_progress().unwrap(), [mark("nightly", 1)]);
 }
 
 #[test]
@@ -702,6 +707,6 @@ fn old_due_times_are_forgotten_some_at_a_time_and_the_newest_of_each_schedule_st
     assert_eq!(dues("coder", "often"), [later(1_199)]);
 }
 
-fn skips_of_agent(reader: &Reader, agent: &str) -> Vec<Skip> {
+fn skips_of_agent(reader: &StoreReader, agent: &str) -> Vec<DueTimeSkip> {
     reader.skips(agent, "s", None, 99).unwrap().into_iter().map(|row| row.skip).collect()
 }

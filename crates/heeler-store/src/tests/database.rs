@@ -6,9 +6,9 @@ use rusqlite::StatementStatus;
 use rusqlite::types::Value;
 
 use super::*;
-use crate::db::{self, Db, migrate};
+use crate::db::{self, StateDatabase, migrate};
 use crate::views::sha256_hex;
-use crate::{ForeignTable, OpenError, StoreError};
+use crate::{DatabaseOpenError, LastLightTable, StoreOpenError};
 
 #[test]
 fn released_migrations_are_never_edited() {
@@ -33,15 +33,15 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::agents::ALL_SQL,
         db::approvals::ALL_SQL,
         db::counters::ALL_SQL,
-        db::deleted::ALL_SQL,
+        db::deleted_sessions::ALL_SQL,
         db::effects::ALL_SQL,
-        db::foreign::ALL_SQL,
+        db::lastlight_tables::ALL_SQL,
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
-        db::money::ALL_SQL,
+        db::spending::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
-        db::requests::ALL_SQL,
+        db::answered_requests::ALL_SQL,
         db::runs::ALL_SQL,
         db::schedules::ALL_SQL,
         db::sessions::ALL_SQL,
@@ -87,7 +87,7 @@ fn no_question_is_planned_again_for_what_it_is_asked_with() {
     }
 }
 
-fn tables_and_columns(db: &Db) -> Vec<String> {
+fn tables_and_columns(db: &StateDatabase) -> Vec<String> {
     let mut statement = db
         .conn
         .prepare("SELECT m.name || '.' || c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table'")
@@ -144,7 +144,7 @@ fn the_database_is_for_its_owner_only() {
 fn the_pragmas_are_what_the_promises_need() {
     let place = place();
     drop(place.store());
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     let pragma = |name: &str| -> String {
         let value: Value =
             db.conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap();
@@ -176,7 +176,7 @@ fn chat(id: &str, thread: Option<&str>, active: i64) -> Vec<Value> {
 fn a_chat_without_a_thread_has_one_active_session_too() {
     let place = place();
     let store = place.store();
-    let table = ForeignTable::MessagingSessions;
+    let table = LastLightTable::MessagingSessions;
     commit(&store, move |tx| {
         assert!(tx.import_row(table, &chat("a", None, 1))?);
         assert!(tx.import_row(table, &chat("b", None, 0))?);
@@ -204,12 +204,12 @@ fn a_message_without_its_session_is_refused_and_one_with_it_is_imported_once() {
             })
     };
     let (orphan, known) = (message("nobody"), message("a"));
-    let error = store.write(move |tx| tx.import_row(ForeignTable::MessagingMessages, &orphan));
+    let error = store.write(move |tx| tx.import_row(LastLightTable::MessagingMessages, &orphan));
     assert!(error.unwrap_err().to_string().contains("FOREIGN KEY"));
     commit(&store, move |tx| {
-        tx.import_row(ForeignTable::MessagingSessions, &chat("a", None, 1))?;
-        assert!(tx.import_row(ForeignTable::MessagingMessages, &known)?);
-        assert!(!tx.import_row(ForeignTable::MessagingMessages, &known)?);
+        tx.import_row(LastLightTable::MessagingSessions, &chat("a", None, 1))?;
+        assert!(tx.import_row(LastLightTable::MessagingMessages, &known)?);
+        assert!(!tx.import_row(LastLightTable::MessagingMessages, &known)?);
         Ok(())
     });
     let messages = place.reader().chat_messages("a").unwrap();
@@ -218,13 +218,13 @@ fn a_message_without_its_session_is_refused_and_one_with_it_is_imported_once() {
 
 #[test]
 fn the_columns_of_an_import_are_those_of_its_insert() {
-    let columns: Vec<_> = ForeignTable::CronOverrides.columns().collect();
+    let columns: Vec<_> = LastLightTable::CronOverrides.columns().collect();
     assert_eq!(columns, ["name", "enabled", "schedule", "updated_at", "updated_by"]);
-    assert_eq!(ForeignTable::WorkflowRuns.columns().count(), 21);
+    assert_eq!(LastLightTable::WorkflowRuns.columns().count(), 21);
 }
 
-fn set_version(place: &Place, version: i64) {
-    let db = Db::write(&place.dir.database()).unwrap();
+fn set_version(place: &TempStateDir, version: i64) {
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     db.conn.execute_batch("DELETE FROM schema_migration WHERE version <> (SELECT MIN(version) FROM schema_migration)").unwrap();
     db.conn.execute("UPDATE schema_migration SET version = ?1", [version]).unwrap();
 }
@@ -232,22 +232,22 @@ fn set_version(place: &Place, version: i64) {
 #[test]
 fn a_schema_that_is_not_ours_is_refused_with_the_cure() {
     let place = place();
-    assert!(matches!(Reader::open(&place.dir), Err(OpenError::Missing { .. })));
+    assert!(matches!(StoreReader::open(&place.dir), Err(DatabaseOpenError::Missing { .. })));
     drop(place.store());
     set_version(&place, 99);
-    let error = Reader::open(&place.dir).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
+    let error = StoreReader::open(&place.dir).unwrap_err();
+    assert!(matches!(error, DatabaseOpenError::Newer { found: 99, .. }), "{error}");
     let error = Store::open(&place.dir, "test", now()).unwrap_err();
-    assert!(matches!(error, StoreError::Open(OpenError::Newer { .. })), "{error}");
+    assert!(matches!(error, StoreOpenError::Open(DatabaseOpenError::Newer { .. })), "{error}");
     set_version(&place, 1);
-    let error = Reader::open(&place.dir).unwrap_err();
+    let error = StoreReader::open(&place.dir).unwrap_err();
     assert!(error.to_string().contains("`heeler doctor --fix` brings it up to date"), "{error}");
 }
 
 #[test]
 fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
     let place = place();
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap();
     db.conn
         .execute_batch(
@@ -268,7 +268,7 @@ fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
 #[test]
 fn a_failed_migration_leaves_the_old_schema() {
     let place = place();
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     db.conn.execute_batch("CREATE TABLE views (in_the_way TEXT)").unwrap();
     migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap_err();
     assert_eq!(migrate::version(&db.conn).unwrap(), 0);
@@ -279,18 +279,18 @@ fn a_failed_migration_leaves_the_old_schema() {
 fn an_existing_database_is_backed_up_before_each_migration() {
     let place = place();
     insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     let steps = [migrate::MIGRATIONS, &[("probe", "CREATE TABLE probe (x TEXT)")]].concat();
     let known = migrate::SCHEMA_VERSION;
-    let before = crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap();
+    let before = crate::store::apply_migrations(&place.dir, &db, &steps, now()).unwrap();
     assert_eq!((before, migrate::version(&db.conn).unwrap()), (Some(known), known + 1));
     let [backup] = &crate::backups(&place.dir).unwrap()[..] else { panic!("one backup") };
     let label = format!("-before-schema-{}.db", known + 1);
     assert!(backup.as_str().ends_with(&label), "{backup}");
-    let backup = Db::read(backup).unwrap();
+    let backup = StateDatabase::open_read_only(backup).unwrap();
     assert!(backup.job(&job_id(1)).unwrap().is_some());
     assert_eq!(backup.schema_version().unwrap(), known);
-    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), None);
+    assert_eq!(crate::store::apply_migrations(&place.dir, &db, &steps, now()).unwrap(), None);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn a_reader_works_without_a_writer_and_changes_nothing() {
 }
 
 /// Copies the database to where SQLite cannot make its shared memory, as on a read-only medium.
-fn copy_to_read_only(place: &Place, files: &[&str]) -> Place {
+fn copy_to_read_only(place: &TempStateDir, files: &[&str]) -> TempStateDir {
     let medium = super::place();
     for file in files {
         std::fs::copy(place.root.join(file), medium.root.join(file)).unwrap();
@@ -320,8 +320,8 @@ fn a_database_on_a_read_only_medium_is_read_unless_its_log_holds_changes() {
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
     let living = copy_to_read_only(&place, &["heeler.db", "heeler.db-wal"]);
-    let error = Reader::open(&living.dir).unwrap_err();
-    assert!(matches!(error, OpenError::ReadOnlyWithLog { .. }), "{error}");
+    let error = StoreReader::open(&living.dir).unwrap_err();
+    assert!(matches!(error, DatabaseOpenError::ReadOnlyWithLog { .. }), "{error}");
     drop(store);
     let closed = copy_to_read_only(&place, &["heeler.db"]);
     assert!(closed.reader().job(&job_id(1)).unwrap().is_some());
@@ -331,7 +331,7 @@ fn a_database_on_a_read_only_medium_is_read_unless_its_log_holds_changes() {
 fn a_damaged_row_is_named() {
     let place = place();
     insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
-    let db = Db::write(&place.dir.database()).unwrap();
+    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     db.conn.execute("UPDATE executions SET status = 'odd'", []).unwrap();
     let error = place.reader().job(&job_id(1)).unwrap_err().to_string();
     assert!(error.contains(job_id(1).as_str()) && error.contains("`odd`"), "{error}");

@@ -7,21 +7,21 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 use crate::import::adopt;
-use crate::{LayoutError, backup_to_file};
-use heeler_transcript::{Holder, LockError, LockFile};
+use crate::{StateDirError, backup_to_file};
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// A folder outside, which nothing may touch.
-struct Outside {
+struct OutsideFolder {
     root: Utf8PathBuf,
     _temp: tempfile::TempDir,
 }
 
-impl Outside {
-    fn new() -> Outside {
+impl OutsideFolder {
+    fn new() -> OutsideFolder {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
         std::fs::write(root.join("precious"), "precious").unwrap();
-        Outside { root, _temp: temp }
+        OutsideFolder { root, _temp: temp }
     }
 
     fn file(&self) -> Utf8PathBuf {
@@ -51,13 +51,13 @@ fn herdctl() -> (tempfile::TempDir, Utf8PathBuf) {
 }
 
 fn take(path: &Utf8Path) -> Result<LockFile, LockError> {
-    LockFile::acquire(path, &Holder::this_process("test", now()), std::time::Duration::ZERO)
+    LockFile::acquire(path, &LockHolder::this_process("test", now()), std::time::Duration::ZERO)
 }
 
 #[test]
 fn a_lock_file_that_is_a_link_a_pipe_or_has_two_names_is_refused() {
     let place = place();
-    let outside = Outside::new();
+    let outside = OutsideFolder::new();
     let link = place.root.join("link.lock");
     symlink(outside.file(), &link).unwrap();
     let fifo = place.root.join("pipe.lock");
@@ -105,14 +105,14 @@ fn a_directory_with_links_where_ours_would_be_is_refused_and_the_link_named() {
         "worktrees/sess-0123abcd",
     ] {
         let (_temp, root) = herdctl();
-        let outside = Outside::new();
+        let outside = OutsideFolder::new();
         let path = root.join(name);
         drop(std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(&outside.root, &path).unwrap();
         for refused in [StateDir::open(&root), StateDir::create(&root)] {
             let error = refused.unwrap_err();
-            assert!(matches!(error, LayoutError::Link { .. }), "{name}: {error}");
+            assert!(matches!(error, StateDirError::Link { .. }), "{name}: {error}");
             assert!(error.to_string().contains(path.as_str()), "{error}");
         }
         adopt(&root, now()).unwrap_err();
@@ -128,17 +128,17 @@ fn the_directory_itself_may_be_a_link() {
     let dir = StateDir::create(&link).unwrap();
     assert_eq!(dir.root(), place.root.canonicalize_utf8().unwrap());
     drop(Store::open(&dir, "test", now()).unwrap());
-    crate::Reader::open(&dir).unwrap();
+    crate::StoreReader::open(&dir).unwrap();
 }
 
 #[test]
 fn what_is_kept_before_adoption_is_not_written_through_links() {
     let (_temp, root) = herdctl();
-    let outside = Outside::new();
+    let outside = OutsideFolder::new();
     std::fs::create_dir(root.join(".before-heeler")).unwrap();
     symlink(&outside.root, root.join(".before-heeler/sessions")).unwrap();
     let error = adopt(&root, now()).unwrap_err();
-    let text = heeler_model::chain(&error);
+    let text = heeler_model::error_chain(&error);
     assert!(text.contains(".before-heeler/sessions is a symbolic link"), "{text}");
     outside.is_untouched();
     assert!(!root.join("heeler.db").exists());
@@ -147,7 +147,7 @@ fn what_is_kept_before_adoption_is_not_written_through_links() {
 #[test]
 fn links_and_pipes_that_came_after_the_directory_was_opened_are_not_archived() {
     let place = place();
-    let outside = Outside::new();
+    let outside = OutsideFolder::new();
     drop(place.store());
     let file = place.root.with_file_name("a.tar");
     symlink(outside.file(), place.dir.state_yaml()).unwrap();
@@ -167,11 +167,11 @@ fn temp_files_and_databases_behind_a_link_are_left_alone() {
     elsewhere.write("logs/.a.yaml.tmp.0123456789abcdef", "");
     std::fs::remove_dir(place.dir.logs()).unwrap();
     symlink(elsewhere.dir.logs(), place.dir.logs()).unwrap();
-    assert_eq!(crate::views::sweep(&place.dir, now()), 0);
+    assert_eq!(crate::views::remove_temp_files(&place.dir, now()), 0);
     assert!(elsewhere.has("logs/.a.yaml.tmp.0123456789abcdef"));
     symlink(elsewhere.dir.database(), place.dir.database()).unwrap();
     Store::open(&place.dir, "test", now()).unwrap_err();
-    crate::Reader::open(&place.dir).unwrap_err();
+    crate::StoreReader::open(&place.dir).unwrap_err();
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn pipes_in_place_of_records_stop_nobody() {
     pipe(&root.join("state.yaml"));
     let dir = StateDir::open(&root).unwrap();
     let store = Store::open(&dir, "test", now()).unwrap().store;
-    commit(&store, |tx| tx.mark(&crate::View::State));
+    commit(&store, |tx| tx.mark_view_due(&crate::PublishedView::State));
     let report = store.publish_views(now()).unwrap();
     assert!(report.failed.iter().any(|failure| failure.path == "state.yaml"), "{report:?}");
     drop(store);
@@ -203,7 +203,7 @@ fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
     drop(other.store());
     std::fs::copy(other.dir.database(), root.join("heeler.db.rebuilt")).unwrap();
     std::fs::write(root.join("rebuild.json"), "{\"version\":1,\"trash\":\"trash/x\"}").unwrap();
-    let error = heeler_model::chain(&adopt(&root, now()).unwrap_err());
+    let error = heeler_model::error_chain(&adopt(&root, now()).unwrap_err());
     assert!(error.contains("rebuild.json") && error.contains("remove it"), "{error}");
     assert!(!root.join("heeler.db").exists());
     // The old database in the trash shows that one was.
@@ -216,7 +216,7 @@ fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
 #[test]
 fn a_sessions_log_is_only_looked_for_where_logs_are() {
     let place = place();
-    let outside = Outside::new();
+    let outside = OutsideFolder::new();
     let home = outside.root.join("home");
     std::fs::create_dir_all(home.join("sessions")).unwrap();
     symlink(&outside.root, place.root.join("agent-sessions/projects/out")).unwrap();
@@ -251,7 +251,7 @@ fn a_sessions_log_is_only_looked_for_where_logs_are() {
 #[test]
 fn a_context_that_links_elsewhere_is_not_adopted_as_a_log() {
     let (_temp, root) = herdctl();
-    let outside = Outside::new();
+    let outside = OutsideFolder::new();
     std::fs::create_dir_all(root.join("agent-sessions/projects/-p")).unwrap();
     std::fs::write(root.join("agent-sessions/projects/-p/s.jsonl"), "").unwrap();
     let links = [
@@ -267,7 +267,7 @@ fn a_context_that_links_elsewhere_is_not_adopted_as_a_log() {
         symlink(target, root.join(format!("sessions/{id}.context"))).unwrap();
     }
     adopt(&root, now()).unwrap().unwrap();
-    let reader = crate::Reader::open(&StateDir::open(&root).unwrap()).unwrap();
+    let reader = crate::StoreReader::open(&StateDir::open(&root).unwrap()).unwrap();
     let log = |id: &str| reader.session(&id.parse().unwrap()).unwrap().unwrap().log_path;
     assert_eq!(log("sess-00000001"), None);
     assert_eq!(log("sess-00000002"), None);

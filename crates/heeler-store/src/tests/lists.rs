@@ -5,7 +5,7 @@ use heeler_model::JobHead;
 
 use super::*;
 use crate::db;
-use crate::{JobCursor, JobFilter, JobLine, LookupError, SessionCursor, SessionFilter};
+use crate::{IdLookupError, JobCursor, JobFilter, JobListRow, SessionCursor, SessionFilter};
 
 fn many(store: &Store) {
     let jobs = (0..60)
@@ -21,7 +21,7 @@ fn many(store: &Store) {
     insert_jobs(store, jobs);
 }
 
-fn all_pages(place: &Place, filter: &JobFilter, limit: usize) -> Vec<JobHead> {
+fn all_pages(place: &TempStateDir, filter: &JobFilter, limit: usize) -> Vec<JobHead> {
     let reader = place.reader();
     let mut all = Vec::new();
     let mut before = None;
@@ -71,7 +71,7 @@ fn filters_and_totals_agree() {
     }
 }
 
-fn plan_of(reader: &Reader, sql: &str) -> String {
+fn plan_of(reader: &StoreReader, sql: &str) -> String {
     let mut statement = reader.conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let count = statement.parameter_count();
     let none = rusqlite::params_from_iter(vec![rusqlite::types::Null; count]);
@@ -87,7 +87,7 @@ const LISTS: [&[(&str, &str)]; 7] = [
     db::effects::ALL_SQL,
     db::views::ALL_SQL,
     db::workflows::ALL_SQL,
-    db::parts::ALL_SQL,
+    db::workflow_parts::ALL_SQL,
     db::approvals::ALL_SQL,
 ];
 
@@ -173,7 +173,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
     drop(place.store());
     let reader = place.reader();
     let asked =
-        [db::schedules::ALL_SQL, db::queue::ALL_SQL, db::money::ALL_SQL, db::effects::ALL_SQL];
+        [db::schedules::ALL_SQL, db::queue::ALL_SQL, db::spending::ALL_SQL, db::effects::ALL_SQL];
     let checkups = ["NOT_PENDING", "NOT_QUEUED", "UNUSED"];
     // One row per schedule, per waiting job, per live run, per credential; by day, agent and model.
     let small = ["MARKS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
@@ -248,9 +248,9 @@ fn a_job_comes_back_as_it_was_written() {
     job.prompt = Some("x".repeat(100_000));
     job.output_text = Some("out".to_owned());
     job.phase = Some("build".to_owned());
-    job.part = Some(heeler_model::workflow::Part::Fix(2));
+    job.part = Some(heeler_model::workflow::PhasePart::Fix(2));
     job.seq = Some(7);
-    job.decision = Some(heeler_model::workflow::Decision::Approved);
+    job.decision = Some(heeler_model::workflow::PartDecision::Approved);
     insert_jobs(&store, vec![job.clone()]);
     assert_eq!(place.reader().job(&job.head.id).unwrap(), Some(job));
 }
@@ -268,7 +268,7 @@ fn a_list_tells_when_jobs_began_and_why_they_failed_and_nothing_that_others_wrot
     foreign.origin = Some("herdctl".to_owned());
     insert_jobs(&store, vec![failed.clone(), completed.clone(), foreign.clone()]);
     let reader = place.reader();
-    let line = |job: &Job, began_at, error: Option<&str>| JobLine {
+    let line = |job: &Job, began_at, error: Option<&str>| JobListRow {
         head: job.head.clone(),
         began_at,
         error: error.map(str::to_owned),
@@ -278,11 +278,11 @@ fn a_list_tells_when_jobs_began_and_why_they_failed_and_nothing_that_others_wrot
         line(&completed, None, None),
         line(&failed, Some(later(5)), Some("boom")),
     ];
-    assert_eq!(reader.job_lines(&JobFilter::default(), None, 9).unwrap(), expected);
+    assert_eq!(reader.job_list_rows(&JobFilter::default(), None, 9).unwrap(), expected);
     for line in expected {
-        assert_eq!(reader.job_line(&line.head.id).unwrap(), Some(line));
+        assert_eq!(reader.job_list_row(&line.head.id).unwrap(), Some(line));
     }
-    assert_eq!(reader.job_line(&job_id(9)).unwrap(), None);
+    assert_eq!(reader.job_list_row(&job_id(9)).unwrap(), None);
 }
 
 #[test]
@@ -306,11 +306,11 @@ fn ids_may_be_shortened_while_unique() {
     let reader = place.reader();
     assert_eq!(reader.find_job(job_id(1).as_str()).unwrap().head.id, job_id(1));
     let error = reader.find_job("job-2026").unwrap_err();
-    let LookupError::Ambiguous { candidates, .. } = error else { panic!("{error}") };
+    let IdLookupError::Ambiguous { candidates, .. } = error else { panic!("{error}") };
     assert_eq!(candidates, [job_id(1).to_string(), job_id(2).to_string()]);
     for text in ["job-2027", "", "../x", "~"] {
         let error = reader.find_job(text).unwrap_err();
-        assert!(matches!(error, LookupError::Unknown { .. }), "{text}: {error}");
+        assert!(matches!(error, IdLookupError::Unknown { .. }), "{text}: {error}");
     }
 }
 
@@ -327,9 +327,9 @@ fn a_session_is_found_by_either_id_and_by_a_beginning() {
     assert_eq!(found("sess-000000a1").unwrap(), "sess-000000a1");
     assert_eq!(found("agent-session-161").unwrap(), "sess-000000a1");
     assert_eq!(found("agent-session-162").unwrap(), "sess-000000a2");
-    assert!(matches!(found("agent-session-16"), Err(LookupError::Ambiguous { .. })));
-    assert!(matches!(found("sess-000000a"), Err(LookupError::Ambiguous { .. })));
-    assert!(matches!(found("nothing"), Err(LookupError::Unknown { .. })));
+    assert!(matches!(found("agent-session-16"), Err(IdLookupError::Ambiguous { .. })));
+    assert!(matches!(found("sess-000000a"), Err(IdLookupError::Ambiguous { .. })));
+    assert!(matches!(found("nothing"), Err(IdLookupError::Unknown { .. })));
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::*;
-use heeler_transcript::{Holder, LockError, LockFile};
+use heeler_transcript::{LockError, LockFile, LockHolder};
 
-fn lock_path(place: &Place) -> Utf8PathBuf {
+fn lock_path(place: &TempStateDir) -> Utf8PathBuf {
     place.root.join("some.lock")
 }
 
 fn acquire(path: &camino::Utf8Path, command: &str) -> Result<LockFile, LockError> {
-    LockFile::acquire(path, &Holder::this_process(command, now()), Duration::ZERO)
+    LockFile::acquire(path, &LockHolder::this_process(command, now()), Duration::ZERO)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_second_holder_is_refused_and_told_who_holds_it() {
     let held = acquire(&path, "start").unwrap();
     let error = acquire(&path, "doctor").unwrap_err();
     let LockError::Held { holder, .. } = &error else { panic!("{error}") };
-    assert_eq!(holder.as_ref(), Some(&Holder::this_process("start", now())));
+    assert_eq!(holder.as_ref(), Some(&LockHolder::this_process("start", now())));
     assert_eq!(LockFile::probe(&path).unwrap().unwrap().holder, *holder);
     drop(held);
     assert_eq!(LockFile::probe(&path).unwrap(), None);

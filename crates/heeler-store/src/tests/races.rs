@@ -3,10 +3,10 @@
 use heeler_model::{AgentState, AgentStatus};
 
 use super::*;
-use crate::db::Db;
-use crate::{View, backup_daily, backup_to_file, restore_from_file};
+use crate::db::StateDatabase;
+use crate::{PublishedView, backup_daily, backup_to_file, restore_from_file};
 
-fn filled(place: &Place) -> Store {
+fn filled(place: &TempStateDir) -> Store {
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Completed)]);
     commit(&store, |tx| tx.put_agent("coder", &AgentState::default()));
@@ -14,7 +14,7 @@ fn filled(place: &Place) -> Store {
     store
 }
 
-fn archive(place: &Place) -> Utf8PathBuf {
+fn archive(place: &TempStateDir) -> Utf8PathBuf {
     let file = place.root.parent().unwrap().join("a.tar");
     backup_to_file(&place.dir, &file, now(), &mut |_, _| {}).unwrap();
     file
@@ -26,7 +26,7 @@ fn running() -> AgentState {
 }
 
 /// Does `work` once the first job's file of a large publication is written.
-fn during_a_publication(place: &Place, store: &Store, work: impl FnOnce() + Send) {
+fn during_a_publication(place: &TempStateDir, store: &Store, work: impl FnOnce() + Send) {
     insert_jobs(store, (100..300).map(|n| job(n, "x", JobStatus::Completed)).collect());
     let first = place.root.join(format!("jobs/{}.yaml", job_id(100)));
     std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn a_file_announced_twice_and_never_recorded_is_still_ours() {
         let old =
             "UPDATE views SET sha256 = 'older', pending_sha256 = ?1 WHERE path = 'state.yaml'";
         tx.conn.execute(old, [&present]).unwrap();
-        crate::db::views::announce(&tx.conn, "state.yaml", Some("next"), Some(&present))
+        crate::db::views::record_pending(&tx.conn, "state.yaml", Some("next"), Some(&present))
     });
     drop(store);
     let opened = Store::open(&place.dir, "test", later(1)).unwrap();
@@ -82,7 +82,7 @@ fn a_session_set_while_its_deleted_file_is_noticed_stays_set() {
     });
     store.publish_views(now()).unwrap();
     std::fs::remove_file(place.root.join("sessions/coder.json")).unwrap();
-    commit(&store, |tx| tx.mark(&View::AgentSession("coder".parse().unwrap())));
+    commit(&store, |tx| tx.mark_view_due(&PublishedView::AgentSession("coder".parse().unwrap())));
     during_a_publication(&place, &store, || {
         commit(&store, |tx| tx.set_agent_session("coder", Some(&SessionId::mint(2))));
     });
@@ -119,7 +119,7 @@ fn what_a_restore_replaced_is_kept_but_never_brought_back_by_itself() {
     let first = restore().safety_backup.unwrap();
     let second = restore().safety_backup.unwrap();
     assert_ne!(first, second, "two restores within a second");
-    let kept = Db::read(&first).unwrap().meta("word").unwrap();
+    let kept = StateDatabase::open_read_only(&first).unwrap().meta("word").unwrap();
     assert_eq!(kept.as_deref(), Some("acknowledged"));
     assert!(
         backup_daily(&place.dir, later(200)).unwrap().is_some(),

@@ -7,16 +7,16 @@ use heeler_model::AgentState;
 
 use super::*;
 use crate::doctor;
-use crate::import::place::fault;
-use crate::import::{AdoptError, Kind, adopt, herdctl, is_adoptable};
+use crate::import::atomic_files::fault;
+use crate::import::{AdoptError, ImportItemKind, adopt, import_herdctl, is_adoptable};
 use crate::{JobFilter, RestoreReport, SessionFilter, backup_to_file, restore_from_file};
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 
 /// More writes than any of these needs.
 const WRITES_MAX: u64 = 400;
 
 /// A state with two jobs, and its archive.
-fn archived() -> (Place, Utf8PathBuf) {
+fn archived() -> (TempStateDir, Utf8PathBuf) {
     let place = place();
     let store = place.store();
     insert_jobs(
@@ -42,13 +42,13 @@ fn restore(dir: &StateDir, file: &Utf8Path) -> RestoreReport {
 #[track_caller]
 fn is_whole(dir: &StateDir) {
     drop(Store::open(dir, "test", later(200)).unwrap());
-    let reader = Reader::open(dir).unwrap();
+    let reader = StoreReader::open(dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 2);
     assert_eq!(reader.meta("only").unwrap().as_deref(), Some("in the database"));
     assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
 }
 
-fn damage(place: &Place) {
+fn damage(place: &TempStateDir) {
     place.write("heeler.db", &"not a database at all, but long enough to be read".repeat(99));
 }
 
@@ -115,7 +115,7 @@ fn a_restore_into_a_new_directory_is_not_met_by_an_adoption() {
 fn neither_an_adoption_nor_a_rebuild_begins_while_a_restore_is_under_way() {
     let (_temp, root) = herdctl_directory();
     let dir = StateDir::open(&root).unwrap();
-    let holder = Holder::this_process("restore", now());
+    let holder = LockHolder::this_process("restore", now());
     let wait = std::time::Duration::ZERO;
     let lock = LockFile::acquire(&dir.restore_lock(), &holder, wait).unwrap();
     assert!(matches!(adopt(&root, now()), Err(AdoptError::Locked { .. })));
@@ -143,7 +143,7 @@ fn a_log_that_an_earlier_database_left_is_not_played_into_an_adopted_or_restored
     let (_temp, root) = herdctl_directory();
     std::fs::write(root.join("heeler.db-wal"), &log).unwrap();
     adopt(&root, now()).unwrap().unwrap();
-    let reader = Reader::open(&StateDir::open(&root).unwrap()).unwrap();
+    let reader = StoreReader::open(&StateDir::open(&root).unwrap()).unwrap();
     assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
     assert_eq!(reader.jobs(&JobFilter::default(), None, 1000).unwrap().len(), 5);
     let kept = root.join("trash/2026-11-15T00-48-57Z-database/heeler.db-wal");
@@ -197,7 +197,7 @@ fn a_restore_over_a_damaged_database_that_was_cut_off_leaves_the_old_or_the_new(
 
 /// Adopts herdctl's state and returns the log of a session that came with it.
 fn imported_log(root: &Utf8Path) -> Utf8PathBuf {
-    let reader = Reader::open(&StateDir::open(root).unwrap()).unwrap();
+    let reader = StoreReader::open(&StateDir::open(root).unwrap()).unwrap();
     let sessions = reader.sessions(&SessionFilter::default(), None, 100).unwrap();
     let mut logs = sessions.into_iter().filter_map(|session| session.log_path);
     root.join(logs.find(|log| log.as_str().contains("-herdctl")).unwrap())
@@ -212,7 +212,8 @@ fn a_transcript_that_went_on_since_its_adoption_is_not_replaced_by_another_or_a_
         let (_temp, root) = herdctl_directory();
         adopt(&root, now()).unwrap().unwrap();
         let log = imported_log(&root);
-        let mut writer = heeler_transcript::Log::open(&log, Default::default()).unwrap().log;
+        let mut writer =
+            heeler_transcript::TranscriptWriter::open(&log, Default::default()).unwrap().writer;
         writer.append(br#"{"text":"seen since"}"#).unwrap();
         std::fs::remove_file(root.join("heeler.db")).unwrap();
         again(&root);
@@ -229,13 +230,14 @@ fn a_transcript_that_went_on_since_its_import_is_kept_by_an_import_after_a_resto
     let (place, file) = archived();
     let (_temp, source) = herdctl_directory();
     let store = place.store();
-    herdctl(&store, &source, now()).unwrap();
+    import_herdctl(&store, &source, now()).unwrap();
     let log = imported_log(&place.root);
-    let mut writer = heeler_transcript::Log::open(&log, Default::default()).unwrap().log;
+    let mut writer =
+        heeler_transcript::TranscriptWriter::open(&log, Default::default()).unwrap().writer;
     writer.append(br#"{"text":"seen since"}"#).unwrap();
     drop(store);
     restore(&place.dir, &file);
-    herdctl(&place.store(), &source, later(200)).unwrap();
+    import_herdctl(&place.store(), &source, later(200)).unwrap();
     writer.append(br#"{"text":"acknowledged later"}"#).unwrap();
     writer.close().unwrap();
     let text = std::fs::read_to_string(&log).unwrap();
@@ -252,8 +254,8 @@ fn a_session_with_logs_in_two_projects_is_rebuilt_once() {
         std::fs::write(project.join("0198c0de-1111.jsonl"), "{}\n").unwrap();
     }
     let report = doctor::rebuild(&place.root, later(5)).unwrap().report;
-    let tally = report.of(Kind::Session);
-    assert_eq!((tally.imported, tally.already_there), (1, 1));
+    let tally = report.counts_for(ImportItemKind::Session);
+    assert_eq!((tally.imported, tally.existing), (1, 1));
     let id = "0198c0de-1111".parse().unwrap();
     let session = place.reader().session_by_agent_id(&id).unwrap().unwrap();
     assert_eq!(session.log_path.unwrap(), "agent-sessions/projects/-p/0198c0de-1111.jsonl");

@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 use heeler_model::{AgentState, AgentStatus, ExitReason, ScheduleState, ScheduleStatus};
 
 use super::*;
-use crate::{HandEdits, Opened, PublishReport, Publisher, STARTED_AT, View};
+use crate::{HandEdits, OpenedStore, PublishReport, PublishedView, STARTED_AT, ViewPublisher};
 
 #[track_caller]
 fn publish(store: &Store) -> PublishReport {
@@ -17,12 +17,12 @@ fn publish(store: &Store) -> PublishReport {
     report
 }
 
-fn reopen(place: &Place) -> Opened {
+fn reopen(place: &TempStateDir) -> OpenedStore {
     Store::open(&place.dir, "test", later(60)).unwrap()
 }
 
 #[track_caller]
-fn check(place: &Place, path: &str, expect: &Expect) {
+fn check(place: &TempStateDir, path: &str, expect: &Expect) {
     expect.assert_eq(&place.read(path));
 }
 
@@ -187,7 +187,7 @@ fn a_session_that_is_taken_away_is_no_agents_any_more() {
     assert!(place.has("sessions/coder.json"));
     commit(&store, move |tx| {
         let own = tx.session(&id)?.unwrap();
-        tx.remove_session(&own)?;
+        tx.discard_unused_session(&own)?;
         // Another session may come to have its id.
         tx.put_session(&own).map(|_| ())
     });
@@ -342,7 +342,7 @@ fn every_field_of_state_yaml_goes_through_one_life() {
     );
 }
 
-fn publish_all_and_add_foreign_keys(place: &Place, store: &Store, job_path: &str) {
+fn publish_all_and_add_foreign_keys(place: &TempStateDir, store: &Store, job_path: &str) {
     let own = session(1, "coder");
     let mut agent = AgentState::default();
     agent.schedules.insert("check".to_owned(), ScheduleState::default());
@@ -447,7 +447,9 @@ fn a_status_reset_by_hand_is_taken_over_at_the_next_start() {
         .hand_edits
         .statuses
         .iter()
-        .map(|edit| format!("{}/{:?}: {} → {}", edit.agent, edit.schedule, edit.was, edit.now))
+        .map(|edit| {
+            format!("{}/{:?}: {} → {}", edit.agent, edit.schedule, edit.old_status, edit.new_status)
+        })
         .collect();
     assert_eq!(
         edits,
@@ -457,7 +459,7 @@ fn a_status_reset_by_hand_is_taken_over_at_the_next_start() {
             "coder/Some(\"daily\"): idle → disabled"
         ]
     );
-    assert_eq!(opened.hand_edits.before, [("coder".to_owned(), agent.clone())]);
+    assert_eq!(opened.hand_edits.agents_before, [("coder".to_owned(), agent.clone())]);
     let found = place.reader().agent("coder").unwrap().unwrap();
     assert_eq!((found.status, found.current_job), (AgentStatus::Idle, None));
     assert_eq!(found.schedules["daily"].status, ScheduleStatus::Disabled);
@@ -493,7 +495,7 @@ fn an_unreadable_state_yaml_is_kept_beside_and_written_anew() {
     assert!(place.read("state.yaml").contains("status: idle"));
 }
 
-fn with_agent_session(place: &Place) -> Store {
+fn with_agent_session(place: &TempStateDir) -> Store {
     let store = place.store();
     commit(&store, |tx| {
         let session = session(1, "coder");
@@ -592,7 +594,7 @@ fn an_adopted_view_is_not_written_again() {
     let sha = crate::views::sha256_hex(b"id: as it was\n");
     commit(&store, move |tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
-        tx.adopt_view(&View::Job(job_id(1)), &sha, now())
+        tx.adopt_view(&PublishedView::Job(job_id(1)), &sha, now())
     });
     assert_eq!(publish(&store), PublishReport::default());
     assert_eq!(place.read(&path), "id: as it was\n");
@@ -625,12 +627,12 @@ fn leftover_temp_files_are_swept_and_others_are_not() {
     let made = std::fs::metadata(place.root.join(foreign[0])).unwrap().modified().unwrap();
     let made = Timestamp::try_from(made).unwrap();
     let opened = Store::open(&place.dir, "test", made).unwrap();
-    assert_eq!(opened.swept, 3);
+    assert_eq!(opened.temp_files_removed, 3);
     assert!(ours.iter().all(|path| !place.has(path)));
     assert!(foreign.iter().all(|path| place.has(path)));
     drop(opened);
     let two_hours = SignedDuration::from_hours(2);
-    assert_eq!(Store::open(&place.dir, "test", made + two_hours).unwrap().swept, 1);
+    assert_eq!(Store::open(&place.dir, "test", made + two_hours).unwrap().temp_files_removed, 1);
     assert!(place.has("jobs/.editor.swp"));
 }
 
@@ -638,7 +640,7 @@ fn leftover_temp_files_are_swept_and_others_are_not() {
 fn the_publisher_writes_by_itself_and_ends_with_everything_written() {
     let place = place();
     let store = Arc::new(place.store());
-    let publisher = Publisher::start(Arc::clone(&store), now).unwrap();
+    let publisher = ViewPublisher::start(Arc::clone(&store), now).unwrap();
     for number in 0..20 {
         insert_jobs(&store, vec![job(number, "coder", JobStatus::Pending)]);
     }
@@ -653,7 +655,7 @@ fn the_publisher_writes_by_itself_and_ends_with_everything_written() {
 fn state_yaml_is_written_at_most_twice_a_second_however_often_it_changes() {
     let place = place();
     let store = Arc::new(place.store());
-    let _publisher = Publisher::start(Arc::clone(&store), now).unwrap();
+    let _publisher = ViewPublisher::start(Arc::clone(&store), now).unwrap();
     let began = Instant::now();
     let (mut commits, mut last, mut writes) = (0, None, 0);
     while began.elapsed() < Duration::from_millis(1200) {
@@ -672,15 +674,15 @@ fn state_yaml_is_written_at_most_twice_a_second_however_often_it_changes() {
 #[test]
 fn a_view_knows_its_path_and_back() {
     for view in [
-        View::State,
-        View::Job(job_id(1)),
-        View::AgentSession("web.coder".parse().unwrap()),
-        View::Session(SessionId::mint(1)),
+        PublishedView::State,
+        PublishedView::Job(job_id(1)),
+        PublishedView::AgentSession("web.coder".parse().unwrap()),
+        PublishedView::Session(SessionId::mint(1)),
     ] {
-        assert_eq!(View::at(&view.path()), Some(view));
+        assert_eq!(PublishedView::from_path(&view.path()), Some(view));
     }
     for path in ["other.yaml", "jobs/../x.yaml", "sessions/a/b.json", "jobs/x.jsonl"] {
-        assert_eq!(View::at(path), None, "{path}");
+        assert_eq!(PublishedView::from_path(path), None, "{path}");
     }
 }
 

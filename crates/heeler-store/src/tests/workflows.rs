@@ -1,23 +1,25 @@
 //! Runs of workflows, their journals, and what people are asked.
 
-use heeler_model::workflow::{CourseStatus, Decision, How, OUTPUT_BYTES_MAX, Part};
+use heeler_model::workflow::{
+    OUTPUT_BYTES_MAX, PartDecision, PartOutcome, PhasePart, WorkflowRunStatus,
+};
 use heeler_model::{
     Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobStatus, RunId, WorkflowRunId,
 };
 use serde_json::{Map, json};
 
-use super::{Place, commit, insert_jobs, job, job_id, later, now, place};
+use super::{TempStateDir, commit, insert_jobs, job, job_id, later, now, place};
 use crate::{
-    ApprovalCursor, ApprovalFilter, CronOverride, DbError, JobFilter, LookupError, Override, Step,
-    WorkflowEvent, WorkflowOverride, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead,
-    WorkflowRunRow,
+    ApprovalCursor, ApprovalFilter, CronOverride, DatabaseError, IdLookupError, InstantPart,
+    JobFilter, ScheduleOverrideRecord, WorkflowEventRecord, WorkflowOverride, WorkflowRunCursor,
+    WorkflowRunFilter, WorkflowRunHead, WorkflowRunRow,
 };
 
 fn run_id(number: u64) -> WorkflowRunId {
     WorkflowRunId::mint(now(), number)
 }
 
-fn run(number: u64, workflow: &str, trigger: &str, status: CourseStatus) -> WorkflowRunRow {
+fn run(number: u64, workflow: &str, trigger: &str, status: WorkflowRunStatus) -> WorkflowRunRow {
     let at = later(i64::try_from(number).unwrap());
     WorkflowRunRow {
         head: WorkflowRunHead {
@@ -50,19 +52,19 @@ fn approval(number: u32, run: &str, kind: ApprovalKind) -> Approval {
     Approval {
         summary: format!("May it? {number}"),
         requested_by: Some("coder".to_owned()),
-        ..Approval::asked(ApprovalId::mint(number), run, "post_build", kind, at)
+        ..Approval::new_pending(ApprovalId::mint(number), run, "post_build", kind, at)
     }
 }
 
-fn step<'a>(run: &'a WorkflowRunId, seq: u64, how: How) -> Step<'a> {
-    Step {
+fn step<'a>(run: &'a WorkflowRunId, seq: u64, how: PartOutcome) -> InstantPart<'a> {
+    InstantPart {
         run,
         skill: "build:context".to_owned(),
         trigger_type: "manual",
         phase: "context",
-        part: Part::Work,
+        part: PhasePart::Work,
         seq,
-        how,
+        outcome: how,
         decision: None,
         output: Some("said"),
         error: None,
@@ -73,11 +75,11 @@ fn step<'a>(run: &'a WorkflowRunId, seq: u64, how: How) -> Step<'a> {
 fn a_run_comes_back_as_it_was_written_and_its_context_never_changes() {
     let place = place();
     let store = place.store();
-    let mut row = run(1, "build", "issue-1", CourseStatus::Running);
+    let mut row = run(1, "build", "issue-1", WorkflowRunStatus::Running);
     let first = row.clone();
     assert_eq!(commit(&store, move |tx| tx.insert_workflow_run(&first)), Ok(()));
     assert_eq!(place.reader().workflow_run(&run_id(1)).unwrap(), Some(row.clone()));
-    row.head.status = CourseStatus::Failed;
+    row.head.status = WorkflowRunStatus::Failed;
     row.head.finished_at = Some(later(9));
     row.head.error = Some("é".repeat(2000));
     row.seq = 9;
@@ -99,21 +101,22 @@ fn a_trigger_has_one_active_run_of_a_workflow() {
     let place = place();
     let store = place.store();
     let insert = |row: WorkflowRunRow| commit(&store, move |tx| tx.insert_workflow_run(&row));
-    assert_eq!(insert(run(1, "build", "issue-1", CourseStatus::Queued)), Ok(()));
-    for status in [CourseStatus::Running, CourseStatus::Queued, CourseStatus::Paused] {
+    assert_eq!(insert(run(1, "build", "issue-1", WorkflowRunStatus::Queued)), Ok(()));
+    for status in [WorkflowRunStatus::Running, WorkflowRunStatus::Queued, WorkflowRunStatus::Paused]
+    {
         assert_eq!(insert(run(2, "build", "issue-1", status)), Err(run_id(1)), "{status}");
     }
-    assert_eq!(insert(run(3, "build", "issue-2", CourseStatus::Running)), Ok(()));
-    assert_eq!(insert(run(4, "triage", "issue-1", CourseStatus::Paused)), Ok(()));
-    assert_eq!(insert(run(5, "build", "issue-1", CourseStatus::Failed)), Ok(()));
-    let mut over = run(1, "build", "issue-1", CourseStatus::Cancelled);
+    assert_eq!(insert(run(3, "build", "issue-2", WorkflowRunStatus::Running)), Ok(()));
+    assert_eq!(insert(run(4, "triage", "issue-1", WorkflowRunStatus::Paused)), Ok(()));
+    assert_eq!(insert(run(5, "build", "issue-1", WorkflowRunStatus::Failed)), Ok(()));
+    let mut over = run(1, "build", "issue-1", WorkflowRunStatus::Cancelled);
     over.head.finished_at = Some(later(5));
     commit(&store, move |tx| tx.update_workflow_run(&over));
-    assert_eq!(insert(run(2, "build", "issue-1", CourseStatus::Running)), Ok(()));
+    assert_eq!(insert(run(2, "build", "issue-1", WorkflowRunStatus::Running)), Ok(()));
     let active = place.reader().active_workflow_runs().unwrap();
     let active: Vec<_> = active.into_iter().map(|row| row.head.id).collect();
     assert_eq!(active, [run_id(2), run_id(3), run_id(4)]);
-    let again = run(2, "build", "issue-9", CourseStatus::Failed);
+    let again = run(2, "build", "issue-9", WorkflowRunStatus::Failed);
     let error = store.write(move |tx| tx.insert_workflow_run(&again)).unwrap_err();
     assert!(error.to_string().contains("there already is a workflow run"), "{error}");
 }
@@ -125,7 +128,11 @@ fn runs_page_and_are_counted_by_every_filter() {
     commit(&store, |tx| {
         for number in 0..40 {
             let workflow = if number % 2 == 0 { "build" } else { "triage" };
-            let over = [CourseStatus::Succeeded, CourseStatus::Failed, CourseStatus::Cancelled];
+            let over = [
+                WorkflowRunStatus::Succeeded,
+                WorkflowRunStatus::Failed,
+                WorkflowRunStatus::Cancelled,
+            ];
             let status = over[(number % 3) as usize];
             tx.insert_workflow_run(&run(number, workflow, "t", status))?.unwrap();
         }
@@ -136,7 +143,7 @@ fn runs_page_and_are_counted_by_every_filter() {
     let all = reader.workflow_runs(&WorkflowRunFilter::default(), None, 100).unwrap();
     assert_eq!(all.len(), 40);
     for workflow in [None, Some("build"), Some("nothing")] {
-        for status in [None, Some(CourseStatus::Failed)] {
+        for status in [None, Some(WorkflowRunStatus::Failed)] {
             for since in [None, Some(later(11))] {
                 let workflow = workflow.map(str::to_owned);
                 let filter = WorkflowRunFilter { workflow, status, since };
@@ -169,41 +176,46 @@ fn the_journal_of_a_run_is_its_jobs_its_steps_and_its_gates_in_order() {
     let store = place.store();
     let mut work = job(1, "coder", JobStatus::Completed);
     work.workflow_run_id = Some(run_id(1).to_string());
-    (work.phase, work.part, work.seq) = (Some("build".to_owned()), Some(Part::Fix(1)), Some(2));
-    work.decision = Some(Decision::RequestChanges);
+    (work.phase, work.part, work.seq) =
+        (Some("build".to_owned()), Some(PhasePart::Fix(1)), Some(2));
+    work.decision = Some(PartDecision::RequestChanges);
     work.output_text = Some("x".repeat(OUTPUT_BYTES_MAX + 1));
     let mut running = job(2, "coder", JobStatus::Running);
     running.workflow_run_id = Some(run_id(1).to_string());
     (running.phase, running.part, running.seq) =
-        (Some("build".to_owned()), Some(Part::Work), Some(4));
+        (Some("build".to_owned()), Some(PhasePart::Work), Some(4));
     insert_jobs(&store, vec![work, running]);
     commit(&store, |tx| {
         let id = run_id(1);
-        tx.insert_step(&step(&id, 1, How::Soft), now())?;
-        tx.insert_step(&Step { phase: "late", ..step(&id, 5, How::Interrupted) }, now())?;
+        tx.insert_instant_part(&step(&id, 1, PartOutcome::Soft), now())?;
+        tx.insert_instant_part(
+            &InstantPart { phase: "late", ..step(&id, 5, PartOutcome::Interrupted) },
+            now(),
+        )?;
         let mut gate = approval(7, id.as_str(), ApprovalKind::Reply);
-        (gate.phase, gate.part, gate.seq) = (Some("build".into()), Some(Part::Gate(0)), Some(3));
+        (gate.phase, gate.part, gate.seq) =
+            (Some("build".into()), Some(PhasePart::Gate(0)), Some(3));
         assert!(tx.insert_approval(&gate)?);
         let twice = Approval { id: ApprovalId::mint(8), ..gate.clone() };
         assert!(!tx.insert_approval(&twice)?, "the place in the journal is taken");
         tx.answer_approval(&gate.id, ApprovalStatus::Approved, Some("do"), "ada", now())
     });
     let journal = place.reader().journal(&run_id(1)).unwrap();
-    let told = journal.iter().map(|row| (row.seq, row.phase.as_str(), row.part, row.how));
+    let told = journal.iter().map(|row| (row.seq, row.phase.as_str(), row.part, row.outcome));
     let told: Vec<_> = told.collect();
     assert_eq!(
         told,
         [
-            (1, "context", Part::Work, Some(How::Soft)),
-            (2, "build", Part::Fix(1), Some(How::Succeeded)),
-            (3, "build", Part::Gate(0), Some(How::Succeeded)),
-            (4, "build", Part::Work, None),
-            (5, "late", Part::Work, Some(How::Interrupted)),
+            (1, "context", PhasePart::Work, Some(PartOutcome::Soft)),
+            (2, "build", PhasePart::Fix(1), Some(PartOutcome::Succeeded)),
+            (3, "build", PhasePart::Gate(0), Some(PartOutcome::Succeeded)),
+            (4, "build", PhasePart::Work, None),
+            (5, "late", PhasePart::Work, Some(PartOutcome::Interrupted)),
         ]
     );
     assert_eq!(journal[0].job, None);
     assert_eq!(journal[1].job, Some(job_id(1)));
-    assert_eq!(journal[1].decision, Some(Decision::RequestChanges));
+    assert_eq!(journal[1].decision, Some(PartDecision::RequestChanges));
     let kept = journal[1].output.as_ref().unwrap();
     assert!(kept.len() <= OUTPUT_BYTES_MAX && kept.contains("…[truncated "));
     assert_eq!(journal[2].approval, Some(ApprovalId::mint(7)));
@@ -216,8 +228,14 @@ fn what_no_process_did_is_no_job() {
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Failed)]);
     commit(&store, |tx| {
-        for how in [How::Succeeded, How::Failed, How::Soft, How::Interrupted, How::Cancelled] {
-            tx.insert_step(&step(&run_id(1), how as u64, how), later(5))?;
+        for how in [
+            PartOutcome::Succeeded,
+            PartOutcome::Failed,
+            PartOutcome::Soft,
+            PartOutcome::Interrupted,
+            PartOutcome::Cancelled,
+        ] {
+            tx.insert_instant_part(&step(&run_id(1), how as u64, how), later(5))?;
         }
         assert!(!tx.recount()?, "steps are not counted as jobs");
         Ok(())
@@ -232,10 +250,11 @@ fn what_no_process_did_is_no_job() {
         assert_eq!(reader.count_jobs(&filter).unwrap(), 1);
     }
     assert_eq!(reader.agent_names().unwrap(), ["coder"]);
-    assert_eq!(reader.job_ids_from("wf-", 10).unwrap(), []);
+    assert_eq!(reader.job_ids_with_prefix("wf-", 10).unwrap(), []);
     let error = reader.find_job(&format!("{}-0", run_id(1))).unwrap_err();
-    assert!(matches!(error, LookupError::Unknown { .. }), "{error}");
-    let twice = store.write(|tx| tx.insert_step(&step(&run_id(1), 0, How::Soft), now()));
+    assert!(matches!(error, IdLookupError::Unknown { .. }), "{error}");
+    let twice =
+        store.write(|tx| tx.insert_instant_part(&step(&run_id(1), 0, PartOutcome::Soft), now()));
     assert!(twice.is_err(), "an entry is written once");
 }
 
@@ -324,7 +343,7 @@ fn an_approval_is_answered_once() {
     let id = asked.id.clone();
     assert!(commit(&store, move |tx| tx.set_approval_delivered(&id, later(4))));
     assert_eq!(reader.undelivered_approvals(run).unwrap(), []);
-    assert_eq!(reader.approval_of_ask(run, "toolu_1").unwrap().unwrap().id, asked.id);
+    assert_eq!(reader.approval_for_question(run, "toolu_1").unwrap().unwrap().id, asked.id);
     let missing = ApprovalId::mint(99);
     let error = store.write(move |tx| {
         tx.answer_approval(&missing, ApprovalStatus::Approved, None, "ada", now())
@@ -347,7 +366,7 @@ fn a_long_question_is_cut_in_short_and_in_full() {
     assert!(detail.len() <= OUTPUT_BYTES_MAX && detail.contains("…[truncated "));
 }
 
-fn ask_many(place: &Place) {
+fn ask_many(place: &TempStateDir) {
     commit(&place.store(), |tx| {
         for number in 0..30 {
             let run = if number % 3 == 0 { "a" } else { "b" };
@@ -359,7 +378,7 @@ fn ask_many(place: &Place) {
             }
         }
         assert!(!tx.recount()?, "the counters were right");
-        Ok::<_, DbError>(())
+        Ok::<_, DatabaseError>(())
     });
 }
 
@@ -411,7 +430,7 @@ fn definitions_are_kept_once_and_events_are_counted_by_run() {
     assert_eq!(reader.definition("h").unwrap().as_deref(), Some("{\"root\":1}"));
     assert_eq!(reader.definition("other").unwrap(), None);
     let events = reader.workflow_events(&run_id(1), 0, 10).unwrap();
-    let first = WorkflowEvent {
+    let first = WorkflowEventRecord {
         number: 1,
         at: later(1),
         kind: "said".to_owned(),
@@ -457,13 +476,20 @@ fn a_cron_of_a_workflow_is_told_apart_from_an_agents_schedule() {
         tx.put_cron_override(&written)?;
         let (agent, schedule) = ("coder".to_owned(), "nightly".to_owned());
         let (text, by) = (None, "bob".to_owned());
-        tx.put_override(&Override { agent, schedule, enabled: false, text, at: now(), by })
+        tx.put_schedule_override(&ScheduleOverrideRecord {
+            agent,
+            schedule,
+            enabled: false,
+            text,
+            at: now(),
+            by,
+        })
     });
     let reader = place.reader();
     assert_eq!(reader.cron_overrides().unwrap(), [cron]);
-    assert_eq!(reader.overrides().unwrap().len(), 1);
+    assert_eq!(reader.schedule_overrides().unwrap().len(), 1);
     assert!(!commit(&store, |tx| tx.remove_cron_override("coder/nightly")));
     assert!(commit(&store, |tx| tx.remove_cron_override("nightly")));
     assert_eq!(reader.cron_overrides().unwrap(), []);
-    assert_eq!(reader.overrides().unwrap().len(), 1);
+    assert_eq!(reader.schedule_overrides().unwrap().len(), 1);
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use super::*;
-use crate::db::Db;
-use crate::{Effect, JobFilter, Run, StoreError, WriteError};
+use crate::db::StateDatabase;
+use crate::{EffectRecord, JobFilter, RunRecord, StoreOpenError, StoreWriteError};
 
-fn count(place: &Place) -> i64 {
+fn count(place: &TempStateDir) -> i64 {
     place.reader().count_jobs(&JobFilter::default()).unwrap()
 }
 
@@ -16,7 +16,7 @@ fn a_second_writer_is_refused_and_told_who_is_there() {
     let place = place();
     let _store = Store::open(&place.dir, "start --port 80", now()).unwrap();
     let error = Store::open(&place.dir, "test", now()).unwrap_err();
-    let StoreError::Lock { source, .. } = error else { panic!("{error}") };
+    let StoreOpenError::Lock { source, .. } = error else { panic!("{error}") };
     let expected = format!("`heeler start --port 80`, process {}", std::process::id());
     assert!(source.to_string().contains(&expected), "{source}");
 }
@@ -30,7 +30,10 @@ fn a_refused_command_undoes_itself_and_nothing_else() {
         tx.insert_job(&job(2, "coder", JobStatus::Pending))?;
         tx.insert_job(&job(1, "coder", JobStatus::Pending))
     });
-    assert!(matches!(refused, Err(WriteError::Refused(DbError::Exists { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreWriteError::Refused(DatabaseError::Exists { .. }))),
+        "{refused:?}"
+    );
     insert_jobs(&store, vec![job(3, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place), 2);
     assert!(place.reader().job(&job_id(2)).unwrap().is_none());
@@ -40,12 +43,12 @@ fn a_refused_command_undoes_itself_and_nothing_else() {
 fn a_panicking_command_is_undone_and_the_writer_lives_on() {
     let place = place();
     let store = place.store();
-    let panicked = store.write::<(), DbError, _>(|tx| {
+    let panicked = store.write::<(), DatabaseError, _>(|tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
         panic!("a bug");
     });
     assert!(
-        matches!(&panicked, Err(WriteError::Panicked(text)) if text == "a bug"),
+        matches!(&panicked, Err(StoreWriteError::Panicked(text)) if text == "a bug"),
         "{panicked:?}"
     );
     insert_jobs(&store, vec![job(2, "coder", JobStatus::Pending)]);
@@ -98,7 +101,7 @@ fn a_stale_version_is_told_apart_and_counters_follow_the_status() {
     let stale = running.clone();
     let error = store.write(move |tx| tx.update_job(&stale));
     assert!(
-        matches!(error, Err(WriteError::Refused(DbError::Stale { version: 1, .. }))),
+        matches!(error, Err(StoreWriteError::Refused(DatabaseError::Stale { version: 1, .. }))),
         "{error:?}"
     );
     running.version = version;
@@ -112,7 +115,7 @@ fn a_stale_version_is_told_apart_and_counters_follow_the_status() {
     assert_eq!(totals, [0, 0, 0, 1, 0]);
     assert!(!commit(&store, |tx| tx.recount()), "the counters were right");
     let missing = store.write(|tx| tx.update_job(&job(9, "coder", JobStatus::Failed)));
-    assert!(matches!(missing, Err(WriteError::Refused(DbError::Missing { .. }))));
+    assert!(matches!(missing, Err(StoreWriteError::Refused(DatabaseError::Missing { .. }))));
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn wrong_counters_are_found_and_put_right() {
     let place = place();
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
-    Db::write(&place.dir.database())
+    StateDatabase::open_read_write(&place.dir.database())
         .unwrap()
         .conn
         .execute("UPDATE counters SET total = 7", [])
@@ -131,12 +134,12 @@ fn wrong_counters_are_found_and_put_right() {
 
 #[test]
 fn how_a_run_ended_is_kept_whole() {
-    use heeler_model::run::{Cost, End, RunResult};
+    use heeler_model::run::{RunCost, RunEnd, RunResult};
     let place = place();
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
     let id = heeler_model::RunId::mint(now(), [1; 10]);
-    let run = Run {
+    let run = RunRecord {
         id,
         job_id: job_id(1),
         attempt: 1,
@@ -155,12 +158,12 @@ fn how_a_run_ended_is_kept_whole() {
         protocol: 1,
         run: id,
         job: job_id(1),
-        end: End::Finished,
+        end: RunEnd::Finished,
         exit_reason: heeler_model::ExitReason::Success,
         stop_reason: None,
         summary: Some("done".to_owned()),
         error: None,
-        cost: Cost::default(),
+        cost: RunCost::default(),
         session: None,
         started_at: now(),
         finished_at: now(),
@@ -180,7 +183,7 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
     let place = place();
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
-    let run = Run {
+    let run = RunRecord {
         id: heeler_model::RunId::mint(now(), [1; 10]),
         job_id: job_id(1),
         attempt: 1,
@@ -193,7 +196,7 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
         committed: false,
         version: 1,
     };
-    let effect = |id: &str| Effect {
+    let effect = |id: &str| EffectRecord {
         id: id.to_owned(),
         kind: "hook".to_owned(),
         key: "job".to_owned(),
@@ -212,7 +215,7 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
     });
     let reader = place.reader();
     assert_eq!(reader.uncommitted_runs().unwrap(), std::slice::from_ref(&run));
-    let undone = reader.undone_effects(10).unwrap();
+    let undone = reader.pending_effects(10).unwrap();
     let undone: Vec<_> =
         undone.iter().map(|e| (e.id.as_str(), e.attempts, e.last_error.as_deref())).collect();
     assert_eq!(undone, [("e1", 1, Some("no network")), ("e2", 0, None)]);
@@ -220,20 +223,20 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
     finished.committed = true;
     commit(&store, move |tx| {
         assert_eq!(tx.update_run(&finished)?, 2);
-        assert!(matches!(tx.update_run(&finished), Err(DbError::Stale { .. })));
+        assert!(matches!(tx.update_run(&finished), Err(DatabaseError::Stale { .. })));
         assert!(tx.finish_effect("e1", later(1))?);
         assert!(!tx.finish_effect("e1", later(1))?, "done once");
         Ok(())
     });
     assert!(place.reader().uncommitted_runs().unwrap().is_empty());
-    assert_eq!(place.reader().undone_effects(10).unwrap().len(), 1);
+    assert_eq!(place.reader().pending_effects(10).unwrap().len(), 1);
     commit(&store, |tx| {
         assert!(!tx.give_up_effect("e1", "too late", later(2))?, "it is done");
         assert!(tx.give_up_effect("e2", "no such channel", later(2))?);
         assert!(!tx.give_up_effect("e2", "again", later(2))?, "given up once");
         Ok(())
     });
-    assert!(place.reader().undone_effects(10).unwrap().is_empty());
+    assert!(place.reader().pending_effects(10).unwrap().is_empty());
     let db = rusqlite::Connection::open(place.dir.database()).unwrap();
     let why = |id: &str| {
         let sql = "SELECT last_error FROM effects WHERE id = ?1";
@@ -258,7 +261,7 @@ fn new_ids_are_taken_by_nobody() {
         Ok(ids)
     });
     assert_eq!(ids.len(), 50);
-    assert!(ids.iter().all(JobId::is_own));
+    assert!(ids.iter().all(JobId::has_minted_form));
 }
 
 /// Lets the database grow by a few pages only, as a full disk does.
@@ -284,7 +287,7 @@ fn a_full_disk_fails_its_callers_and_shows_nothing_half() {
         tx.insert_job(&big)
     });
     let error = error.unwrap_err();
-    assert!(matches!(&error, WriteError::Refused(cause) if cause.is_full()), "{error:?}");
+    assert!(matches!(&error, StoreWriteError::Refused(cause) if cause.is_full()), "{error:?}");
     assert_eq!(count(&place), 1);
     assert!(place.reader().integrity_faults().unwrap().is_empty());
     insert_jobs(&store, vec![job(4, "coder", JobStatus::Pending)]);
@@ -295,13 +298,13 @@ fn a_full_disk_fails_its_callers_and_shows_nothing_half() {
 fn a_command_that_hides_a_full_disk_is_not_told_that_it_was_saved() {
     let place = place();
     let store = place.store();
-    let error = store.write::<(), DbError, _>(|tx| {
+    let error = store.write::<(), DatabaseError, _>(|tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
         // What SQLite does by itself on some failures.
         tx.conn.execute_batch("ROLLBACK").unwrap();
         Ok(())
     });
-    assert!(matches!(error, Err(WriteError::NotSaved(_))), "{error:?}");
+    assert!(matches!(error, Err(StoreWriteError::NotSaved(_))), "{error:?}");
     assert_eq!(count(&place), 0);
     insert_jobs(&store, vec![job(2, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place), 1);
@@ -311,7 +314,7 @@ fn a_command_that_hides_a_full_disk_is_not_told_that_it_was_saved() {
 fn a_failed_commit_fails_every_caller_of_its_transaction() {
     let place = place();
     let store = place.store();
-    let error = store.write::<(), DbError, _>(|tx| {
+    let error = store.write::<(), DatabaseError, _>(|tx| {
         // A deferred violation is found by COMMIT only.
         tx.conn.execute_batch("PRAGMA defer_foreign_keys = ON").unwrap();
         tx.conn
@@ -319,7 +322,7 @@ fn a_failed_commit_fails_every_caller_of_its_transaction() {
             .unwrap();
         tx.insert_job(&job(1, "coder", JobStatus::Pending))
     });
-    assert!(matches!(error, Err(WriteError::NotSaved(_))), "{error:?}");
+    assert!(matches!(error, Err(StoreWriteError::NotSaved(_))), "{error:?}");
     assert_eq!(count(&place), 0);
     insert_jobs(&store, vec![job(2, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place), 1);

@@ -11,14 +11,14 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::View;
-use super::node::Format;
-use super::render::{Rendered, render};
+use super::PublishedView;
+use super::render::{RenderedView, render};
+use super::view_node::ViewFormat;
 use crate::db::views::{self as rows, ViewRow};
-use crate::db::{Db, DbError, OpenError, agents};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, agents};
 use crate::layout::StateDir;
-use crate::store::{Store, WriteError};
-use heeler_transcript::plain;
+use crate::store::{Store, StoreWriteError};
+use heeler_transcript::untrusted_file;
 
 /// How many views share the two commits of a round.
 const ROUND_MAX: usize = 256;
@@ -28,13 +28,13 @@ const ROUND_MAX: usize = 256;
 pub enum PublishError {
     /// The database cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] DatabaseOpenError),
     /// The database did not answer.
     #[error(transparent)]
-    Db(#[from] DbError),
+    Db(#[from] DatabaseError),
     /// What was published could not be recorded.
     #[error(transparent)]
-    Write(#[from] WriteError<DbError>),
+    Write(#[from] StoreWriteError<DatabaseError>),
 }
 
 /// A view that was not written; it stays due.
@@ -64,16 +64,16 @@ pub struct PublishReport {
 }
 
 /// What is to be done with one file.
-enum Action {
+enum PublishAction {
     Write { bytes: Vec<u8>, context: Option<Utf8PathBuf> },
     Keep { context: Option<Utf8PathBuf> },
     Remove,
     Detach { agent: String },
 }
 
-struct Planned {
+struct PublishPlan {
     row: ViewRow,
-    action: Action,
+    action: PublishAction,
     /// The hash of the file that the plan was made on.
     found: Option<String>,
     sha256: Option<String>,
@@ -83,7 +83,7 @@ struct Planned {
 /// Writes every view that is due, in rounds.
 pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
-    let db = Db::read(&dir.database())?;
+    let db = StateDatabase::open_read_only(&dir.database())?;
     let mut report = PublishReport::default();
     let mut after = String::new();
     loop {
@@ -105,29 +105,30 @@ pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, Pu
 
 fn publish_round(
     store: &Store,
-    mut round: Vec<Planned>,
+    mut round: Vec<PublishPlan>,
     now: Timestamp,
     report: &mut PublishReport,
 ) -> Result<(), PublishError> {
     let announced: Vec<_> = round
         .iter()
-        .filter(|planned| matches!(planned.action, Action::Write { .. }))
+        .filter(|planned| matches!(planned.action, PublishAction::Write { .. }))
         .map(|planned| {
-            let present = planned.found.clone().filter(|found| planned.row.is_ours(found));
+            let present =
+                planned.found.clone().filter(|found| planned.row.is_published_hash(found));
             (planned.row.path.clone(), planned.sha256.clone(), present)
         })
         .collect();
     if !announced.is_empty() {
         store.write(move |tx| {
             announced.iter().try_for_each(|(path, sha256, present)| {
-                rows::announce(&tx.conn, path, sha256.as_deref(), present.as_deref())
+                rows::record_pending(&tx.conn, path, sha256.as_deref(), present.as_deref())
             })
         })?;
     }
     let mut written = write_all(store.dir(), &mut round).into_iter();
     let mut done = Vec::new();
     for planned in round {
-        let is_write = matches!(planned.action, Action::Write { .. });
+        let is_write = matches!(planned.action, PublishAction::Write { .. });
         let written = if is_write { written.next() } else { None }.unwrap_or(Ok(()));
         match written.and_then(|()| perform(store.dir(), &planned, report)) {
             Ok(()) => done.push(planned),
@@ -141,45 +142,51 @@ fn publish_round(
     Ok(())
 }
 
-fn record(tx: &crate::Tx<'_>, planned: &Planned, now: Timestamp) -> Result<(), DbError> {
-    if let Action::Detach { agent } = &planned.action {
+fn record(
+    tx: &crate::StoreTransaction<'_>,
+    planned: &PublishPlan,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
+    if let PublishAction::Detach { agent } = &planned.action {
         let present = tx.agent_session(agent)?.map(|session| session.id.to_string());
         if present != planned.subject {
             // Another session was set meanwhile; its file is still to be written.
             return Ok(());
         }
         agents::set_session(&tx.conn, agent, None)?;
-        return rows::published(&tx.conn, &planned.row, None, None, now);
+        return rows::record_published(&tx.conn, &planned.row, None, None, now);
     }
     let (sha256, subject) = (planned.sha256.as_deref(), planned.subject.as_deref());
-    rows::published(&tx.conn, &planned.row, sha256, subject, now)
+    rows::record_published(&tx.conn, &planned.row, sha256, subject, now)
 }
 
 /// Decides what to do with a file; `None` when a view of another version is due.
 fn plan(
     dir: &StateDir,
-    db: &Db,
+    db: &StateDatabase,
     row: ViewRow,
     now: Timestamp,
     report: &mut PublishReport,
-) -> Result<Option<Planned>, String> {
-    let Some(view) = View::at(&row.path) else { return Ok(None) };
+) -> Result<Option<PublishPlan>, String> {
+    let Some(view) = PublishedView::from_path(&row.path) else { return Ok(None) };
     let file = dir.root().join(&row.path);
     let found = read_if_there(&file).map_err(|error| full_message(&error))?;
     let rendered = render(db, &view).map_err(|error| error.to_string())?;
     let Some(rendered) = rendered else { return Ok(Some(plan_nothing(row, found.is_some()))) };
-    if let View::AgentSession(agent) = &view
+    if let PublishedView::AgentSession(agent) = &view
         && found.is_none()
         && was_deleted_by_hand(&row, rendered.subject.as_deref())
     {
-        let action = Action::Detach { agent: agent.to_string() };
+        let action = PublishAction::Detach { agent: agent.to_string() };
         let subject = rendered.subject;
-        return Ok(Some(Planned { row, action, found: None, sha256: None, subject }));
+        return Ok(Some(PublishPlan { row, action, found: None, sha256: None, subject }));
     }
-    let format = Format::of(&row.path);
+    let format = ViewFormat::from_path(&row.path);
     let (found, base) = match found.as_deref().map(|bytes| format.parse(bytes)) {
         // Ours is never unreadable; should a limit of the parser say so, it is written anew.
-        Some(Err(_)) if row.is_ours(&sha256_hex(found.as_deref().unwrap_or_default())) => {
+        Some(Err(_))
+            if row.is_published_hash(&sha256_hex(found.as_deref().unwrap_or_default())) =>
+        {
             (found, None)
         }
         Some(Err(_)) => {
@@ -194,26 +201,31 @@ fn plan(
     plan_write(row, rendered, found, base, format).map(Some)
 }
 
-fn plan_nothing(row: ViewRow, is_there: bool) -> Planned {
-    let action = if is_there { Action::Remove } else { Action::Keep { context: None } };
-    Planned { row, action, found: None, sha256: None, subject: None }
+fn plan_nothing(row: ViewRow, is_there: bool) -> PublishPlan {
+    let action =
+        if is_there { PublishAction::Remove } else { PublishAction::Keep { context: None } };
+    PublishPlan { row, action, found: None, sha256: None, subject: None }
 }
 
 fn plan_write(
     row: ViewRow,
-    rendered: Rendered,
+    rendered: RenderedView,
     found: Option<Vec<u8>>,
     base: Option<serde_json::Value>,
-    format: Format,
-) -> Result<Planned, String> {
-    let Rendered { node, subject, context } = rendered;
-    let value = node.over(base).ok_or("a view is a map")?;
+    format: ViewFormat,
+) -> Result<PublishPlan, String> {
+    let RenderedView { node, subject, context } = rendered;
+    let value = node.merge_over(base).ok_or("a view is a map")?;
     let bytes = format.write(&value)?.into_bytes();
     let sha256 = Some(sha256_hex(&bytes));
     let is_there = found.as_ref().is_some_and(|found| *found == bytes);
     let found = found.map(|found| sha256_hex(&found));
-    let action = if is_there { Action::Keep { context } } else { Action::Write { bytes, context } };
-    Ok(Planned { row, action, found, sha256, subject })
+    let action = if is_there {
+        PublishAction::Keep { context }
+    } else {
+        PublishAction::Write { bytes, context }
+    };
+    Ok(PublishPlan { row, action, found, sha256, subject })
 }
 
 /// A missing file counts as deleted only if it was published, and about this very session.
@@ -222,11 +234,11 @@ pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool 
 }
 
 /// Replaces the files of a round that are to be written, in order; each has its result.
-fn write_all(dir: &StateDir, round: &mut [Planned]) -> Vec<Result<(), DiskError>> {
+fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskError>> {
     let mut files = Vec::new();
     let mut planned_on = Vec::new();
     for planned in round {
-        if let Action::Write { bytes, .. } = &mut planned.action {
+        if let PublishAction::Write { bytes, .. } = &mut planned.action {
             files.push((dir.root().join(&planned.row.path), std::mem::take(bytes)));
             planned_on.push(planned.found.as_deref());
         }
@@ -248,23 +260,27 @@ fn write_all(dir: &StateDir, round: &mut [Planned]) -> Vec<Result<(), DiskError>
 }
 
 /// Does what is left to do with one file once it is written.
-fn perform(dir: &StateDir, planned: &Planned, report: &mut PublishReport) -> Result<(), DiskError> {
+fn perform(
+    dir: &StateDir,
+    planned: &PublishPlan,
+    report: &mut PublishReport,
+) -> Result<(), DiskError> {
     let file = dir.root().join(&planned.row.path);
     match &planned.action {
-        Action::Write { context, .. } => {
+        PublishAction::Write { context, .. } => {
             link_context(&file, context.as_deref())?;
             report.written += 1;
         }
-        Action::Keep { context } => {
+        PublishAction::Keep { context } => {
             link_context(&file, context.as_deref())?;
             report.unchanged += 1;
         }
-        Action::Remove => {
+        PublishAction::Remove => {
             unlink_context(&file)?;
             std::fs::remove_file(&file).map_err(failed("remove", &file))?;
             report.removed += 1;
         }
-        Action::Detach { agent } => report.detached.push(agent.clone()),
+        PublishAction::Detach { agent } => report.detached.push(agent.clone()),
     }
     Ok(())
 }
@@ -307,7 +323,7 @@ pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf,
 }
 
 pub(super) fn read_if_there(file: &Utf8Path) -> Result<Option<Vec<u8>>, DiskError> {
-    match plain::read(file, plain::RECORD_BYTES_MAX) {
+    match untrusted_file::read(file, untrusted_file::RECORD_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(failed("read", file)(source)),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use camino::Utf8Path;
-use heeler_store::import::{AdoptError, Kind, adopt, is_adoptable};
-use heeler_store::{Reader, StateDir, Store};
-use heeler_transcript::{Holder, LockFile};
+use heeler_store::import::{AdoptError, ImportItemKind, adopt, is_adoptable};
+use heeler_store::{StateDir, Store, StoreReader};
+use heeler_transcript::{LockFile, LockHolder};
 
 use super::{Place, fingerprint, mode, now, tally};
 
@@ -23,7 +23,7 @@ fn a_herdctl_directory_becomes_ours_and_keeps_what_will_be_rewritten() {
     };
     assert!(is_adoptable(&root));
     let adoption = adopt(&root, now()).unwrap().unwrap();
-    assert_eq!(adoption.report.of(Kind::Job), tally(6, 5, 0, 1));
+    assert_eq!(adoption.report.counts_for(ImportItemKind::Job), tally(6, 5, 0, 1));
     assert_eq!((adoption.interrupted, adoption.report.refused.len()), (2, 3));
     assert!(!is_adoptable(&root));
     assert!(adopt(&root, now()).unwrap().is_none(), "it is adopted once");
@@ -58,7 +58,10 @@ fn a_herdctl_directory_becomes_ours_and_keeps_what_will_be_rewritten() {
     let state = std::fs::read_to_string(root.join("state.yaml")).unwrap();
     assert!(state.contains("session_wakes") && !state.contains("running"), "{state}");
     drop(store);
-    assert_eq!(Reader::open(&StateDir::open(&root).unwrap()).unwrap().running_jobs().unwrap(), []);
+    assert_eq!(
+        StoreReader::open(&StateDir::open(&root).unwrap()).unwrap().running_jobs().unwrap(),
+        []
+    );
 }
 
 #[test]
@@ -83,7 +86,10 @@ fn nothing_is_touched_while_herdctl_runs() {
     herdctl.kill().unwrap();
     herdctl.wait().unwrap();
     let error = outcome.unwrap_err();
-    assert!(matches!(error, AdoptError::HerdctlRuns { pid, .. } if pid == herdctl.id()), "{error}");
+    assert!(
+        matches!(error, AdoptError::HerdctlRunning { pid, .. } if pid == herdctl.id()),
+        "{error}"
+    );
     assert!(error.to_string().contains("herdctl stop"));
     assert_eq!(after, before);
     assert!(adopt(&root, now()).unwrap().is_some(), "its pid file is stale now");
@@ -93,7 +99,7 @@ fn nothing_is_touched_while_herdctl_runs() {
 fn a_held_lock_refuses_the_adoption_and_names_the_holder() {
     let place = Place::new();
     let root = place.fixture("herdctl", "site/.herdctl");
-    let holder = Holder::this_process("adopt", now());
+    let holder = LockHolder::this_process("adopt", now());
     let _held = LockFile::acquire(&root.join("heeler.lock"), &holder, Duration::ZERO).unwrap();
     let error = adopt(&root, now()).unwrap_err();
     assert!(matches!(error, AdoptError::Locked { .. }), "{error}");

@@ -1,8 +1,8 @@
 //! `import agents-fleet`.
 
 use expect_test::expect;
-use heeler_store::import::{Kind, agents_fleet};
-use heeler_store::{Reader, SessionFilter};
+use heeler_store::import::{ImportItemKind, import_agents_fleet};
+use heeler_store::{SessionFilter, StoreReader};
 use serde_json::Value;
 
 use super::{Place, fingerprint, mode, now, reasons, tally};
@@ -13,9 +13,9 @@ fn sessions_of_all_versions_come_in_as_version_3() {
     let source = place.fixture("agents-fleet", "home/.fleet/sessions");
     let home = place.path("home/.heeler");
     let store = place.store();
-    let report = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    let report = import_agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
 
-    assert_eq!(report.of(Kind::Session), tally(5, 3, 0, 2));
+    assert_eq!(report.counts_for(ImportItemKind::Session), tally(5, 3, 0, 2));
     expect![[r#"
         [
             "broken.json: not JSON: EOF while parsing a list at line 1 column 32",
@@ -55,8 +55,8 @@ fn they_are_listed_under_interactive_with_the_path_of_their_transcript() {
     place.fixture("agents-fleet", "home/.fleet/sessions");
     let home = place.path("home/.heeler");
     let store = place.store();
-    agents_fleet(&store, &home, &place.path("home/.fleet/sessions"), now()).unwrap();
-    let reader = Reader::open(store.dir()).unwrap();
+    import_agents_fleet(&store, &home, &place.path("home/.fleet/sessions"), now()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let filter =
         SessionFilter { agent: Some("interactive".to_owned()), ..SessionFilter::default() };
     let sessions = reader.sessions(&filter, None, 10).unwrap();
@@ -74,12 +74,12 @@ fn a_second_import_leaves_a_session_alone_that_went_on_here() {
     let before = fingerprint(&source);
     let home = place.path("home/.heeler");
     let store = place.store();
-    agents_fleet(&store, &home, &source, now()).unwrap();
+    import_agents_fleet(&store, &home, &source, now()).unwrap();
     let json = home.join("sessions/v1-plain.json");
     std::fs::write(&json, "{\"id\":\"v1-plain\",\"schemaVersion\":3,\"more\":true}").unwrap();
-    let second = agents_fleet(&store, &home, &source, now()).unwrap();
+    let second = import_agents_fleet(&store, &home, &source, now()).unwrap();
     assert_eq!(second.total().imported, 0);
-    assert_eq!(second.of(Kind::Session), tally(5, 0, 3, 2));
+    assert_eq!(second.counts_for(ImportItemKind::Session), tally(5, 0, 3, 2));
     assert!(std::fs::read_to_string(&json).unwrap().contains("more"));
     assert_eq!(fingerprint(&source), before);
 }
@@ -96,11 +96,11 @@ fn a_transcript_that_is_here_is_never_replaced() {
         std::fs::write(path, "mine\n").unwrap();
     }
     let store = place.store();
-    let report = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    let report = import_agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
     for file in files {
         assert_eq!(std::fs::read_to_string(home.join("sessions").join(file)).unwrap(), "mine\n");
     }
-    assert_eq!(report.of(Kind::Session), tally(5, 2, 0, 3));
+    assert_eq!(report.counts_for(ImportItemKind::Session), tally(5, 2, 0, 3));
     assert!(!home.join("sessions/v3-split.json").exists());
 }
 
@@ -116,13 +116,13 @@ fn what_a_power_loss_left_empty_is_written_again() {
     let transcript = "v3-split.transcript.ndjson";
     std::fs::write(sessions.join(transcript), "").unwrap();
     let store = place.store();
-    let report = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
-    assert_eq!(report.of(Kind::Session).already_there, 0);
+    let report = import_agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::Session).existing, 0);
     for json in ["v3-split.json", "v2-roster.json"] {
         assert!(std::fs::read_to_string(sessions.join(json)).unwrap().starts_with('{'), "{json}");
     }
     let copied = std::fs::read(sessions.join(transcript)).unwrap();
     assert_eq!(copied, std::fs::read(source.join(transcript)).unwrap());
-    let again = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    let again = import_agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
     assert_eq!(again.total().imported, 0);
 }

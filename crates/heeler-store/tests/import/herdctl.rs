@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use heeler_model::{ExitReason, JobStatus, SessionMode};
-use heeler_store::import::{ImportError, Kind, herdctl};
-use heeler_store::{Reader, SessionFilter};
+use heeler_store::import::{ImportError, ImportItemKind, import_herdctl};
+use heeler_store::{SessionFilter, StoreReader};
 
 use super::{Place, fingerprint, mode, now, reasons, tally};
 
@@ -12,10 +12,10 @@ fn everything_readable_comes_in_and_the_rest_is_listed() {
     let place = Place::new();
     let source = place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
-    let report = herdctl(&store, &place.path("site"), now()).unwrap();
+    let report = import_herdctl(&store, &place.path("site"), now()).unwrap();
 
-    assert_eq!(report.of(Kind::Job), tally(6, 5, 0, 1));
-    assert_eq!(report.of(Kind::Transcript).imported, 6);
+    assert_eq!(report.counts_for(ImportItemKind::Job), tally(6, 5, 0, 1));
+    assert_eq!(report.counts_for(ImportItemKind::Transcript).imported, 6);
     expect![[r#"
         [
             "jobs/job-2026-11-12-broken.yaml: not YAML: illegal placement of ':' indicator at line 4, column 7",
@@ -31,7 +31,7 @@ fn everything_readable_comes_in_and_the_rest_is_listed() {
     "#]]
     .assert_debug_eq(&report.notes);
 
-    let reader = Reader::open(store.dir()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let job = reader.find_job("job-2026-11-14-k3x9ab").unwrap();
     assert_eq!(job.head.status, JobStatus::Completed);
     assert_eq!(job.usage.cache_read_input_tokens, Some(15_000));
@@ -50,13 +50,13 @@ fn a_job_left_running_is_shown_as_interrupted_in_the_database_and_in_its_file() 
     let place = Place::new();
     place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
-    herdctl(&store, &place.path("site"), now()).unwrap();
+    import_herdctl(&store, &place.path("site"), now()).unwrap();
     store.publish_views(now()).unwrap();
 
-    let job = Reader::open(store.dir()).unwrap().find_job("job-2026-11-14-stuck1").unwrap();
+    let job = StoreReader::open(store.dir()).unwrap().find_job("job-2026-11-14-stuck1").unwrap();
     assert_eq!(job.head.status, JobStatus::Failed);
     assert!(job.interrupted);
-    assert_eq!(job.head.finished_at, heeler_model::from_iso("2026-11-14T04:00:00.500Z"));
+    assert_eq!(job.head.finished_at, heeler_model::parse_iso("2026-11-14T04:00:00.500Z"));
     let yaml = std::fs::read_to_string(store.dir().job_yaml(&job.head.id)).unwrap();
     assert!(yaml.contains("status: failed"), "{yaml}");
     assert!(yaml.contains("herdctl ended without finishing this job"), "{yaml}");
@@ -71,7 +71,7 @@ fn logs_are_copied_byte_for_byte_and_finished_records_keep_their_file() {
     let place = Place::new();
     let source = place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
-    herdctl(&store, &source, now()).unwrap();
+    import_herdctl(&store, &source, now()).unwrap();
     store.publish_views(now()).unwrap();
     for file in [
         "jobs/job-2026-11-14-k3x9ab.yaml",
@@ -102,8 +102,8 @@ fn sessions_of_every_kind_are_listed() {
     let place = Place::new();
     place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
-    herdctl(&store, &place.path("site"), now()).unwrap();
-    let reader = Reader::open(store.dir()).unwrap();
+    import_herdctl(&store, &place.path("site"), now()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let sessions = reader.sessions(&SessionFilter::default(), None, 100).unwrap();
     let shown = sessions.iter().map(|session| {
         let channel = session.channel_id.as_deref().unwrap_or("-");
@@ -128,10 +128,10 @@ fn deleting_an_imported_agents_session_file_lets_the_session_go() {
     let place = Place::new();
     place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
-    herdctl(&store, &place.path("site"), now()).unwrap();
+    import_herdctl(&store, &place.path("site"), now()).unwrap();
     store.publish_views(now()).unwrap();
     std::fs::remove_file(store.dir().root().join("sessions/coder.json")).unwrap();
-    assert_eq!(store.absorb_hand_edits(now()).unwrap().detached, ["coder"]);
+    assert_eq!(store.apply_hand_edits(now()).unwrap().detached, ["coder"]);
 }
 
 #[test]
@@ -140,18 +140,18 @@ fn a_second_import_finds_everything_there_and_the_source_is_untouched() {
     let source = place.fixture("herdctl", "site/.herdctl");
     let before = fingerprint(&place.path("site"));
     let store = place.store();
-    let first = herdctl(&store, &source, now()).unwrap();
+    let first = import_herdctl(&store, &source, now()).unwrap();
     store.publish_views(now()).unwrap();
     let state = fingerprint(&place.path("fleet/.heeler/jobs"));
-    let second = herdctl(&store, &source, now()).unwrap();
+    let second = import_herdctl(&store, &source, now()).unwrap();
     store.publish_views(now()).unwrap();
 
     assert_eq!(fingerprint(&place.path("site")), before);
     assert_eq!(fingerprint(&place.path("fleet/.heeler/jobs")), state);
     assert_eq!(second.total().imported, 0);
-    assert_eq!(second.of(Kind::Job), tally(6, 0, 5, 1));
-    assert_eq!(second.of(Kind::Agent), tally(2, 0, 2, 0));
-    assert_eq!(second.of(Kind::Session).refused, 2);
+    assert_eq!(second.counts_for(ImportItemKind::Job), tally(6, 0, 5, 1));
+    assert_eq!(second.counts_for(ImportItemKind::Agent), tally(2, 0, 2, 0));
+    assert_eq!(second.counts_for(ImportItemKind::Session).refused, 2);
     assert_eq!(first.refused, second.refused);
     assert!(second.notes.is_empty(), "{:?}", second.notes);
 }
@@ -162,7 +162,7 @@ fn keys_of_a_state_file_that_cannot_come_along_are_named() {
     let source = place.fixture("herdctl", "site/.herdctl");
     let store = place.store();
     std::fs::write(store.dir().state_yaml(), "fleet: {}\nagents: {}\n").unwrap();
-    let report = herdctl(&store, &source, now()).unwrap();
+    let report = import_herdctl(&store, &source, now()).unwrap();
     let note = "there is a state.yaml here: these keys stayed behind: session_wakes";
     assert!(report.notes.contains(&note.to_owned()), "{:?}", report.notes);
 }
@@ -173,15 +173,18 @@ fn a_job_that_herdctl_is_at_is_left_for_the_next_import() {
     let source = place.fixture("herdctl", "site/.herdctl");
     let mut alive = place.living_herdctl(&source);
     let store = place.store();
-    let report = herdctl(&store, &source, now());
+    let report = import_herdctl(&store, &source, now());
     alive.kill().unwrap();
     alive.wait().unwrap();
     let report = report.unwrap();
-    assert_eq!(report.of(Kind::Job), tally(6, 3, 0, 3));
+    assert_eq!(report.counts_for(ImportItemKind::Job), tally(6, 3, 0, 3));
     assert!(
         reasons(&report).iter().any(|reason| reason.contains("import again when it has ended"))
     );
-    assert_eq!(herdctl(&store, &source, now()).unwrap().of(Kind::Job), tally(6, 2, 3, 1));
+    assert_eq!(
+        import_herdctl(&store, &source, now()).unwrap().counts_for(ImportItemKind::Job),
+        tally(6, 2, 3, 1)
+    );
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn hostile_names_and_links_are_refused() {
     std::os::unix::fs::symlink("/etc/passwd", source.join("jobs/job-2026-01-01-bbbbbb.jsonl"))
         .unwrap();
     let store = place.store();
-    let report = herdctl(&store, &place.path("bad"), now()).unwrap();
+    let report = import_herdctl(&store, &place.path("bad"), now()).unwrap();
     expect![[r#"
         [
             "jobs/job 1.yaml: `job 1` is not a job id: only letters, digits, `-` and `_` are allowed",
@@ -217,7 +220,7 @@ fn hostile_names_and_links_are_refused() {
         ]
     "#]]
     .assert_debug_eq(&reasons(&report));
-    assert_eq!(report.of(Kind::Job).imported, 1);
+    assert_eq!(report.counts_for(ImportItemKind::Job).imported, 1);
     assert!(!store.dir().root().join("jobs/job-2026-01-01-bbbbbb.jsonl").exists());
 }
 
@@ -226,12 +229,12 @@ fn a_folder_without_herdctl_is_refused() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();
     let store = place.store();
-    let error = herdctl(&store, &place.path("empty"), now()).unwrap_err();
-    assert!(matches!(error, ImportError::NotThere { .. }), "{error}");
-    let error = herdctl(&store, &place.path("gone"), now()).unwrap_err();
+    let error = import_herdctl(&store, &place.path("empty"), now()).unwrap_err();
+    assert!(matches!(error, ImportError::NotFound { .. }), "{error}");
+    let error = import_herdctl(&store, &place.path("gone"), now()).unwrap_err();
     assert!(matches!(error, ImportError::Open { .. }), "{error}");
-    let error = herdctl(&store, store.dir().root(), now()).unwrap_err();
-    assert!(matches!(error, ImportError::Itself { .. }), "{error}");
+    let error = import_herdctl(&store, store.dir().root(), now()).unwrap_err();
+    assert!(matches!(error, ImportError::SourceIsTarget { .. }), "{error}");
 }
 
 #[test]
@@ -250,8 +253,8 @@ fn a_thousand_jobs_take_seconds() {
     }
     let store = place.store();
     let started = std::time::Instant::now();
-    let report = herdctl(&store, &place.path("big"), now()).unwrap();
-    assert_eq!(report.of(Kind::Job).imported, 1100);
+    let report = import_herdctl(&store, &place.path("big"), now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::Job).imported, 1100);
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
 }
 
@@ -273,7 +276,7 @@ fn a_transcript_that_is_here_is_never_replaced() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "mine\n").unwrap();
     }
-    let report = herdctl(&store, &source, now()).unwrap();
+    let report = import_herdctl(&store, &source, now()).unwrap();
     for file in files {
         assert_eq!(std::fs::read_to_string(store.dir().root().join(file)).unwrap(), "mine\n");
     }
@@ -281,7 +284,7 @@ fn a_transcript_that_is_here_is_never_replaced() {
     let taken = reasons.iter().filter(|reason| reason.contains("another file of that name"));
     let taken: std::collections::HashSet<_> = taken.collect();
     assert_eq!(taken.len(), files.len(), "{reasons:#?}");
-    let reader = Reader::open(store.dir()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     // A record beside somebody else's log would show that as its own.
     assert!(reader.job(&"job-2026-11-14-k3x9ab".parse().unwrap()).unwrap().is_none());
     let session = reader.session(&"sess-a1b2c3d4".parse().unwrap()).unwrap().unwrap();
@@ -297,9 +300,9 @@ fn what_an_import_that_was_cut_off_left_is_taken_over_and_completed() {
     let content = |file: &str| std::fs::read(source.join(file)).unwrap();
     std::fs::write(store.dir().root().join(same), content(same)).unwrap();
     std::fs::write(store.dir().root().join(grown), &content(grown)[..20]).unwrap();
-    let report = herdctl(&store, &source, now()).unwrap();
-    assert_eq!(report.of(Kind::Job), tally(6, 5, 0, 1));
-    assert_eq!(report.of(Kind::Transcript), tally(6, 5, 1, 0));
+    let report = import_herdctl(&store, &source, now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::Job), tally(6, 5, 0, 1));
+    assert_eq!(report.counts_for(ImportItemKind::Transcript), tally(6, 5, 1, 0));
     for file in [same, grown] {
         assert_eq!(std::fs::read(store.dir().root().join(file)).unwrap(), content(file), "{file}");
     }
@@ -313,7 +316,7 @@ fn nothing_is_imported_through_a_link_in_the_state_directory() {
     std::fs::create_dir(place.path("precious")).unwrap();
     std::os::unix::fs::symlink(place.path("precious"), store.dir().projects().join("-herdctl"))
         .unwrap();
-    let error = herdctl(&store, &source, now()).unwrap_err();
+    let error = import_herdctl(&store, &source, now()).unwrap_err();
     assert!(matches!(error, ImportError::Blocked { .. }), "{error}");
     assert_eq!(place.path("precious").read_dir_utf8().unwrap().count(), 0);
 }
@@ -331,11 +334,11 @@ fn a_conversation_that_is_here_under_another_id_is_left_alone() {
         );
         std::fs::write(sessions.join(format!("{id}.json")), json).unwrap();
         std::fs::write(sessions.join(format!("{id}.context")), line).unwrap();
-        let report = herdctl(&store, &place.path(id), now()).unwrap();
+        let report = import_herdctl(&store, &place.path(id), now()).unwrap();
         assert!(report.refused.is_empty(), "{:?}", reasons(&report));
     }
     let log = store.dir().projects().join("-herdctl/5b7c.jsonl");
     assert_eq!(std::fs::read_to_string(log).unwrap(), "one\n");
-    let reader = Reader::open(store.dir()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     assert_eq!(reader.sessions(&SessionFilter::default(), None, 100).unwrap().len(), 1);
 }

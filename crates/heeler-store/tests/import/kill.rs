@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_store::import::{Kind, adopt, herdctl, is_adoptable};
-use heeler_store::{JobFilter, Reader, StateDir, Store};
-use heeler_testkit::Proof;
+use heeler_store::import::{ImportItemKind, adopt, import_herdctl, is_adoptable};
+use heeler_store::{JobFilter, StateDir, Store, StoreReader};
+use heeler_testkit::ProofSettings;
 
 use super::{Place, now};
 
@@ -40,7 +40,7 @@ fn child_that_imports() {
         ["import", source, state] => {
             let dir = StateDir::create(Utf8Path::new(state)).unwrap();
             let store = Store::open(&dir, "import", now()).unwrap().store;
-            herdctl(&store, Utf8Path::new(source), now()).unwrap();
+            import_herdctl(&store, Utf8Path::new(source), now()).unwrap();
         }
         ["adopt", state] => drop(adopt(Utf8Path::new(state), now()).unwrap()),
         _ => panic!("unknown task {task}"),
@@ -68,7 +68,7 @@ fn run_child(task: &str, delay: Option<Duration>) -> Duration {
 
 /// Kills a child at random moments; what `check` then finds wrong is told with the seed.
 fn proof(check: impl Fn(&Place, u64, Duration)) {
-    let proof = Proof::new(KILLS);
+    let proof = ProofSettings::new(KILLS);
     let place = Place::new();
     fill(&place.path("site/.herdctl/jobs"));
     let whole = run_child(&format!("import {} {}", place.path("site"), place.path("whole")), None);
@@ -85,7 +85,7 @@ fn proof(check: impl Fn(&Place, u64, Duration)) {
 
 fn assert_complete(root: &Utf8Path, source: &Utf8Path) {
     let dir = StateDir::open(root).unwrap();
-    let reader = Reader::open(&dir).unwrap();
+    let reader = StoreReader::open(&dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), JOBS as i64);
     assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
     for job in reader.jobs(&JobFilter::default(), None, 10_000).unwrap() {
@@ -103,9 +103,9 @@ fn proof_a_killed_import_is_completed_by_the_next() {
         let state = place.path(&format!("state-{kill}"));
         run_child(&format!("import {} {state}", place.path("site")), Some(delay));
         let store = Store::open(&StateDir::create(&state).unwrap(), "import", now()).unwrap().store;
-        let report = herdctl(&store, &place.path("site"), now()).unwrap();
-        assert_eq!(report.of(Kind::Job).read, JOBS as u64);
-        assert_eq!(report.of(Kind::Job).refused, 0);
+        let report = import_herdctl(&store, &place.path("site"), now()).unwrap();
+        assert_eq!(report.counts_for(ImportItemKind::Job).read, JOBS as u64);
+        assert_eq!(report.counts_for(ImportItemKind::Job).refused, 0);
         drop(store);
         assert_complete(&state, &place.path("site/.herdctl"));
     });

@@ -3,8 +3,8 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::expect;
 use heeler_model::{JobStatus, SessionMode};
-use heeler_store::import::{ImportError, Kind, lastlight};
-use heeler_store::{ApprovalFilter, Reader, SessionFilter, WorkflowRunFilter};
+use heeler_store::import::{ImportError, ImportItemKind, import_lastlight};
+use heeler_store::{ApprovalFilter, SessionFilter, StoreReader, WorkflowRunFilter};
 use rusqlite::Connection;
 
 use super::{Place, fingerprint, now, reasons, tally};
@@ -51,10 +51,10 @@ fn runs_are_listed_however_their_times_are_written() {
             WHERE id = 'run-2';";
     let (dir, _db) = state(&place, &[SEED, times]);
     let store = place.store();
-    let report = lastlight(&store, &dir, now()).unwrap();
-    assert_eq!(report.of(Kind::WorkflowRun), tally(3, 3, 0, 0));
+    let report = import_lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::WorkflowRun), tally(3, 3, 0, 0));
     let list = |dir: &heeler_store::StateDir| {
-        let reader = Reader::open(dir).unwrap();
+        let reader = StoreReader::open(dir).unwrap();
         let runs = reader.workflow_runs(&WorkflowRunFilter::default(), None, 10).unwrap();
         let told = |id: &str| {
             let run = runs.iter().find(|run| run.id.as_str() == id).unwrap();
@@ -80,16 +80,16 @@ fn rows_of_the_first_version_come_in_with_their_outcome() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);
     let store = place.store();
-    let report = lastlight(&store, &dir, now()).unwrap();
+    let report = import_lastlight(&store, &dir, now()).unwrap();
 
-    assert_eq!(report.of(Kind::Job), tally(6, 5, 0, 1));
-    assert_eq!(report.of(Kind::WorkflowRun), tally(3, 3, 0, 0));
-    assert_eq!(report.of(Kind::Approval), tally(1, 1, 0, 0));
-    assert_eq!(report.of(Kind::Override), tally(2, 2, 0, 0));
-    assert_eq!(report.of(Kind::ChatThread), tally(3, 3, 0, 0));
-    assert_eq!(report.of(Kind::ChatMessage), tally(4, 4, 0, 0));
-    assert_eq!(report.of(Kind::Transcript), tally(4, 4, 0, 0));
-    assert_eq!(report.of(Kind::Session), tally(3, 3, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Job), tally(6, 5, 0, 1));
+    assert_eq!(report.counts_for(ImportItemKind::WorkflowRun), tally(3, 3, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Approval), tally(1, 1, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Override), tally(2, 2, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::ChatThread), tally(3, 3, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::ChatMessage), tally(4, 4, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Transcript), tally(4, 4, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Session), tally(3, 3, 0, 0));
     expect![[r#"
         [
             "executions: ../../etc/passwd: `../../etc/passwd` is not a job id: it must start with a letter or digit",
@@ -105,7 +105,7 @@ fn rows_of_the_first_version_come_in_with_their_outcome() {
     "#]]
     .assert_debug_eq(&report.notes);
 
-    let reader = Reader::open(store.dir()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let status = |last: u8| {
         let job = reader.find_job(&format!("11111111-0000-4000-8000-00000000000{last}")).unwrap();
         (job.head.status, job.interrupted, job.stop_reason)
@@ -122,8 +122,8 @@ fn runs_approvals_and_overrides_of_workflows_are_listed_and_counted() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);
     let store = place.store();
-    lastlight(&store, &dir, now()).unwrap();
-    let reader = Reader::open(store.dir()).unwrap();
+    import_lastlight(&store, &dir, now()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let runs = reader.workflow_runs(&WorkflowRunFilter::default(), None, 10).unwrap();
     assert_eq!(runs.len(), 3);
     assert_eq!(reader.count_workflow_runs(&WorkflowRunFilter::default()).unwrap(), 3);
@@ -148,7 +148,7 @@ fn rows_keep_their_json_and_only_the_newest_thread_of_a_place_is_active() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);
     let store = place.store();
-    lastlight(&store, &dir, now()).unwrap();
+    import_lastlight(&store, &dir, now()).unwrap();
     let path = store.dir().database();
     drop(store);
     let db = connect(&path);
@@ -177,8 +177,8 @@ fn the_newest_version_is_read_and_tables_without_a_place_are_named() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED, VERSION_026]);
     let store = place.store();
-    let report = lastlight(&store, &dir.join("lastlight.db"), now()).unwrap();
-    assert_eq!(report.of(Kind::Job).imported, 5);
+    let report = import_lastlight(&store, &dir.join("lastlight.db"), now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::Job).imported, 5);
     assert!(
         report
             .notes
@@ -189,7 +189,7 @@ fn the_newest_version_is_read_and_tables_without_a_place_are_named() {
             .notes
             .contains(&"table users has no place here and was left out (0 rows)".to_owned())
     );
-    let job = Reader::open(store.dir()).unwrap();
+    let job = StoreReader::open(store.dir()).unwrap();
     let job = job.find_job("11111111-0000-4000-8000-000000000001").unwrap();
     assert_eq!(job.repo.as_deref(), Some("ann/site"));
 }
@@ -199,8 +199,8 @@ fn each_log_makes_a_session_and_is_copied_with_its_folder() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);
     let store = place.store();
-    lastlight(&store, &dir, now()).unwrap();
-    let reader = Reader::open(store.dir()).unwrap();
+    import_lastlight(&store, &dir, now()).unwrap();
+    let reader = StoreReader::open(store.dir()).unwrap();
     let sessions = reader.sessions(&SessionFilter::default(), None, 10).unwrap();
     assert_eq!(sessions.len(), 3);
     for session in &sessions {
@@ -230,20 +230,20 @@ fn a_second_import_finds_everything_there_and_the_source_is_untouched() {
     let (dir, db) = state(&place, &[SEED]);
     let before = fingerprint(&dir);
     let store = place.store();
-    let first = lastlight(&store, &dir, now()).unwrap();
-    let second = lastlight(&store, &dir, now()).unwrap();
+    let first = import_lastlight(&store, &dir, now()).unwrap();
+    let second = import_lastlight(&store, &dir, now()).unwrap();
     assert_eq!(fingerprint(&dir), before);
     assert_eq!(second.total().imported, 0);
     assert_eq!(second.total().read, first.total().read);
-    assert_eq!(second.of(Kind::ChatMessage), tally(4, 0, 4, 0));
+    assert_eq!(second.counts_for(ImportItemKind::ChatMessage), tally(4, 0, 4, 0));
 
     db.execute_batch(
         "INSERT INTO messaging_messages (session_id, role, content, timestamp) \
         VALUES ('chat-1', 'user', 'more', '2025-02-03T07:30:00.000Z')",
     )
     .unwrap();
-    let third = lastlight(&store, &dir, now()).unwrap();
-    assert_eq!(third.of(Kind::ChatMessage), tally(5, 1, 4, 0));
+    let third = import_lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(third.counts_for(ImportItemKind::ChatMessage), tally(5, 1, 4, 0));
     let left = store.dir().root().read_dir_utf8().unwrap();
     let left = left.map(|entry| entry.unwrap().file_name().to_owned());
     assert!(left.into_iter().all(|name| !name.contains(".tmp.")), "the copy is gone");
@@ -264,8 +264,8 @@ fn an_active_thread_of_this_fleet_keeps_its_place() {
     .unwrap();
     drop(ours);
     let store = place.store();
-    let report = lastlight(&store, &dir, now()).unwrap();
-    assert_eq!(report.of(Kind::ChatThread), tally(3, 3, 0, 0));
+    let report = import_lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(report.counts_for(ImportItemKind::ChatThread), tally(3, 3, 0, 0));
     drop(store);
     let active: String = connect(&path)
         .query_row(
@@ -284,12 +284,18 @@ fn what_is_no_lastlight_database_is_refused() {
     let store = place.store();
     let path = place.path("other.db");
     connect(&path).execute_batch("CREATE TABLE t (x)").unwrap();
-    assert!(matches!(lastlight(&store, &path, now()), Err(ImportError::NotThere { .. })));
+    assert!(matches!(import_lastlight(&store, &path, now()), Err(ImportError::NotFound { .. })));
     std::fs::write(place.path("text.db"), "this is no database, only text of some length").unwrap();
-    let error = lastlight(&store, &place.path("text.db"), now()).unwrap_err();
+    let error = import_lastlight(&store, &place.path("text.db"), now()).unwrap_err();
     assert!(matches!(error, ImportError::Database { .. }), "{error:?}");
-    assert!(matches!(lastlight(&store, &place.path("gone"), now()), Err(ImportError::Open { .. })));
-    assert!(matches!(lastlight(&store, &place.root, now()), Err(ImportError::NotThere { .. })));
+    assert!(matches!(
+        import_lastlight(&store, &place.path("gone"), now()),
+        Err(ImportError::Open { .. })
+    ));
+    assert!(matches!(
+        import_lastlight(&store, &place.root, now()),
+        Err(ImportError::NotFound { .. })
+    ));
 }
 
 #[test]
@@ -316,8 +322,8 @@ fn a_damaged_table_gives_what_can_be_read_and_says_so() {
     bytes[middle..middle + 8192].fill(0xAA);
     std::fs::write(&path, bytes).unwrap();
     let store = place.store();
-    let report = lastlight(&store, &dir, now()).unwrap();
-    assert!(report.of(Kind::Job).imported > 0);
+    let report = import_lastlight(&store, &dir, now()).unwrap();
+    assert!(report.counts_for(ImportItemKind::Job).imported > 0);
     assert!(
         reasons(&report).iter().any(|reason| reason.contains("the rest of the table")),
         "{report:?}"
@@ -336,13 +342,13 @@ fn a_log_that_is_here_is_never_replaced() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "mine\n").unwrap();
     }
-    let report = lastlight(&store, &dir, now()).unwrap();
+    let report = import_lastlight(&store, &dir, now()).unwrap();
     for log in logs {
         let path = store.dir().projects().join(format!("{log}.jsonl"));
         assert_eq!(std::fs::read_to_string(path).unwrap(), "mine\n");
     }
-    assert_eq!(report.of(Kind::Transcript), tally(4, 2, 0, 2));
-    assert_eq!(report.of(Kind::Session), tally(2, 2, 0, 0));
+    assert_eq!(report.counts_for(ImportItemKind::Transcript), tally(4, 2, 0, 2));
+    assert_eq!(report.counts_for(ImportItemKind::Session), tally(2, 2, 0, 0));
 }
 
 #[test]
@@ -353,10 +359,11 @@ fn a_session_with_logs_in_two_projects_comes_in_once_and_both_logs_are_kept() {
     std::fs::create_dir_all(dir.join("agent-sessions/projects/-zzz")).unwrap();
     std::fs::write(dir.join("agent-sessions/projects/-zzz").join(log), "{}\n").unwrap();
     let store = place.store();
-    let sessions = lastlight(&store, &dir, now()).unwrap().of(Kind::Session);
-    assert_eq!((sessions.already_there, sessions.refused), (1, 0));
-    assert_eq!(lastlight(&store, &dir, now()).unwrap().total().imported, 0);
-    let reader = Reader::open(store.dir()).unwrap();
+    let sessions =
+        import_lastlight(&store, &dir, now()).unwrap().counts_for(ImportItemKind::Session);
+    assert_eq!((sessions.existing, sessions.refused), (1, 0));
+    assert_eq!(import_lastlight(&store, &dir, now()).unwrap().total().imported, 0);
+    let reader = StoreReader::open(store.dir()).unwrap();
     let id = log.trim_end_matches(".jsonl").parse().unwrap();
     let session = reader.session_by_agent_id(&id).unwrap().unwrap();
     assert_eq!(session.log_path.unwrap(), format!("agent-sessions/projects/-app/{log}"));
@@ -372,8 +379,8 @@ fn our_own_database_is_not_opened_to_import_from_it() {
         let link = place.path(&format!("link-to-{name}"));
         std::fs::hard_link(store.dir().root().join(name), &link).unwrap();
         for path in [store.dir().root().join(name), link] {
-            let error = lastlight(&store, &path, now()).unwrap_err();
-            assert!(matches!(error, ImportError::Itself { .. }), "{path}: {error}");
+            let error = import_lastlight(&store, &path, now()).unwrap_err();
+            assert!(matches!(error, ImportError::SourceIsTarget { .. }), "{path}: {error}");
         }
     }
 }
@@ -387,7 +394,7 @@ fn a_pipe_in_place_of_the_write_ahead_log_is_refused() {
     std::fs::write(dir.join("lastlight.db"), "").unwrap();
     let wal = dir.join("lastlight.db-wal");
     mknodat(CWD, wal.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let error = lastlight(&place.store(), &dir, now()).unwrap_err();
+    let error = import_lastlight(&place.store(), &dir, now()).unwrap_err();
     assert!(matches!(&error, ImportError::Open { path, .. } if *path == wal), "{error}");
 }
 
@@ -400,6 +407,6 @@ fn a_log_of_a_sub_agent_that_a_power_loss_left_empty_is_copied_again() {
     let here = store.dir().root().join(log);
     std::fs::create_dir_all(here.parent().unwrap()).unwrap();
     std::fs::write(&here, "").unwrap();
-    lastlight(&store, &dir, now()).unwrap();
+    import_lastlight(&store, &dir, now()).unwrap();
     assert_eq!(std::fs::read(here).unwrap(), std::fs::read(dir.join(log)).unwrap());
 }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_store::import::{Report, Tally};
+use heeler_store::import::{ImportCounts, ImportReport};
 use heeler_store::{StateDir, Store};
 use jiff::Timestamp;
 
@@ -108,10 +108,10 @@ fn mode(path: &Utf8Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
-fn reasons(report: &Report) -> Vec<String> {
+fn reasons(report: &ImportReport) -> Vec<String> {
     report.refused.iter().map(|refusal| format!("{}: {}", refusal.what, refusal.reason)).collect()
 }
 
-fn tally(read: u64, imported: u64, already_there: u64, refused: u64) -> Tally {
-    Tally { read, imported, already_there, refused }
+fn tally(read: u64, imported: u64, already_there: u64, refused: u64) -> ImportCounts {
+    ImportCounts { read, imported, existing: already_there, refused }
 }

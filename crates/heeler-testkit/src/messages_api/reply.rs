@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, 
 use tokio_util::io::ReaderStream;
 use uuid::Uuid;
 
-use super::script::{Step, history};
+use super::script::{ModelScriptStep, history};
 
 /// Characters in a piece of a stream unless the step says otherwise.
 const PIECE: usize = 64;
@@ -44,7 +44,7 @@ pub(super) fn error(status: u16, kind: &str, message: &str, number: usize) -> Re
 }
 
 /// The reply to a request for a message.
-pub(super) async fn reply(step: Step, body: &Json, number: usize) -> Response {
+pub(super) async fn reply(step: ModelScriptStep, body: &Json, number: usize) -> Response {
     if let Some(ms) = step.hang_ms {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
@@ -57,7 +57,7 @@ pub(super) async fn reply(step: Step, body: &Json, number: usize) -> Response {
         }
         return response;
     }
-    let answer = Answer::new(step, body);
+    let answer = ModelReply::new(step, body);
     if body["stream"] != true {
         return ([("request-id", request_id(number))], axum::Json(answer.whole())).into_response();
     }
@@ -65,7 +65,9 @@ pub(super) async fn reply(step: Step, body: &Json, number: usize) -> Response {
     let dropped = answer.step.drop_after.is_some();
     tokio::spawn(answer.stream(writer));
     let body = match dropped {
-        true => Body::from_stream(ReaderStream::new(reader.chain(Gone { told: false }))),
+        true => {
+            Body::from_stream(ReaderStream::new(reader.chain(CutConnection { error_sent: false })))
+        }
         false => Body::from_stream(ReaderStream::new(reader)),
     };
     let headers =
@@ -78,18 +80,18 @@ fn request_id(number: usize) -> String {
 }
 
 /// The end of a connection that is cut.
-struct Gone {
-    told: bool,
+struct CutConnection {
+    error_sent: bool,
 }
 
-impl AsyncRead for Gone {
+impl AsyncRead for CutConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         _: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // Once pending, so that the server sends what it has before it cuts.
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.error_sent, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -98,16 +100,16 @@ impl AsyncRead for Gone {
 }
 
 /// An answer of the model.
-struct Answer {
-    step: Step,
+struct ModelReply {
+    step: ModelScriptStep,
     message: Json,
     blocks: Vec<Json>,
     stop_reason: String,
     usage: Json,
 }
 
-impl Answer {
-    fn new(mut step: Step, body: &Json) -> Self {
+impl ModelReply {
+    fn new(mut step: ModelScriptStep, body: &Json) -> Self {
         if step.echo {
             step.text = Some(history(body).join("\n"));
         }
@@ -154,16 +156,16 @@ impl Answer {
 
     /// Writes the answer as events, until the end, the planned fault, or the client is gone.
     async fn stream(self, writer: DuplexStream) {
-        let mut events = Events { writer, pieces: 0 };
+        let mut events = ModelEventWriter { writer, pieces: 0 };
         let mut message = self.message.clone();
         message["usage"]["output_tokens"] = json!(1);
-        drop(self.events(&mut events, message).await);
+        drop(self.write_events(&mut events, message).await);
     }
 
-    async fn events(&self, events: &mut Events, message: Json) -> io::Result<()> {
+    async fn write_events(&self, events: &mut ModelEventWriter, message: Json) -> io::Result<()> {
         events.send("message_start", json!({"message": message})).await?;
         for (index, block) in self.blocks.iter().enumerate() {
-            let start = json!({"index": index, "content_block": emptied(block)});
+            let start = json!({"index": index, "content_block": empty_block(block)});
             events.send("content_block_start", start).await?;
             if index == 0 {
                 events.send("ping", json!({})).await?;
@@ -171,7 +173,7 @@ impl Answer {
             for delta in deltas(block, self.step.piece.unwrap_or(PIECE)) {
                 events.send("content_block_delta", json!({"index": index, "delta": delta})).await?;
                 events.pieces += 1;
-                if self.fault(events).await? {
+                if self.apply_fault(events).await? {
                     return Ok(());
                 }
             }
@@ -183,7 +185,7 @@ impl Answer {
     }
 
     /// Does what is to happen after a piece; says whether the answer ends here.
-    async fn fault(&self, events: &mut Events) -> io::Result<bool> {
+    async fn apply_fault(&self, events: &mut ModelEventWriter) -> io::Result<bool> {
         if let Some(ms) = self.step.delay_ms {
             tokio::time::sleep(Duration::from_millis(ms)).await;
         }
@@ -200,13 +202,13 @@ impl Answer {
     }
 }
 
-struct Events {
+struct ModelEventWriter {
     writer: DuplexStream,
     /// How many pieces of content were sent.
     pieces: usize,
 }
 
-impl Events {
+impl ModelEventWriter {
     async fn send(&mut self, name: &str, mut event: Json) -> io::Result<()> {
         event["type"] = json!(name);
         let event = format!("event: {name}\ndata: {event}\n\n");
@@ -215,7 +217,7 @@ impl Events {
 }
 
 /// A block as it is before its content came.
-fn emptied(block: &Json) -> Json {
+fn empty_block(block: &Json) -> Json {
     let mut block = block.clone();
     match block["type"].as_str() {
         Some("text") => block["text"] = json!(""),

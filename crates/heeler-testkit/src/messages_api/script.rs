@@ -1,7 +1,7 @@
 //! What the fake model says, as a directive in the prompt: `MOCK[{"text":"hi"}]`.
 //!
 //! The newest user message with a directive counts; the number of assistant messages after it says
-//! which step comes next. Past the end the script is over. Start at [`Script`].
+//! which step comes next. Past the end the script is over. Start at [`ModelScript`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -10,9 +10,9 @@ const DIRECTIVE: &str = "MOCK[";
 
 /// What the model says, turn by turn, when it is asked a prompt. `to_string` is the directive.
 #[derive(Debug, Clone, Default)]
-pub struct Script(Vec<Step>);
+pub struct ModelScript(Vec<ModelScriptStep>);
 
-impl Script {
+impl ModelScript {
     /// A script that ends at once.
     pub fn new() -> Self {
         Self::default()
@@ -20,27 +20,27 @@ impl Script {
 
     /// Then says this.
     pub fn text(self, text: &str) -> Self {
-        self.step(Step::text(text))
+        self.step(ModelScriptStep::text(text))
     }
 
     /// Then calls a tool.
     pub fn tool(self, name: &str, input: Json) -> Self {
-        self.step(Step::tools([(name, input)]))
+        self.step(ModelScriptStep::tools([(name, input)]))
     }
 
     /// Then says the conversation that it was sent, one block a line.
     pub fn echo(self) -> Self {
-        self.step(Step { echo: true, ..Step::default() })
+        self.step(ModelScriptStep { echo: true, ..ModelScriptStep::default() })
     }
 
     /// Then does this.
-    pub fn step(mut self, step: Step) -> Self {
+    pub fn step(mut self, step: ModelScriptStep) -> Self {
         self.0.push(step);
         self
     }
 }
 
-impl std::fmt::Display for Script {
+impl std::fmt::Display for ModelScript {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let steps = serde_json::to_string(&self.0).map_err(|_| std::fmt::Error)?;
         write!(f, "{}{}", DIRECTIVE.trim_end_matches('['), steps)
@@ -54,7 +54,7 @@ impl std::fmt::Display for Script {
 /// `partial ` many times.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Step {
+pub struct ModelScriptStep {
     /// Thought before anything is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
@@ -63,7 +63,7 @@ pub struct Step {
     pub text: Option<String>,
     /// Called, all at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ModelToolCall>,
     /// Says the conversation that it was sent instead of a text.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub echo: bool,
@@ -108,14 +108,14 @@ pub struct Step {
 /// A call of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tool {
+pub struct ModelToolCall {
     /// Its name.
     pub name: String,
     /// What it is given.
     pub input: Json,
 }
 
-impl Step {
+impl ModelScriptStep {
     /// Says this.
     pub fn text(text: &str) -> Self {
         Self { text: Some(text.to_owned()), ..Self::default() }
@@ -123,7 +123,7 @@ impl Step {
 
     /// Calls tools side by side.
     pub fn tools<'t>(tools: impl IntoIterator<Item = (&'t str, Json)>) -> Self {
-        let tool = |(name, input): (&str, Json)| Tool { name: name.to_owned(), input };
+        let tool = |(name, input): (&str, Json)| ModelToolCall { name: name.to_owned(), input };
         Self { tools: tools.into_iter().map(tool).collect(), ..Self::default() }
     }
 
@@ -153,7 +153,7 @@ impl Step {
     }
 }
 
-impl Step {
+impl ModelScriptStep {
     /// Says whether the answer is cut short.
     pub(super) fn is_cut(&self) -> bool {
         self.drop_after.or(self.error_after).or(self.stall_after).is_some()
@@ -161,7 +161,7 @@ impl Step {
 }
 
 /// Returns what to answer to a request. `fails_again` counts the failures of a step.
-pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step {
+pub(super) fn pick_step(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> ModelScriptStep {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let found = messages.iter().enumerate().rev().find_map(|(at, message)| {
         if message["role"] != "user" {
@@ -172,11 +172,11 @@ pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step
     });
     let Some((at, text)) = found else {
         let said = history(body).pop().unwrap_or_default();
-        return Step::text(&format!("mock reply #{}: {said}", messages.len()));
+        return ModelScriptStep::text(&format!("mock reply #{}: {said}", messages.len()));
     };
     let steps = match parse(text) {
         Ok(steps) => steps,
-        Err(error) => return Step::text(&format!("bad script: {error}")),
+        Err(error) => return ModelScriptStep::text(&format!("bad script: {error}")),
     };
     let said = messages[at..].iter().filter(|message| message["role"] == "assistant").count();
     // By what the script is and where: a conversation that goes on after a failure is longer, and
@@ -197,13 +197,14 @@ pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step
             return step;
         }
     }
-    Step::text("end of script")
+    ModelScriptStep::text("end of script")
 }
 
 /// The first directive in a text.
-fn parse(text: &str) -> Result<Vec<Step>, serde_json::Error> {
+fn parse(text: &str) -> Result<Vec<ModelScriptStep>, serde_json::Error> {
     let at = text.find(DIRECTIVE).expect("the text was chosen for it") + DIRECTIVE.len() - 1;
-    let mut steps = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Vec<Step>>();
+    let mut steps =
+        serde_json::Deserializer::from_str(&text[at..]).into_iter::<Vec<ModelScriptStep>>();
     steps.next().unwrap_or_else(|| Ok(Vec::new()))
 }
 
@@ -223,14 +224,14 @@ pub(super) fn history(body: &Json) -> Vec<String> {
         let text = json!([{"type": "text", "text": message["content"]}]);
         let blocks = if message["content"].is_string() { &text } else { &message["content"] };
         for block in blocks.as_array().into_iter().flatten() {
-            lines.extend(shown(block).map(|block| format!("{role}: {block}")));
+            lines.extend(block_text(block).map(|block| format!("{role}: {block}")));
         }
     }
     lines.retain(|line| !line.starts_with("system:"));
     lines
 }
 
-fn shown(block: &Json) -> Option<String> {
+fn block_text(block: &Json) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => {
             let text = block["text"].as_str().unwrap_or_default();

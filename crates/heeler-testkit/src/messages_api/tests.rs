@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::*;
 
 /// What came back: status line and headers, and the body as far as it came.
-struct Got {
+struct ReceivedReply {
     head: String,
     body: String,
     /// Whether the body ended as HTTP says.
@@ -24,14 +24,14 @@ fn send(api: &MessagesApi, head: &str, body: &str) -> TcpStream {
     stream
 }
 
-fn got(mut stream: TcpStream) -> Got {
+fn got(mut stream: TcpStream) -> ReceivedReply {
     let mut raw = Vec::new();
     // A cut connection may show as an error; what came before counts.
     drop(stream.read_to_end(&mut raw));
     let raw = String::from_utf8(raw).unwrap();
     let (head, rest) = raw.split_once("\r\n\r\n").unwrap();
     if !head.contains("chunked") {
-        return Got { head: head.to_owned(), body: rest.to_owned(), ended: true };
+        return ReceivedReply { head: head.to_owned(), body: rest.to_owned(), ended: true };
     }
     let (mut body, mut rest, mut ended) = (String::new(), rest, false);
     while let Some((size, after)) = rest.split_once("\r\n") {
@@ -43,30 +43,30 @@ fn got(mut stream: TcpStream) -> Got {
         body.push_str(&after[..size]);
         rest = after[size..].trim_start_matches("\r\n");
     }
-    Got { head: head.to_owned(), body, ended }
+    ReceivedReply { head: head.to_owned(), body, ended }
 }
 
-fn ask(api: &MessagesApi, messages: Json, stream: bool) -> Got {
+fn ask(api: &MessagesApi, messages: Json, stream: bool) -> ReceivedReply {
     let body = json!({"model": "m", "stream": stream, "messages": messages}).to_string();
     got(send(api, "POST /v1/messages?beta=true", &body))
 }
 
-fn prompt(script: &Script) -> Json {
+fn prompt(script: &ModelScript) -> Json {
     json!([{"role": "user", "content": format!("please {script} now")}])
 }
 
 /// The events of a stream, without ids.
-fn events(got: &Got) -> Vec<Json> {
+fn events(got: &ReceivedReply) -> Vec<Json> {
     let data = got.body.lines().filter_map(|line| line.strip_prefix("data: "));
     data.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-fn kinds(got: &Got) -> Vec<String> {
+fn kinds(got: &ReceivedReply) -> Vec<String> {
     events(got).iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The pieces of all blocks, put together.
-fn content(got: &Got) -> String {
+fn content(got: &ReceivedReply) -> String {
     let deltas = events(got).into_iter().map(|event| event["delta"].clone());
     let piece = |delta: Json| {
         ["text", "thinking", "partial_json"]
@@ -79,7 +79,8 @@ fn content(got: &Got) -> String {
 #[test]
 fn a_text_is_streamed_as_the_real_api_does() {
     let api = MessagesApi::start();
-    let script = Script::new().step(Step { piece: Some(3), ..Step::text("hallo wörld") });
+    let script = ModelScript::new()
+        .step(ModelScriptStep { piece: Some(3), ..ModelScriptStep::text("hallo wörld") });
     let got = ask(&api, prompt(&script), true);
     assert!(got.head.starts_with("HTTP/1.1 200"), "{}", got.head);
     assert!(got.head.contains("content-type: text/event-stream"), "{}", got.head);
@@ -99,10 +100,16 @@ fn a_text_is_streamed_as_the_real_api_does() {
 #[test]
 fn thinking_and_parallel_tools_come_as_blocks_whole_or_streamed() {
     let api = MessagesApi::start();
-    let tools = Step::tools([("Read", json!({"file": "a"})), ("Bash", json!({"command": "ls"}))]);
-    let step =
-        Step { thinking: Some("hm".into()), usage: Some(json!({"input_tokens": 7})), ..tools };
-    let script = Script::new().step(step);
+    let tools = ModelScriptStep::tools([
+        ("Read", json!({"file": "a"})),
+        ("Bash", json!({"command": "ls"})),
+    ]);
+    let step = ModelScriptStep {
+        thinking: Some("hm".into()),
+        usage: Some(json!({"input_tokens": 7})),
+        ..tools
+    };
+    let script = ModelScript::new().step(step);
     let got = ask(&api, prompt(&script), false);
     let whole: Json = serde_json::from_str(&got.body).unwrap();
     assert_eq!(whole["stop_reason"], "tool_use");
@@ -117,7 +124,7 @@ fn thinking_and_parallel_tools_come_as_blocks_whole_or_streamed() {
 #[test]
 fn the_step_is_the_number_of_answers_after_the_newest_directive() {
     let api = MessagesApi::start();
-    let script = Script::new().tool("Bash", json!({})).text("second").text("third");
+    let script = ModelScript::new().tool("Bash", json!({})).text("second").text("third");
     let user = json!({"role": "user", "content": [{"type": "text", "text": script.to_string()}]});
     let said = json!({"role": "assistant", "content": "x"});
     let result = json!({"role": "user", "content": [{"type": "tool_result", "content": "r"}]});
@@ -141,7 +148,7 @@ fn the_step_is_the_number_of_answers_after_the_newest_directive() {
 #[test]
 fn an_echo_tells_the_conversation() {
     let api = MessagesApi::start();
-    let script = Script::new().echo();
+    let script = ModelScript::new().echo();
     let messages = json!([
         {"role": "user", "content": [
             {"type": "text", "text": "<system-reminder>no</system-reminder>"},
@@ -170,8 +177,8 @@ fn errors_have_the_status_the_kind_and_the_headers() {
         (500, "api_error"),
         (529, "overloaded_error"),
     ] {
-        let step = Step { retry_after: Some(3), ..Step::error(status) };
-        let got = ask(&api, prompt(&Script::new().step(step)), true);
+        let step = ModelScriptStep { retry_after: Some(3), ..ModelScriptStep::error(status) };
+        let got = ask(&api, prompt(&ModelScript::new().step(step)), true);
         assert!(got.head.starts_with(&format!("HTTP/1.1 {status}")), "{}", got.head);
         assert!(got.head.contains("retry-after: 3"), "{}", got.head);
         assert_eq!(serde_json::from_str::<Json>(&got.body).unwrap()["error"]["type"], kind);
@@ -181,11 +188,11 @@ fn errors_have_the_status_the_kind_and_the_headers() {
 #[test]
 fn failures_that_end_do_not_count_as_answers() {
     let api = MessagesApi::start();
-    let script = Script::new()
-        .step(Step::error(529).times(2))
-        .step(Step::error(500).times(1))
+    let script = ModelScript::new()
+        .step(ModelScriptStep::error(529).times(2))
+        .step(ModelScriptStep::error(500).times(1))
         .text("first")
-        .step(Step::error(429).times(1))
+        .step(ModelScriptStep::error(429).times(1))
         .text("second");
     let status = |messages: &Json| {
         let got = ask(&api, messages.clone(), false);
@@ -203,7 +210,7 @@ fn failures_that_end_do_not_count_as_answers() {
 #[test]
 fn a_dropped_stream_sends_its_pieces_and_then_cuts_the_connection() {
     let api = MessagesApi::start();
-    let script = Script::new().step(Step::dropped(3));
+    let script = ModelScript::new().step(ModelScriptStep::dropped(3));
     let got = ask(&api, prompt(&script), true);
     assert!(!got.ended, "{}", got.body);
     assert_eq!(content(&got), "partial partial partial ");
@@ -214,7 +221,7 @@ fn a_dropped_stream_sends_its_pieces_and_then_cuts_the_connection() {
 #[test]
 fn an_error_event_ends_a_stream_that_began_well() {
     let api = MessagesApi::start();
-    let got = ask(&api, prompt(&Script::new().step(Step::broken(2))), true);
+    let got = ask(&api, prompt(&ModelScript::new().step(ModelScriptStep::broken(2))), true);
     assert!(got.ended);
     assert_eq!(content(&got), "partial partial ");
     assert_eq!(events(&got).last().unwrap()["error"]["type"], "overloaded_error");
@@ -223,7 +230,7 @@ fn an_error_event_ends_a_stream_that_began_well() {
 #[test]
 fn a_stalled_stream_stays_open_until_the_server_stops() {
     let api = MessagesApi::start();
-    let body = json!({"stream": true, "messages": prompt(&Script::new().step(Step::stalled(1)))});
+    let body = json!({"stream": true, "messages": prompt(&ModelScript::new().step(ModelScriptStep::stalled(1)))});
     let mut stream = send(&api, "POST /v1/messages", &body.to_string());
     let mut raw = String::new();
     let mut piece = [0; 4096];

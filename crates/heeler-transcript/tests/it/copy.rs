@@ -1,6 +1,6 @@
 //! Copies of a transcript's beginning.
 
-use heeler_transcript::{CopyError, OsDisk, UpTo, copy_prefix};
+use heeler_transcript::{CopyLimit, OsDisk, TranscriptCopyError, copy_prefix};
 
 use crate::{folder, read_all};
 
@@ -13,12 +13,12 @@ fn whole_lines_are_copied_by_number_and_by_offset() {
     std::fs::write(&source, TEXT).unwrap();
     let second = read_all(&source).0[1].next;
     for (n, up_to, len) in [
-        (0, UpTo::Line(0), 0),
-        (1, UpTo::Line(2), 16),
-        (2, UpTo::Line(3), 24),
-        (3, UpTo::Offset(second), 24),
-        (4, UpTo::Offset(8), 8),
-        (5, UpTo::Offset(0), 0),
+        (0, CopyLimit::Line(0), 0),
+        (1, CopyLimit::Line(2), 16),
+        (2, CopyLimit::Line(3), 24),
+        (3, CopyLimit::Offset(second), 24),
+        (4, CopyLimit::Offset(8), 8),
+        (5, CopyLimit::Offset(0), 0),
     ] {
         let copy = folder.join(format!("{n}.jsonl"));
         assert_eq!(copy_prefix(&OsDisk, &source, &copy, up_to).unwrap(), len as u64);
@@ -32,11 +32,17 @@ fn what_is_not_there_is_not_copied() {
     let (source, copy) = (folder.join("a.jsonl"), folder.join("b.jsonl"));
     std::fs::write(&source, TEXT).unwrap();
     let refused = |up_to| copy_prefix(&OsDisk, &source, &copy, up_to).unwrap_err();
-    assert!(matches!(refused(UpTo::Line(4)), CopyError::TooShort { end: 24, .. }));
-    assert!(matches!(refused(UpTo::Offset(25)), CopyError::TooShort { end: 24, .. }));
-    assert!(matches!(refused(UpTo::Offset(7)), CopyError::InsideLine { offset: 7, .. }));
+    assert!(matches!(refused(CopyLimit::Line(4)), TranscriptCopyError::TooShort { end: 24, .. }));
+    assert!(matches!(
+        refused(CopyLimit::Offset(25)),
+        TranscriptCopyError::TooShort { end: 24, .. }
+    ));
+    assert!(matches!(
+        refused(CopyLimit::Offset(7)),
+        TranscriptCopyError::InsideLine { offset: 7, .. }
+    ));
     assert!(!copy.exists());
     std::fs::write(&copy, "mine").unwrap();
-    assert!(matches!(refused(UpTo::Line(1)), CopyError::Exists { .. }));
+    assert!(matches!(refused(CopyLimit::Line(1)), TranscriptCopyError::Exists { .. }));
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
 }

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use heeler_transcript::{
-    FaultKind, Follower, Log, LogOptions, Restart, Start, Update, replace_file, tail,
+    FollowRestartReason, FollowStart, FollowUpdate, TranscriptFaultKind, TranscriptFollower,
+    TranscriptWriter, TranscriptWriterOptions, read_tail, replace_file,
 };
 
 use crate::{folder, open};
@@ -17,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const NOW: Duration = Duration::ZERO;
 
 #[track_caller]
-fn next_text(follower: &mut Follower) -> String {
+fn next_text(follower: &mut TranscriptFollower) -> String {
     match follower.next(PATIENCE).unwrap() {
-        Some(Update::Record { record, .. }) => record.text,
+        Some(FollowUpdate::Record { record, .. }) => record.text,
         other => panic!("not a record: {other:?}"),
     }
 }
@@ -29,8 +30,8 @@ fn append(path: &Utf8Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-fn follow(path: &Utf8Path, start: Start) -> Follower {
-    let mut follower = Follower::new();
+fn follow(path: &Utf8Path, start: FollowStart) -> TranscriptFollower {
+    let mut follower = TranscriptFollower::new();
     assert_eq!(follower.add(path, start), 0);
     follower
 }
@@ -40,9 +41,9 @@ fn records_are_told_from_the_start_that_was_asked_for() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\":1}\n{\"n\":2}\n");
-    let mut all = follow(&path, Start::Beginning);
-    let mut new = follow(&path, Start::End);
-    let mut some = follow(&path, Start::Offset(tail(&path, 1).unwrap().start));
+    let mut all = follow(&path, FollowStart::Beginning);
+    let mut new = follow(&path, FollowStart::End);
+    let mut some = follow(&path, FollowStart::Offset(read_tail(&path, 1).unwrap().start));
     assert_eq!(next_text(&mut all), r#"{"n":1}"#);
     assert_eq!(next_text(&mut all), r#"{"n":2}"#);
     assert_eq!(new.next(NOW).unwrap(), None);
@@ -59,7 +60,7 @@ fn the_end_to_start_from_is_that_of_the_moment_it_was_asked_for() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\":1}\n{\"n\":");
-    let mut follower = follow(&path, Start::End);
+    let mut follower = follow(&path, FollowStart::End);
     append(&path, "2}\n");
     assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
 }
@@ -69,7 +70,7 @@ fn a_bare_tail_waits_for_its_newline() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\"");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(follower.next(NOW).unwrap(), None);
     append(&path, ":1}");
     assert_eq!(follower.next(Duration::from_millis(20)).unwrap(), None);
@@ -82,7 +83,7 @@ fn a_torn_tail_that_is_cut_off_is_never_told() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{}\n{\"torn\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(next_text(&mut follower), "{}");
     assert_eq!(follower.next(NOW).unwrap(), None);
     open(&path).append(br#"{"n":2}"#).unwrap();
@@ -95,10 +96,10 @@ fn faults_are_told_between_the_records() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "\0\0{\"n\":1}\n");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     let first = follower.next(PATIENCE).unwrap();
-    let Some(Update::Fault { file: 0, fault }) = first else { panic!("{first:?}") };
-    assert_eq!((fault.offset, fault.len, fault.kind), (0, 2, FaultKind::Nul));
+    let Some(FollowUpdate::Fault { file: 0, fault }) = first else { panic!("{first:?}") };
+    assert_eq!((fault.offset, fault.len, fault.kind), (0, 2, TranscriptFaultKind::Nul));
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
 }
 
@@ -106,7 +107,7 @@ fn faults_are_told_between_the_records() {
 fn a_file_that_does_not_exist_yet_is_waited_for() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
-    let mut follower = follow(&path, Start::End);
+    let mut follower = follow(&path, FollowStart::End);
     assert_eq!(follower.next(NOW).unwrap(), None);
     open(&path).append(br#"{"n":1}"#).unwrap();
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
@@ -116,7 +117,7 @@ fn a_file_that_does_not_exist_yet_is_waited_for() {
 fn a_folder_that_does_not_exist_yet_is_waited_for() {
     let (_temp, folder) = folder();
     let path = folder.join("later/a.jsonl");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(follower.next(NOW).unwrap(), None);
     std::fs::create_dir(folder.join("later")).unwrap();
     append(&path, "{\"n\":1}\n");
@@ -128,7 +129,7 @@ fn a_folder_that_does_not_exist_yet_is_waited_for() {
 #[test]
 fn a_caller_that_never_waits_gets_polled_files_too() {
     let (_temp, folder) = folder();
-    let mut follower = follow(&folder.join("later/a.jsonl"), Start::Beginning);
+    let mut follower = follow(&folder.join("later/a.jsonl"), FollowStart::Beginning);
     assert_eq!(follower.next(NOW).unwrap(), None);
     std::fs::create_dir(folder.join("later")).unwrap();
     append(&folder.join("later/a.jsonl"), "{}\n");
@@ -146,13 +147,13 @@ fn a_link_that_is_pointed_elsewhere_is_noticed() {
     append(&folder.join("a.jsonl"), "{\"a\":1}\n");
     append(&folder.join("b.jsonl"), "{\"b\":1}\n");
     std::os::unix::fs::symlink(folder.join("a.jsonl"), &link).unwrap();
-    let mut follower = follow(&link, Start::Beginning);
+    let mut follower = follow(&link, FollowStart::Beginning);
     assert_eq!(next_text(&mut follower), r#"{"a":1}"#);
     append(&folder.join("a.jsonl"), "{\"a\":2}\n");
     assert_eq!(next_text(&mut follower), r#"{"a":2}"#);
     std::os::unix::fs::symlink(folder.join("b.jsonl"), &new_link).unwrap();
     std::fs::rename(&new_link, &link).unwrap();
-    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
     assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"b":1}"#);
 }
@@ -162,13 +163,13 @@ fn a_replaced_file_is_read_from_its_beginning() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\":1}\n{\"to");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     replace_file(&heeler_transcript::OsDisk, &path, b"{\"new\":1}\n").unwrap();
     let torn = follower.next(PATIENCE).unwrap();
-    let Some(Update::Fault { fault, .. }) = torn else { panic!("{torn:?}") };
-    assert_eq!((fault.offset, fault.kind), (8, FaultKind::TornTail));
-    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    let Some(FollowUpdate::Fault { fault, .. }) = torn else { panic!("{torn:?}") };
+    assert_eq!((fault.offset, fault.kind), (8, TranscriptFaultKind::TornTail));
+    let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
     assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"new":1}"#);
     append(&path, "{\"new\":2}\n");
@@ -180,12 +181,12 @@ fn a_file_that_was_removed_and_comes_again_is_read_from_its_beginning() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\":1}\n");
-    let mut follower = follow(&path, Start::Beginning);
+    let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(follower.next(NOW).unwrap(), None);
     append(&path, "{\"n\":2}\n");
-    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
     assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
 }
@@ -196,15 +197,15 @@ fn a_file_rewritten_in_place_is_noticed_even_if_it_is_longer() {
     let path = folder.join("a.jsonl");
     append(&path, "{\"n\":1}\n{\"n\":2}\n");
     for rewritten in ["{\"m\":1}\n", "{\"longer\":\"than before\"}\n{\"x\":1}\n{\"x\":2}\n"] {
-        let mut follower = follow(&path, Start::End);
+        let mut follower = follow(&path, FollowStart::End);
         assert_eq!(follower.next(NOW).unwrap(), None);
         std::fs::write(&path, rewritten).unwrap();
-        let restarted = Update::Restarted { file: 0, why: Restart::Rewritten };
+        let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Rewritten };
         // A write and a cut are two events, and the follower may come between them.
         let mut shown = Vec::new();
         while shown.len() < rewritten.lines().count() {
             match follower.next(PATIENCE).unwrap() {
-                Some(Update::Record { record, .. }) => shown.push(record.text),
+                Some(FollowUpdate::Record { record, .. }) => shown.push(record.text),
                 other => assert_eq!(other, Some(restarted.clone())),
             }
         }
@@ -215,7 +216,7 @@ fn a_file_rewritten_in_place_is_noticed_even_if_it_is_longer() {
 #[test]
 fn another_thread_can_stop_it() {
     let (_temp, folder) = folder();
-    let mut follower = follow(&folder.join("a.jsonl"), Start::Beginning);
+    let mut follower = follow(&folder.join("a.jsonl"), FollowStart::Beginning);
     let stopper = follower.stopper();
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -232,9 +233,9 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_go_on() {
     let (_temp, folder) = folder();
     // A path through a file can never be opened, not even by root.
     append(&folder.join("file"), "");
-    let mut follower = Follower::new();
-    follower.add(&folder.join("file/a.jsonl"), Start::Beginning);
-    follower.add(&folder.join("b.jsonl"), Start::Beginning);
+    let mut follower = TranscriptFollower::new();
+    follower.add(&folder.join("file/a.jsonl"), FollowStart::Beginning);
+    follower.add(&folder.join("b.jsonl"), FollowStart::Beginning);
     append(&folder.join("b.jsonl"), "{\"n\":1}\n");
     let error = follower.next(PATIENCE).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot follow {folder}/file/a.jsonl"));
@@ -244,7 +245,7 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_go_on() {
 
 #[test]
 fn proof_followers_that_start_at_any_moment_miss_nothing() {
-    let proof = Proof::new(100);
+    let proof = ProofSettings::new(100);
     let (_temp, folder) = folder();
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
@@ -254,7 +255,9 @@ fn proof_followers_that_start_at_any_moment_miss_nothing() {
         std::thread::scope(|scope| {
             for path in &paths {
                 scope.spawn(move || {
-                    let mut log = Log::open(path, LogOptions::default()).unwrap().log;
+                    let mut log = TranscriptWriter::open(path, TranscriptWriterOptions::default())
+                        .unwrap()
+                        .writer;
                     for n in 0..lines {
                         log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
                     }
@@ -275,14 +278,14 @@ fn proof_followers_that_start_at_any_moment_miss_nothing() {
 
 /// Waits far less than a poll would take at the end, so events alone must be enough.
 fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context: &str) {
-    let mut follower = Follower::new();
+    let mut follower = TranscriptFollower::new();
     for path in paths {
-        follower.add(path, Start::Beginning);
+        follower.add(path, FollowStart::Beginning);
     }
     let mut told = [0, 0];
     while told != [lines; 2] {
         match follower.next(PATIENCE).unwrap() {
-            Some(Update::Record { file, record, .. }) => {
+            Some(FollowUpdate::Record { file, record, .. }) => {
                 assert_eq!(record.text, format!("{{\"n\":{}}}", told[file]), "{context}");
                 told[file] += 1;
             }
@@ -294,7 +297,7 @@ fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context
 /// Every line is the last for a while, so one lost wake stops everything.
 #[test]
 fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
-    let proof = Proof::new(2000);
+    let proof = ProofSettings::new(2000);
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     let mut log = open(&path);
@@ -310,7 +313,7 @@ fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
                 log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
             }
         });
-        let mut follower = follow(&path, Start::Beginning);
+        let mut follower = follow(&path, FollowStart::Beginning);
         for n in 0..proof.rounds {
             let started = Instant::now();
             let text = next_text(&mut follower);

@@ -6,8 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_testkit::Proof;
-use heeler_transcript::{Durability, Entry, FaultKind, Log, LogOptions, OpenError, Scan};
+use heeler_testkit::ProofSettings;
+use heeler_transcript::{
+    TranscriptDurability, TranscriptEntry, TranscriptFaultKind, TranscriptOpenError,
+    TranscriptScanner, TranscriptWriter, TranscriptWriterOptions,
+};
 
 use crate::{folder, open};
 
@@ -21,7 +24,7 @@ fn proof_kill_9_of_an_appending_process_loses_no_acknowledged_line() {
     if let ControlFlow::Break(()) = be_the_child() {
         return;
     }
-    let proof = Proof::new(100);
+    let proof = ProofSettings::new(100);
     let (_temp, folder) = folder();
     let mut checked = Checked::new(&folder, 0);
     let mut torn = 0;
@@ -50,8 +53,8 @@ fn run_and_kill(path: &Utf8Path, seed: u64, random: &mut fastrand::Rng) -> u64 {
         acknowledged = parse_ack(&line).unwrap_or(acknowledged);
     }
     if acknowledged > 0 {
-        let busy = Log::open(path, LogOptions::default()).unwrap_err();
-        assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
+        let busy = TranscriptWriter::open(path, TranscriptWriterOptions::default()).unwrap_err();
+        assert!(matches!(busy, TranscriptOpenError::Busy { .. }), "{busy}");
     }
     // Without this the kill would always come right after an acknowledgment. Long enough to reach
     // the child's start, too.
@@ -91,9 +94,10 @@ fn be_the_child() -> ControlFlow<()> {
     let Ok(path) = std::env::var(CHILD_PATH) else { return ControlFlow::Continue(()) };
     let seed: u64 = std::env::var(CHILD_SEED).unwrap().parse().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
-    let durability = if random.bool() { Durability::Event } else { Durability::Interval };
-    let options = LogOptions { durability, ..LogOptions::default() };
-    let mut log = Log::open(Utf8Path::new(&path), options).unwrap().log;
+    let durability =
+        if random.bool() { TranscriptDurability::Event } else { TranscriptDurability::Interval };
+    let options = TranscriptWriterOptions { durability, ..TranscriptWriterOptions::default() };
+    let mut log = TranscriptWriter::open(Utf8Path::new(&path), options).unwrap().writer;
     let mut out = std::io::stdout().lock();
     let mut appended = 0;
     // Ends the line that the test harness has begun.
@@ -144,15 +148,15 @@ impl Checked {
         }
         let mut torn = false;
         let mut found = 0;
-        for entry in Scan::open_at(&self.path, self.end).unwrap() {
+        for entry in TranscriptScanner::open_at(&self.path, self.end).unwrap() {
             match entry.unwrap() {
-                Entry::Record(record) => {
+                TranscriptEntry::Record(record) => {
                     assert!(record.text == line(seed, found), "{context}: line {found} is wrong");
                     found += 1;
                     self.end = record.next;
                 }
-                Entry::Fault(fault) => {
-                    assert_eq!(fault.kind, FaultKind::TornTail, "{context}");
+                TranscriptEntry::Fault(fault) => {
+                    assert_eq!(fault.kind, TranscriptFaultKind::TornTail, "{context}");
                     torn = true;
                 }
             }
@@ -161,11 +165,11 @@ impl Checked {
         let mut log = open(&self.path);
         // A torn tail that is whole but for its newline is completed, and never acknowledged.
         log.append(br#"{"clean":true}"#).unwrap();
-        let after: Vec<Entry> =
-            Scan::open_at(&self.path, self.end).unwrap().map(Result::unwrap).collect();
+        let after: Vec<TranscriptEntry> =
+            TranscriptScanner::open_at(&self.path, self.end).unwrap().map(Result::unwrap).collect();
         let completed = line(seed, found);
         for (at, entry) in after.iter().enumerate() {
-            let Entry::Record(record) = entry else { panic!("{context}: {entry:?}") };
+            let TranscriptEntry::Record(record) = entry else { panic!("{context}: {entry:?}") };
             let last = at == after.len() - 1;
             let expected = if last { r#"{"clean":true}"# } else { &completed };
             assert!(record.text == expected, "{context}: the next append is not clean");
@@ -179,7 +183,7 @@ impl Checked {
 #[test]
 fn proof_many_writers_take_turns_and_never_mix() {
     const WRITERS: usize = 4;
-    let proof = Proof::new(100);
+    let proof = ProofSettings::new(100);
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     let turns = proof.rounds;
@@ -189,12 +193,12 @@ fn proof_many_writers_take_turns_and_never_mix() {
             scope.spawn(move || {
                 for turn in 0..turns {
                     let mut log = loop {
-                        match Log::open(path, LogOptions::default()) {
+                        match TranscriptWriter::open(path, TranscriptWriterOptions::default()) {
                             Ok(opened) => {
                                 assert_eq!(opened.repair, None);
-                                break opened.log;
+                                break opened.writer;
                             }
-                            Err(OpenError::Busy { .. }) => std::thread::yield_now(),
+                            Err(TranscriptOpenError::Busy { .. }) => std::thread::yield_now(),
                             Err(error) => panic!("{error}"),
                         }
                     };

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::Utf8Path;
-use heeler_testkit::{Hook, Hooked};
+use heeler_testkit::{DiskHook, HookedDisk};
 use heeler_transcript::{
-    AppendError, Disk as _, Durability, LINE_BYTES_MAX, Log, LogOptions, OpenError, OsDisk, Repair,
+    AppendError, DiskBackend as _, LINE_BYTES_MAX, OsDisk, TailRepair, TranscriptDurability,
+    TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -79,8 +80,8 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
     let path = folder.join("job.jsonl");
     let mut first = open(&path);
     first.append(b"{}").unwrap();
-    let error = Log::open(&path, LogOptions::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    let error = TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap_err();
+    assert!(matches!(error, TranscriptOpenError::Busy { .. }), "{error}");
     // The background sync still knows the log; its lock goes with the log all the same.
     drop(first);
     open(&path).append(b"{}").unwrap();
@@ -90,7 +91,7 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
 #[test]
 fn a_folder_in_place_of_the_file_is_refused() {
     let (_temp, folder) = folder();
-    let error = Log::open(&folder, LogOptions::default()).unwrap_err();
+    let error = TranscriptWriter::open(&folder, TranscriptWriterOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot open {folder}"));
 }
 
@@ -99,7 +100,7 @@ fn a_dangling_link_is_refused() {
     let (_temp, folder) = folder();
     let path = folder.join("job.jsonl");
     std::os::unix::fs::symlink(folder.join("missing/file"), &path).unwrap();
-    let error = Log::open(&path, LogOptions::default()).unwrap_err();
+    let error = TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot open {path}"));
 }
 
@@ -108,10 +109,13 @@ fn a_torn_tail_is_cut_before_the_first_append_and_kept_beside() {
     let (_temp, folder) = folder();
     let path = folder.join("job.jsonl");
     std::fs::write(&path, "{\"n\":1}\n{\"n\":").unwrap();
-    let opened = Log::open(&path, LogOptions::default()).unwrap();
+    let opened = TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap();
     let kept = folder.join("job.jsonl.torn.8");
-    assert_eq!(opened.repair, Some(Repair::Cut { offset: 8, len: 5, kept: kept.clone() }));
-    let mut log = opened.log;
+    assert_eq!(
+        opened.repair,
+        Some(TailRepair::TornTailMoved { offset: 8, len: 5, saved_to: kept.clone() })
+    );
+    let mut log = opened.writer;
     log.append(br#"{"n":2}"#).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"{\"n\":1}\n{\"n\":2}\n");
     assert_eq!(std::fs::read(&kept).unwrap(), b"{\"n\":");
@@ -135,8 +139,8 @@ fn a_whole_record_without_its_newline_is_completed() {
     let (_temp, folder) = folder();
     let path = folder.join("job.jsonl");
     std::fs::write(&path, "{\"n\":1}\n{\"n\":2}").unwrap();
-    let opened = Log::open(&path, LogOptions::default()).unwrap();
-    assert_eq!(opened.repair, Some(Repair::Completed { offset: 8 }));
+    let opened = TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap();
+    assert_eq!(opened.repair, Some(TailRepair::NewlineAdded { offset: 8 }));
     assert_eq!(std::fs::read(&path).unwrap(), b"{\"n\":1}\n{\"n\":2}\n");
 }
 
@@ -154,10 +158,10 @@ fn a_large_torn_tail_is_kept_whole() {
 #[test]
 fn both_durabilities_write_the_same_bytes() {
     let (_temp, folder) = folder();
-    for durability in [Durability::Event, Durability::Interval] {
+    for durability in [TranscriptDurability::Event, TranscriptDurability::Interval] {
         let path = folder.join(format!("{durability:?}"));
-        let options = LogOptions { durability, ..LogOptions::default() };
-        let mut log = Log::open(&path, options).unwrap().log;
+        let options = TranscriptWriterOptions { durability, ..TranscriptWriterOptions::default() };
+        let mut log = TranscriptWriter::open(&path, options).unwrap().writer;
         log.append(b"{}").unwrap();
         log.sync().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"{}\n");
@@ -170,7 +174,7 @@ struct Swapping {
     swapped: AtomicBool,
 }
 
-impl Hook for Swapping {
+impl DiskHook for Swapping {
     fn after_create(&self, path: &Utf8Path) -> io::Result<()> {
         if !self.swapped.swap(true, Ordering::SeqCst) {
             OsDisk.remove(path)?;
@@ -184,11 +188,13 @@ impl Hook for Swapping {
 fn a_lock_on_a_file_that_lost_its_name_is_not_trusted() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
-    let options =
-        LogOptions { disk: Arc::new(Hooked::<Swapping>::default()), ..LogOptions::default() };
-    let mut log = Log::open(&path, options).unwrap().log;
-    let error = Log::open(&path, LogOptions::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    let options = TranscriptWriterOptions {
+        disk: Arc::new(HookedDisk::<Swapping>::default()),
+        ..TranscriptWriterOptions::default()
+    };
+    let mut log = TranscriptWriter::open(&path, options).unwrap().writer;
+    let error = TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap_err();
+    assert!(matches!(error, TranscriptOpenError::Busy { .. }), "{error}");
     log.append(b"{}").unwrap();
     assert_eq!(texts(&read_all(&path).0), ["{}"]);
 }

@@ -13,7 +13,10 @@ mod search;
 mod trouble;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Entry, Fault, Log, LogOptions, Record, Scan};
+use heeler_transcript::{
+    TranscriptEntry, TranscriptFault, TranscriptRecord, TranscriptScanner, TranscriptWriter,
+    TranscriptWriterOptions,
+};
 use tempfile::TempDir;
 
 /// A folder that is gone when the test ends.
@@ -23,22 +26,22 @@ fn folder() -> (TempDir, Utf8PathBuf) {
     (temp, path)
 }
 
-fn open(path: &Utf8Path) -> Log {
-    Log::open(path, LogOptions::default()).unwrap().log
+fn open(path: &Utf8Path) -> TranscriptWriter {
+    TranscriptWriter::open(path, TranscriptWriterOptions::default()).unwrap().writer
 }
 
 /// Every record and fault of the file.
-fn read_all(path: &Utf8Path) -> (Vec<Record>, Vec<Fault>) {
+fn read_all(path: &Utf8Path) -> (Vec<TranscriptRecord>, Vec<TranscriptFault>) {
     let (mut records, mut faults) = (Vec::new(), Vec::new());
-    for entry in Scan::open(path).unwrap() {
+    for entry in TranscriptScanner::open(path).unwrap() {
         match entry.unwrap() {
-            Entry::Record(record) => records.push(record),
-            Entry::Fault(fault) => faults.push(fault),
+            TranscriptEntry::Record(record) => records.push(record),
+            TranscriptEntry::Fault(fault) => faults.push(fault),
         }
     }
     (records, faults)
 }
 
-fn texts(records: &[Record]) -> Vec<&str> {
+fn texts(records: &[TranscriptRecord]) -> Vec<&str> {
     records.iter().map(|record| record.text.as_str()).collect()
 }

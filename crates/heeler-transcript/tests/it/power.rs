@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use camino::Utf8Path;
-use heeler_testkit::{Crash, SimDisk};
+use heeler_testkit::{CrashState, SimDisk};
 use heeler_transcript::{
-    Disk as _, Durability, Log, LogOptions, UpTo, copy_prefix, create_folder, replace_file,
-    replace_files,
+    CopyLimit, DiskBackend as _, TranscriptDurability, TranscriptWriter, TranscriptWriterOptions,
+    copy_prefix, create_folder, replace_file, replace_files,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -21,12 +21,12 @@ fn start(prepare: impl Fn(&Utf8Path)) -> (tempfile::TempDir, camino::Utf8PathBuf
     (temp, root, disk)
 }
 
-fn options(disk: &Arc<SimDisk>, durability: Durability) -> LogOptions {
-    LogOptions { durability, disk: Arc::clone(disk) as _ }
+fn options(disk: &Arc<SimDisk>, durability: TranscriptDurability) -> TranscriptWriterOptions {
+    TranscriptWriterOptions { durability, disk: Arc::clone(disk) as _ }
 }
 
 /// The marks are the numbers of lines that were promised to survive.
-fn check_log(crash: &Crash) {
+fn check_log(crash: &CrashState) {
     let path = crash.root.join("a.jsonl");
     let after = crash.after;
     if !path.exists() {
@@ -54,13 +54,15 @@ fn check_log(crash: &Crash) {
 fn proof_power_loss_costs_no_line_that_was_acknowledged_per_event() {
     let (_temp, root, disk) = start(|_| ());
     let path = root.join("a.jsonl");
-    let mut log = Log::open(&path, options(&disk, Durability::Event)).unwrap().log;
+    let mut log =
+        TranscriptWriter::open(&path, options(&disk, TranscriptDurability::Event)).unwrap().writer;
     for (n, line) in (0..).zip(&LINES[..2]) {
         log.append(line.as_bytes()).unwrap();
         disk.mark(n);
     }
     drop(log);
-    let mut log = Log::open(&path, options(&disk, Durability::Event)).unwrap().log;
+    let mut log =
+        TranscriptWriter::open(&path, options(&disk, TranscriptDurability::Event)).unwrap().writer;
     log.append_all(&[LINES[2].as_bytes(), LINES[3].as_bytes()]).unwrap();
     disk.mark(2);
     disk.mark(3);
@@ -73,7 +75,9 @@ fn proof_power_loss_costs_no_line_that_was_acknowledged_per_event() {
 fn proof_power_loss_costs_only_unsynced_lines_with_interval_sync() {
     let (_temp, root, disk) = start(|_| ());
     let path = root.join("a.jsonl");
-    let mut log = Log::open(&path, options(&disk, Durability::Interval)).unwrap().log;
+    let mut log = TranscriptWriter::open(&path, options(&disk, TranscriptDurability::Interval))
+        .unwrap()
+        .writer;
     log.append(LINES[0].as_bytes()).unwrap();
     log.append(LINES[1].as_bytes()).unwrap();
     log.sync().unwrap();
@@ -95,7 +99,8 @@ fn proof_what_a_killed_writer_left_unsynced_is_synced_by_the_next_open() {
     // As a writer killed before any sync leaves it: created and written, nothing else.
     let file = disk.create(&path).unwrap();
     disk.write(&file, format!("{}\n", LINES[0]).as_bytes()).unwrap();
-    let mut log = Log::open(&path, options(&disk, Durability::Event)).unwrap().log;
+    let mut log =
+        TranscriptWriter::open(&path, options(&disk, TranscriptDurability::Event)).unwrap().writer;
     disk.mark(0);
     log.append(LINES[1].as_bytes()).unwrap();
     disk.mark(1);
@@ -112,7 +117,8 @@ fn proof_power_loss_during_a_repair_loses_no_byte() {
     });
     disk.mark(0);
     let path = root.join("a.jsonl");
-    let mut log = Log::open(&path, options(&disk, Durability::Event)).unwrap().log;
+    let mut log =
+        TranscriptWriter::open(&path, options(&disk, TranscriptDurability::Event)).unwrap().writer;
     log.append(LINES[1].as_bytes()).unwrap();
     disk.mark(1);
     drop(log);
@@ -192,7 +198,7 @@ fn proof_power_loss_never_leaves_half_a_copy() {
         std::fs::write(root.join("a.jsonl"), LINES.join("\n") + "\n").unwrap();
     });
     let copy = root.join("b.jsonl");
-    copy_prefix(disk.as_ref(), &root.join("a.jsonl"), &copy, UpTo::Line(2)).unwrap();
+    copy_prefix(disk.as_ref(), &root.join("a.jsonl"), &copy, CopyLimit::Line(2)).unwrap();
     disk.mark(0);
     disk.crashes(&mut |crash| match std::fs::read_to_string(crash.root.join("b.jsonl")) {
         Ok(found) => assert_eq!(found, LINES[..2].join("\n") + "\n", "after {}", crash.after),

@@ -1,7 +1,7 @@
 //! Readers on every kind of damage.
 
-use heeler_testkit::Proof;
-use heeler_transcript::{FaultKind, LINE_BYTES_MAX, tail};
+use heeler_testkit::ProofSettings;
+use heeler_transcript::{LINE_BYTES_MAX, TranscriptFaultKind, read_tail};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRunner};
 
@@ -29,7 +29,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn proof_readers_hold_on_any_bytes() {
-    let proof = Proof::new(500);
+    let proof = ProofSettings::new(500);
     let config = Config {
         cases: u32::try_from(proof.rounds).unwrap_or(u32::MAX),
         failure_persistence: None,
@@ -77,26 +77,26 @@ fn a_line_that_is_too_long_is_reported_and_its_neighbours_are_found() {
     let (records, faults) = read_all(&path);
     assert_eq!(texts(&records), [r#"{"n":1}"#, r#"{"n":2}"#]);
     assert_eq!((faults[0].offset, faults[0].len), (8, too_long as u64));
-    assert_eq!(faults[0].kind, FaultKind::TooLong);
-    let page = tail(&path, 5).unwrap();
+    assert_eq!(faults[0].kind, TranscriptFaultKind::TooLong);
+    let page = read_tail(&path, 5).unwrap();
     assert_eq!((page.records, page.faults), (records, faults));
 }
 
 #[test]
 fn a_page_ends_at_its_limits_and_the_next_goes_on_there() {
-    use heeler_transcript::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, range};
+    use heeler_transcript::{PAGE_BYTES_MAX, PAGE_FAULTS_MAX, PageBoundary, read_range};
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     let line = format!("{{\"a\":\"{}\"}}\n", "x".repeat(PAGE_BYTES_MAX / 4));
     std::fs::write(&path, line.repeat(5)).unwrap();
-    let page = tail(&path, 5).unwrap();
+    let page = read_tail(&path, 5).unwrap();
     assert_eq!(page.records.len(), 3);
-    let page = range(&path, Before::Offset(page.start), 5).unwrap();
+    let page = read_range(&path, PageBoundary::Offset(page.start), 5).unwrap();
     assert_eq!((page.records.len(), page.start), (2, 0));
 
     std::fs::write(&path, format!("{{}}\n{}", "x\n".repeat(PAGE_FAULTS_MAX))).unwrap();
-    let page = tail(&path, 5).unwrap();
+    let page = read_tail(&path, 5).unwrap();
     assert_eq!((page.records.len(), page.faults.len()), (0, PAGE_FAULTS_MAX));
-    let page = range(&path, Before::Offset(page.start), 5).unwrap();
+    let page = read_range(&path, PageBoundary::Offset(page.start), 5).unwrap();
     assert_eq!((page.records.len(), page.start), (1, 0));
 }

@@ -3,21 +3,23 @@
 use std::ops::ControlFlow;
 
 use camino::Utf8PathBuf;
-use heeler_transcript::{Case, Hit, Pattern, Query, Searched, search};
+use heeler_transcript::{
+    CaseSensitivity, SearchPattern, TranscriptHit, TranscriptQuery, TranscriptSearchOutcome, search,
+};
 
 use crate::folder;
 
-fn query(pattern: Pattern) -> Query {
-    Query { pattern, case: Case::Smart, hits_max: 100 }
+fn query(pattern: SearchPattern) -> TranscriptQuery {
+    TranscriptQuery { pattern, case: CaseSensitivity::Smart, hits_max: 100 }
 }
 
-fn literal(text: &str) -> Query {
-    query(Pattern::Literal(text.to_owned()))
+fn literal(text: &str) -> TranscriptQuery {
+    query(SearchPattern::Literal(text.to_owned()))
 }
 
-fn found(query: &Query, paths: &[Utf8PathBuf]) -> (Vec<String>, Searched) {
+fn found(query: &TranscriptQuery, paths: &[Utf8PathBuf]) -> (Vec<String>, TranscriptSearchOutcome) {
     let mut hits = Vec::new();
-    let searched = search(query, paths, &mut |Hit { path, line, record }| {
+    let searched = search(query, paths, &mut |TranscriptHit { path, line, record }| {
         let name = path.file_name().unwrap();
         hits.push(format!("{name}:{line}@{} {}", record.offset, record.text));
         ControlFlow::Continue(())
@@ -42,9 +44,9 @@ fn matching_records_of_all_files_are_found_in_order() {
     );
     assert_eq!((searched.hits, searched.faults, searched.ended_early), (3, 0, false));
     assert_eq!(found(&literal("Two"), &paths).0.len(), 1);
-    let exact = Query { case: Case::Sensitive, ..literal("two") };
+    let exact = TranscriptQuery { case: CaseSensitivity::Sensitive, ..literal("two") };
     assert_eq!(found(&exact, &paths).0.len(), 1);
-    let any_case = Query { case: Case::Insensitive, ..literal("Two") };
+    let any_case = TranscriptQuery { case: CaseSensitivity::Insensitive, ..literal("Two") };
     assert_eq!(found(&any_case, &paths).0.len(), 3);
 }
 
@@ -54,9 +56,10 @@ fn expressions_are_expressions_and_texts_are_not() {
     let paths = [folder.join("a.jsonl")];
     std::fs::write(&paths[0], "{\"t\":\"a.b\"}\n{\"t\":\"acb\"}\n").unwrap();
     assert_eq!(found(&literal("a.b"), &paths).0.len(), 1);
-    assert_eq!(found(&query(Pattern::Regex("a.b".to_owned())), &paths).0.len(), 2);
-    let error =
-        search(&query(Pattern::Regex("a(".to_owned())), &paths, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(found(&query(SearchPattern::Regex("a.b".to_owned())), &paths).0.len(), 2);
+    let error = search(&query(SearchPattern::Regex("a(".to_owned())), &paths, &mut |_| {
+        ControlFlow::Continue(())
+    });
     assert_eq!(error.unwrap_err().to_string(), "cannot search for \"a(\"");
 }
 
@@ -80,9 +83,9 @@ fn the_search_ends_at_its_limit_or_when_told() {
     let (_temp, folder) = folder();
     let paths = [folder.join("a.jsonl"), folder.join("missing.jsonl")];
     std::fs::write(&paths[0], "{\"x\":1}\n".repeat(10)).unwrap();
-    let (hits, searched) = found(&Query { hits_max: 4, ..literal("x") }, &paths);
+    let (hits, searched) = found(&TranscriptQuery { hits_max: 4, ..literal("x") }, &paths);
     assert_eq!((hits.len(), searched.hits, searched.ended_early), (4, 4, true));
-    let (hits, searched) = found(&Query { hits_max: 0, ..literal("x") }, &paths);
+    let (hits, searched) = found(&TranscriptQuery { hits_max: 0, ..literal("x") }, &paths);
     assert_eq!((hits.len(), searched.ended_early), (0, true));
     let told = search(&literal("x"), &paths, &mut |_| ControlFlow::Break(())).unwrap();
     assert_eq!((told.hits, told.ended_early), (1, true));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use camino::Utf8Path;
-use heeler_testkit::{SimDisk, Trouble};
+use heeler_testkit::{SimDisk, SimulatedFault};
 use heeler_transcript::{
-    AppendError, Durability, FaultKind, Log, LogOptions, UpTo, copy_prefix, replace_file,
-    replace_files,
+    AppendError, CopyLimit, TranscriptDurability, TranscriptFaultKind, TranscriptWriter,
+    TranscriptWriterOptions, copy_prefix, replace_file, replace_files,
 };
 
 use crate::{folder, read_all, texts};
@@ -21,7 +21,7 @@ enum Lasts {
 /// Runs `act` on a fresh folder with trouble at its first call that writes, then at its second,
 /// and so on, until it makes no more calls.
 fn at_every_call(prepare: impl Fn(&Utf8Path), act: impl Fn(&Arc<SimDisk>, &Utf8Path, &str)) {
-    for trouble in Trouble::ALL {
+    for trouble in SimulatedFault::ALL {
         for lasts in [Lasts::OneCall, Lasts::UntilHealed] {
             for call in 0.. {
                 let (_temp, root) = folder();
@@ -44,8 +44,8 @@ fn at_every_call(prepare: impl Fn(&Utf8Path), act: impl Fn(&Arc<SimDisk>, &Utf8P
 struct Writer<'a> {
     disk: &'a Arc<SimDisk>,
     root: &'a Utf8Path,
-    durability: Durability,
-    log: Option<Log>,
+    durability: TranscriptDurability,
+    log: Option<TranscriptWriter>,
     acknowledged: Vec<String>,
     failures: usize,
 }
@@ -54,9 +54,9 @@ impl Writer<'_> {
     fn open(&mut self) -> bool {
         if self.log.is_none() {
             let disk = Arc::clone(self.disk);
-            let options = LogOptions { durability: self.durability, disk };
-            match Log::open(&self.root.join("a.jsonl"), options) {
-                Ok(opened) => self.log = Some(opened.log),
+            let options = TranscriptWriterOptions { durability: self.durability, disk };
+            match TranscriptWriter::open(&self.root.join("a.jsonl"), options) {
+                Ok(opened) => self.log = Some(opened.writer),
                 Err(_) => self.failures += 1,
             }
         }
@@ -83,7 +83,10 @@ impl Writer<'_> {
             if !matches!(error, AppendError::HalfLine { .. }) {
                 assert_eq!(faults, [], "{case}: a half line remains after {error}");
             }
-            assert!(faults.iter().all(|fault| fault.kind == FaultKind::TornTail), "{case}");
+            assert!(
+                faults.iter().all(|fault| fault.kind == TranscriptFaultKind::TornTail),
+                "{case}"
+            );
             if dead {
                 let again = log.append(b"{}").unwrap_err();
                 assert!(matches!(again, AppendError::Sync(_)), "{case}: {again}");
@@ -93,7 +96,7 @@ impl Writer<'_> {
     }
 }
 
-fn check_appends(durability: Durability, prepare: impl Fn(&Utf8Path)) {
+fn check_appends(durability: TranscriptDurability, prepare: impl Fn(&Utf8Path)) {
     at_every_call(prepare, |disk, root, case| {
         let log = None;
         let mut writer =
@@ -106,7 +109,7 @@ fn check_appends(durability: Durability, prepare: impl Fn(&Utf8Path)) {
             writer.failures += 1;
             writer.log = None;
         }
-        disk.heal();
+        disk.clear_faults();
         let failed = writer.failures;
         writer.append(&[r#"{"n":5}"#], case);
         writer.append(&[r#"{"n":6}"#], case);
@@ -122,18 +125,21 @@ fn check_appends(durability: Durability, prepare: impl Fn(&Utf8Path)) {
 
 #[test]
 fn proof_trouble_at_any_call_loses_no_acknowledged_line_and_leaves_no_half_line() {
-    check_appends(Durability::Event, |_| ());
-    check_appends(Durability::Interval, |_| ());
+    check_appends(TranscriptDurability::Event, |_| ());
+    check_appends(TranscriptDurability::Interval, |_| ());
 }
 
 #[test]
 fn proof_trouble_at_any_call_of_a_repair_loses_no_byte() {
     let torn = |root: &Utf8Path| std::fs::write(root.join("a.jsonl"), "{}\n{\"torn").unwrap();
-    check_appends(Durability::Event, torn);
-    check_appends(Durability::Interval, torn);
+    check_appends(TranscriptDurability::Event, torn);
+    check_appends(TranscriptDurability::Interval, torn);
     at_every_call(torn, |disk, root, case| {
-        let options = LogOptions { durability: Durability::Event, disk: Arc::clone(disk) as _ };
-        drop(Log::open(&root.join("a.jsonl"), options));
+        let options = TranscriptWriterOptions {
+            durability: TranscriptDurability::Event,
+            disk: Arc::clone(disk) as _,
+        };
+        drop(TranscriptWriter::open(&root.join("a.jsonl"), options));
         let log = std::fs::read(root.join("a.jsonl")).unwrap();
         let kept = std::fs::read(root.join("a.jsonl.torn.3")).unwrap_or_default();
         assert!(log.ends_with(b"{\"torn") || kept == b"{\"torn", "{case}");
@@ -150,7 +156,7 @@ fn proof_trouble_at_any_call_of_a_replacement_leaves_the_old_file_or_the_new_one
         let found = std::fs::read(&path).unwrap();
         assert!(found == b"old" || found == b"new content", "{case}: {found:?}");
         assert!(result.is_err() || found == b"new content", "{case}");
-        disk.heal();
+        disk.clear_faults();
         replace_file(disk.as_ref(), &path, b"newer").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"newer", "{case}");
     });
@@ -170,7 +176,7 @@ fn proof_trouble_at_any_call_of_many_replacements_is_told_for_the_files_it_conce
             assert!(found == b"old" || found == b"new", "{case}: {found:?}");
             assert!(result.is_err() || found == b"new", "{case}");
         }
-        disk.heal();
+        disk.clear_faults();
         replace_files(disk.as_ref(), &files, &|_| Ok(())).into_iter().for_each(Result::unwrap);
     });
 }
@@ -180,7 +186,7 @@ fn a_failed_replacement_leaves_no_temp_file() {
     for call in 0..4 {
         let (_temp, root) = folder();
         let disk = SimDisk::new(&root);
-        disk.fail_at(call, Trouble::Full);
+        disk.fail_at(call, SimulatedFault::Full);
         replace_file(&disk, &root.join("result.json"), b"{}").unwrap_err();
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "call {call}");
     }
@@ -191,7 +197,7 @@ fn proof_trouble_at_any_call_of_a_copy_leaves_no_half_copy() {
     let source = |root: &Utf8Path| std::fs::write(root.join("a.jsonl"), "{}\n{}\n{}\n").unwrap();
     at_every_call(source, |disk, root, case| {
         let copy = root.join("b.jsonl");
-        let result = copy_prefix(disk.as_ref(), &root.join("a.jsonl"), &copy, UpTo::Line(2));
+        let result = copy_prefix(disk.as_ref(), &root.join("a.jsonl"), &copy, CopyLimit::Line(2));
         match std::fs::read(&copy) {
             Ok(found) => assert_eq!(found, b"{}\n{}\n", "{case}"),
             Err(_) => assert!(result.is_err(), "{case}"),
@@ -203,9 +209,12 @@ fn proof_trouble_at_any_call_of_a_copy_leaves_no_half_copy() {
 fn a_failed_sync_is_not_retried_and_the_log_takes_no_more_lines() {
     let (_temp, root) = folder();
     let disk = Arc::new(SimDisk::new(&root));
-    let options = LogOptions { durability: Durability::Event, disk: Arc::clone(&disk) as _ };
-    let mut log = Log::open(&root.join("a.jsonl"), options).unwrap().log;
-    disk.fail_at(disk.calls() + 1, Trouble::Broken);
+    let options = TranscriptWriterOptions {
+        durability: TranscriptDurability::Event,
+        disk: Arc::clone(&disk) as _,
+    };
+    let mut log = TranscriptWriter::open(&root.join("a.jsonl"), options).unwrap().writer;
+    disk.fail_at(disk.calls() + 1, SimulatedFault::Broken);
     let error = log.append(b"{}").unwrap_err();
     assert!(error.to_string().starts_with("cannot sync transcript"), "{error}");
     let calls = disk.calls();
@@ -220,10 +229,13 @@ fn a_failed_sync_is_not_retried_and_the_log_takes_no_more_lines() {
 fn a_failed_background_sync_stops_the_log() {
     let (_temp, root) = folder();
     let disk = Arc::new(SimDisk::new(&root));
-    let options = LogOptions { durability: Durability::Interval, disk: Arc::clone(&disk) as _ };
-    let mut log = Log::open(&root.join("a.jsonl"), options).unwrap().log;
+    let options = TranscriptWriterOptions {
+        durability: TranscriptDurability::Interval,
+        disk: Arc::clone(&disk) as _,
+    };
+    let mut log = TranscriptWriter::open(&root.join("a.jsonl"), options).unwrap().writer;
     let before = disk.calls();
-    disk.fail_at(before + 1, Trouble::Broken);
+    disk.fail_at(before + 1, SimulatedFault::Broken);
     log.append(b"{}").unwrap();
     let started = std::time::Instant::now();
     while disk.calls() < before + 2 {
@@ -243,11 +255,13 @@ fn a_failed_background_sync_stops_the_log() {
 fn dirty_logs_are_synced_without_being_asked() {
     let (_temp, root) = folder();
     let disk = Arc::new(SimDisk::new(&root));
-    let mut logs: Vec<Log> = (0..3)
+    let mut logs: Vec<TranscriptWriter> = (0..3)
         .map(|n| {
-            let options =
-                LogOptions { durability: Durability::Interval, disk: Arc::clone(&disk) as _ };
-            Log::open(&root.join(format!("{n}.jsonl")), options).unwrap().log
+            let options = TranscriptWriterOptions {
+                durability: TranscriptDurability::Interval,
+                disk: Arc::clone(&disk) as _,
+            };
+            TranscriptWriter::open(&root.join(format!("{n}.jsonl")), options).unwrap().writer
         })
         .collect();
     // The second time, the logs have been synced before.
@@ -272,9 +286,12 @@ fn whole_lines_of_a_short_write_stay_since_readers_may_have_seen_them() {
     let (_temp, root) = folder();
     let path = root.join("a.jsonl");
     let disk = Arc::new(SimDisk::new(&root));
-    let options = LogOptions { durability: Durability::Event, disk: Arc::clone(&disk) as _ };
-    let mut log = Log::open(&path, options).unwrap().log;
-    disk.fail_at(disk.calls(), Trouble::Short);
+    let options = TranscriptWriterOptions {
+        durability: TranscriptDurability::Event,
+        disk: Arc::clone(&disk) as _,
+    };
+    let mut log = TranscriptWriter::open(&path, options).unwrap().writer;
+    disk.fail_at(disk.calls(), SimulatedFault::Short);
     // Half of the write is the first two lines and a part of the third.
     let lines: [&[u8]; 5] = [b"{\"n\":0}", b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":3}", b"{\"n\":4}"];
     let error = log.append_all(&lines).unwrap_err();
@@ -291,12 +308,15 @@ fn what_another_process_wrote_is_not_cut_off() {
     let (_temp, root) = folder();
     let path = root.join("a.jsonl");
     let disk = Arc::new(SimDisk::new(&root));
-    let options = LogOptions { durability: Durability::Interval, disk: Arc::clone(&disk) as _ };
-    let mut log = Log::open(&path, options).unwrap().log;
+    let options = TranscriptWriterOptions {
+        durability: TranscriptDurability::Interval,
+        disk: Arc::clone(&disk) as _,
+    };
+    let mut log = TranscriptWriter::open(&path, options).unwrap().writer;
     log.append(b"{}").unwrap();
     // Someone who does not ask for the lock.
     std::fs::write(&path, "{}\n{}\n").unwrap();
-    disk.fail_at(disk.calls(), Trouble::Torn);
+    disk.fail_at(disk.calls(), SimulatedFault::Torn);
     let error = log.append(b"{\"mine\":1}").unwrap_err();
     assert!(matches!(error, AppendError::HalfLine { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"{}\n{}\n{\"min");

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use heeler_model::steers_terminal;
+use heeler_model::is_terminal_control;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 
-use super::{Did, Input};
-use crate::Theme;
-use crate::text::{one_line, shortened, width};
+use super::{InputKeyOutcome, InputWidget};
+use crate::TerminalTheme;
+use crate::text::{one_line, truncate_to_width, width};
 
 /// How many things are offered at once; more are scrolled to.
 const MENU_ROWS: usize = 8;
@@ -18,101 +18,101 @@ const MENU_MAX: usize = 100;
 
 /// Names files that begin as told, for completion after `@`. It is asked at every key, so it must be
 /// quick.
-pub type Files = Box<dyn Fn(&str) -> Vec<String> + Send>;
+pub type FileCompleter = Box<dyn Fn(&str) -> Vec<String> + Send>;
 
 /// What completes the input.
-pub struct Completion {
+pub struct CompletionSources {
     /// Commands: name, arguments, what it does.
     pub commands: &'static [(&'static str, &'static str, &'static str)],
     /// Files.
-    pub files: Files,
+    pub files: FileCompleter,
 }
 
 /// What is offered.
-pub(crate) struct Menu {
-    items: Vec<Item>,
-    chosen: usize,
+pub(crate) struct CompletionMenu {
+    items: Vec<CompletionItem>,
+    selected: usize,
     /// What of the text is replaced.
     range: Range<usize>,
 }
 
-struct Item {
+struct CompletionItem {
     label: String,
     about: String,
     text: String,
     /// Nothing need be typed after it.
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Input {
-    pub(super) fn menu_key(&mut self, key: KeyEvent) -> Option<Did> {
+impl InputWidget {
+    pub(super) fn handle_menu_key(&mut self, key: KeyEvent) -> Option<InputKeyOutcome> {
         let menu = self.menu.as_mut()?;
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Up | KeyCode::BackTab => menu.step(menu.items.len() - 1),
-            KeyCode::Char('p') if is_control => menu.step(menu.items.len() - 1),
-            KeyCode::Down => menu.step(1),
-            KeyCode::Char('n') if is_control => menu.step(1),
+            KeyCode::Up | KeyCode::BackTab => menu.move_selection(menu.items.len() - 1),
+            KeyCode::Char('p') if is_control => menu.move_selection(menu.items.len() - 1),
+            KeyCode::Down => menu.move_selection(1),
+            KeyCode::Char('n') if is_control => menu.move_selection(1),
             KeyCode::Esc => self.menu = None,
             KeyCode::Tab => {
-                self.accept();
+                self.accept_completion();
             }
             KeyCode::Enter if key.modifiers.is_empty() => {
-                let sends = self.accept() && self.editor.text().starts_with('/');
-                return Some(if sends { self.send() } else { Did::Taken });
+                let sends = self.accept_completion() && self.editor.text().starts_with('/');
+                return Some(if sends { self.send() } else { InputKeyOutcome::Handled });
             }
             _ => return None,
         }
-        Some(Did::Taken)
+        Some(InputKeyOutcome::Handled)
     }
 
     /// Writes what is chosen; says whether nothing need follow.
-    fn accept(&mut self) -> bool {
+    fn accept_completion(&mut self) -> bool {
         let Some(mut menu) = self.menu.take() else { return false };
-        let item = menu.items.swap_remove(menu.chosen);
+        let item = menu.items.swap_remove(menu.selected);
         let typed = self.editor.text()[menu.range.clone()].to_owned();
         // A command that is typed whole is meant, whatever could follow.
         let is_typed = typed == item.text.trim_end();
         self.editor.replace(menu.range, &item.text);
-        item.is_whole || is_typed
+        item.is_complete || is_typed
     }
 
     /// Offers what could be meant.
-    pub(super) fn offer(&mut self) {
+    pub(super) fn update_completions(&mut self) {
         self.recalled = None;
         let text = &self.editor.text()[..self.editor.cursor()];
         let word = text.rfind(char::is_whitespace).map_or(0, |at| text.ceil_char_boundary(at + 1));
         let range = word..text.len();
-        let items: Vec<Item> = match (word, text[word..].chars().next()) {
-            (0, Some('/')) => self.commands(&text[1..]),
-            (_, Some('@')) => self.files(&text[word + 1..]),
+        let items: Vec<CompletionItem> = match (word, text[word..].chars().next()) {
+            (0, Some('/')) => self.complete_commands(&text[1..]),
+            (_, Some('@')) => self.complete_files(&text[word + 1..]),
             _ => vec![],
         };
-        self.menu = (!items.is_empty()).then_some(Menu { items, chosen: 0, range });
+        self.menu = (!items.is_empty()).then_some(CompletionMenu { items, selected: 0, range });
     }
 
-    fn commands(&self, start: &str) -> Vec<Item> {
+    fn complete_commands(&self, start: &str) -> Vec<CompletionItem> {
         let matching = self.completion.commands.iter().filter(|(name, ..)| name.starts_with(start));
-        let item = |(name, args, about): &(&str, &str, &str)| Item {
+        let item = |(name, args, about): &(&str, &str, &str)| CompletionItem {
             label: format!("/{name} {args}").trim_end().to_owned(),
             about: (*about).to_owned(),
             text: if args.is_empty() { format!("/{name}") } else { format!("/{name} ") },
-            is_whole: args.is_empty(),
+            is_complete: args.is_empty(),
         };
         matching.map(item).collect()
     }
 
-    fn files(&self, start: &str) -> Vec<Item> {
+    fn complete_files(&self, start: &str) -> Vec<CompletionItem> {
         let names = (self.completion.files)(start).into_iter().take(MENU_MAX);
-        let item = |name: String| Item {
+        let item = |name: String| CompletionItem {
             label: one_line(&name),
             about: String::new(),
             // A folder is gone on into.
             text: if name.ends_with('/') { format!("@{name}") } else { format!("@{name} ") },
-            is_whole: true,
+            is_complete: true,
         };
         names
-            .filter(|name| !name.chars().any(|c| c.is_control() || steers_terminal(c)))
+            .filter(|name| !name.chars().any(|c| c.is_control() || is_terminal_control(c)))
             .map(item)
             .collect()
     }
@@ -123,27 +123,27 @@ impl Input {
     }
 
     /// Draws what is offered.
-    pub(crate) fn draw_menu(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    pub(crate) fn draw_menu(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) {
         let Some(menu) = &self.menu else { return };
         let labels = menu.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
         let labels = labels.min(usize::from(area.width) / 2);
         let height = usize::from(area.height);
-        let top = (menu.chosen + 1).saturating_sub(height);
+        let top = (menu.selected + 1).saturating_sub(height);
         for (at, item) in menu.items.iter().enumerate().skip(top).take(height) {
             let y = area.y + (at - top) as u16;
-            let is_chosen = at == menu.chosen;
+            let is_chosen = at == menu.selected;
             let sign = if is_chosen { "▸" } else { " " };
-            let label = shortened(
+            let label = truncate_to_width(
                 &item.label,
                 if item.about.is_empty() { area.width.into() } else { labels },
             );
             let pad = " ".repeat(labels.saturating_sub(width(&label)));
             let line = format!("{sign} {label}{pad}  {}", item.about);
-            let style = if is_chosen { theme.chosen } else { theme.dim };
+            let style = if is_chosen { theme.selected } else { theme.dim };
             buffer.set_stringn(
                 area.x,
                 y,
-                shortened(line.trim_end(), area.width.into()),
+                truncate_to_width(line.trim_end(), area.width.into()),
                 area.width.into(),
                 style,
             );
@@ -151,8 +151,8 @@ impl Input {
     }
 }
 
-impl Menu {
-    fn step(&mut self, by: usize) {
-        self.chosen = (self.chosen + by) % self.items.len().max(1);
+impl CompletionMenu {
+    fn move_selection(&mut self, by: usize) {
+        self.selected = (self.selected + by) % self.items.len().max(1);
     }
 }

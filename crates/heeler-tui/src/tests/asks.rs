@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn allow(id: &str) -> Wish {
-    answer(id, Answer::Allow { input: None })
+fn allow(id: &str) -> UserAction {
+    answer(id, QuestionAnswer::Allow { input: None })
 }
 
-fn deny(id: &str, message: &str, interrupt: bool) -> Wish {
-    answer(id, Answer::Deny { message: message.to_owned(), interrupt })
+fn deny(id: &str, message: &str, interrupt: bool) -> UserAction {
+    answer(id, QuestionAnswer::Deny { message: message.to_owned(), interrupt })
 }
 
-fn answer(id: &str, answer: Answer) -> Wish {
+fn answer(id: &str, answer: QuestionAnswer) -> UserAction {
     let job = "job-2026-11-16-abc123".parse().unwrap();
-    Wish::Answer { job, ask: id.to_owned(), answer }
+    UserAction::Answer { job, ask: id.to_owned(), answer }
 }
 
 fn edit() -> Json {
@@ -21,17 +21,17 @@ fn edit() -> Json {
 
 #[test]
 fn a_request_shows_what_is_wanted_and_takes_one_answer() {
-    let mut rig = Rig::new(60, 18);
-    rig.say(Role::User, "go");
-    rig.ask("1", Speaker::Coordinator, "permission", "Edit", edit());
+    let mut rig = ScreenFixture::new(60, 18);
+    rig.say(EntryRole::User, "go");
+    rig.ask("1", ChatSpeaker::Coordinator, "permission", "Edit", edit());
     rig.ask(
         "2",
-        Speaker::Worker("coder-1".to_owned()),
+        ChatSpeaker::Worker("coder-1".to_owned()),
         "permission",
         "Bash",
         json!({"command": "ls"}),
     );
-    rig.ask("1", Speaker::Coordinator, "permission", "Edit", edit());
+    rig.ask("1", ChatSpeaker::Coordinator, "permission", "Edit", edit());
     rig.check(expect![[r#"
 
 
@@ -72,17 +72,21 @@ fn a_request_shows_what_is_wanted_and_takes_one_answer() {
         ›
     "#]]);
     assert_eq!(rig.keys("<Down><Enter>"), [deny("2", "the person does not want this", false)]);
-    assert_eq!(rig.keys("1<Enter>"), [Wish::Say("1".to_owned())], "nothing is asked any more");
+    assert_eq!(
+        rig.keys("1<Enter>"),
+        [UserAction::SendLine("1".to_owned())],
+        "nothing is asked any more"
+    );
 }
 
 #[test]
 fn a_key_is_no_answer_to_what_was_not_seen_when_it_was_pressed() {
-    let mut rig = Rig::new(60, 18);
+    let mut rig = ScreenFixture::new(60, 18);
     rig.draw();
-    rig.ask("1", Speaker::Coordinator, "permission", "Bash", json!({"command": "rm -rf /"}));
-    assert_eq!(rig.screen.key(&events("1")[0]), []);
+    rig.ask("1", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "rm -rf /"}));
+    assert_eq!(rig.screen.handle_event(&events("1")[0]), []);
     rig.draw();
-    assert_eq!(rig.screen.key(&events("1")[0]), [], "what is typed goes on");
+    assert_eq!(rig.screen.handle_event(&events("1")[0]), [], "what is typed goes on");
     rig.check(expect![[r#"
 
 
@@ -103,19 +107,22 @@ fn a_key_is_no_answer_to_what_was_not_seen_when_it_was_pressed() {
         › 11
     "#]]);
     assert_eq!(rig.keys("<Tab>1"), [allow("1")]);
-    rig.ask("2", Speaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
-    rig.ask("3", Speaker::Coordinator, "permission", "Bash", json!({"command": "y"}));
+    rig.ask("2", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
+    rig.ask("3", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "y"}));
     rig.keys("<C-c>");
     rig.draw();
     let one = &events("1")[0];
-    assert_eq!((rig.screen.key(one), rig.screen.key(one)), (vec![allow("2")], vec![]));
+    assert_eq!(
+        (rig.screen.handle_event(one), rig.screen.handle_event(one)),
+        (vec![allow("2")], vec![])
+    );
 }
 
 #[test]
 fn a_denial_can_have_a_reason_and_esc_ends_the_turn() {
-    let mut rig = Rig::new(60, 14);
+    let mut rig = ScreenFixture::new(60, 14);
     for id in ["1", "2"] {
-        rig.ask(id, Speaker::Coordinator, "permission", "Bash", json!({"command": "make"}));
+        rig.ask(id, ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "make"}));
     }
     rig.keys("3use ninja");
     rig.check(expect![[r#"
@@ -139,11 +146,11 @@ fn a_denial_can_have_a_reason_and_esc_ends_the_turn() {
 
 #[test]
 fn what_is_settled_elsewhere_vanishes() {
-    let mut rig = Rig::new(60, 12);
+    let mut rig = ScreenFixture::new(60, 12);
     for id in ["1", "2", "3"] {
         rig.ask(
             id,
-            Speaker::Coordinator,
+            ChatSpeaker::Coordinator,
             "permission",
             "Bash",
             json!({"command": format!("run {id}")}),
@@ -151,7 +158,7 @@ fn what_is_settled_elsewhere_vanishes() {
     }
     rig.keys("3half a rea");
     for id in ["2", "1", "nobody knows"] {
-        rig.screen.show(Shown::Settled { ask: id.to_owned() });
+        rig.screen.handle_output(ChatOutput::QuestionClosed { ask: id.to_owned() });
     }
     rig.check(expect![[r#"
 
@@ -171,22 +178,28 @@ fn what_is_settled_elsewhere_vanishes() {
 
 #[test]
 fn keys_that_were_meant_for_what_is_settled_answer_nothing_else() {
-    let mut rig = Rig::new(60, 12);
+    let mut rig = ScreenFixture::new(60, 12);
     rig.keys("draft");
     for id in ["1", "2"] {
-        rig.ask(id, Speaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
+        rig.ask(id, ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
     }
     rig.keys("<Tab>");
-    rig.screen.show(Shown::Settled { ask: "1".to_owned() });
-    assert_eq!(rig.keys("1<Enter>"), [Wish::Say("draft1".to_owned())]);
+    rig.screen.handle_output(ChatOutput::QuestionClosed { ask: "1".to_owned() });
+    assert_eq!(rig.keys("1<Enter>"), [UserAction::SendLine("draft1".to_owned())]);
     assert_eq!(rig.keys("1"), [allow("2")]);
 }
 
 #[test]
 fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
-    let mut rig = Rig::new(40, 16);
+    let mut rig = ScreenFixture::new(40, 16);
     let script: Vec<String> = (1..=40).map(|number| format!("step {number}")).collect();
-    rig.ask("1", Speaker::Coordinator, "permission", "Bash", json!({"command": script.join("\n")}));
+    rig.ask(
+        "1",
+        ChatSpeaker::Coordinator,
+        "permission",
+        "Bash",
+        json!({"command": script.join("\n")}),
+    );
     rig.check(expect![[r#"
 
 
@@ -245,13 +258,13 @@ fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
 
 #[test]
 fn questions_are_answered_by_number_by_ticks_and_in_words() {
-    let mut rig = Rig::new(60, 16);
+    let mut rig = ScreenFixture::new(60, 16);
     let input = json!({"questions": [
         {"question": "Which colour?", "options": [{"label": "red", "description": "warm"}, {"label": "blue"}]},
         {"question": "Which sizes?", "multiSelect": true, "options": [{"label": "s"}, {"label": "m"}, {"label": "l"}]},
         {"question": "Why?"},
     ]});
-    rig.ask("1", Speaker::Coordinator, "question", "AskUserQuestion", input.clone());
+    rig.ask("1", ChatSpeaker::Coordinator, "question", "AskUserQuestion", input.clone());
     rig.check(expect![[r#"
 
 
@@ -310,27 +323,27 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
     let mut answered = input;
     answered["answers"] =
         json!({"Which colour?": "blue", "Which sizes?": "s, l", "Why?": "because"});
-    assert_eq!(rig.keys("<Enter>"), [answer("1", Answer::Allow { input: Some(answered) })]);
+    assert_eq!(rig.keys("<Enter>"), [answer("1", QuestionAnswer::Allow { input: Some(answered) })]);
 }
 
 #[test]
 fn an_own_answer_and_a_step_back_are_possible() {
-    let mut rig = Rig::new(60, 16);
+    let mut rig = ScreenFixture::new(60, 16);
     let options = json!([{"label": "a"}, {"label": "b"}]);
     let input = json!({"questions": [
         {"question": "One?", "options": options}, {"question": "Two?", "options": options},
     ]});
-    rig.ask("1", Speaker::Coordinator, "question", "AskUserQuestion", input.clone());
+    rig.ask("1", ChatSpeaker::Coordinator, "question", "AskUserQuestion", input.clone());
     let wishes = rig.keys("1<Left>3my own<Enter>2");
     let mut answered = input;
     answered["answers"] = json!({"One?": "my own", "Two?": "b"});
-    assert_eq!(wishes, [answer("1", Answer::Allow { input: Some(answered) })]);
+    assert_eq!(wishes, [answer("1", QuestionAnswer::Allow { input: Some(answered) })]);
 }
 
 #[test]
 fn what_there_is_no_room_to_show_cannot_be_answered() {
-    let mut rig = Rig::new(20, 2);
-    rig.ask("1", Speaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
+    let mut rig = ScreenFixture::new(20, 2);
+    rig.ask("1", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
     assert_eq!(rig.keys("1"), []);
     rig.terminal.backend_mut().resize(20, 4);
     rig.check(expect![[r#"

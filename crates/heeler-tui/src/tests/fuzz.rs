@@ -53,16 +53,25 @@ fn key(rng: &mut fastrand::Rng) -> Event {
     Event::Key(KeyEvent::new(code, with[rng.usize(..with.len())]))
 }
 
-fn speaker(rng: &mut fastrand::Rng) -> Speaker {
-    if rng.bool() { Speaker::Coordinator } else { Speaker::Worker(format!("w-{}", rng.u8(..3))) }
+fn speaker(rng: &mut fastrand::Rng) -> ChatSpeaker {
+    if rng.bool() {
+        ChatSpeaker::Coordinator
+    } else {
+        ChatSpeaker::Worker(format!("w-{}", rng.u8(..3)))
+    }
 }
 
-fn entry(rng: &mut fastrand::Rng) -> Entry {
+fn entry(rng: &mut fastrand::Rng) -> ConversationEntry {
     let text = TEXTS[rng.usize(..TEXTS.len())];
-    let roles =
-        [Role::User, Role::Assistant, Role::System, Role::Tool, Role::Other(text.to_owned())];
-    let mut entry = Entry::new(roles[rng.usize(..roles.len())].clone(), text, now());
-    if entry.role == Role::Tool {
+    let roles = [
+        EntryRole::User,
+        EntryRole::Assistant,
+        EntryRole::System,
+        EntryRole::Tool,
+        EntryRole::Other(text.to_owned()),
+    ];
+    let mut entry = ConversationEntry::new(roles[rng.usize(..roles.len())].clone(), text, now());
+    if entry.role == EntryRole::Tool {
         entry.call = Some(rng.u8(..4).to_string());
         entry.name = rng.bool().then(|| text.to_owned());
         entry.args = rng.bool().then(|| json!({"command": text}));
@@ -70,36 +79,36 @@ fn entry(rng: &mut fastrand::Rng) -> Entry {
     entry
 }
 
-fn show(rig: &mut Rig, rng: &mut fastrand::Rng) {
+fn show(rig: &mut ScreenFixture, rng: &mut fastrand::Rng) {
     let of = speaker(rng);
     let text = TEXTS[rng.usize(..TEXTS.len())].to_owned();
     let shown = match rng.u8(..15) {
-        0..4 => Shown::Entry { of, entry: entry(rng) },
-        4 => Shown::Delta { of, text },
-        5 => Shown::DeltaEnded { of },
+        0..4 => ChatOutput::Entry { of, entry: entry(rng) },
+        4 => ChatOutput::Delta { of, text },
+        5 => ChatOutput::DeltaEnded { of },
         6 => {
             let entries = (0..rng.usize(..9)).map(|_| entry(rng)).collect();
-            Shown::Older { of, entries, has_more: rng.bool() }
+            ChatOutput::OlderEntries { of, entries, has_more: rng.bool() }
         }
-        7 => Shown::View(of),
-        8 => Shown::Status(Box::new(Status {
+        7 => ChatOutput::ViewChanged(of),
+        8 => ChatOutput::Status(Box::new(ConversationStatus {
             agent: text.clone(),
             busy: rng.bool().then_some(text),
             queued: rng.usize(..3),
             workers: (0..rng.usize(..5))
-                .map(|at| WorkerChip {
+                .map(|at| ChatWorkerStatus {
                     name: format!("w-{at}"),
-                    state: JobState::Running,
+                    state: ChatJobState::Running,
                     unseen: at,
                 })
                 .collect(),
-            ..Status::default()
+            ..ConversationStatus::default()
         })),
-        9 => Shown::Settled { ask: rng.u8(..5).to_string() },
-        10 => Shown::Suggested(text),
-        11 => Shown::Told(text),
-        12 => Shown::Leaving(text),
-        13 if rng.u8(..4) == 0 => Shown::Restarted,
+        9 => ChatOutput::QuestionClosed { ask: rng.u8(..5).to_string() },
+        10 => ChatOutput::SuggestedInput(text),
+        11 => ChatOutput::Notice(text),
+        12 => ChatOutput::ExitMessage(text),
+        13 if rng.u8(..4) == 0 => ChatOutput::SessionReplaced,
         _ => {
             let options = json!([{"label": text, "description": text}, {"label": "b"}]);
             let questions = json!({"questions": [
@@ -111,14 +120,14 @@ fn show(rig: &mut Rig, rng: &mut fastrand::Rng) {
             return rig.ask(&rng.u8(..5).to_string(), of, kind, "Edit", input);
         }
     };
-    rig.screen.show(shown);
+    rig.screen.handle_output(shown);
 }
 
 #[test]
 fn no_keys_no_words_and_no_size_break_the_screen() {
     for seed in 0..SEEDS {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut rig = Rig::new(30, 12);
+        let mut rig = ScreenFixture::new(30, 12);
         for _ in 0..STEPS {
             match rng.u8(..10) {
                 0 => rig.terminal.backend_mut().resize(rng.u16(1..70), rng.u16(1..25)),
@@ -126,15 +135,15 @@ fn no_keys_no_words_and_no_size_break_the_screen() {
                 4 => {
                     let event =
                         Event::Paste(TEXTS[rng.usize(..TEXTS.len())].repeat(rng.usize(..9)));
-                    rig.screen.key(&event);
+                    rig.screen.handle_event(&event);
                 }
                 _ => {
-                    rig.screen.key(&key(&mut rng));
+                    rig.screen.handle_event(&key(&mut rng));
                 }
             }
             if rng.u8(..4) > 0 {
                 let shown = rig.draw();
-                assert!(!shown.contains(|c| c != '\n' && heeler_model::steers_terminal(c)));
+                assert!(!shown.contains(|c| c != '\n' && heeler_model::is_terminal_control(c)));
             }
         }
     }
@@ -145,20 +154,20 @@ fn no_answer_is_given_twice_whatever_is_pressed() {
     let mut all = 0;
     for seed in 0..SEEDS {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut rig = Rig::new(50, 20);
+        let mut rig = ScreenFixture::new(50, 20);
         let mut answered = vec![];
         for number in 0..20 {
-            rig.ask(&number.to_string(), Speaker::Coordinator, "permission", "Bash", json!({}));
+            rig.ask(&number.to_string(), ChatSpeaker::Coordinator, "permission", "Bash", json!({}));
             for _ in 0..10 {
                 if rng.bool() {
                     rig.draw();
                 }
-                answered.extend(rig.screen.key(&key(&mut rng)).into_iter().filter_map(|wish| {
-                    match wish {
-                        Wish::Answer { ask, .. } => Some(ask),
+                answered.extend(rig.screen.handle_event(&key(&mut rng)).into_iter().filter_map(
+                    |wish| match wish {
+                        UserAction::Answer { ask, .. } => Some(ask),
                         _ => None,
-                    }
-                }));
+                    },
+                ));
             }
         }
         let unique: std::collections::HashSet<&String> = answered.iter().collect();
@@ -171,21 +180,22 @@ fn no_answer_is_given_twice_whatever_is_pressed() {
 #[test]
 fn a_picker_takes_any_key_in_any_size() {
     let mut rng = fastrand::Rng::with_seed(7);
-    let card = |text: &str| Card {
+    let card = |text: &str| SessionPickerEntry {
         id: text.to_owned(),
         agent: text.to_owned(),
         at: None,
         entries: Some(3),
-        first: text.to_owned(),
-        last: text.to_owned(),
-        foreign: Some(text.to_owned()),
+        first_message: text.to_owned(),
+        last_message: text.to_owned(),
+        foreign_source: Some(text.to_owned()),
         fault: None,
-        is_unread: false,
+        is_loading: false,
     };
-    let mut picker = Picker::new(TEXTS.iter().map(|text| card(text)).collect(), Theme::dark());
+    let mut picker =
+        SessionPicker::new(TEXTS.iter().map(|text| card(text)).collect(), TerminalTheme::dark());
     let mut terminal = Terminal::new(TestBackend::new(30, 12)).unwrap();
     for _ in 0..STEPS {
-        picker.key(&key(&mut rng));
+        picker.handle_event(&key(&mut rng));
         terminal.backend_mut().resize(rng.u16(1..70), rng.u16(1..25));
         terminal.draw(|frame| picker.draw(frame, now())).unwrap();
     }

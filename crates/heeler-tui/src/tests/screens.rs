@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn status() -> Status {
-    Status {
+fn status() -> ConversationStatus {
+    ConversationStatus {
         id: "s1".to_owned(),
         agent: "lead".to_owned(),
         model: Some("sonnet".to_owned()),
@@ -11,23 +11,24 @@ fn status() -> Status {
         cost_usd: 0.1234,
         tasks: 3,
         loops: 1,
-        ..Status::default()
+        ..ConversationStatus::default()
     }
 }
 
-fn with_workers(status: Status) -> Status {
-    let chip = |name: &str, state, unseen| WorkerChip { name: name.to_owned(), state, unseen };
+fn with_workers(status: ConversationStatus) -> ConversationStatus {
+    let chip =
+        |name: &str, state, unseen| ChatWorkerStatus { name: name.to_owned(), state, unseen };
     let workers = vec![
-        chip("coder-1", JobState::Running, 3),
-        chip("coder-2", JobState::Done, 0),
-        chip("tester-1", JobState::Failed, 12),
+        chip("coder-1", ChatJobState::Running, 3),
+        chip("coder-2", ChatJobState::Done, 0),
+        chip("tester-1", ChatJobState::Failed, 12),
     ];
-    Status { workers, ..status }
+    ConversationStatus { workers, ..status }
 }
 
-fn talk(rig: &mut Rig) {
-    rig.say(Role::System, "session started");
-    rig.say(Role::User, "please look\nat the tests");
+fn talk(rig: &mut ScreenFixture) {
+    rig.say(EntryRole::System, "session started");
+    rig.say(EntryRole::User, "please look\nat the tests");
     rig.call(
         "1",
         "Bash",
@@ -37,14 +38,14 @@ fn talk(rig: &mut Rig) {
     rig.gave("1", "error: no such file\nand more", true);
     rig.gave("2", "fn main() {}", false);
     rig.call("3", "Grep", json!({"pattern": "todo", "glob": "*.rs"}));
-    rig.say(Role::Assistant, "They **fail**:\n\n- `a` is missing\n- b");
-    rig.say(Role::Other("critic".to_owned()), "I doubt it");
+    rig.say(EntryRole::Assistant, "They **fail**:\n\n- `a` is missing\n- b");
+    rig.say(EntryRole::Other("critic".to_owned()), "I doubt it");
 }
 
 #[test]
 fn a_conversation_is_shown_with_its_tools_folded() {
-    let mut rig = Rig::new(50, 24);
-    rig.screen.show(Shown::Status(Box::new(status())));
+    let mut rig = ScreenFixture::new(50, 24);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(status())));
     talk(&mut rig);
     rig.check(expect![[r#"
 
@@ -101,16 +102,22 @@ fn a_conversation_is_shown_with_its_tools_folded() {
 
 #[test]
 fn words_come_as_they_are_said_and_the_time_goes_on() {
-    let mut rig = Rig::new(46, 12);
-    rig.screen.show(Shown::Status(Box::new(Status {
+    let mut rig = ScreenFixture::new(46, 12);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {
         busy: Some("Bash cargo test".to_owned()),
         queued: 2,
         ..status()
     })));
-    rig.say(Role::User, "go");
-    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: "I am **think".to_owned() });
-    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: "ing** of".to_owned() });
-    rig.screen.at(now() + jiff::SignedDuration::from_secs(65));
+    rig.say(EntryRole::User, "go");
+    rig.screen.handle_output(ChatOutput::Delta {
+        of: ChatSpeaker::Coordinator,
+        text: "I am **think".to_owned(),
+    });
+    rig.screen.handle_output(ChatOutput::Delta {
+        of: ChatSpeaker::Coordinator,
+        text: "ing** of".to_owned(),
+    });
+    rig.screen.set_time(now() + jiff::SignedDuration::from_secs(65));
     assert!(rig.screen.is_ticking());
     rig.check(expect![[r#"
 
@@ -125,11 +132,11 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
         ──────────────────────────────────────────────
         ›
         lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
-    rig.screen.show(Shown::DeltaEnded { of: Speaker::Coordinator });
-    rig.screen.show(Shown::Status(Box::new(status())));
+    rig.screen.handle_output(ChatOutput::DeltaEnded { of: ChatSpeaker::Coordinator });
+    rig.screen.handle_output(ChatOutput::Status(Box::new(status())));
     assert!(!rig.screen.is_ticking());
-    rig.screen.show(Shown::Told("the answer to a command".to_owned()));
-    rig.screen.show(Shown::Failed("cannot do that".to_owned()));
+    rig.screen.handle_output(ChatOutput::Notice("the answer to a command".to_owned()));
+    rig.screen.handle_output(ChatOutput::Error("cannot do that".to_owned()));
     rig.check(expect![[r#"
 
 
@@ -147,26 +154,36 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
 
 #[test]
 fn nothing_that_an_agent_says_steers_the_terminal() {
-    let mut rig = Rig::new(40, 14);
+    let mut rig = ScreenFixture::new(40, 14);
     let evil = "\x1b[2J\x1b]0;title\x07\u{9b}31mred\u{202e}back \x08\x08 日本語 e\u{301}\r\nnext";
-    for role in [Role::User, Role::Assistant, Role::System, Role::Other(evil.to_owned())] {
+    for role in [
+        EntryRole::User,
+        EntryRole::Assistant,
+        EntryRole::System,
+        EntryRole::Other(evil.to_owned()),
+    ] {
         rig.say(role, evil);
     }
     rig.call("1", evil, json!({"command": evil}));
     rig.gave("1", evil, true);
-    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: evil.to_owned() });
-    rig.screen.show(Shown::Status(Box::new(Status {
+    rig.screen
+        .handle_output(ChatOutput::Delta { of: ChatSpeaker::Coordinator, text: evil.to_owned() });
+    rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {
         agent: evil.to_owned(),
         model: Some(evil.to_owned()),
         busy: Some(evil.to_owned()),
-        workers: vec![WorkerChip { name: evil.to_owned(), state: JobState::Running, unseen: 0 }],
-        ..Status::default()
+        workers: vec![ChatWorkerStatus {
+            name: evil.to_owned(),
+            state: ChatJobState::Running,
+            unseen: 0,
+        }],
+        ..ConversationStatus::default()
     })));
-    rig.screen.show(Shown::Suggested(evil.to_owned()));
+    rig.screen.handle_output(ChatOutput::SuggestedInput(evil.to_owned()));
     for unfolded in ["", "<C-o>"] {
         rig.keys(unfolded);
         let shown = rig.draw();
-        let steers = |c: char| c != '\n' && heeler_model::steers_terminal(c);
+        let steers = |c: char| c != '\n' && heeler_model::is_terminal_control(c);
         assert!(!shown.contains(steers), "{shown:?}");
         assert!(shown.contains("red"), "{shown}");
     }
@@ -174,21 +191,21 @@ fn nothing_that_an_agent_says_steers_the_terminal() {
 
 #[test]
 fn what_is_suggested_comes_before_what_is_typed() {
-    let mut rig = Rig::new(40, 8);
-    rig.screen.show(Shown::Suggested("first".to_owned()));
+    let mut rig = ScreenFixture::new(40, 8);
+    rig.screen.handle_output(ChatOutput::SuggestedInput("first".to_owned()));
     rig.keys(" words");
-    rig.screen.show(Shown::Suggested("not sent".to_owned()));
+    rig.screen.handle_output(ChatOutput::SuggestedInput("not sent".to_owned()));
     let wishes = rig.keys("!<Enter>");
-    assert_eq!(wishes, [Wish::Say("not sent\nfirst words!".to_owned())]);
+    assert_eq!(wishes, [UserAction::SendLine("not sent\nfirst words!".to_owned())]);
 }
 
 #[test]
 fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
-    let mut rig = Rig::new(60, 12);
-    rig.screen.show(Shown::Status(Box::new(with_workers(status()))));
-    rig.say(Role::User, "to the agent");
-    let worker = Speaker::Worker("coder-1".to_owned());
-    rig.entry(worker.clone(), Entry::new(Role::Assistant, "I am coder-1", now()));
+    let mut rig = ScreenFixture::new(60, 12);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(with_workers(status()))));
+    rig.say(EntryRole::User, "to the agent");
+    let worker = ChatSpeaker::Worker("coder-1".to_owned());
+    rig.entry(worker.clone(), ConversationEntry::new(EntryRole::Assistant, "I am coder-1", now()));
     rig.check(expect![[r#"
 
 
@@ -204,9 +221,9 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
     assert_eq!(
         rig.keys("<Tab><BackTab>"),
-        [Wish::ViewNext { back: false }, Wish::ViewNext { back: true }]
+        [UserAction::ViewNext { back: false }, UserAction::ViewNext { back: true }]
     );
-    rig.screen.show(Shown::View(worker));
+    rig.screen.handle_output(ChatOutput::ViewChanged(worker));
     rig.check(expect![[r#"
 
 
@@ -220,20 +237,23 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         ›
          main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
         lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
-    assert_eq!(rig.keys("hi<Enter>"), [Wish::Say("hi".to_owned())]);
-    assert_eq!(rig.keys("<Esc>"), [Wish::Interrupt], "it is at work");
-    rig.screen.show(Shown::View(Speaker::Worker("coder-2".to_owned())));
-    assert_eq!(rig.keys("<Esc>"), [Wish::View(Speaker::Coordinator)]);
+    assert_eq!(rig.keys("hi<Enter>"), [UserAction::SendLine("hi".to_owned())]);
+    assert_eq!(rig.keys("<Esc>"), [UserAction::Interrupt], "it is at work");
+    rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker("coder-2".to_owned())));
+    assert_eq!(rig.keys("<Esc>"), [UserAction::View(ChatSpeaker::Coordinator)]);
 }
 
 #[test]
 fn whoever_is_looked_at_is_the_one_that_esc_is_said_to_be_for() {
-    let mut rig = Rig::new(60, 12);
+    let mut rig = ScreenFixture::new(60, 12);
     let busy = Some("Bash".to_owned());
-    rig.screen.show(Shown::Status(Box::new(with_workers(Status { busy, ..status() }))));
+    rig.screen.handle_output(ChatOutput::Status(Box::new(with_workers(ConversationStatus {
+        busy,
+        ..status()
+    }))));
     assert!(rig.draw().contains("* Bash 0s · Esc interrupts"));
     for (worker, told) in [("coder-1", true), ("coder-2", false)] {
-        rig.screen.show(Shown::View(Speaker::Worker(worker.to_owned())));
+        rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker(worker.to_owned())));
         let shown = rig.draw();
         assert!(!shown.contains("Esc interrupts"), "{shown}");
         assert_eq!(
@@ -246,7 +266,7 @@ fn whoever_is_looked_at_is_the_one_that_esc_is_said_to_be_for() {
 
 #[test]
 fn what_is_typed_has_lines_and_what_is_offered_is_above() {
-    let mut rig = Rig::new(44, 12);
+    let mut rig = ScreenFixture::new(44, 12);
     rig.keys("one<C-j>two");
     rig.check(expect![[r#"
 
@@ -291,7 +311,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
         ────────────────────────────────────────────
         › see @sr
     "#]]);
-    assert_eq!(rig.keys("<C-c><Up><Enter>"), [Wish::Say("before".to_owned())]);
+    assert_eq!(rig.keys("<C-c><Up><Enter>"), [UserAction::SendLine("before".to_owned())]);
     rig.keys("<C-r>bef");
     rig.check(expect![[r#"
 
@@ -310,22 +330,25 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
 
 #[test]
 fn leaving_is_asked_for_twice_or_said_by_the_end_of_input() {
-    let mut rig = Rig::new(40, 8);
+    let mut rig = ScreenFixture::new(40, 8);
     assert_eq!(rig.keys("<C-c>"), []);
     assert!(rig.draw().contains("Ctrl+C again to leave"));
     assert_eq!(rig.keys("x<C-c><C-c>"), [], "a key between them, then text to clear");
-    assert_eq!(rig.keys("<C-c>"), [Wish::Leave]);
+    assert_eq!(rig.keys("<C-c>"), [UserAction::Exit]);
     assert_eq!(rig.keys("<C-c>"), []);
-    assert_eq!(rig.keys("<C-d>"), [Wish::Leave]);
-    assert_eq!(rig.keys("ab<C-b><C-d><C-d><Enter>"), [Wish::Say("a".to_owned())]);
+    assert_eq!(rig.keys("<C-d>"), [UserAction::Exit]);
+    assert_eq!(rig.keys("ab<C-b><C-d><C-d><Enter>"), [UserAction::SendLine("a".to_owned())]);
 }
 
 #[test]
 fn esc_interrupts_who_is_at_work_and_else_clears() {
-    let mut rig = Rig::new(40, 8);
-    rig.screen.show(Shown::Status(Box::new(Status { busy: Some(String::new()), ..status() })));
-    assert_eq!(rig.keys("draft<Esc>"), [Wish::Interrupt]);
-    rig.screen.show(Shown::Status(Box::new(status())));
+    let mut rig = ScreenFixture::new(40, 8);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {
+        busy: Some(String::new()),
+        ..status()
+    })));
+    assert_eq!(rig.keys("draft<Esc>"), [UserAction::Interrupt]);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(status())));
     assert!(rig.draw().contains("draft"), "what was typed stays");
     assert_eq!(rig.keys("<Esc>"), []);
     assert!(!rig.draw().contains("draft"));
@@ -334,13 +357,13 @@ fn esc_interrupts_who_is_at_work_and_else_clears() {
 
 #[test]
 fn the_past_is_scrolled_to_and_asked_for() {
-    let mut rig = Rig::new(30, 10);
+    let mut rig = ScreenFixture::new(30, 10);
     for number in 0..20 {
-        rig.say(Role::System, &format!("line {number}"));
+        rig.say(EntryRole::System, &format!("line {number}"));
     }
     rig.draw();
-    assert_eq!(rig.screen.key(&wheel(MouseEventKind::ScrollUp)), []);
-    rig.say(Role::System, "line 20");
+    assert_eq!(rig.screen.handle_event(&wheel(MouseEventKind::ScrollUp)), []);
+    rig.say(EntryRole::System, "line 20");
     rig.check(expect![[r#"
           line 10
           line 11
@@ -353,10 +376,10 @@ fn the_past_is_scrolled_to_and_asked_for() {
         ›
     "#]]);
     assert_eq!(rig.keys("<PgUp>"), []);
-    let of = Speaker::Coordinator;
-    assert_eq!(rig.keys("<PgUp><PgUp><S-Up>"), [Wish::Older { of: of.clone() }]);
-    let entries = vec![Entry::new(Role::System, "older", now())];
-    rig.screen.show(Shown::Older { of, entries, has_more: false });
+    let of = ChatSpeaker::Coordinator;
+    assert_eq!(rig.keys("<PgUp><PgUp><S-Up>"), [UserAction::LoadOlder { of: of.clone() }]);
+    let entries = vec![ConversationEntry::new(EntryRole::System, "older", now())];
+    rig.screen.handle_output(ChatOutput::OlderEntries { of, entries, has_more: false });
     assert_eq!(rig.keys("<S-Up><S-Up>"), []);
     rig.check(expect![[r#"
           older
@@ -371,14 +394,14 @@ fn the_past_is_scrolled_to_and_asked_for() {
     "#]]);
     rig.keys("<C-End>");
     assert!(rig.draw().contains("line 20"));
-    rig.screen.show(Shown::Restarted);
+    rig.screen.handle_output(ChatOutput::SessionReplaced);
     assert!(!rig.draw().contains("line"));
 }
 
 #[test]
 fn narrow_and_tiny_terminals_show_what_they_can() {
-    let mut rig = Rig::new(40, 14);
-    rig.screen.show(Shown::Status(Box::new(with_workers(status()))));
+    let mut rig = ScreenFixture::new(40, 14);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(with_workers(status()))));
     talk(&mut rig);
     rig.keys("some words that take more than one row here");
     rig.check(expect![[r#"
@@ -401,7 +424,7 @@ fn narrow_and_tiny_terminals_show_what_they_can() {
         doubt it
           ere
         lead"#]]);
-    rig.screen.show(Shown::View(Speaker::Worker("coder-1".to_owned())));
+    rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker("coder-1".to_owned())));
     rig.check(expect![[r#"
 
           ere
@@ -413,8 +436,8 @@ fn narrow_and_tiny_terminals_show_what_they_can() {
 
 #[test]
 fn trouble_is_told_before_all_else() {
-    let mut rig = Rig::new(40, 5);
-    rig.screen.show(Shown::Status(Box::new(Status {
+    let mut rig = ScreenFixture::new(40, 5);
+    rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {
         trouble: Some("the daemon does not answer".to_owned()),
         ..status()
     })));
@@ -429,13 +452,13 @@ fn trouble_is_told_before_all_else() {
 #[test]
 fn no_theme_tells_anything_by_colour_alone() {
     let mut texts = vec![];
-    for theme in [Theme::dark(), Theme::light(), Theme::plain()] {
-        let mut rig = Rig::with_theme(50, 20, theme);
+    for theme in [TerminalTheme::dark(), TerminalTheme::light(), TerminalTheme::plain()] {
+        let mut rig = ScreenFixture::with_theme(50, 20, theme);
         talk(&mut rig);
         texts.push(rig.draw());
     }
     assert!(texts.iter().all(|text| *text == texts[0]));
-    let mut rig = Rig::new(50, 20);
+    let mut rig = ScreenFixture::new(50, 20);
     talk(&mut rig);
     rig.draw();
     let buffer = rig.terminal.backend().buffer();
@@ -447,16 +470,16 @@ fn no_theme_tells_anything_by_colour_alone() {
 #[test]
 fn a_second_column_goes_on_below_itself_or_gets_lines_of_its_own() {
     let told = "/cost      what this session has cost\n/undo      take the last turn back\nid  a short one";
-    let mut rig = Rig::new(40, 12);
-    rig.screen.show(Shown::Told(told.to_owned()));
+    let mut rig = ScreenFixture::new(40, 12);
+    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
     let seen = rig.draw();
     assert!(seen.contains("  /cost      what this session has cost\n"), "{seen}");
-    let mut rig = Rig::new(36, 12);
-    rig.screen.show(Shown::Told(told.to_owned()));
+    let mut rig = ScreenFixture::new(36, 12);
+    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
     let seen = rig.draw();
     assert!(seen.contains("  /cost      what this session has\n             cost\n"), "{seen}");
-    let mut rig = Rig::new(24, 12);
-    rig.screen.show(Shown::Told(told.to_owned()));
+    let mut rig = ScreenFixture::new(24, 12);
+    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
     let seen = rig.draw();
     assert!(
         seen.contains("  /undo\n      take the last turn\n      back\n  id  a short one\n"),
@@ -466,11 +489,15 @@ fn a_second_column_goes_on_below_itself_or_gets_lines_of_its_own() {
 
 #[test]
 fn where_nothing_was_said_yet_it_says_what_to_do() {
-    let mut rig = Rig::new(70, 5);
+    let mut rig = ScreenFixture::new(70, 5);
     assert!(!rig.draw().contains("/help"), "nobody knows yet what there is");
-    rig.screen.show(Shown::Older { of: Speaker::Coordinator, entries: vec![], has_more: false });
+    rig.screen.handle_output(ChatOutput::OlderEntries {
+        of: ChatSpeaker::Coordinator,
+        entries: vec![],
+        has_more: false,
+    });
     assert!(rig.draw().contains("  Type and press Enter; /help tells what else can be typed."));
-    let entry = Entry::new(Role::User, "hello", now());
-    rig.screen.show(Shown::Entry { of: Speaker::Coordinator, entry });
+    let entry = ConversationEntry::new(EntryRole::User, "hello", now());
+    rig.screen.handle_output(ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry });
     assert!(!rig.draw().contains("/help"));
 }

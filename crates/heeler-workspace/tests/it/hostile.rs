@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::Utf8Path;
-use heeler_workspace::{DiffTo, Snapshots, WorkTree};
+use heeler_workspace::{DiffTarget, SnapshotStore, WorkTree};
 
 use crate::scene::{Scene, git, items, listing, name, now};
 
@@ -62,7 +62,7 @@ fn nothing_planted_in_the_users_repository_runs_or_changes_a_byte() {
     // A planted repository is opened for the first time, and again.
     assert_eq!(items(&scene.fork(&first).top), wanted);
     scene.write("crlf", "$Id$\r\ny\r\n");
-    let diff = scene.open().diff(&first.commit, DiffTo::Now(&scene.tree()), now()).unwrap();
+    let diff = scene.open().diff(&first.commit, DiffTarget::Now(&scene.tree()), now()).unwrap();
     assert!(String::from_utf8_lossy(&diff.patch).contains("+y\r\n"));
     scene.open().export(&[(name("1"), first.commit)], &mut Vec::new()).unwrap();
     scene.open().prune(now()).unwrap();
@@ -78,11 +78,11 @@ fn nothing_planted_in_our_own_repository_through_a_fork_runs_either() {
     plant(&fork.common_dir, &ran);
     fs::write(fork.top.join("crlf"), "$Id$\r\nx\r\n").unwrap();
     fs::write(fork.top.join(".gitattributes"), "* filter=evil ident\n").unwrap();
-    let snapshots = Snapshots::open(&scene.dir, &fork).unwrap();
+    let snapshots = SnapshotStore::open(&scene.dir, &fork).unwrap();
     let snapshot = snapshots.take(&fork, &name("2"), "", now()).unwrap();
     let again = snapshots.add_worktree(&snapshot.commit, &scene.root.join("again")).unwrap();
     assert_eq!(items(&again.top), items(&fork.top));
-    snapshots.diff(&snapshot.commit, DiffTo::Now(&fork), now()).unwrap();
+    snapshots.diff(&snapshot.commit, DiffTarget::Now(&fork), now()).unwrap();
     snapshots.prune(now()).unwrap();
     assert!(!ran.exists(), "{}", fs::read_to_string(&ran).unwrap());
 }
@@ -143,9 +143,9 @@ fn a_repository_of_ours_that_leads_elsewhere_is_not_used() {
         fs::rename(&path, &outside).unwrap();
         std::os::unix::fs::symlink(&outside, &path).unwrap();
         let before = listing(&outside);
-        let error = Snapshots::open_key(&scene.dir, &key).unwrap_err();
+        let error = SnapshotStore::open_key(&scene.dir, &key).unwrap_err();
         assert!(error.to_string().contains("is a symbolic link"), "{name}: {error}");
-        Snapshots::open(&scene.dir, &scene.tree()).unwrap_err();
+        SnapshotStore::open(&scene.dir, &scene.tree()).unwrap_err();
         assert_eq!(listing(&outside), before, "{name}");
         fs::remove_file(&path).unwrap();
         fs::rename(&outside, &path).unwrap();
@@ -157,7 +157,7 @@ fn a_repository_of_ours_that_leads_elsewhere_is_not_used() {
 fn the_state_directory_is_never_recorded_into_itself() {
     let scene = Scene::new();
     let dir = scene.repo.join(".heeler [x]/workspaces");
-    let open = || Snapshots::open(&dir, &scene.tree()).unwrap();
+    let open = || SnapshotStore::open(&dir, &scene.tree()).unwrap();
     for turn in 0..3 {
         let snapshot = open().take(&scene.tree(), &name(&format!("{turn}")), "", now()).unwrap();
         let at = scene.root.join(format!("fork{turn}"));
@@ -167,7 +167,7 @@ fn the_state_directory_is_never_recorded_into_itself() {
     scene.write(".heeler [x]/heeler.db", "1");
     scene.write("beside", "2");
     let state = scene.repo.join(".heeler [x]");
-    let snapshots = open().leaving_out(&[state]);
+    let snapshots = open().excluding(&[state]);
     let snapshot = snapshots.take(&scene.tree(), &name("last"), "", now()).unwrap();
     let fork = open().add_worktree(&snapshot.commit, &scene.root.join("last")).unwrap();
     assert_eq!(crate::scene::names(&items(&fork.top)), ["README", "beside"]);

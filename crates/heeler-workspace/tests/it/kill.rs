@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_testkit::Proof;
-use heeler_workspace::{Commit, Snapshots, Unrecorded, WorkTree};
+use heeler_testkit::ProofSettings;
+use heeler_workspace::{CommitId, SnapshotStore, UnrecordedPolicy, WorkTree};
 
 use crate::scene::{Items, Scene, items, name, now};
 
@@ -19,7 +19,7 @@ fn proof_kill_9_leaves_nothing_that_breaks_the_next_call() {
     if be_the_child().is_break() {
         return;
     }
-    let proof = Proof::new(40);
+    let proof = ProofSettings::new(40);
     let mut scene = Scene::new();
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
@@ -40,7 +40,7 @@ fn check(scene: &Scene, done: &[String], context: &str) {
     let wanted = items(&scene.repo);
     for line in done {
         let (text, commit) = line.split_once(' ').unwrap();
-        let commit = Commit::parse(commit).unwrap();
+        let commit = CommitId::parse(commit).unwrap();
         let found = snapshots.commit_of(&name(text)).unwrap();
         assert_eq!(found.as_ref(), Some(&commit), "{context}: {text}");
         assert!(snapshots.snapshot(&commit).is_ok(), "{context}: {text} is damaged");
@@ -52,13 +52,13 @@ fn check(scene: &Scene, done: &[String], context: &str) {
         && tree.top == at
     {
         assert!(is_whole(&items(&at), &wanted), "{context}: half a worktree");
-        let last = snapshots.remove_worktree(&at, &name("rest"), Unrecorded::Keep, now());
+        let last = snapshots.remove_worktree(&at, &name("rest"), UnrecordedPolicy::Keep, now());
         last.unwrap_or_else(|error| panic!("{context}: {error}"));
     }
     let fork = snapshots.add_worktree(&snapshot.commit, &at);
     let fork = fork.unwrap_or_else(|error| panic!("{context}: {error}"));
     assert!(items(&fork.top) == wanted, "{context}: the worktree is not the snapshot");
-    snapshots.remove_worktree(&at, &name("rest"), Unrecorded::Keep, now()).unwrap();
+    snapshots.remove_worktree(&at, &name("rest"), UnrecordedPolicy::Keep, now()).unwrap();
     snapshots.prune(now()).unwrap();
     let left: Vec<String> = drafts(&scene.root);
     assert!(left.is_empty(), "{context}: {left:?} is left behind");
@@ -72,7 +72,7 @@ fn is_whole(found: &Items, wanted: &Items) -> bool {
 fn drafts(root: &Utf8Path) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![root.to_owned(), root.join("state/workspaces")];
-    for key in Snapshots::keys(&root.join("state/workspaces")).unwrap() {
+    for key in SnapshotStore::keys(&root.join("state/workspaces")).unwrap() {
         folders.push(root.join("state/workspaces").join(&key).join("tmp"));
         folders.push(root.join("state/workspaces").join(&key).join("pending"));
     }
@@ -129,7 +129,7 @@ fn be_the_child() -> ControlFlow<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out).unwrap();
     for turn in 0_u64.. {
-        let snapshots = Snapshots::open(&root.join("state/workspaces"), &tree).unwrap();
+        let snapshots = SnapshotStore::open(&root.join("state/workspaces"), &tree).unwrap();
         let this = name(&format!("{:x}/{turn}", fastrand::u64(..)));
         let snapshot = snapshots.take(&tree, &this, "", now()).unwrap();
         if writeln!(out, "done {this} {}", snapshot.commit).and_then(|()| out.flush()).is_err() {
@@ -138,7 +138,7 @@ fn be_the_child() -> ControlFlow<()> {
         let at = root.join("fork");
         snapshots.add_worktree(&snapshot.commit, &at).unwrap();
         fs::write(at.join("changing"), "in the fork").unwrap();
-        snapshots.remove_worktree(&at, &name("rest"), Unrecorded::Keep, now()).unwrap();
+        snapshots.remove_worktree(&at, &name("rest"), UnrecordedPolicy::Keep, now()).unwrap();
         snapshots.take(&tree, &name(&format!("gone/{turn}")), "", now()).unwrap();
         let old: Vec<_> = snapshots.list(None).unwrap().into_iter().map(|(name, _)| name).collect();
         let gone: Vec<_> =

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use heeler_workspace::{FindError, LeftOut, Snapshots, WorkTree};
+use heeler_workspace::{SnapshotOmission, SnapshotStore, WorkTree, WorkTreeFindError};
 
 use crate::scene::{Scene, git, git_command, items, name, names, now};
 
@@ -35,7 +35,7 @@ fn a_repository_that_uses_sha_256() {
     let mut file = Vec::new();
     scene.open().export(&[(name("s/1"), snapshot.commit)], &mut file).unwrap();
     let other = scene.root.join("other");
-    heeler_workspace::Snapshots::import(&other, "there", &name("s"), &mut &file[..]).unwrap();
+    heeler_workspace::SnapshotStore::import(&other, "there", &name("s"), &mut &file[..]).unwrap();
 }
 
 #[test]
@@ -63,20 +63,20 @@ fn a_shallow_clone() {
     let clone = scene.root.join("shallow");
     fs::write(clone.join("new"), "1").unwrap();
     let tree = WorkTree::find(&clone).unwrap().unwrap();
-    let snapshots = heeler_workspace::Snapshots::open(&scene.dir, &tree).unwrap();
+    let snapshots = heeler_workspace::SnapshotStore::open(&scene.dir, &tree).unwrap();
     let snapshot = snapshots.take(&tree, &name("1"), "", now()).unwrap();
     let fork = snapshots.add_worktree(&snapshot.commit, &scene.root.join("fork")).unwrap();
     assert_eq!(items(&fork.top), items(&clone));
     assert_eq!(git(&fork.top, &["log", "--oneline"]).lines().count(), 1);
     snapshots.prune(now()).unwrap();
-    let export = |from: &Snapshots| {
+    let export = |from: &SnapshotStore| {
         let mut out = Vec::new();
         from.export(&[(name("s/1"), snapshot.commit.clone())], &mut out).map(|()| out).unwrap()
     };
     let file = export(&snapshots);
     let elsewhere = scene.root.join("elsewhere");
     let import = |dir: &camino::Utf8Path, key: &str| {
-        Snapshots::import(dir, key, &name("s"), &mut &file[..]).unwrap().0
+        SnapshotStore::import(dir, key, &name("s"), &mut &file[..]).unwrap().0
     };
     let there = import(&elsewhere, "k");
     assert!(export(&there) == file);
@@ -101,7 +101,7 @@ fn a_repository_that_borrows_its_objects_and_is_deleted_afterwards() {
     let clone = scene.root.join("two");
     fs::write(clone.join("new"), "1").unwrap();
     let tree = WorkTree::find(&clone).unwrap().unwrap();
-    let snapshots = heeler_workspace::Snapshots::open(&scene.dir, &tree).unwrap();
+    let snapshots = heeler_workspace::SnapshotStore::open(&scene.dir, &tree).unwrap();
     let snapshot = snapshots.take(&tree, &name("1"), "", now()).unwrap();
     let wanted = items(&clone);
     for folder in ["repo", "one", "two"] {
@@ -133,14 +133,14 @@ fn submodules_nested_repositories_and_empty_folders_are_said_and_not_entered() {
     fs::create_dir_all(scene.repo.join("void/deeper")).unwrap();
     scene.write("sub/changed", "inside the submodule");
     let snapshot = scene.take("1");
-    let nested = |path: &str| LeftOut::NestedRepository { path: path.to_owned() };
+    let nested = |path: &str| SnapshotOmission::NestedRepository { path: path.to_owned() };
     for wanted in [
         nested("vendor/nested"),
         nested("unborn"),
-        LeftOut::Submodule { path: "sub".to_owned() },
-        LeftOut::EmptyFolder { count: 1, examples: vec!["void/deeper".to_owned()] },
+        SnapshotOmission::Submodule { path: "sub".to_owned() },
+        SnapshotOmission::EmptyFolder { count: 1, examples: vec!["void/deeper".to_owned()] },
     ] {
-        assert!(snapshot.left_out.contains(&wanted), "{wanted:?} in {:?}", snapshot.left_out);
+        assert!(snapshot.omissions.contains(&wanted), "{wanted:?} in {:?}", snapshot.omissions);
     }
     let fork = scene.fork(&snapshot);
     assert_eq!(names(&items(&fork.top)), [".gitmodules", "README"]);
@@ -160,7 +160,7 @@ fn a_merge_in_conflict_is_recorded_as_it_is_on_disk() {
         !git_command(&scene.repo).args(["merge", "-q", "other"]).output().unwrap().status.success()
     );
     let snapshot = scene.take("1");
-    assert!(matches!(snapshot.left_out[..], [LeftOut::Conflict { count: 1, .. }]));
+    assert!(matches!(snapshot.omissions[..], [SnapshotOmission::Conflict { count: 1, .. }]));
     assert_eq!(scene.restored(&snapshot), items(&scene.repo));
     let again = scene.take("2");
     assert_eq!(scene.restored(&again), items(&scene.repo));
@@ -195,7 +195,7 @@ fn indexes_that_are_split_sparse_or_of_another_version() {
     assert!(!scene.repo.join("out").exists());
     let snapshot = scene.take("1");
     assert_eq!(scene.restored(&snapshot), items(&scene.repo));
-    assert!(matches!(snapshot.left_out[..], [LeftOut::NotCheckedOut { count: 1, .. }]));
+    assert!(matches!(snapshot.omissions[..], [SnapshotOmission::NotCheckedOut { count: 1, .. }]));
 }
 
 #[test]
@@ -218,12 +218,12 @@ fn a_folder_in_no_repository_a_bare_one_and_a_broken_one() {
     assert_eq!(WorkTree::find(&scene.root).unwrap(), None);
     git(&scene.root, &["init", "-q", "--bare", "bare"]);
     let bare = WorkTree::find(&scene.root.join("bare")).unwrap_err();
-    assert!(matches!(bare, FindError::Bare { .. }), "{bare}");
+    assert!(matches!(bare, WorkTreeFindError::Bare { .. }), "{bare}");
     fs::create_dir(scene.root.join("broken")).unwrap();
     for text in ["gitdir: /nowhere/at/all", "nonsense", ""] {
         fs::write(scene.root.join("broken/.git"), text).unwrap();
         let broken = WorkTree::find(&scene.root.join("broken")).unwrap_err();
-        assert!(matches!(broken, FindError::Broken { .. }), "{broken}");
+        assert!(matches!(broken, WorkTreeFindError::Broken { .. }), "{broken}");
     }
 }
 
@@ -250,7 +250,7 @@ fn a_partial_clone_is_recorded_and_pruned_without_what_it_lacks() {
     let (url, clone) = (format!("file://{}", scene.repo), scene.root.join("clone"));
     git(&scene.root, &["clone", "-q", "--filter=blob:none", &url, clone.as_str()]);
     let tree = WorkTree::find(&clone).unwrap().unwrap();
-    let snapshots = Snapshots::open(&scene.dir, &tree).unwrap();
+    let snapshots = SnapshotStore::open(&scene.dir, &tree).unwrap();
     for text in ["1", "2"] {
         fs::write(clone.join("new"), text).unwrap();
         let taken = snapshots.take(&tree, &name(text), "a note", now()).unwrap();

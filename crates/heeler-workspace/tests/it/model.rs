@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 
 use crate::scene::{Items, Scene, items, name, now, odd};
 
@@ -27,7 +27,7 @@ const STEPS: usize = 12;
 
 #[test]
 fn proof_each_snapshot_gives_back_the_files_of_its_moment() {
-    let proof = Proof::new(12);
+    let proof = ProofSettings::new(12);
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
         let scene = Scene::new();
@@ -145,7 +145,7 @@ fn clear(scene: &Scene, path: &PathBuf) {
 
 #[test]
 fn proof_many_at_once_take_their_turns_and_none_fails() {
-    let proof = Proof::new(6);
+    let proof = ProofSettings::new(6);
     let scene = Scene::new();
     let fork = scene.fork(&scene.take("first"));
     std::thread::scope(|scope| {

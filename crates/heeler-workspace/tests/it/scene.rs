@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_workspace::{Snapshot, SnapshotName, Snapshots, WorkTree};
+use heeler_workspace::{Snapshot, SnapshotName, SnapshotStore, WorkTree};
 use jiff::Timestamp;
 
 /// What a path is: content and, for a file, whether it may be executed.
@@ -61,8 +61,8 @@ impl Scene {
         WorkTree::find(&self.repo).unwrap().unwrap()
     }
 
-    pub(crate) fn open(&self) -> Snapshots {
-        Snapshots::open(&self.dir, &self.tree()).unwrap()
+    pub(crate) fn open(&self) -> SnapshotStore {
+        SnapshotStore::open(&self.dir, &self.tree()).unwrap()
     }
 
     pub(crate) fn take(&self, text: &str) -> Snapshot {

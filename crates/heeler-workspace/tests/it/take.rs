@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use camino::Utf8Path;
-use heeler_workspace::{DiffTo, LeftOut, SnapshotError, SnapshotName, Snapshots, WorkTree};
+use heeler_workspace::{
+    DiffTarget, SnapshotError, SnapshotName, SnapshotOmission, SnapshotStore, WorkTree,
+};
 
 use crate::scene::{Item, Scene, git, items, listing, name, names, now, odd};
 
@@ -19,8 +21,9 @@ fn tracked_and_untracked_files_are_recorded_and_ignored_ones_are_said() {
     let snapshot = scene.take("s/1");
     assert_eq!(names(&scene.restored(&snapshot)), [".gitignore", "README", "src/main.rs"]);
     let examples = vec!["a.log".to_owned(), "build".to_owned()];
-    let LeftOut::Ignored { count: 2, examples: mut said } = snapshot.left_out[0].clone() else {
-        panic!("{:?}", snapshot.left_out)
+    let SnapshotOmission::Ignored { count: 2, examples: mut said } = snapshot.omissions[0].clone()
+    else {
+        panic!("{:?}", snapshot.omissions)
     };
     said.sort();
     assert_eq!(said, examples);
@@ -99,7 +102,7 @@ fn nothing_in_the_users_repository_changes() {
     let snapshot = scene.take("s/1");
     scene.fork(&snapshot);
     scene.write("new", "2");
-    let diff = scene.open().diff(&snapshot.commit, DiffTo::Now(&scene.tree()), now()).unwrap();
+    let diff = scene.open().diff(&snapshot.commit, DiffTarget::Now(&scene.tree()), now()).unwrap();
     assert_eq!(diff.summary, "");
     scene.open().forget(&[name("s/1")]).unwrap();
     scene.open().prune(now()).unwrap();
@@ -184,12 +187,12 @@ fn what_changed_is_shown_as_git_shows_it() {
     scene.write("README", "read it\n");
     scene.write("added", "new\n");
     let second = scene.take("2");
-    let diff = scene.open().diff(&first.commit, DiffTo::Commit(&second.commit), now()).unwrap();
+    let diff = scene.open().diff(&first.commit, DiffTarget::Commit(&second.commit), now()).unwrap();
     let patch = String::from_utf8(diff.patch.clone()).unwrap();
     assert!(patch.contains("-read me\n+read it\n") && patch.contains("+++ b/added"), "{patch}");
     assert!(diff.summary.contains("2 files changed"), "{}", diff.summary);
     assert!(!diff.cut);
-    let now_diff = scene.open().diff(&first.commit, DiffTo::Now(&scene.tree()), now()).unwrap();
+    let now_diff = scene.open().diff(&first.commit, DiffTarget::Now(&scene.tree()), now()).unwrap();
     assert_eq!(now_diff, diff);
 }
 
@@ -210,10 +213,10 @@ fn snapshots_are_found_listed_and_forgotten_by_name() {
     assert_eq!(snapshots.list(None).unwrap().len(), 3);
     snapshots.forget(&[name("sess/1"), name("sess/9")]).unwrap();
     assert_eq!(snapshots.list(Some(&name("sess"))).unwrap(), [(name("sess/2"), two.commit)]);
-    assert_eq!(Snapshots::keys(&scene.dir).unwrap(), [snapshots.key()]);
-    let again = Snapshots::open_key(&scene.dir, snapshots.key()).unwrap();
+    assert_eq!(SnapshotStore::keys(&scene.dir).unwrap(), [snapshots.key()]);
+    let again = SnapshotStore::open_key(&scene.dir, snapshots.key()).unwrap();
     assert_eq!(again.find(&name("other/1")).unwrap(), Some(other));
-    assert!(Snapshots::open_key(&scene.dir, "../x").is_err());
+    assert!(SnapshotStore::open_key(&scene.dir, "../x").is_err());
 }
 
 #[test]
@@ -296,7 +299,7 @@ fn an_export_comes_back_equal_and_is_written_equal_again() {
     let two = scene.take("s/2");
     let names = [name("s/1"), name("s/2")];
     let both = [(names[0].clone(), one.commit.clone()), (names[1].clone(), two.commit.clone())];
-    let export = |snapshots: &Snapshots| {
+    let export = |snapshots: &SnapshotStore| {
         let mut out = Vec::new();
         snapshots.export(&both, &mut out).map(|()| out)
     };
@@ -304,7 +307,7 @@ fn an_export_comes_back_equal_and_is_written_equal_again() {
     let elsewhere = scene.root.join("elsewhere");
     let import = |key: &str, prefix: &str, bytes: &[u8]| {
         let mut bytes = bytes;
-        Snapshots::import(&elsewhere, key, &name(prefix), &mut bytes)
+        SnapshotStore::import(&elsewhere, key, &name(prefix), &mut bytes)
     };
     let (there, found) = import("imported-1", "s", &exported).unwrap();
     assert_eq!(found, names);

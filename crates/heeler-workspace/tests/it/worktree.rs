@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use heeler_workspace::{SnapshotError, Unrecorded, WorkTree};
+use heeler_workspace::{SnapshotError, UnrecordedPolicy, WorkTree};
 
 use crate::scene::{Scene, as_anybody, git, items, name, now};
 
@@ -14,7 +14,7 @@ fn a_fork_of_a_fork_belongs_to_the_same_repository() {
     git(&fork.top, &["add", "-A"]);
     git(&fork.top, &["commit", "-qm", "in the fork"]);
     fs::write(fork.top.join("unsaved"), "2").unwrap();
-    let snapshots = heeler_workspace::Snapshots::open(&scene.dir, &fork).unwrap();
+    let snapshots = heeler_workspace::SnapshotStore::open(&scene.dir, &fork).unwrap();
     assert_eq!(snapshots.key(), scene.open().key());
     let snapshot = snapshots.take(&fork, &name("2"), "", now()).unwrap();
     let second = scene.fork(&snapshot);
@@ -36,7 +36,7 @@ fn a_removed_worktree_is_recorded_first() {
     let before = items(&fork.top);
     let snapshots = scene.open();
     let last =
-        snapshots.remove_worktree(&fork.top, &name("last"), Unrecorded::Keep, now()).unwrap();
+        snapshots.remove_worktree(&fork.top, &name("last"), UnrecordedPolicy::Keep, now()).unwrap();
     assert!(!fork.top.exists());
     assert!(snapshots.worktrees().unwrap().is_empty());
     assert_eq!(snapshots.find(&name("last")).unwrap(), Some(last.clone()));
@@ -58,7 +58,10 @@ fn a_worktree_with_folders_that_may_not_be_changed_is_removed_all_the_same() {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
     }
     as_anybody(|| {
-        scene.open().remove_worktree(&fork.top, &name("last"), Unrecorded::Keep, now()).unwrap()
+        scene
+            .open()
+            .remove_worktree(&fork.top, &name("last"), UnrecordedPolicy::Keep, now())
+            .unwrap()
     });
     assert!(!fork.top.exists());
 }
@@ -71,10 +74,10 @@ fn a_worktree_with_what_no_snapshot_holds_stays_unless_told() {
     fs::write(fork.top.join("nested/work"), "1").unwrap();
     let snapshots = scene.open();
     let remove = |what| snapshots.remove_worktree(&fork.top, &name("last"), what, now());
-    let kept = remove(Unrecorded::Keep).unwrap_err();
+    let kept = remove(UnrecordedPolicy::Keep).unwrap_err();
     assert!(matches!(kept, SnapshotError::WouldLose { .. }), "{kept}");
     assert!(fork.top.join("nested/work").exists());
-    remove(Unrecorded::Discard).unwrap();
+    remove(UnrecordedPolicy::Discard).unwrap();
     assert!(!fork.top.exists());
 }
 
@@ -91,7 +94,7 @@ fn what_an_agent_writes_into_its_worktree_names_no_other_folder_to_be_removed() 
     for named in [format!("{folders}/.."), format!("{folders}/."), other.clone()] {
         fs::write(fork.top.join(".git"), format!("gitdir: {named}\n")).unwrap();
         let removed =
-            scene.open().remove_worktree(&fork.top, &name("x"), Unrecorded::Discard, now());
+            scene.open().remove_worktree(&fork.top, &name("x"), UnrecordedPolicy::Discard, now());
         assert!(removed.is_err(), "{named}");
         assert!(fs::exists(&other).unwrap() && fs::exists(&admin).unwrap(), "{named}");
     }
@@ -102,7 +105,8 @@ fn nothing_but_a_worktree_of_ours_is_removed_and_no_place_is_taken_twice() {
     let scene = Scene::new();
     let snapshot = scene.take("1");
     let snapshots = scene.open();
-    let not_ours = snapshots.remove_worktree(&scene.repo, &name("x"), Unrecorded::Discard, now());
+    let not_ours =
+        snapshots.remove_worktree(&scene.repo, &name("x"), UnrecordedPolicy::Discard, now());
     assert!(matches!(not_ours, Err(SnapshotError::NotAWorktree { .. })));
     assert!(scene.repo.exists());
     let taken = snapshots.add_worktree(&snapshot.commit, &scene.repo).unwrap_err();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::DaemonFile;
 use heeler_model::JobStatus;
-use heeler_query::charts::KEPT_FOR;
-use heeler_store::{DbError, StateDir, Store};
+use heeler_query::charts::CHARTS_CACHE_TTL;
+use heeler_store::{DatabaseError, StateDir, Store};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::scene::until;
@@ -176,7 +176,7 @@ fn overview(bench: &Bench) -> (Duration, u64) {
         assert!(get(&server, "/").contains("</html>"), "it is a page");
         times.push(began.elapsed());
         // Until figures are not told again.
-        std::thread::sleep(KEPT_FOR.unsigned_abs());
+        std::thread::sleep(CHARTS_CACHE_TTL.unsigned_abs());
     }
     times.sort_unstable();
     let page = get(&server, "/");
@@ -209,7 +209,7 @@ fn busy_day(dir: &StateDir, now: Timestamp) {
     let store = Store::open(dir, "bench", now).expect("the store opens").store;
     let apart = SignedDuration::from_hours(24) / i32::try_from(JOBS).expect("it is small");
     for first in (0..JOBS).step_by(20_000) {
-        let written = store.write(move |tx| -> Result<(), DbError> {
+        let written = store.write(move |tx| -> Result<(), DatabaseError> {
             for number in first..JOBS.min(first + 20_000) {
                 let mut job = jobs::job(number);
                 let back = i32::try_from(JOBS - number).expect("it is small");

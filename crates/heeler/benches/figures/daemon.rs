@@ -6,8 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use heeler_engine::{Answer, Command as Order};
-use heeler_model::Wanted;
+use heeler_engine::{CommandReply, DaemonCommand as Order};
+use heeler_model::JobRequest;
 use heeler_store::Store;
 use jiff::{Timestamp, Zoned};
 
@@ -108,9 +108,9 @@ fn trigger(bench: &Bench) -> Figure {
 /// Asks for a job, as a new client.
 fn ask_for(daemon: &Daemon, side: Side, agent: &str) {
     if side == Side::Ours {
-        let wanted = Wanted::of(agent.parse().expect("a name"));
-        let answer = daemon.client().ask(&Order::Trigger(Box::new(wanted)), None);
-        assert!(matches!(answer, Ok(Answer::Job { .. })), "{answer:?}");
+        let wanted = JobRequest::new(agent.parse().expect("a name"));
+        let answer = daemon.client().send_command(&Order::Trigger(Box::new(wanted)), None);
+        assert!(matches!(answer, Ok(CommandReply::Job { .. })), "{answer:?}");
         return;
     }
     let mut stream = UnixStream::connect(&daemon.socket).expect("it listens");
@@ -135,7 +135,7 @@ fn start(bench: &Bench) -> Figure {
             let before = moment();
             let daemon = scene.start(side);
             if side == Side::Ours {
-                daemon.client().ask(&Order::Status, None).expect("the daemon answers");
+                daemon.client().send_command(&Order::Status, None).expect("the daemon answers");
             }
             times.push(moment() - before);
             daemon.stop();

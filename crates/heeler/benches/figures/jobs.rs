@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{ExitReason, Job, JobId, JobStatus, TriggerType};
-use heeler_store::{DbError, JobFilter, Reader, StateDir, Store};
+use heeler_store::{DatabaseError, JobFilter, StateDir, Store, StoreReader};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{Bench, Figure, Goal, median, process};
@@ -17,7 +17,7 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let yaml = bench.node("yaml-jobs.mjs", &[yaml_folder(bench).as_str()]);
     let mut figures = Vec::new();
     for (count, name) in SIZES {
-        let reader = Reader::open(&fleet(bench, count)).expect("the database opens");
+        let reader = StoreReader::open(&fleet(bench, count)).expect("the database opens");
         let ours = median(2_000, || {
             let heads = reader.jobs(&JobFilter::default(), None, 20).expect("the list is read");
             assert_eq!(heads.len(), 20);
@@ -71,7 +71,8 @@ fn fleet(bench: &Bench, count: u64) -> StateDir {
 
 /// Makes so many finished jobs, unless they are there.
 pub(crate) fn make(dir: &StateDir, count: u64) {
-    let there = Reader::open(dir).ok().and_then(|db| db.count_jobs(&JobFilter::default()).ok());
+    let there =
+        StoreReader::open(dir).ok().and_then(|db| db.count_jobs(&JobFilter::default()).ok());
     if there != Some(count as i64) {
         fill(dir, count);
     }
@@ -80,7 +81,7 @@ pub(crate) fn make(dir: &StateDir, count: u64) {
 fn fill(dir: &StateDir, count: u64) {
     let store = Store::open(dir, "bench", start()).expect("the store opens").store;
     for first in (0..count).step_by(JOBS_PER_COMMIT as usize) {
-        let written = store.write(move |tx| -> Result<(), DbError> {
+        let written = store.write(move |tx| -> Result<(), DatabaseError> {
             for number in first..count.min(first + JOBS_PER_COMMIT) {
                 tx.insert_job(&job(number))?;
             }
@@ -97,7 +98,8 @@ fn start() -> Timestamp {
 pub(crate) fn job(number: u64) -> Job {
     let at = start() + SignedDuration::from_mins(number as i64);
     let id = JobId::mint(at, number);
-    let mut job = Job::asked(id, &format!("agent-{}", number % 10), TriggerType::Schedule, at);
+    let mut job =
+        Job::new_pending(id, &format!("agent-{}", number % 10), TriggerType::Schedule, at);
     job.head.schedule = Some("hourly".to_owned());
     job.head.status =
         if number.is_multiple_of(17) { JobStatus::Failed } else { JobStatus::Completed };

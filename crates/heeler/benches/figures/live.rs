@@ -7,8 +7,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use heeler_engine::{Answer, Command as Order};
-use heeler_model::{API_TOKEN, JobId, Wanted};
+use heeler_engine::{CommandReply, DaemonCommand as Order};
+use heeler_model::{API_TOKEN, JobId, JobRequest};
 use jiff::Timestamp;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -35,9 +35,9 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     );
     std::fs::write(scene.root.join("heeler.yaml"), config).expect("disk has space");
     let daemon = scene.start(Side::OursOnTheWeb);
-    let wanted = Wanted::of("teller".parse().expect("a name"));
-    let job = match daemon.client().ask(&Order::Trigger(Box::new(wanted)), None) {
-        Ok(Answer::Job { job, .. }) => job,
+    let wanted = JobRequest::new("teller".parse().expect("a name"));
+    let job = match daemon.client().send_command(&Order::Trigger(Box::new(wanted)), None) {
+        Ok(CommandReply::Job { job, .. }) => job,
         answer => panic!("{answer:?}"),
     };
     let token = std::fs::read_to_string(scene.state.join(API_TOKEN)).expect("a token is there");

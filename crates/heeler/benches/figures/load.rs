@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use heeler_model::timetable::Mark;
+use heeler_model::timetable::DueTimeCursor;
 use heeler_model::{AgentState, JobId, ScheduleState};
-use heeler_store::{DbError, JobCursor, JobFilter, Reader, ScheduleMark, Store};
+use heeler_store::{
+    DatabaseError, JobCursor, JobFilter, ScheduleProgressRecord, Store, StoreReader,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
@@ -56,28 +58,28 @@ impl<'a> Load<'a> {
             let file = self.scene.root.join("node/state.json");
             return std::fs::write(file, Json::Object(state).to_string()).expect("disk has space");
         }
-        let marks = self.dues.iter().map(|(agent, due)| ScheduleMark {
+        let marks = self.dues.iter().map(|(agent, due)| ScheduleProgressRecord {
             agent: agent.clone(),
             schedule: "s".to_owned(),
-            mark: Mark { anchor: *due - PERIOD, through: *due - PERIOD },
-            rule: "every 10m".to_owned(),
+            progress: DueTimeCursor { anchor: *due - PERIOD, through: *due - PERIOD },
+            trigger_text: "every 10m".to_owned(),
         });
-        let marks: Vec<ScheduleMark> = marks.collect();
+        let marks: Vec<ScheduleProgressRecord> = marks.collect();
         let store = Store::open(&self.scene.dir(), "bench", Timestamp::now());
         let written = store.expect("the store opens").store.write(move |tx| {
             for mark in &marks {
                 tx.put_agent(&mark.agent, &AgentState::default())?;
                 tx.put_schedule(&mark.agent, &mark.schedule, &ScheduleState::default())?;
-                tx.set_schedule_mark(mark)?;
+                tx.set_schedule_progress(mark)?;
             }
-            Ok::<_, DbError>(())
+            Ok::<_, DatabaseError>(())
         });
         written.expect("marks are written");
     }
 
     /// Follows our database; returns how long after its due time each job was seen in it, in order.
     fn seen(&self) -> Vec<Duration> {
-        let reader = Reader::open(&self.scene.dir()).expect("the database opens");
+        let reader = StoreReader::open(&self.scene.dir()).expect("the database opens");
         let mut seen: HashSet<JobId> = HashSet::new();
         let mut delays = Vec::new();
         until(LOOK_EVERY, || {

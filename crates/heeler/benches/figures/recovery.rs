@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Attendance, Brief, Limits, PROTOCOL, RunSpec, SessionPlan, SessionStart, Started, Work, file,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec, RunStartRecord,
+    RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
-use heeler_model::{Job, JobId, JobStatus, RunId, TriggerType, Wanted};
-use heeler_store::{DbError, Queued, Reader, Run, Store, is_run_alive};
+use heeler_model::{Job, JobId, JobRequest, JobStatus, RunId, TriggerType};
+use heeler_store::{DatabaseError, QueuedJobRecord, RunRecord, Store, StoreReader, is_run_alive};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde_json::json;
@@ -33,7 +34,7 @@ pub(crate) fn figure(bench: &Bench) -> Figure {
         let (dead, runners) = leave(&scene);
         let before = moment();
         let daemon = scene.start(Side::Ours);
-        let reader = Reader::open(&scene.dir()).expect("the database opens");
+        let reader = StoreReader::open(&scene.dir()).expect("the database opens");
         let log = scene.state.join("logs/heeler.log");
         until(LOOK_EVERY, || {
             let left = reader.uncommitted_runs().expect("runs are listed");
@@ -118,15 +119,15 @@ fn spec(scene: &Scene<'_>, number: usize, now: Timestamp) -> RunSpec {
         trigger: TriggerType::Manual,
         runtime: RuntimeType::Command,
         working_directory: real("work"),
-        job_log: dir.log_of(&job),
+        job_log: dir.job_transcript(&job),
         job,
         projects: dir.projects(),
         output_file: None,
         home: real("home"),
         sockets: scene.sockets().to_owned(),
         session: SessionPlan::new(SessionStart::Fresh { id: session }, "bench"),
-        limits: Limits::default(),
-        attendance: Attendance::Nobody,
+        limits: RunLimits::default(),
+        attendance: QuestionPolicy::Nobody,
         sync_each_row: false,
         workspaces: None,
         keep_output: false,
@@ -141,11 +142,11 @@ fn record(scene: &Scene<'_>, specs: &[RunSpec], now: Timestamp) {
         let epoch = tx.epoch()?;
         for spec in &specs {
             let mut job =
-                Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), now);
+                Job::new_pending(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), now);
             job.head.status = JobStatus::Running;
             job.run_started_at = Some(now);
             tx.insert_job(&job)?;
-            tx.insert_run(&Run {
+            tx.insert_run(&RunRecord {
                 id: spec.run,
                 job_id: spec.job.clone(),
                 attempt: 1,
@@ -158,18 +159,18 @@ fn record(scene: &Scene<'_>, specs: &[RunSpec], now: Timestamp) {
                 committed: false,
                 version: 1,
             })?;
-            let wanted = serde_json::to_string(&Wanted::of(spec.agent.clone()));
-            tx.enqueue(&Queued {
+            let wanted = serde_json::to_string(&JobRequest::new(spec.agent.clone()));
+            tx.enqueue(&QueuedJobRecord {
                 job: spec.job.clone(),
                 priority: 0,
-                asked_at: now,
+                requested_at: now,
                 not_before: None,
                 expires_at: None,
-                wanted: wanted.expect("it is JSON"),
+                request_json: wanted.expect("it is JSON"),
                 reason: String::new(),
             })?;
         }
-        Ok::<_, DbError>(())
+        Ok::<_, DatabaseError>(())
     });
     written.expect("runs are recorded");
 }
@@ -181,12 +182,12 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
     runner.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut runner = runner.spawn().expect("the program was built");
     let path = std::env::var("PATH").unwrap_or_default();
-    let brief = Brief {
+    let brief = AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt: String::new(),
         env: IndexMap::from([("PATH".to_owned(), path)]),
         secrets: Vec::new(),
-        work: Work::Command { command: "exec sleep 600".to_owned() },
+        work: RuntimeLaunchSpec::Command { command: "exec sleep 600".to_owned() },
         send_files_to: None,
     };
     let stdin = runner.stdin.take().expect("it was asked for");
@@ -204,7 +205,7 @@ fn die_at_work(scene: &Scene<'_>, spec: &RunSpec) {
         .join(heeler_store::StateDir::session_log_relative(&spec.working_directory, &session));
     let row = json!({ "type": "system", "timestamp": at.to_string(), "content": "at work" });
     std::fs::write(&spec.job_log, format!("{row}\n")).expect("disk has space");
-    let started = Started {
+    let started = RunStartRecord {
         protocol: PROTOCOL,
         run: spec.run,
         pid: i32::MAX as u32,

@@ -8,10 +8,11 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Attendance, Brief, ClaudeBrief, Limits, PROTOCOL, RunSpec, SessionPlan, SessionStart, Work,
+    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec,
+    RuntimeLaunchSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{JobId, RunId, TriggerType};
-use heeler_transcript::{Follower, Record, Start, Update};
+use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, TranscriptRecord};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
@@ -46,7 +47,7 @@ struct Place<'a> {
 /// A run that can be started, by us or by the alternative.
 struct Run {
     dir: Utf8PathBuf,
-    brief: Brief,
+    brief: AgentLaunchSpec,
     log: Utf8PathBuf,
     /// The same for Node.js.
     job: Json,
@@ -67,14 +68,14 @@ impl<'a> Place<'a> {
         let program =
             std::env::current_exe().ok().and_then(|path| Utf8PathBuf::try_from(path).ok());
         let program = program.expect("this program has a path");
-        let brief = ClaudeBrief {
+        let brief = ClaudeLaunchSpec {
             program: program.clone(),
             permission_mode: "acceptEdits".to_owned(),
-            ..ClaudeBrief::default()
+            ..ClaudeLaunchSpec::default()
         };
         let env = IndexMap::from([(agent::VARIABLE.to_owned(), script.to_owned())]);
         let launch = json!({ "program": program, "args": [], "input": "" });
-        self.run(RuntimeType::Cli, Work::Claude(Box::new(brief)), env, launch)
+        self.run(RuntimeType::Cli, RuntimeLaunchSpec::Claude(Box::new(brief)), env, launch)
     }
 
     /// Returns a run of the scripted agent.
@@ -82,7 +83,7 @@ impl<'a> Place<'a> {
         let Json::Array(steps) = steps else { unreachable!("a script is a list") };
         let env = IndexMap::new();
         let launch = self.scripted_launch(&steps);
-        self.run(RuntimeType::Scripted, Work::Script { steps }, env, launch)
+        self.run(RuntimeType::Scripted, RuntimeLaunchSpec::Script { steps }, env, launch)
     }
 
     /// Says how the scripted agent is started without us, as we start it.
@@ -112,7 +113,7 @@ impl<'a> Place<'a> {
     fn run(
         &self,
         runtime: RuntimeType,
-        work: Work,
+        work: RuntimeLaunchSpec,
         mut env: IndexMap<String, String>,
         launch: Json,
     ) -> Run {
@@ -139,8 +140,8 @@ impl<'a> Place<'a> {
             home: self.root.join("home"),
             sockets: sockets.to_owned(),
             session: SessionPlan::new(SessionStart::Fresh { id: session }, "bench"),
-            limits: Limits::default(),
-            attendance: Attendance::Nobody,
+            limits: RunLimits::default(),
+            attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
@@ -152,7 +153,7 @@ impl<'a> Place<'a> {
         job["env"] = json!(env);
         job["cwd"] = json!(cwd);
         job["log"] = json!(self.root.join(format!("jobs/{run}.node.jsonl")));
-        let brief = Brief {
+        let brief = AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt: "go".to_owned(),
             env,
@@ -240,14 +241,14 @@ fn latency(place: &Place<'_>) -> Vec<Figure> {
 
 /// Follows a log as a reader does; returns how long after it was said each row was read, in order.
 fn delays(mut runner: Child, log: &Utf8Path) -> Vec<Duration> {
-    let mut follower = Follower::new();
-    follower.add(log, Start::Beginning);
+    let mut follower = TranscriptFollower::new();
+    follower.add(log, FollowStart::Beginning);
     let mut delays = Vec::new();
     while delays.len() < SPOKEN as usize {
         let news = follower.next(Duration::from_secs(30)).expect("the log is read");
         let seen = moment();
         let update = news.unwrap_or_else(|| panic!("{log}: {} of {SPOKEN} rows", delays.len()));
-        let Update::Record { record, .. } = update else { continue };
+        let FollowUpdate::Record { record, .. } = update else { continue };
         delays.extend(said(&record).map(|said| seen - said));
     }
     runner.wait().expect("it was started");
@@ -255,7 +256,7 @@ fn delays(mut runner: Child, log: &Utf8Path) -> Vec<Duration> {
     delays
 }
 
-fn said(record: &Record) -> Option<Duration> {
+fn said(record: &TranscriptRecord) -> Option<Duration> {
     let row: Json = serde_json::from_str(&record.text).ok()?;
     row["content"].as_str()?.parse().ok().map(Duration::from_nanos)
 }

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{Command as Order, DaemonFile, Stopping};
-use heeler_server::Client;
+use heeler_engine::{DaemonCommand as Order, DaemonFile, StopMode};
+use heeler_server::DaemonClient;
 use heeler_store::StateDir;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
@@ -153,8 +153,8 @@ impl<'a> Scene<'a> {
 
 impl Daemon {
     /// Connects to ours.
-    pub(crate) fn client(&self) -> Client {
-        Client::connect(&self.socket).expect("the daemon answers")
+    pub(crate) fn client(&self) -> DaemonClient {
+        DaemonClient::connect(&self.socket).expect("the daemon answers")
     }
 
     /// Returns the time that its threads were at work, which the kernel tells in hundredths of a
@@ -182,8 +182,8 @@ impl Daemon {
 
     /// Ends ours with its jobs.
     pub(crate) fn stop_all(mut self) {
-        let stop = Order::Stop(Stopping::Force);
-        self.client().ask(&stop, None).expect("the daemon answers");
+        let stop = Order::Stop(StopMode::Force);
+        self.client().send_command(&stop, None).expect("the daemon answers");
         self.process.wait().expect("it was started");
     }
 }

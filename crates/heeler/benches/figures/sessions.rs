@@ -5,10 +5,10 @@ use std::io::{BufWriter, Write as _};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::record::BEFORE_KEY;
+use heeler_model::recorder::PRIOR_COUNTS_KEY;
 use heeler_model::{AgentSessionId, Session, SessionStatus};
-use heeler_store::history::history;
-use heeler_store::{DbError, Reader, SessionFilter, StateDir, Store};
+use heeler_store::history::load_history;
+use heeler_store::{DatabaseError, SessionFilter, StateDir, Store, StoreReader};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
@@ -31,7 +31,7 @@ fn last_messages(bench: &Bench) -> Figure {
     long_session(&log, LOG_BYTES);
     let ours = median(200, || {
         // It is its own agent's file as well: what the agent remembers is looked up too.
-        let page = history(&log, Some(&log), None, 50).expect("the log is there");
+        let page = load_history(&log, Some(&log), None, 50).expect("the log is there");
         assert!(page.messages.len() == 50 && page.messages.iter().all(|it| it.in_context));
     });
     let theirs = bench.node("tail.mjs", &[log.as_str(), "50", "1"]);
@@ -60,7 +60,7 @@ fn long_session(path: &Utf8PathBuf, size: u64) {
     loop {
         if turn.is_multiple_of(TURNS_PER_RUN) {
             write(json!({"type": "system", "subtype": "session", "uuid": Uuid::nil(),
-                BEFORE_KEY: {"messages": messages, "tokens": 1, "last": null}}));
+                PRIOR_COUNTS_KEY: {"messages": messages, "tokens": 1, "last": null}}));
         }
         turn += 1;
         messages += 3;
@@ -102,10 +102,10 @@ fn fork(bench: &Bench) -> Figure {
     let log = dir.root().join(&relative);
     std::fs::create_dir_all(log.parent().expect("it has one")).expect("disk has space");
     long_session(&log, FORKED_BYTES);
-    let own = folder.join("home/scripted/projects").join(heeler_model::slug(&folder));
+    let own = folder.join("home/scripted/projects").join(heeler_model::project_slug(&folder));
     std::fs::create_dir_all(&own).expect("disk has space");
     std::fs::copy(&log, own.join(format!("{id}.jsonl"))).expect("disk has space");
-    let total = history(&log, None, None, 1).expect("the log is there").total;
+    let total = load_history(&log, None, None, 1).expect("the log is there").total;
     let at = Timestamp::from_second(1_700_000_000).expect("a legal time");
     let session = Session {
         agent_session_id: Some(id),
@@ -117,7 +117,7 @@ fn fork(bench: &Bench) -> Figure {
         ..Session::new("sess-00000007".parse().expect("it has the form"), "coder", at)
     };
     let store = Store::open(&dir, "bench", at).expect("the store opens").store;
-    store.write::<_, DbError, _>(move |tx| tx.put_session(&session)).expect("it is inserted");
+    store.write::<_, DatabaseError, _>(move |tx| tx.put_session(&session)).expect("it is inserted");
     drop(store);
     let run = |args: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_heeler"));
@@ -160,7 +160,7 @@ fn fleet(folder: &Utf8PathBuf) -> Utf8PathBuf {
     std::fs::create_dir_all(&files).expect("disk has space");
     std::fs::write(folder.join("heeler.yaml"), "agents: []\n").expect("disk has space");
     let dir = StateDir::create(&folder.join(".heeler")).expect("disk has space");
-    let there = Reader::open(&dir).ok();
+    let there = StoreReader::open(&dir).ok();
     let there = there.and_then(|db| db.count_sessions(&SessionFilter::default()).ok());
     if there == Some(SESSIONS as i64) {
         return files;
@@ -172,7 +172,7 @@ fn fleet(folder: &Utf8PathBuf) -> Utf8PathBuf {
         std::fs::write(files.join(format!("{}.json", session.id)), text).expect("disk has space");
     }
     let store = Store::open(&dir, "bench", start).expect("the store opens").store;
-    let written = store.write(move |tx| -> Result<(), DbError> {
+    let written = store.write(move |tx| -> Result<(), DatabaseError> {
         sessions.iter().try_for_each(|session| tx.put_session(session).map(|_| ()))
     });
     written.expect("sessions are inserted");

@@ -6,7 +6,10 @@ use std::io::{BufWriter, Write as _};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Before, Log, LogOptions, Record, range, tail};
+use heeler_transcript::{
+    PageBoundary, TranscriptRecord, TranscriptWriter, TranscriptWriterOptions, read_range,
+    read_tail,
+};
 use serde::Deserialize;
 
 use crate::{Bench, Figure, Goal, median};
@@ -55,7 +58,9 @@ fn append(bench: &Bench) -> Figure {
     let fresh = |path: &Utf8Path| drop(std::fs::remove_file(path));
     let line = event(0, EVENT_BYTES - 1);
     fresh(&path);
-    let mut log = Log::open(&path, LogOptions::default()).expect("log opens").log;
+    let mut log = TranscriptWriter::open(&path, TranscriptWriterOptions::default())
+        .expect("log opens")
+        .writer;
     let start = Instant::now();
     for _ in 0..APPENDS {
         log.append(line.as_bytes()).expect("disk has space");
@@ -75,7 +80,7 @@ fn append(bench: &Bench) -> Figure {
 
 fn tail_of(bench: &Bench, path: &Utf8Path, size: &str, node_rounds: u32) -> Figure {
     let ours = median(1_000, || {
-        let page = tail(path, 50).expect("file is there");
+        let page = read_tail(path, 50).expect("file is there");
         assert_eq!(page.records.len(), 50);
         decode(&page.records);
     });
@@ -91,7 +96,7 @@ fn tail_of(bench: &Bench, path: &Utf8Path, size: &str, node_rounds: u32) -> Figu
 fn ranges(bench: &Bench, path: &Utf8Path) -> Figure {
     let ours = median(2_000, || {
         let before = fastrand::u64(50..=BIG_LINES);
-        let page = range(path, Before::Line(before), 50).expect("file is there");
+        let page = read_range(path, PageBoundary::Line(before), 50).expect("file is there");
         assert_eq!(page.records.len(), 50);
         decode(&page.records);
     });
@@ -115,7 +120,7 @@ struct Event {
     content: String,
 }
 
-fn decode(records: &[Record]) {
+fn decode(records: &[TranscriptRecord]) {
     for record in records {
         let event: Event = serde_json::from_str(&record.text).expect("a record is an event");
         black_box((event.kind, event.timestamp, event.n, event.content));

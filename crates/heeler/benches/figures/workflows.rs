@@ -8,13 +8,15 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_engine::{Answer, Command as Order, WorkflowMode, WorkflowOrder, WorkflowWanted};
-use heeler_model::workflow::CourseStatus;
+use heeler_engine::{
+    CommandReply, DaemonCommand as Order, WorkflowMode, WorkflowOperation, WorkflowRunRequest,
+};
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
-use heeler_server::Client;
+use heeler_server::DaemonClient;
 use heeler_store::{
-    ApprovalFilter, DbError, Reader, StateDir, Store, WorkflowRunFilter, WorkflowRunHead,
-    WorkflowRunRow,
+    ApprovalFilter, DatabaseError, StateDir, Store, StoreReader, WorkflowRunFilter,
+    WorkflowRunHead, WorkflowRunRow,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value as Json, json};
@@ -54,8 +56,8 @@ struct Stage<'a> {
     /// Holds the folder of the socket.
     _scene: Scene<'a>,
     daemon: Daemon,
-    client: Client,
-    reader: Reader,
+    client: DaemonClient,
+    reader: StoreReader,
 }
 
 impl<'a> Stage<'a> {
@@ -65,12 +67,12 @@ impl<'a> Stage<'a> {
         std::fs::create_dir(&folder).expect("disk has space");
         std::fs::write(folder.join("flow.yaml"), workflow.to_string()).expect("disk has space");
         let daemon = scene.start(Side::Ours);
-        let (client, reader) = (daemon.client(), Reader::open(&scene.dir()));
+        let (client, reader) = (daemon.client(), StoreReader::open(&scene.dir()));
         Stage { _scene: scene, daemon, client, reader: reader.expect("the database opens") }
     }
 
     fn run(&mut self) -> WorkflowRunId {
-        let order = WorkflowOrder::Run(WorkflowWanted {
+        let order = WorkflowOperation::Run(WorkflowRunRequest {
             workflow: "flow".to_owned(),
             inputs: Map::new(),
             trigger_id: None,
@@ -78,8 +80,8 @@ impl<'a> Stage<'a> {
             mode: WorkflowMode::Real,
         });
         let order = Order::Workflow { order, by: "the bench".to_owned() };
-        match self.client.ask(&order, None) {
-            Ok(Answer::WorkflowRun { run, .. }) => run,
+        match self.client.send_command(&order, None) {
+            Ok(CommandReply::WorkflowRun { run, .. }) => run,
             other => panic!("{other:?}"),
         }
     }
@@ -95,7 +97,7 @@ impl<'a> Stage<'a> {
             row.head.status.is_final().then_some(row.head)
         });
         let head = ended.expect("it ends in time");
-        assert_eq!(head.status, CourseStatus::Succeeded, "{:?}", head.error);
+        assert_eq!(head.status, WorkflowRunStatus::Succeeded, "{:?}", head.error);
         points.dedup_by(|after, before| after.1 == before.1);
         points
     }
@@ -145,7 +147,7 @@ fn next_phase(bench: &Bench) -> Vec<Figure> {
         let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
         let order = Order::Approval { approval, answer, by: "the bench".to_owned() };
         let start = Instant::now();
-        stage.client.ask(&order, None).expect("it counts");
+        stage.client.send_command(&order, None).expect("it counts");
         answers.push(start.elapsed());
     }
     stage.daemon.stop();
@@ -280,12 +282,12 @@ fn newest_runs(bench: &Bench) -> Figure {
     let folder = bench.folder.join("100k-workflow-runs");
     let dir = StateDir::create(&folder.join(".heeler")).expect("disk has space");
     let filter = WorkflowRunFilter::default();
-    let there = Reader::open(&dir).ok().and_then(|db| db.count_workflow_runs(&filter).ok());
+    let there = StoreReader::open(&dir).ok().and_then(|db| db.count_workflow_runs(&filter).ok());
     if there != Some(RUNS as i64) {
         drop(std::fs::remove_dir_all(&folder));
         fill(&StateDir::create(&folder.join(".heeler")).expect("disk has space"));
     }
-    let reader = Reader::open(&dir).expect("the database opens");
+    let reader = StoreReader::open(&dir).expect("the database opens");
     let ours = median(2_000, || {
         let heads = reader.workflow_runs(&filter, None, 20).expect("the list is read");
         assert_eq!(heads.len(), 20);
@@ -306,7 +308,7 @@ fn fill(dir: &StateDir) {
     let start = Timestamp::from_second(1_700_000_000).expect("a legal time");
     let store = Store::open(dir, "bench", start).expect("the store opens").store;
     for first in (0..RUNS).step_by(RUNS_PER_COMMIT as usize) {
-        let written = store.write(move |tx| -> Result<(), DbError> {
+        let written = store.write(move |tx| -> Result<(), DatabaseError> {
             for number in first..RUNS.min(first + RUNS_PER_COMMIT) {
                 tx.insert_workflow_run(&past_run(number, start))?.expect("its trigger is its own");
             }
@@ -329,7 +331,7 @@ fn past_run(number: u64, start: Timestamp) -> WorkflowRunRow {
             trigger_id: format!("issue-{number}"),
             trigger_type: Some("manual".to_owned()),
             current_phase: "review".to_owned(),
-            status: CourseStatus::Succeeded,
+            status: WorkflowRunStatus::Succeeded,
             restart_count: 0,
             started_at: at,
             updated_at: at,

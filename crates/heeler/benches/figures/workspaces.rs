@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_workspace::{Commit, SnapshotName, Snapshots, WorkTree};
+use heeler_workspace::{CommitId, SnapshotName, SnapshotStore, WorkTree};
 use jiff::Timestamp;
 
 use crate::{Bench, Figure, Goal};
@@ -88,11 +88,11 @@ impl Place {
         WorkTree::find(&self.repo).expect("it can be read").expect("it is a repository")
     }
 
-    fn take(&self, number: usize) -> (Commit, Duration) {
+    fn take(&self, number: usize) -> (CommitId, Duration) {
         let name = SnapshotName::parse(&format!("bench/{number}")).expect("a name");
         let start = Instant::now();
         let tree = self.tree();
-        let snapshots = Snapshots::open(&self.root.join("ours"), &tree).expect("it opens");
+        let snapshots = SnapshotStore::open(&self.root.join("ours"), &tree).expect("it opens");
         let taken = snapshots.take(&tree, &name, "a turn", Timestamp::now()).expect("it is taken");
         (taken.commit, start.elapsed())
     }
@@ -140,7 +140,8 @@ fn worktree(bench: &Bench) -> Figure {
     for number in 0..WORKTREES {
         let at = place.root.join(format!("ours-{number}"));
         let start = Instant::now();
-        let snapshots = Snapshots::open(&place.root.join("ours"), &place.tree()).expect("it opens");
+        let snapshots =
+            SnapshotStore::open(&place.root.join("ours"), &place.tree()).expect("it opens");
         snapshots.add_worktree(&commit, &at).expect("it is made");
         ours.push(start.elapsed());
         settle(&at);

@@ -3,22 +3,22 @@
 //! Lists are read from the config and the database; changes are asked of the daemon.
 
 use clap::{Args, Subcommand};
-use heeler_engine::{AgentChange, Command};
+use heeler_engine::{AgentChange, DaemonCommand};
 use heeler_model::AgentStatus;
-use heeler_model::config::AgentLookup;
-use heeler_query::agents::AgentItem;
+use heeler_model::config::AgentLookupError;
+use heeler_query::agents::AgentSummary;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
 use crate::commands::costs::dollars;
 use crate::commands::session::resume;
-use crate::commands::status::Keeper;
+use crate::commands::status::StateWriterInfo;
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::output::{self, OutputTable, SafeText};
 
 /// What the help of what changes an agent shows at its end.
 const CHANGE: &str = "Examples:
@@ -32,21 +32,21 @@ Exit codes: 0 changed, 4 not found.";
 pub(crate) enum AgentCommand {
     /// List agents: what each does, and who is switched off
     #[command(after_help = "Exit codes: 0 listed, 2 a fault in the config.")]
-    List(ListArgs),
+    List(AgentListArgs),
     /// Show one agent: its state, settings and spending
     #[command(
         after_help = "Example:\n  heeler agent show coder\n\nExit codes: 0 shown, 4 not found."
     )]
-    Show(OneArgs),
+    Show(AgentTargetArgs),
     /// Let an agent's jobs start again
     #[command(after_help = CHANGE)]
-    Enable(OneArgs),
+    Enable(AgentTargetArgs),
     /// Keep an agent's jobs from starting; those that run go on
     #[command(after_help = CHANGE)]
-    Disable(OneArgs),
+    Disable(AgentTargetArgs),
     /// Forget that an agent's last job failed
     #[command(after_help = CHANGE)]
-    Reset(OneArgs),
+    Reset(AgentTargetArgs),
     /// Go on in the agent's last session, and watch
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
@@ -68,7 +68,7 @@ impl AgentCommand {
 
 /// Arguments of `agent list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct AgentListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -76,7 +76,7 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `agent show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
-pub(crate) struct OneArgs {
+pub(crate) struct AgentTargetArgs {
     /// The agent
     #[arg(add = cli::agents())]
     agent: String,
@@ -86,39 +86,40 @@ pub(crate) struct OneArgs {
 }
 
 /// Runs `agent` and its verbs.
-pub(crate) fn run(global: &Global, command: &AgentCommand) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult {
     match command {
         AgentCommand::List(args) => list(global, args),
         AgentCommand::Show(args) => show(global, args),
         AgentCommand::Enable(args) => change(global, args, AgentChange::Enable),
         AgentCommand::Disable(args) => change(global, args, AgentChange::Disable),
         AgentCommand::Reset(args) => change(global, args, AgentChange::Reset),
-        AgentCommand::Resume(args) => resume::of_agent(global, args),
+        AgentCommand::Resume(args) => resume::resume_agent(global, args),
     }
 }
 
-fn change(global: &Global, args: &OneArgs, change: AgentChange) -> Outcome {
-    let place = Place::find(global)?;
-    let command = Command::Agent { agent: args.agent.clone(), change, by: place.who() };
-    daemon::tell(&daemon::ask(&place, &command)?, args.json)
+fn change(global: &GlobalArgs, args: &AgentTargetArgs, change: AgentChange) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let command =
+        DaemonCommand::Agent { agent: args.agent.clone(), change, by: place.caller_name() };
+    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
 }
 
-fn list(global: &Global, args: &ListArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let keeper = Keeper::find(&place)?;
-    let page = place.records_by(Some(fleet::load(&place)?))?.agents(now)?;
+fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let keeper = StateWriterInfo::find(&place)?;
+    let page = place.open_records_with(Some(fleet_config::load(&place)?))?.agents(now)?;
     if args.json {
-        return Ok(output::json(&page)?);
+        return Ok(output::print_json(&page)?);
     }
     let shown = &page.agents;
     if shown.is_empty() {
-        return Ok(output::line("no agents yet; add one with: heeler init agent NAME")?);
+        return Ok(output::print_line("no agents yet; add one with: heeler init agent NAME")?);
     }
     if let Some(warning) = keeper.warning() {
-        output::line(warning)?;
+        output::print_line(warning)?;
     }
-    let mut lines = Lines::new(
+    let mut lines = OutputTable::new(
         &["AGENT", "STATUS", "RUNTIME", "JOB", "NEXT", "TODAY", "DESCRIPTION"],
         &["DESCRIPTION"],
     );
@@ -129,7 +130,7 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
             status(it),
             it.runtime.as_str().into(),
             job.map_or("", String::as_str).into(),
-            it.next_trigger_at.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
+            it.next_trigger_at.map(|at| output::due_text(at, now)).unwrap_or_default().into(),
             dollars(it.spent_today_usd).into(),
             output::one_line(it.description.as_deref().unwrap_or_default()).into(),
         ]);
@@ -137,32 +138,32 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     Ok(lines.print()?)
 }
 
-fn show(global: &Global, args: &OneArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let loaded = fleet::load(&place)?;
+fn show(global: &GlobalArgs, args: &AgentTargetArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let loaded = fleet_config::load(&place)?;
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();
-    let one = place.records_by(Some(loaded))?.agent(&name, now)?;
+    let one = place.open_records_with(Some(loaded))?.agent(&name, now)?;
     match args.json {
-        true => Ok(output::json(&json!({ "agent": one }))?),
+        true => Ok(output::print_json(&json!({ "agent": one }))?),
         false => print(&one, now),
     }
 }
 
-fn unknown(error: AgentLookup) -> Failure {
+fn unknown(error: AgentLookupError) -> CommandFailure {
     match &error {
-        AgentLookup::Unknown { nearest, .. } => {
+        AgentLookupError::Unknown { nearest, .. } => {
             let hint = match nearest {
                 Some(near) => format!("heeler agent show {near}"),
                 None => "heeler agent list".to_owned(),
             };
-            Failure::new(Code::NotFound, error).hint(hint)
+            CommandFailure::new(FailureCode::NotFound, error).hint(hint)
         }
-        AgentLookup::Ambiguous { .. } => Failure::new(Code::Usage, error),
+        AgentLookupError::Ambiguous { .. } => CommandFailure::new(FailureCode::Usage, error),
     }
 }
 
-fn status(agent: &AgentItem) -> Text {
+fn status(agent: &AgentSummary) -> SafeText {
     let status = match (agent.enabled, agent.status) {
         (false, AgentStatus::Running) => "running, disabled".to_owned(),
         (false, _) => "disabled".to_owned(),
@@ -170,31 +171,31 @@ fn status(agent: &AgentItem) -> Text {
     };
     match agent.status {
         AgentStatus::Error => {
-            Text::styled(output::status_style(heeler_model::JobStatus::Failed), &status)
+            SafeText::styled(output::status_style(heeler_model::JobStatus::Failed), &status)
         }
         _ => status.into(),
     }
 }
 
-fn print(agent: &AgentItem, now: Timestamp) -> Outcome {
+fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
     let spent_of = |spent: f64, limit: Option<f64>| match limit {
         Some(limit) => format!("{} of ${limit}", dollars(spent)),
         None => dollars(spent),
     };
-    let text = |text: &Option<String>| text.as_deref().map(Text::from);
+    let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
     let next = agent.next_trigger_at.map(|at| {
         let schedule = agent.next_schedule.as_deref().unwrap_or_default();
-        format!("{} {schedule}", output::upcoming(at, now))
+        format!("{} {schedule}", output::due_text(at, now))
     });
     let schedules = (!agent.schedules.is_empty()).then(|| agent.schedules.join(", ").into());
-    let fields: [(&str, Option<Text>); 15] = [
+    let fields: [(&str, Option<SafeText>); 15] = [
         ("agent", Some(agent.name.as_str().into())),
         ("about", text(&agent.description)),
         ("status", Some(status(agent))),
         ("error", text(&agent.error_message)),
         ("running", text(&agent.current_job)),
         ("last job", text(&agent.last_job)),
-        ("next", next.map(Text::from)),
+        ("next", next.map(SafeText::from)),
         ("runtime", Some(agent.runtime.as_str().into())),
         ("model", text(&agent.model)),
         ("works in", Some(agent.working_directory.as_str().into())),
@@ -205,10 +206,10 @@ fn print(agent: &AgentItem, now: Timestamp) -> Outcome {
         ("defined in", Some(agent.file.as_str().into())),
     ];
     for (name, value) in fields {
-        output::field(name, value)?;
+        output::print_field(name, value)?;
     }
     if agent.status == AgentStatus::Error {
-        output::note(&format!(
+        output::print_note(&format!(
             "its next success clears the error, or: heeler agent reset {}",
             agent.name
         ))?;

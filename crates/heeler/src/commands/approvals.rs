@@ -6,19 +6,19 @@ use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
-use heeler_engine::Command;
+use heeler_engine::DaemonCommand;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
 };
-use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalsWanted};
+use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable, SafeText};
 
 /// How much of what is asked is shown in one go.
 const DETAIL_CHARS_MAX: usize = 8_000;
@@ -46,12 +46,12 @@ Exit codes: 0 answered, 2 it asks for something else, 4 not found, 5 answered al
 pub(crate) enum ApprovalsCommand {
     /// List what waits for an answer, newest first
     #[command(after_help = LIST)]
-    List(ListArgs),
+    List(ApprovalListArgs),
     /// Show what is asked, in full
     #[command(
         after_help = "Example:\n  heeler approvals show ask-1a2b3c4d\n\nExit codes: 0 shown, 4 not found."
     )]
-    Show(ShowArgs),
+    Show(ApprovalShowArgs),
     /// Say yes: to a gate of a workflow, or to what an agent wants to do
     #[command(after_help = ANSWER)]
     Approve(ApproveArgs),
@@ -78,7 +78,7 @@ impl ApprovalsCommand {
 
 /// Arguments of `approvals list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct ApprovalListArgs {
     /// Also what was answered, has expired or was withdrawn
     #[arg(short, long, conflicts_with = "status")]
     all: bool,
@@ -101,7 +101,7 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `approvals show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct ApprovalShowArgs {
     /// Its id; a beginning will do while it is unique
     #[arg(add = cli::approvals())]
     id: String,
@@ -153,46 +153,49 @@ pub(crate) struct ReplyArgs {
 }
 
 /// Runs `approvals` and its verbs.
-pub(crate) fn run(global: &Global, command: &ApprovalsCommand) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandResult {
+    let place = CommandContext::find(global)?;
     match command {
         ApprovalsCommand::List(args) => list(&place, args),
         ApprovalsCommand::Show(args) => show(&place, args),
         ApprovalsCommand::Approve(ApproveArgs { ids, reason, json }) => {
             let answer =
                 ApprovalAnswer { approve: true, text: reason.clone(), updated_input: None };
-            answer_all(&place, ids, Verb::Approve, &answer, *json)
+            answer_all(&place, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
             // Nobody is asked for a reason where there is nothing to reject.
-            find_all(&place, ids, Verb::Reject)?;
+            find_all(&place, ids, ApprovalVerb::Reject)?;
             let text = match reason {
-                None if !*json && std::io::stdin().is_terminal() => why()?,
+                None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
                 reason => reason.clone(),
             };
             let answer = ApprovalAnswer { approve: false, text, updated_input: None };
-            answer_all(&place, ids, Verb::Reject, &answer, *json)
+            answer_all(&place, ids, ApprovalVerb::Reject, &answer, *json)
         }
         ApprovalsCommand::Reply(ReplyArgs { id, text, json }) => {
-            let text = Some(words(text)?);
+            let text = Some(read_reply(text)?);
             let answer = ApprovalAnswer { approve: true, text, updated_input: None };
-            answer_all(&place, std::slice::from_ref(id), Verb::Reply, &answer, *json)
+            answer_all(&place, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
         }
     }
 }
 
 /// Asks on the terminal why something is rejected; nothing is an answer too.
-fn why() -> Outcome<Option<String>> {
+fn ask_reason() -> CommandResult<Option<String>> {
     write!(anstream::stderr().lock(), "why not? [Enter for no reason] ")?;
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line)? == 0 {
-        return Err(Failure::message(Code::Interrupted, "not rejected: no answer was given"));
+        return Err(CommandFailure::message(
+            FailureCode::Interrupted,
+            "not rejected: no answer was given",
+        ));
     }
     Ok(Some(line.trim().to_owned()).filter(|line| !line.is_empty()))
 }
 
 /// Returns what is replied, from standard input if so asked.
-fn words(text: &str) -> Outcome<String> {
+fn read_reply(text: &str) -> CommandResult<String> {
     if text != "-" {
         return Ok(text.to_owned());
     }
@@ -204,33 +207,34 @@ fn words(text: &str) -> Outcome<String> {
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-fn list(place: &Place, args: &ListArgs) -> Outcome {
+fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
     let (run, before) = (args.run.clone(), args.before.clone());
-    let wanted = ApprovalsWanted { status, run, before, limit: args.limit.get() as usize };
-    let page = place.records()?.approvals(&wanted)?;
+    let wanted = ApprovalListQuery { status, run, before, limit: args.limit.get() as usize };
+    let page = place.open_records()?.approvals(&wanted)?;
     if args.json {
-        return Ok(output::json(&page)?);
+        return Ok(output::print_json(&page)?);
     }
     if page.approvals.is_empty() {
-        return Ok(output::line(match status {
+        return Ok(output::print_line(match status {
             Some(ApprovalStatus::Pending) => "nothing waits for an answer",
             _ => "no approvals match",
         })?);
     }
     print_list(&page.approvals)?;
     if let Some(next) = &page.next {
-        let (shown, total) = (page.approvals.len(), output::grouped(page.total.unsigned_abs()));
+        let (shown, total) =
+            (page.approvals.len(), output::group_thousands(page.total.unsigned_abs()));
         let next = format!("heeler approvals list --before {next}");
-        output::note(&format!("showing {shown} of {total}; older: {next}"))?;
+        output::print_note(&format!("showing {shown} of {total}; older: {next}"))?;
     }
     Ok(())
 }
 
-fn print_list(found: &[ApprovalItem]) -> Outcome {
-    let now = place::now();
+fn print_list(found: &[ApprovalSummary]) -> CommandResult {
+    let now = context::now();
     let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "WHAT"];
-    let mut lines = Lines::new(&headings, &["FROM", "WHAT"]).keeping("WHAT");
+    let mut lines = OutputTable::new(&headings, &["FROM", "WHAT"]).keep_column("WHAT");
     for approval in found {
         let from = approval.requested_by.as_deref().unwrap_or(&approval.workflow_run_id);
         lines.push(vec![
@@ -238,7 +242,7 @@ fn print_list(found: &[ApprovalItem]) -> Outcome {
             approval.kind.as_str().into(),
             status_word(approval.kind, approval.status).into(),
             output::one_line(from).into(),
-            output::relative(approval.created_at, now).into(),
+            output::relative_time(approval.created_at, now).into(),
             output::one_line(&approval.summary).into(),
         ]);
     }
@@ -248,53 +252,53 @@ fn print_list(found: &[ApprovalItem]) -> Outcome {
 /// Returns a status in words: what was asked for words is answered rather than approved.
 pub(crate) fn status_word(kind: ApprovalKind, status: ApprovalStatus) -> &'static str {
     match status {
-        ApprovalStatus::Approved if kind.wants_words() => "answered",
+        ApprovalStatus::Approved if kind.expects_text() => "answered",
         status => status.as_str(),
     }
 }
 
-fn show(place: &Place, args: &ShowArgs) -> Outcome {
+fn show(place: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
     let approval = place.reader_for("approval", &args.id)?.find_approval(&args.id)?;
     if args.json {
         let approval = ApprovalDetails::of(&approval);
-        return Ok(output::json(&json!({ "approval": approval }))?);
+        return Ok(output::print_json(&json!({ "approval": approval }))?);
     }
-    print(&approval, place::now())
+    print(&approval, context::now())
 }
 
-fn print(approval: &Approval, now: Timestamp) -> Outcome {
-    let text = |text: Option<&str>| text.map(|text| Text::from(output::one_line(text)));
-    let time = |at: Option<Timestamp>| at.map(|at| Text::from(output::relative(at, now)));
-    output::field("Approval", Some(approval.id.as_str().into()))?;
-    output::field("Kind", Some(approval.kind.as_str().into()))?;
-    output::field("Status", Some(status_word(approval.kind, approval.status).into()))?;
-    output::field("From", text(approval.requested_by.as_deref()))?;
-    output::field("Gate", text(Some(&approval.gate)))?;
-    output::field("Job", approval.job_id.as_ref().map(|job| job.as_str().into()))?;
-    output::field("Run", text(Some(&approval.workflow_run_id)))?;
-    output::field("Phase", text(approval.phase.as_deref()))?;
-    output::field("Artifact", text(approval.artifact.as_deref()))?;
-    output::field("Asked", time(Some(approval.created_at)))?;
+fn print(approval: &Approval, now: Timestamp) -> CommandResult {
+    let text = |text: Option<&str>| text.map(|text| SafeText::from(output::one_line(text)));
+    let time = |at: Option<Timestamp>| at.map(|at| SafeText::from(output::relative_time(at, now)));
+    output::print_field("Approval", Some(approval.id.as_str().into()))?;
+    output::print_field("Kind", Some(approval.kind.as_str().into()))?;
+    output::print_field("Status", Some(status_word(approval.kind, approval.status).into()))?;
+    output::print_field("From", text(approval.requested_by.as_deref()))?;
+    output::print_field("Gate", text(Some(&approval.gate)))?;
+    output::print_field("Job", approval.job_id.as_ref().map(|job| job.as_str().into()))?;
+    output::print_field("Run", text(Some(&approval.workflow_run_id)))?;
+    output::print_field("Phase", text(approval.phase.as_deref()))?;
+    output::print_field("Artifact", text(approval.artifact.as_deref()))?;
+    output::print_field("Asked", time(Some(approval.created_at)))?;
     let until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
-    output::field("Waits until", until.map(|at| output::upcoming(at, now).into()))?;
-    output::field("Answered by", text(approval.responded_by.as_deref()))?;
-    output::field("Answered", time(approval.responded_at))?;
-    output::line("")?;
-    output::line(output::harmless(&whole(approval)))?;
+    output::print_field("Waits until", until.map(|at| output::due_text(at, now).into()))?;
+    output::print_field("Answered by", text(approval.responded_by.as_deref()))?;
+    output::print_field("Answered", time(approval.responded_at))?;
+    output::print_line("")?;
+    output::print_line(output::sanitize(&question_text(approval)))?;
     if let Some(response) = &approval.response {
-        output::line("")?;
-        output::line(format!("Answer: {}", output::harmless(response)))?;
+        output::print_line("")?;
+        output::print_line(format!("Answer: {}", output::sanitize(response)))?;
     }
     if approval.status == ApprovalStatus::Pending {
-        output::note(&how_to_answer(approval))?;
+        output::print_note(&how_to_answer(approval))?;
     }
     Ok(())
 }
 
 /// Returns what is asked, as far as it is shown beside something else.
-pub(crate) fn asked(approval: &Approval) -> String {
-    let whole = whole(approval);
-    match output::shortened(&whole, DETAIL_CHARS_MAX) {
+pub(crate) fn question_excerpt(approval: &Approval) -> String {
+    let whole = question_text(approval);
+    match output::truncate_chars(&whole, DETAIL_CHARS_MAX) {
         short if short.len() < whole.len() => {
             format!("{short}\n(not all of it: heeler approvals show {})", approval.id)
         }
@@ -303,7 +307,7 @@ pub(crate) fn asked(approval: &Approval) -> String {
 }
 
 /// Returns all that is asked.
-fn whole(approval: &Approval) -> String {
+fn question_text(approval: &Approval) -> String {
     let detail = approval.detail.as_ref().unwrap_or(&Value::Null);
     let questions = question::questions(&detail["input"]);
     if !questions.is_empty() {
@@ -334,7 +338,7 @@ fn whole(approval: &Approval) -> String {
 
 fn how_to_answer(approval: &Approval) -> String {
     let id = &approval.id;
-    match approval.kind.wants_words() {
+    match approval.kind.expects_text() {
         true => format!("answer: heeler approvals reply {id} 'your answer'"),
         false => {
             format!("answer: heeler approvals approve {id}, or reject {id} --reason 'why not'")
@@ -344,20 +348,20 @@ fn how_to_answer(approval: &Approval) -> String {
 
 /// How an answer is given.
 #[derive(Clone, Copy, PartialEq)]
-enum Verb {
+enum ApprovalVerb {
     Approve,
     Reject,
     Reply,
 }
 
 /// Refuses a verb that does not fit, with the one that does.
-fn check(approval: &Approval, verb: Verb) -> Outcome {
+fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
     let Approval { id, kind, .. } = approval;
     let fits = match verb {
-        Verb::Approve => !kind.wants_words(),
-        Verb::Reply => kind.wants_words(),
+        ApprovalVerb::Approve => !kind.expects_text(),
+        ApprovalVerb::Reply => kind.expects_text(),
         // A gate that asks for words cannot go on without; a question of an agent can be refused.
-        Verb::Reject => true,
+        ApprovalVerb::Reject => true,
     };
     if fits || approval.status != ApprovalStatus::Pending {
         return Ok(());
@@ -371,13 +375,17 @@ fn check(approval: &Approval, verb: Verb) -> Outcome {
         }
     };
     let message = format!("{id} asks for {wants} ({kind})");
-    Err(Failure::message(Code::Usage, message).hint(instead))
+    Err(CommandFailure::message(FailureCode::Usage, message).hint(instead))
 }
 
 /// Finds what is to be answered, each once; nothing is answered where one cannot be.
-fn find_all(place: &Place, ids: &[String], verb: Verb) -> Outcome<Vec<Approval>> {
+fn find_all(
+    place: &CommandContext,
+    ids: &[String],
+    verb: ApprovalVerb,
+) -> CommandResult<Vec<Approval>> {
     let reader = place.reader_for("approval", &ids[0])?;
-    let find = |id: &String| -> Outcome<Approval> {
+    let find = |id: &String| -> CommandResult<Approval> {
         let approval = reader.find_approval(id)?;
         check(&approval, verb)?;
         Ok(approval)
@@ -388,7 +396,10 @@ fn find_all(place: &Place, ids: &[String], verb: Verb) -> Outcome<Vec<Approval>>
             1 => failure,
             _ => {
                 let error = failure.error;
-                Failure { error: anyhow::anyhow!("nothing was answered: {error:#}"), ..failure }
+                CommandFailure {
+                    error: anyhow::anyhow!("nothing was answered: {error:#}"),
+                    ..failure
+                }
             }
         })?;
         if found.iter().all(|it| it.id != approval.id) {
@@ -400,38 +411,41 @@ fn find_all(place: &Place, ids: &[String], verb: Verb) -> Outcome<Vec<Approval>>
 
 /// Answers each; ends with the first failure, after all were tried.
 fn answer_all(
-    place: &Place,
+    place: &CommandContext,
     ids: &[String],
-    verb: Verb,
+    verb: ApprovalVerb,
     answer: &ApprovalAnswer,
     json: bool,
-) -> Outcome {
-    place.bring_up_to_date()?;
+) -> CommandResult {
+    place.migrate_database()?;
     let found = find_all(place, ids, verb)?;
     let mut told = Vec::new();
     let mut failure = None;
     for approval in found {
         let id = approval.id;
-        let command =
-            Command::Approval { approval: id.clone(), answer: answer.clone(), by: place.who() };
-        match daemon::ask(place, &command) {
+        let command = DaemonCommand::Approval {
+            approval: id.clone(),
+            answer: answer.clone(),
+            by: place.caller_name(),
+        };
+        match daemon::request(place, &command) {
             Ok(answered) if json => {
                 let message = daemon::to_json(&answered)["message"].clone();
                 told.push(json!({ "id": id, "answered": true, "message": message, "error": null }));
             }
-            Ok(answered) => daemon::tell(&answered, false)?,
+            Ok(answered) => daemon::print_answer(&answered, false)?,
             Err(failed) => {
                 let error = format!("{:#}", failed.error);
                 told.push(json!({ "id": id, "answered": false, "message": null, "error": error }));
                 if !json {
-                    output::complain(failed.text())?;
+                    output::print_error(failed.text())?;
                 }
                 failure.get_or_insert(failed.code);
             }
         }
     }
     if json {
-        output::json(&json!({ "approvals": told }))?;
+        output::print_json(&json!({ "approvals": told }))?;
     }
-    failure.map_or(Ok(()), |code| Err(Failure::silent(code)))
+    failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }

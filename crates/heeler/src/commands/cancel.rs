@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use heeler_engine::{Answer, Command};
+use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::{Job, JobId, JobStatus};
-use heeler_store::Reader;
+use heeler_store::StoreReader;
 use serde_json::{Value, json};
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
-use crate::place::Place;
 
 /// How long a run may take to end and to be recorded: each of its graces, and more.
 const END_WAIT: Duration = Duration::from_secs(60);
 
 /// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `jobs cancel`.
 #[derive(Args)]
-pub(crate) struct CancelArgs {
+pub(crate) struct JobCancelArgs {
     /// The jobs' ids; a beginning will do while it is unique
     #[arg(required = true, value_name = "ID", add = cli::jobs())]
     ids: Vec<String>,
@@ -35,12 +35,12 @@ pub(crate) struct CancelArgs {
 }
 
 /// Cancels each job; ends with the first failure, after all were tried.
-pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     let reader = place.reader_for("job", &args.ids[0])?;
     let jobs: Vec<Job> =
-        args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<Outcome<_>>()?;
+        args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<CommandResult<_>>()?;
     drop(reader);
     let mut told: Vec<Value> = Vec::new();
     let mut failure = None;
@@ -49,14 +49,14 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
         if job.head.status == JobStatus::Running && !(args.json || global.quiet) {
             let more = if args.now { "" } else { " (--now ends it at once)" };
             // The job is cancelled whether or not this can be written.
-            drop(output::note(&format!("cancelling {id}…{more}")));
+            drop(output::print_note(&format!("cancelling {id}…{more}")));
         }
         match cancel(&place, &id, args.now) {
             Ok(job) => {
                 let said = format!("{id}: {}", job.head.status);
                 told.push(json!({ "id": id, "status": job.head.status, "error": null }));
                 if !args.json {
-                    output::line(said)?;
+                    output::print_line(said)?;
                 }
             }
             Err(failed) => {
@@ -64,51 +64,55 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
                     json!({ "id": id, "status": null, "error": format!("{:#}", failed.error) }),
                 );
                 if !args.json {
-                    output::complain(failed.text())?;
+                    output::print_error(failed.text())?;
                 }
                 failure.get_or_insert(failed.code);
             }
         }
     }
     if args.json {
-        output::json(&json!({ "jobs": told }))?;
+        output::print_json(&json!({ "jobs": told }))?;
     }
-    failure.map_or(Ok(()), |code| Err(Failure::silent(code)))
+    failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }
 
 /// Asks the daemon to cancel a job, and waits until it is on record that it has ended.
-fn cancel(place: &Place, id: &JobId, now: bool) -> Outcome<Job> {
-    let command = Command::Cancel { job: id.clone(), now, by: place.who() };
-    daemon::ask(place, &command)?;
+fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
+    let command = DaemonCommand::Cancel { job: id.clone(), now, by: place.caller_name() };
+    daemon::request(place, &command)?;
     let dir = place.dir()?;
     let deadline = Instant::now() + END_WAIT;
     loop {
-        let job = Reader::open(&dir)?.job(id)?;
-        let gone = || Failure::message(Code::Failed, format!("the record of job {id} is gone"));
+        let job = StoreReader::open(&dir)?.job(id)?;
+        let gone = || {
+            CommandFailure::message(FailureCode::Failed, format!("the record of job {id} is gone"))
+        };
         let job = job.ok_or_else(gone)?;
         if job.head.status == JobStatus::Cancelled {
             return Ok(job);
         }
         if job.head.status.is_final() {
             let message = format!("job {id} has ended already: {}", job.head.status);
-            return Err(Failure::message(Code::Refused, message));
+            return Err(CommandFailure::message(FailureCode::Refused, message));
         }
-        if let Some(fault) = fault_of(place, id)? {
-            return Err(Failure::message(Code::Failed, fault).hint("heeler doctor"));
+        if let Some(fault) = find_run_fault(place, id)? {
+            return Err(CommandFailure::message(FailureCode::Failed, fault).hint("heeler doctor"));
         }
         if Instant::now() >= deadline {
             let message = format!("job {id} has not ended within {} s", END_WAIT.as_secs());
             let at_once = format!("heeler jobs cancel --now {id}");
-            return Err(Failure::message(Code::Failed, message).hint(at_once));
+            return Err(CommandFailure::message(FailureCode::Failed, message).hint(at_once));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Says why the run of a job cannot be settled, if the daemon knows.
-fn fault_of(place: &Place, id: &JobId) -> Outcome<Option<String>> {
+fn find_run_fault(place: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
     let Some(mut daemon) = daemon::connect(place)? else { return Ok(None) };
-    let Ok(Answer::Status(status)) = daemon.ask(&Command::Status, Some(END_WAIT)) else {
+    let Ok(CommandReply::Status(status)) =
+        daemon.send_command(&DaemonCommand::Status, Some(END_WAIT))
+    else {
         return Ok(None);
     };
     let run = status.running.iter().find(|running| running.job == *id);

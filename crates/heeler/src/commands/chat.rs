@@ -4,16 +4,19 @@ use std::io::IsTerminal as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
-use heeler_chat::{About, AtExit, Book, Manner, Older, Shelf, ShelfError, Talk};
-use heeler_model::config::{Agent, Loaded, Runtime};
-use heeler_tui::{Picker, Terminal};
+use heeler_chat::{
+    Conversation, ConversationOptions, ConversationState, OldFormatPolicy, SessionDirectory,
+    SessionDirectoryError, SessionFile, WorkerExitPolicy,
+};
+use heeler_model::config::{AgentConfig, LoadedConfig, RuntimeConfig};
+use heeler_tui::{SessionPicker, TerminalHandle};
 
-use crate::chat::{self, DaemonFleet, Glances, unread};
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::{self, Place};
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -59,32 +62,32 @@ enum AtExitArg {
     Leave,
 }
 
-impl From<AtExitArg> for AtExit {
-    fn from(arg: AtExitArg) -> AtExit {
+impl From<AtExitArg> for WorkerExitPolicy {
+    fn from(arg: AtExitArg) -> WorkerExitPolicy {
         match arg {
-            AtExitArg::Ask => AtExit::Ask,
-            AtExitArg::Stop => AtExit::Stop,
-            AtExitArg::Leave => AtExit::Leave,
+            AtExitArg::Ask => WorkerExitPolicy::Ask,
+            AtExitArg::Stop => WorkerExitPolicy::Stop,
+            AtExitArg::Leave => WorkerExitPolicy::KeepRunning,
         }
     }
 }
 
 /// Holds a conversation.
-pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
-    let here = place::working_directory()?;
+pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
+    let here = context::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
-    let shelf = shelf(&env, &here)?;
+    let shelf = session_directory(&env, &here)?;
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     // Before the terminal is another: whatever ends us then gives it back.
-    let mut inputs = chat::Inputs::new()?;
+    let mut inputs = chat::ChatInputQueue::new()?;
     let mut terminal = None;
     let resumed = match &args.resume {
         None => None,
         Some(Some(id)) => Some(id.clone()),
         Some(None) if on_screen => {
-            let opened = terminal.insert(Terminal::open().map_err(anyhow::Error::from)?);
-            match pick(&shelf, opened, &mut inputs, &env)? {
+            let opened = terminal.insert(TerminalHandle::open().map_err(anyhow::Error::from)?);
+            match pick_session(&shelf, opened, &mut inputs, &env)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
@@ -92,78 +95,84 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         Some(None) => return list(&shelf),
     };
     let older = match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
-        true => Older::Keep,
-        false => Older::Migrate,
+        true => OldFormatPolicy::Keep,
+        false => OldFormatPolicy::Migrate,
     };
     let (book, warnings, place) = match resumed {
         Some(id) => {
-            let mut opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
-            let place = place_of(global, &opened.book)?;
-            opened.warnings.extend(adopt(&mut opened.book, args, &place)?);
-            (opened.book, opened.warnings, place)
+            let mut opened = shelf.open(&id, context::now(), older).map_err(not_opened)?;
+            let place = find_session_fleet(global, &opened.session_file)?;
+            opened.warnings.extend(assign_agent(&mut opened.session_file, args, &place)?);
+            (opened.session_file, opened.warnings, place)
         }
         None => {
-            let place = Place::find(global)?;
-            let agent = choose(&fleet::load(&place)?, args.agent.as_deref())?;
+            let place = CommandContext::find(global)?;
+            let agent = choose_agent(&fleet_config::load(&place)?, args.agent.as_deref())?;
             // Without a fleet that can be talked with no session is begun.
-            drop(place.reader()?);
-            let mut about = About::default();
+            drop(place.open_reader()?);
+            let mut about = ConversationState::default();
             about.agent = Some(agent);
             about.state_dir = Some(place.state_dir.clone());
             about.folder = Some(here.clone());
-            (shelf.create(about, place::now()).map_err(not_opened)?, Vec::new(), place)
+            (shelf.create(about, context::now()).map_err(not_opened)?, Vec::new(), place)
         }
     };
-    let manner = Manner {
+    let manner = ConversationOptions {
         attended: on_screen,
-        at_exit: args.workers.into(),
+        worker_exit_policy: args.workers.into(),
         insights: !args.no_insights,
-        learned: learned(&shelf, book.about()),
+        earlier_insights: load_insights(&shelf, book.state()),
         restart_loops: args.restart_loops,
         folder: here,
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
     let (fleet, happened) = DaemonFleet::open(&place)?;
-    inputs.hear(happened);
-    let history = chat::history(&book);
-    let talk = Talk::begin(shelf, book, Box::new(fleet), manner, place::now());
+    inputs.forward_events(happened);
+    let history = chat::prompt_history(&book);
+    let talk = Conversation::begin(shelf, book, Box::new(fleet), manner, context::now());
     let mut talk = talk.map_err(anyhow::Error::from)?;
     warnings.into_iter().for_each(|warning| talk.warn(warning));
     match on_screen {
         true => {
             let terminal = match terminal {
                 Some(terminal) => terminal,
-                None => Terminal::open().map_err(anyhow::Error::from)?,
+                None => TerminalHandle::open().map_err(anyhow::Error::from)?,
             };
-            chat::on_screen(talk, inputs, terminal, history, &env)
+            chat::run_on_screen(talk, inputs, terminal, history, &env)
         }
-        false => chat::in_lines(talk, inputs),
+        false => chat::run_plain(talk, inputs),
     }
 }
 
-fn home(env: &std::collections::BTreeMap<String, String>, here: &Utf8Path) -> Outcome<Utf8PathBuf> {
-    place::home(env, here).ok_or_else(place::no_home)
+fn home(
+    env: &std::collections::BTreeMap<String, String>,
+    here: &Utf8Path,
+) -> CommandResult<Utf8PathBuf> {
+    context::home(env, here).ok_or_else(context::no_home)
 }
 
 /// Returns where sessions are kept: ours, and those of agents-fleet.
-fn shelf(env: &std::collections::BTreeMap<String, String>, here: &Utf8Path) -> Outcome<Shelf> {
+fn session_directory(
+    env: &std::collections::BTreeMap<String, String>,
+    here: &Utf8Path,
+) -> CommandResult<SessionDirectory> {
     let foreign = env.get("HOME").map(|home| Utf8Path::new(home).join(".fleet/sessions"));
-    Ok(Shelf::new(home(env, here)?.join("sessions"), foreign.into_iter().collect()))
+    Ok(SessionDirectory::new(home(env, here)?.join("sessions"), foreign.into_iter().collect()))
 }
 
-fn not_opened(error: ShelfError) -> Failure {
+fn not_opened(error: SessionDirectoryError) -> CommandFailure {
     let code = match &error {
-        ShelfError::Unknown { .. } => Code::NotFound,
-        ShelfError::Busy { .. } => Code::Refused,
-        _ => Code::Failed,
+        SessionDirectoryError::Unknown { .. } => FailureCode::NotFound,
+        SessionDirectoryError::Busy { .. } => FailureCode::Refused,
+        _ => FailureCode::Failed,
     };
-    Failure::new(code, error).hint("heeler --resume lists the sessions")
+    CommandFailure::new(code, error).hint("heeler --resume lists the sessions")
 }
 
 /// Finds the fleet that a session belongs to: unless another is named, in the state directory that it
 /// was begun in.
-fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
-    let about = book.about();
+fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<CommandContext> {
+    let about = book.state();
     let folder = about.folder.clone().filter(|folder| folder.is_dir());
     // A project that was moved has its state with it.
     let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
@@ -171,33 +180,37 @@ fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
     if global.config.is_none() {
         global.config = folder;
     }
-    let place = Place::find(&global)?;
+    let place = CommandContext::find(&global)?;
     match state_dir.filter(|own| global.state_dir.is_none() && *own != place.state_dir) {
         None => Ok(place),
         Some(own) if own.is_dir() => {
             global.state_dir = Some(own);
-            Place::find(&global)
+            CommandContext::find(&global)
         }
         Some(own) => {
             let message = format!("the session's state directory {own} is gone");
             let hint = format!("-s {} goes on with it there", place.state_dir);
-            Err(Failure::message(Code::Refused, message).hint(hint))
+            Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
         }
     }
 }
 
 /// Gives a session the agent that goes on with it, and notes where. Returns what the person should know
 /// of another agent.
-fn adopt(book: &mut Book, args: &ChatArgs, place: &Place) -> Outcome<Option<String>> {
-    let known = book.about().agent.clone();
+fn assign_agent(
+    book: &mut SessionFile,
+    args: &ChatArgs,
+    place: &CommandContext,
+) -> CommandResult<Option<String>> {
+    let known = book.state().agent.clone();
     if args.agent.is_none() && known.is_some() {
-        if book.about().state_dir.as_ref() != Some(&place.state_dir) {
+        if book.state().state_dir.as_ref() != Some(&place.state_dir) {
             let state_dir = Some(place.state_dir.clone());
-            book.take_over(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
+            book.save_or_defer(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
         }
         return Ok(None);
     }
-    let agent = choose(&fleet::load(place)?, args.agent.as_deref())?;
+    let agent = choose_agent(&fleet_config::load(place)?, args.agent.as_deref())?;
     if known.as_deref() == Some(&agent) {
         return Ok(None);
     }
@@ -208,7 +221,7 @@ fn adopt(book: &mut Book, args: &ChatArgs, place: &Place) -> Outcome<Option<Stri
     });
     let state_dir = Some(place.state_dir.clone());
     // Another agent has a conversation of its own.
-    book.take_over(|about| {
+    book.save_or_defer(|about| {
         (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
     })
     .map_err(anyhow::Error::from)?;
@@ -216,20 +229,20 @@ fn adopt(book: &mut Book, args: &ChatArgs, place: &Place) -> Outcome<Option<Stri
 }
 
 /// Chooses the agent, which must be one that can be talked with.
-fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
-    let able: Vec<&Agent> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
+fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<String> {
+    let able: Vec<&AgentConfig> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
     let names = || able.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
     let agent = match (name, &able[..]) {
         (Some(name), _) => loaded.find_agent(name).map_err(|error| {
             let hint = format!("heeler chat AGENT, with one of: {}", names());
-            Failure::new(Code::NotFound, error).hint(hint)
+            CommandFailure::new(FailureCode::NotFound, error).hint(hint)
         })?,
         (None, [one]) => one,
-        (None, []) => return Err(nobody()),
+        (None, []) => return Err(no_agent_failure()),
         (None, [first, ..]) => {
             let message = format!("whom do you want to talk with: {}?", names());
             let hint = format!("heeler chat {}", first.name);
-            return Err(Failure::message(Code::Usage, message).hint(hint));
+            return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
         }
     };
     match can_talk(agent) {
@@ -239,47 +252,52 @@ fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
                 "{} cannot be talked with: its runtime is neither sdk nor scripted",
                 agent.name
             );
-            Err(Failure::message(Code::Usage, message).hint("heeler trigger asks it once"))
+            Err(CommandFailure::message(FailureCode::Usage, message)
+                .hint("heeler trigger asks it once"))
         }
     }
 }
 
-fn can_talk(agent: &Agent) -> bool {
-    matches!(agent.runtime, Runtime::Sdk | Runtime::Scripted { .. })
+fn can_talk(agent: &AgentConfig) -> bool {
+    matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Scripted { .. })
 }
 
-fn nobody() -> Failure {
-    Failure::message(Code::NotFound, "the fleet has no agent of runtime sdk or scripted")
-        .hint("heeler init agent adds one")
+fn no_agent_failure() -> CommandFailure {
+    CommandFailure::message(
+        FailureCode::NotFound,
+        "the fleet has no agent of runtime sdk or scripted",
+    )
+    .hint("heeler init agent adds one")
 }
 
 /// Returns what earlier sessions have taught, where nothing was asked yet: it is told with the first turn.
-fn learned(shelf: &Shelf, about: &About) -> Option<String> {
+fn load_insights(shelf: &SessionDirectory, about: &ConversationState) -> Option<String> {
     let is_new = about.turns.is_empty();
-    is_new.then(|| shelf.learned(about.agent.as_deref(), about.folder.as_deref())).flatten()
+    is_new.then(|| shelf.latest_insights(about.agent.as_deref(), about.folder.as_deref())).flatten()
 }
 
-fn pick(
-    shelf: &Shelf,
-    terminal: &mut Terminal,
-    inputs: &mut chat::Inputs,
+fn pick_session(
+    shelf: &SessionDirectory,
+    terminal: &mut TerminalHandle,
+    inputs: &mut chat::ChatInputQueue,
     env: &std::collections::BTreeMap<String, String>,
-) -> Outcome<Option<String>> {
-    let named = shelf.names().map_err(not_opened)?;
-    let mut picker = Picker::new(named.iter().map(unread).collect(), chat::theme(env));
-    let glances = Glances::start(shelf, named);
-    let look = |place| glances.look_first_at(place);
-    let is_left = || inputs.is_left();
-    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, is_left, place::now()))
+) -> CommandResult<Option<String>> {
+    let named = shelf.entries().map_err(not_opened)?;
+    let mut picker =
+        SessionPicker::new(named.iter().map(placeholder_card).collect(), chat::theme(env));
+    let glances = SessionPreviewLoader::start(shelf, named);
+    let look = |place| glances.prioritize_from(place);
+    let is_left = || inputs.is_exit_requested();
+    Ok(heeler_tui::run_picker(terminal, &mut picker, &glances.cards, look, is_left, context::now()))
 }
 
 /// Lists the sessions where nobody can choose.
-fn list(shelf: &Shelf) -> Outcome {
+fn list(shelf: &SessionDirectory) -> CommandResult {
     for one in shelf.list().map_err(not_opened)? {
-        let count = one.counted();
-        let said = one.fault.or(one.last).unwrap_or_default();
+        let count = one.entry_count_label();
+        let said = one.fault.or(one.last_message).unwrap_or_default();
         let said: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
-        output::line(format!("{}  {}  {count}  {said}", one.id, one.updated))?;
+        output::print_line(format!("{}  {}  {count}  {said}", one.id, one.updated))?;
     }
     Ok(())
 }

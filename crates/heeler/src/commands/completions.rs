@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use clap_complete::env::Shells;
 use serde::Serialize;
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
 /// Arguments of `completions`.
@@ -35,11 +35,11 @@ pub(crate) struct VersionArgs {
 }
 
 /// Prints the registration script; the shell then asks the program itself for completions.
-pub(crate) fn run(args: &CompletionsArgs) -> Outcome {
+pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
     let shells = Shells::builtins();
-    let shell = shells
-        .completer(&args.shell)
-        .ok_or_else(|| Failure::message(Code::Usage, format!("unknown shell {}", args.shell)))?;
+    let shell = shells.completer(&args.shell).ok_or_else(|| {
+        CommandFailure::message(FailureCode::Usage, format!("unknown shell {}", args.shell))
+    })?;
     let mut script = Vec::new();
     shell.write_registration("COMPLETE", "heeler", "heeler", "heeler", &mut script)?;
     std::io::stdout().write_all(&script)?;
@@ -47,15 +47,15 @@ pub(crate) fn run(args: &CompletionsArgs) -> Outcome {
 }
 
 /// Writes one page a command.
-pub(crate) fn man(args: &ManArgs) -> Outcome {
+pub(crate) fn man(args: &ManArgs) -> CommandResult {
     std::fs::create_dir_all(&args.dir)?;
     let mut command = crate::command();
     command.build();
     let count = write_pages(&command, "heeler", &args.dir)?;
-    Ok(output::line(format!("wrote {count} manual pages to {}", args.dir))?)
+    Ok(output::print_line(format!("wrote {count} manual pages to {}", args.dir))?)
 }
 
-fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> Outcome<usize> {
+fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> CommandResult<usize> {
     let mut count = 1;
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone().name(name.to_owned())).render(&mut page)?;
@@ -70,7 +70,7 @@ fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> Outcome<u
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Versions {
+struct ProgramVersions {
     heeler: &'static str,
     sqlite: String,
     database: i64,
@@ -78,18 +78,18 @@ struct Versions {
 }
 
 /// Prints the versions that a bug report needs.
-pub(crate) fn version(args: &VersionArgs) -> Outcome {
-    let versions = Versions {
+pub(crate) fn version(args: &VersionArgs) -> CommandResult {
+    let versions = ProgramVersions {
         heeler: env!("CARGO_PKG_VERSION"),
         sqlite: heeler_store::sqlite_version().to_owned(),
         database: heeler_store::SCHEMA_VERSION,
         target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
     };
     if args.json {
-        return Ok(output::json(&versions)?);
+        return Ok(output::print_json(&versions)?);
     }
-    let Versions { heeler, sqlite, database, target } = versions;
-    Ok(output::line(format!(
+    let ProgramVersions { heeler, sqlite, database, target } = versions;
+    Ok(output::print_line(format!(
         "heeler {heeler} (database version {database}, SQLite {sqlite}, {target})"
     ))?)
 }

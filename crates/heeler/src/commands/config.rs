@@ -6,33 +6,33 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
-use heeler_model::config::{self, Faults, Loaded, Severity};
-use heeler_query::config::ConfigShown;
-use heeler_query::workflows::FaultItem;
+use heeler_model::config::{self, ConfigFaults, FaultSeverity, LoadedConfig};
+use heeler_query::config::EffectiveConfig;
+use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
 
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::cli::{self, GlobalArgs};
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::Place;
 use crate::schema;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Check every file of the fleet; list every fault with its place
-    Validate(JsonArg),
+    Validate(ConfigValidateArgs),
     /// Show the configuration as it is used: merged, with defaults, without secrets
-    Show(ShowArgs),
+    Show(ConfigShowArgs),
     /// Print the JSON Schema of the config files, for editors
-    Schema(SchemaArgs),
+    Schema(ConfigSchemaArgs),
     /// Edit a config file; it is saved only when the whole fleet is valid
-    Edit(EditArgs),
+    Edit(ConfigEditArgs),
 }
 
 /// Arguments of `config validate`.
 #[derive(Args)]
-pub(crate) struct JsonArg {
+pub(crate) struct ConfigValidateArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -40,7 +40,7 @@ pub(crate) struct JsonArg {
 
 /// Arguments of `config show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct ConfigShowArgs {
     /// With secrets that stand in the files themselves; variables stay `${NAME}`
     #[arg(long)]
     secrets: bool,
@@ -51,7 +51,7 @@ pub(crate) struct ShowArgs {
 
 /// Arguments of `config schema`.
 #[derive(Args)]
-pub(crate) struct SchemaArgs {
+pub(crate) struct ConfigSchemaArgs {
     /// The schema of an agent file instead of a fleet file
     #[arg(long, conflicts_with = "workflow")]
     agent: bool,
@@ -62,49 +62,50 @@ pub(crate) struct SchemaArgs {
 
 /// Arguments of `config edit`.
 #[derive(Args)]
-pub(crate) struct EditArgs {
+pub(crate) struct ConfigEditArgs {
     /// The agent whose file to edit [default: the fleet's own file]
     #[arg(add = cli::agents())]
     agent: Option<String>,
 }
 
 /// Runs `config` and its verbs.
-pub(crate) fn run(global: &Global, command: &ConfigCommand) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, command: &ConfigCommand) -> CommandResult {
     match command {
-        ConfigCommand::Validate(args) => validate(&Place::find(global)?, args.json),
-        ConfigCommand::Show(args) => show(&Place::find(global)?, args),
+        ConfigCommand::Validate(args) => validate(&CommandContext::find(global)?, args.json),
+        ConfigCommand::Show(args) => show(&CommandContext::find(global)?, args),
         ConfigCommand::Schema(args) => schema(args),
-        ConfigCommand::Edit(args) => edit(&Place::find(global)?, args),
+        ConfigCommand::Edit(args) => edit(&CommandContext::find(global)?, args),
     }
 }
 
-fn validate(place: &Place, as_json: bool) -> Outcome {
+fn validate(place: &CommandContext, as_json: bool) -> CommandResult {
     let file = place.config_file()?;
-    let result = fleet::try_load(place, file, &fleet::read_text)?.and_then(Loaded::whole);
+    let result = fleet_config::try_load(place, file, &fleet_config::read_text)?
+        .and_then(LoadedConfig::require_no_faults);
     if as_json {
-        output::json(&validation_json(file, &result))?;
+        output::print_json(&validation_json(file, &result))?;
         return match result {
             Ok(_) => Ok(()),
-            Err(_) => Err(Failure::silent(Code::Usage)),
+            Err(_) => Err(CommandFailure::silent(FailureCode::Usage)),
         };
     }
     match result {
         Ok(loaded) => {
-            fleet::print_faults(place, &loaded.warnings)?;
+            fleet_config::print_faults(place, &loaded.warnings)?;
             if place.state_dir.is_dir() {
-                schema::place(&place.state_dir)?;
+                schema::write_schemas(&place.state_dir)?;
             }
-            Ok(output::line(format!("{file} is valid ({})", found(&loaded)))?)
+            Ok(output::print_line(format!("{file} is valid ({})", config_summary(&loaded)))?)
         }
         Err(faults) => {
-            fleet::print_faults(place, &faults)?;
-            Err(Failure::message(Code::Usage, faults.summary()))
+            fleet_config::print_faults(place, &faults)?;
+            Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
 }
 
 /// Tells what a config holds: `2 files, 1 agent: coder, 1 workflow: build`.
-fn found(loaded: &Loaded) -> String {
+fn config_summary(loaded: &LoadedConfig) -> String {
     let counted = |what: &str, names: &[&str]| match names {
         [] => format!("no {what}s yet"),
         [one] => format!("1 {what}: {one}"),
@@ -123,11 +124,11 @@ fn found(loaded: &Loaded) -> String {
     found
 }
 
-fn workflow_names(loaded: &Loaded) -> Vec<&str> {
+fn workflow_names(loaded: &LoadedConfig) -> Vec<&str> {
     loaded.workflows.iter().map(|loaded| loaded.workflow.name.as_str()).collect()
 }
 
-fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
+fn validation_json(file: &Utf8Path, result: &Result<LoadedConfig, ConfigFaults>) -> Value {
     let faults = match result {
         Ok(loaded) => &loaded.warnings,
         Err(faults) => faults,
@@ -139,47 +140,50 @@ fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
     let workflows = result.as_ref().map(workflow_names).unwrap_or_default();
     json!({
         "valid": result.is_ok(), "configPath": file, "agents": agents, "workflows": workflows,
-        "errors": faults_json(faults, Severity::Error),
-        "warnings": faults_json(faults, Severity::Warning),
+        "errors": faults_json(faults, FaultSeverity::Error),
+        "warnings": faults_json(faults, FaultSeverity::Warning),
     })
 }
 
 /// Returns those faults that are so bad, for programs.
-pub(crate) fn faults_json(faults: &Faults, severity: Severity) -> Vec<FaultItem> {
-    heeler_query::workflows::faults(faults, severity)
+pub(crate) fn faults_json(
+    faults: &ConfigFaults,
+    severity: FaultSeverity,
+) -> Vec<ConfigFaultSummary> {
+    heeler_query::workflows::faults_with_severity(faults, severity)
 }
 
-fn show(place: &Place, args: &ShowArgs) -> Outcome {
-    let loaded = fleet::load(place)?;
-    let known = fleet::known(place, Some(Arc::new(loaded)));
+fn show(place: &CommandContext, args: &ConfigShowArgs) -> CommandResult {
+    let loaded = fleet_config::load(place)?;
+    let known = fleet_config::query_context(place, Some(Arc::new(loaded)));
     let shown = match args.secrets {
-        true => ConfigShown::as_written(&known)?,
-        false => ConfigShown::of(&known)?,
+        true => EffectiveConfig::unredacted(&known)?,
+        false => EffectiveConfig::of(&known)?,
     };
     if args.json {
-        return Ok(output::json(&shown)?);
+        return Ok(output::print_json(&shown)?);
     }
-    let ConfigShown { fleet, agents, .. } = shown;
+    let EffectiveConfig { fleet, agents, .. } = shown;
     let value = json!({ "fleet": fleet, "agents": agents });
     let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
-    output::line(format!("# {}", place.config_file()?))?;
-    Ok(output::line(yaml.trim_end())?)
+    output::print_line(format!("# {}", place.config_file()?))?;
+    Ok(output::print_line(yaml.trim_end())?)
 }
 
-fn schema(args: &SchemaArgs) -> Outcome {
+fn schema(args: &ConfigSchemaArgs) -> CommandResult {
     let schema = match (args.agent, args.workflow) {
         (true, _) => config::agent_schema(),
         (false, true) => config::workflow_schema(),
         (false, false) => config::fleet_schema(),
     };
-    Ok(output::json(&schema)?)
+    Ok(output::print_json(&schema)?)
 }
 
-fn edit(place: &Place, args: &EditArgs) -> Outcome {
+fn edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
     let file = file_to_edit(place, args)?;
     // A link stays a link: what it points to is edited.
     let file = file.canonicalize_utf8()?;
-    let before = fleet::read_text(&file)?;
+    let before = fleet_config::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
     let draft =
         tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
@@ -188,20 +192,20 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
         open_editor(place, draft.path())?;
         let text = std::fs::read_to_string(draft.path())?;
         if text == before {
-            return Ok(output::note("nothing changed")?);
+            return Ok(output::print_note("nothing changed")?);
         }
         match check_edit(place, &file, &text)? {
             Ok(loaded) => {
-                fleet::print_faults(place, &loaded.warnings)?;
-                fleet::save(&file, &before, &text)?;
-                return Ok(output::line(format!("saved {file}"))?);
+                fleet_config::print_faults(place, &loaded.warnings)?;
+                fleet_config::replace_config(&file, &before, &text)?;
+                return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {
-                fleet::print_faults(place, &faults)?;
+                fleet_config::print_faults(place, &faults)?;
                 if !ask_again()? {
                     let (_, kept) = draft.keep().map_err(|error| error.error)?;
                     let message = format!("{file} was not changed: {}", faults.summary());
-                    return Err(Failure::message(Code::Usage, message)
+                    return Err(CommandFailure::message(FailureCode::Usage, message)
                         .hint(format!("your edit is kept in {}", kept.display())));
                 }
             }
@@ -209,29 +213,34 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
     }
 }
 
-fn file_to_edit(place: &Place, args: &EditArgs) -> Outcome<Utf8PathBuf> {
+fn file_to_edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult<Utf8PathBuf> {
     let Some(name) = &args.agent else { return Ok(place.config_file()?.to_owned()) };
-    let loaded = fleet::load(place)?;
+    let loaded = fleet_config::load(place)?;
     let agent = loaded.agents.iter().find(|agent| agent.name.as_str() == name);
     let agent = agent.ok_or_else(|| {
-        Failure::message(Code::NotFound, format!("there is no agent `{name}`"))
+        CommandFailure::message(FailureCode::NotFound, format!("there is no agent `{name}`"))
             .hint("heeler config validate lists them")
     })?;
     Ok(agent.file.clone())
 }
 
 /// Checks the whole fleet with the edited text in place of the file's.
-fn check_edit(place: &Place, file: &Utf8Path, text: &str) -> Outcome<Result<Loaded, Faults>> {
+fn check_edit(
+    place: &CommandContext,
+    file: &Utf8Path,
+    text: &str,
+) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
     let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
-    let loaded = fleet::try_load(place, place.config_file()?, &|path| match is_edited(path) {
-        true => Ok(text.to_owned()),
-        false => fleet::read_text(path),
-    })?;
-    Ok(loaded.and_then(Loaded::whole))
+    let loaded =
+        fleet_config::try_load(place, place.config_file()?, &|path| match is_edited(path) {
+            true => Ok(text.to_owned()),
+            false => fleet_config::read_text(path),
+        })?;
+    Ok(loaded.and_then(LoadedConfig::require_no_faults))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user's editor")]
-fn open_editor(place: &Place, draft: &std::path::Path) -> Outcome {
+fn open_editor(place: &CommandContext, draft: &std::path::Path) -> CommandResult {
     let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| place.env.get(*name));
     let editor = editor.map_or("vi", String::as_str);
     // As git does: the value may hold arguments.
@@ -239,14 +248,16 @@ fn open_editor(place: &Place, draft: &std::path::Path) -> Outcome {
     let status = Command::new("sh").args(["-c", &script, editor]).arg(draft).status()?;
     if !status.success() {
         let message = format!("the editor `{editor}` ended with {status}; nothing was changed");
-        return Err(Failure::message(Code::Failed, message).hint("set EDITOR to your editor"));
+        return Err(
+            CommandFailure::message(FailureCode::Failed, message).hint("set EDITOR to your editor")
+        );
     }
     Ok(())
 }
 
-fn ask_again() -> Outcome<bool> {
+fn ask_again() -> CommandResult<bool> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }
-    output::ask("Edit again?", true)
+    output::confirm("Edit again?", true)
 }

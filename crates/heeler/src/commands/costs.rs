@@ -1,13 +1,13 @@
 //! `heeler costs`: what the fleet has spent, by the agents' own price figures.
 
 use clap::{Args, ValueEnum};
-use heeler_query::costs::CostsBy;
+use heeler_query::costs::CostGrouping;
 
-use crate::cli::Global;
-use crate::failure::Outcome;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
-use crate::since;
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
+use crate::output::{self, OutputTable, SafeText};
+use crate::time_argument;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -24,7 +24,7 @@ Exit codes: 0 summed up, 2 no such time.";
 pub(crate) struct CostsArgs {
     /// What to sum up by
     #[arg(long, value_name = "WHAT", default_value = "agent")]
-    by: By,
+    by: CostGroupingArg,
     /// Only what was spent since: a length (7d) or a date; whole days count
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
@@ -35,35 +35,39 @@ pub(crate) struct CostsArgs {
 
 /// What costs are summed up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum CostGroupingArg {
     Agent,
     Day,
     Model,
 }
 
-impl From<By> for CostsBy {
-    fn from(by: By) -> CostsBy {
+impl From<CostGroupingArg> for CostGrouping {
+    fn from(by: CostGroupingArg) -> CostGrouping {
         match by {
-            By::Agent => CostsBy::Agent,
-            By::Day => CostsBy::Day,
-            By::Model => CostsBy::Model,
+            CostGroupingArg::Agent => CostGrouping::Agent,
+            CostGroupingArg::Day => CostGrouping::Day,
+            CostGroupingArg::Model => CostGrouping::Model,
         }
     }
 }
 
 /// Sums up and prints.
-pub(crate) fn run(global: &Global, args: &CostsArgs) -> Outcome {
-    let place = Place::find(global)?;
-    let since = args.since.as_deref().map(|text| since::moment(text, place::now())).transpose()?;
-    let costs = place.records()?.costs(args.by.into(), since)?;
+pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let since = args
+        .since
+        .as_deref()
+        .map(|text| time_argument::parse_moment(text, context::now()))
+        .transpose()?;
+    let costs = place.open_records()?.costs(args.by.into(), since)?;
     if args.json {
-        return Ok(output::json(&costs)?);
+        return Ok(output::print_json(&costs)?);
     }
     if costs.costs.is_empty() {
-        return Ok(output::line("nothing spent")?);
+        return Ok(output::print_line("nothing spent")?);
     }
     let total: i64 = costs.costs.iter().map(|item| item.micros).sum();
-    let mut lines = Lines::new(&[&costs.by.word().to_uppercase(), "COST", "SHARE"], &[]);
+    let mut lines = OutputTable::new(&[&costs.by.as_str().to_uppercase(), "COST", "SHARE"], &[]);
     for item in &costs.costs {
         let share = if total > 0 { item.micros * 100 / total } else { 0 };
         lines.push(vec![
@@ -72,7 +76,7 @@ pub(crate) fn run(global: &Global, args: &CostsArgs) -> Outcome {
             format!("{share}%").into(),
         ]);
     }
-    lines.push(vec![Text::from("total"), dollars(costs.total_usd).into(), Text::default()]);
+    lines.push(vec![SafeText::from("total"), dollars(costs.total_usd).into(), SafeText::default()]);
     Ok(lines.print()?)
 }
 

@@ -3,7 +3,7 @@
 //! Every output is that of the command printed above it, run as a process of its own.
 
 mod serve;
-mod side;
+mod side_by_side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
-use heeler_transcript::{Log, LogOptions};
+use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
 use crate::commands::workflow;
-use crate::failure::{Code, Failure, Outcome};
-use crate::live;
-use crate::output::{self, Text};
-use crate::place;
+use crate::context;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::job_watch;
+use crate::output::{self, SafeText};
 
 /// How often the demo kills a writer.
 const KILLS: u32 = 20;
@@ -70,46 +70,46 @@ pub(crate) struct DemoArgs {
 }
 
 /// Shows Heeler at work.
-pub(crate) fn run(args: &DemoArgs) -> Outcome {
+pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage = Stage {
-        program: place::program()?,
+    let stage = DemoContext {
+        program: context::program()?,
         folder: new_folder(args.dir.as_deref())?,
-        interrupted: hear_interrupts()?,
+        interrupted: handle_interrupts()?,
     };
     if args.serve {
         return serve::run(&stage, args.dir.is_none());
     }
-    match stage.perform() {
-        Err(_) if stage.is_interrupted() => Err(stage.left()),
+    match stage.run() {
+        Err(_) if stage.is_interrupted() => Err(stage.interrupted_failure()),
         done => done,
     }
 }
 
 /// Hears Ctrl-C, which no longer ends this process; what it has started hears it too.
-fn hear_interrupts() -> Outcome<Arc<AtomicBool>> {
+fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
-    live::on_interrupt(move || raised.store(true, Ordering::Relaxed))?;
+    job_watch::on_interrupt(move || raised.store(true, Ordering::Relaxed))?;
     Ok(flag)
 }
 
-struct Stage {
+struct DemoContext {
     program: Utf8PathBuf,
     folder: Utf8PathBuf,
     interrupted: Arc<AtomicBool>,
 }
 
-impl Stage {
-    fn perform(&self) -> Outcome {
+impl DemoContext {
+    fn run(&self) -> CommandResult {
         tell(
             "Three agents at work, side by side. They play scripts: no model, key or network is needed.",
         )?;
         self.write("fleet", &FLEET)?;
-        self.agents_at_work()?;
-        self.heeler("fleet", &["jobs"])?;
+        self.run_agents()?;
+        self.run_command("fleet", &["jobs"])?;
         self.fork()?;
         self.workflow()?;
 
@@ -117,8 +117,8 @@ impl Stage {
             "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
         )?;
         self.write("project", &PROJECT)?;
-        self.heeler("project", &["jobs"])?;
-        self.heeler("project", &["doctor", "--fix"])?;
+        self.run_command("project", &["jobs"])?;
+        self.run_command("project", &["doctor", "--fix"])?;
 
         tell(&format!(
             "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery row it was told is written must be there, whole."
@@ -126,11 +126,11 @@ impl Stage {
         self.kill_writers()?;
 
         tell("Yours to explore:")?;
-        say(self.to_explore())
+        say(self.next_steps())
     }
 
-    fn to_explore(&self) -> String {
-        let (heeler, folder) = (self.typed(), &self.folder);
+    fn next_steps(&self) -> String {
+        let (heeler, folder) = (self.program_name(), &self.folder);
         let commands = ["status", "trigger builder", "session list", "logs", "search tulip"];
         let mut lines =
             vec![format!("  export HEELER_HOME={folder}/home"), format!("  cd {folder}/fleet")];
@@ -140,7 +140,7 @@ impl Stage {
 
     /// Returns what a user types to run this program: its name, where that leads to it.
     #[expect(clippy::disallowed_methods, reason = "what a shell finds depends on it")]
-    fn typed(&self) -> &str {
+    fn program_name(&self) -> &str {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).map(|folder| folder.join("heeler"));
         let first = found.filter_map(|file| file.canonicalize().ok()).next();
@@ -152,58 +152,64 @@ impl Stage {
 
     /// Shows what a session and its fork know: what was said before the fork, not what came after it
     /// in the other one.
-    fn fork(&self) -> Outcome {
+    fn fork(&self) -> CommandResult {
         tell("A session goes on where it stopped, and a fork of it goes its own way.")?;
         let session = self.session_of("scout")?;
-        self.heeler("fleet", &scout(&[&session, "-p", "The password is tulip."]))?;
-        self.heeler("fleet", &scout(&[&session, "--fork", "-p", "The goal is Rome."]))?;
+        self.run_command("fleet", &scout_args(&[&session, "-p", "The password is tulip."]))?;
+        self.run_command("fleet", &scout_args(&[&session, "--fork", "-p", "The goal is Rome."]))?;
         let fork = self.session_of("scout")?;
-        self.heeler("fleet", &scout(&[&session, "-p", "The goal is Paris."]))?;
+        self.run_command("fleet", &scout_args(&[&session, "-p", "The goal is Paris."]))?;
 
         tell("Both are asked the same:")?;
         let question = ["-p", "What did I tell you?", "-q"];
-        let original =
-            self.answer("fleet", &scout(&[&[session.as_str()], &question[..]].concat()))?;
-        let forked = self.answer("fleet", &scout(&[&[fork.as_str()], &question[..]].concat()))?;
+        let original = self.capture_command(
+            "fleet",
+            &scout_args(&[&[session.as_str()], &question[..]].concat()),
+        )?;
+        let forked = self
+            .capture_command("fleet", &scout_args(&[&[fork.as_str()], &question[..]].concat()))?;
         let knows = |answer: &str, own: &str, other: &str| {
             answer.contains("tulip") && answer.contains(own) && !answer.contains(other)
         };
         if !knows(&original, "Paris", "Rome") || !knows(&forked, "Rome", "Paris") {
-            return Err(Failure::message(Code::Bug, "a session knows what it was not told"));
+            return Err(CommandFailure::message(
+                FailureCode::Bug,
+                "a session knows what it was not told",
+            ));
         }
         say("Both know the password, which was told before the fork; each knows only its own goal.")
     }
 
     /// Shows a workflow that asks before it goes on.
-    fn workflow(&self) -> Outcome {
+    fn workflow(&self) -> CommandResult {
         tell(
             "A workflow: plan, ask, build, test, review and fix. It waits for your consent, also\nwithout any process of ours.",
         )?;
         self.write("build", workflow::files_of("build"))?;
-        self.heeler("build", &["workflow", "run", "build", "--until-asked"])?;
+        self.run_command("build", &["workflow", "run", "build", "--until-asked"])?;
         let asked = self.json("build", &["approvals", "list", "--json"])?;
         let found = |key: &str| asked["approvals"][0][key].as_str().map(str::to_owned);
-        let missing = || Failure::message(Code::Bug, "the workflow asks for nothing");
+        let missing = || CommandFailure::message(FailureCode::Bug, "the workflow asks for nothing");
         let (ask, run) = found("id").zip(found("workflowRunId")).ok_or_else(missing)?;
-        self.heeler("build", &["approvals", "approve", &ask])?;
-        self.heeler("build", &["workflow", "watch", &run])?;
-        self.heeler("build", &["workflow", "show", &run])
+        self.run_command("build", &["approvals", "approve", &ask])?;
+        self.run_command("build", &["workflow", "watch", &run])?;
+        self.run_command("build", &["workflow", "show", &run])
     }
 
     /// Shows a command and runs it.
-    fn heeler(&self, place: &str, args: &[&str]) -> Outcome {
-        self.go_on()?;
+    fn run_command(&self, place: &str, args: &[&str]) -> CommandResult {
+        self.check_interrupted()?;
         show_command(place, args)?;
         let status = self.command(place, args).status()?;
-        ended_well(args, status)
+        check_status(args, status)
     }
 
     /// Shows a command, runs it, and returns what it printed, which is shown too.
-    fn answer(&self, place: &str, args: &[&str]) -> Outcome<String> {
-        self.go_on()?;
+    fn capture_command(&self, place: &str, args: &[&str]) -> CommandResult<String> {
+        self.check_interrupted()?;
         show_command(place, args)?;
         let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
-        ended_well(args, output.status)?;
+        check_status(args, output.status)?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         say(said.trim_end())?;
         Ok(said)
@@ -214,15 +220,15 @@ impl Stage {
     }
 
     /// Goes on unless Ctrl-C was pressed.
-    fn go_on(&self) -> Outcome {
+    fn check_interrupted(&self) -> CommandResult {
         match self.is_interrupted() {
-            true => Err(Failure::silent(Code::Interrupted)),
+            true => Err(CommandFailure::silent(FailureCode::Interrupted)),
             false => Ok(()),
         }
     }
 
     /// Says what was cancelled by Ctrl-C and what is left.
-    fn left(&self) -> Failure {
+    fn interrupted_failure(&self) -> CommandFailure {
         let list = ["jobs", "--status", "cancelled", "--json"];
         let jobs = self.json("fleet", &list).unwrap_or_default();
         let jobs = jobs["jobs"].as_array().cloned().unwrap_or_default();
@@ -233,8 +239,8 @@ impl Stage {
             ref names => format!("cancelled the jobs of {}", names.join(", ")),
         };
         let message = format!("interrupted: {cancelled}; what the demo has made stays");
-        let (heeler, folder) = (self.typed(), &self.folder);
-        Failure::message(Code::Interrupted, message).hint(format!(
+        let (heeler, folder) = (self.program_name(), &self.folder);
+        CommandFailure::message(FailureCode::Interrupted, message).hint(format!(
             "cd {folder}/fleet && HEELER_HOME={folder}/home {heeler} jobs, or rm -r {folder}"
         ))
     }
@@ -248,46 +254,47 @@ impl Stage {
         command
     }
 
-    fn write(&self, place: &str, files: &[(&str, &str)]) -> Outcome {
+    fn write(&self, place: &str, files: &[(&str, &str)]) -> CommandResult {
         for (name, text) in files {
             let path = self.folder.join(place).join(name);
-            std::fs::create_dir_all(place::beside(&path))?;
+            std::fs::create_dir_all(context::parent_dir(&path))?;
             std::fs::write(path, text)?;
         }
         Ok(())
     }
 
-    fn agents_at_work(&self) -> Outcome {
-        self.go_on()?;
+    fn run_agents(&self) -> CommandResult {
+        self.check_interrupted()?;
         let mut started = Vec::new();
         for agent in AGENTS {
             let args = ["trigger", agent];
             show_command("fleet", &[&args[..], &["&"]].concat())?;
             started.push((agent, self.command("fleet", &args)));
         }
-        side::by_side(started)
+        side_by_side::run_side_by_side(started)
     }
 
     /// Returns the session that an agent used last.
-    fn session_of(&self, agent: &str) -> Outcome<String> {
+    fn session_of(&self, agent: &str) -> CommandResult<String> {
         let list = ["session", "list", "--agent", agent, "--limit", "1", "--json"];
         let listed = self.json("fleet", &list)?;
         let id = listed["sessions"][0]["id"].as_str();
-        let missing = || Failure::message(Code::Bug, format!("{agent} has no session"));
+        let missing =
+            || CommandFailure::message(FailureCode::Bug, format!("{agent} has no session"));
         id.map(str::to_owned).ok_or_else(missing)
     }
 
     /// Runs a command that prints JSON, and returns that.
-    fn json(&self, place: &str, args: &[&str]) -> Outcome<serde_json::Value> {
+    fn json(&self, place: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
         let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
         Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
     }
 
-    fn kill_writers(&self) -> Outcome {
+    fn kill_writers(&self) -> CommandResult {
         let file = self.folder.join("killed.jsonl");
         let mut acknowledged = 0;
         for _ in 0..KILLS {
-            self.go_on()?;
+            self.check_interrupted()?;
             let args = ["demo", WRITER, file.as_str()];
             let mut child = self.command("", &args).stdout(Stdio::piped()).spawn()?;
             let pipe = child.stdout.take().expect("stdout was asked to be a pipe");
@@ -298,36 +305,39 @@ impl Stage {
             acknowledged += told.map_while(Result::ok).count();
             child.wait()?;
         }
-        self.go_on()?;
-        let opened = Log::open(&file, LogOptions::default()).map_err(anyhow::Error::from)?;
+        self.check_interrupted()?;
+        let opened = TranscriptWriter::open(&file, TranscriptWriterOptions::default())
+            .map_err(anyhow::Error::from)?;
         drop(opened);
-        let page = heeler_transcript::tail(&file, usize::MAX).map_err(anyhow::Error::from)?;
+        let page = heeler_transcript::read_tail(&file, usize::MAX).map_err(anyhow::Error::from)?;
         let rows = page.records.len();
         if rows < acknowledged || !page.faults.is_empty() {
             let message = format!("{acknowledged} rows were acknowledged, {rows} are there");
-            return Err(Failure::message(Code::Bug, message));
+            return Err(CommandFailure::message(FailureCode::Bug, message));
         }
         let (acknowledged, rows) =
-            (output::grouped(acknowledged as u64), output::grouped(rows as u64));
+            (output::group_thousands(acknowledged as u64), output::group_thousands(rows as u64));
         say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
 }
 
-fn scout<'a>(session: &[&'a str]) -> Vec<&'a str> {
+fn scout_args<'a>(session: &[&'a str]) -> Vec<&'a str> {
     [&["trigger", "scout", "--session"], session].concat()
 }
 
-fn ended_well(args: &[&str], status: std::process::ExitStatus) -> Outcome {
+fn check_status(args: &[&str], status: std::process::ExitStatus) -> CommandResult {
     if status.success() {
         return Ok(());
     }
     let message = format!("`heeler {}` ended with {status}", args.join(" "));
-    Err(Failure::message(Code::Failed, message))
+    Err(CommandFailure::message(FailureCode::Failed, message))
 }
 
 /// Appends rows for ever and tells each one that is written.
-fn write_until_killed(file: &Utf8Path) -> Outcome {
-    let mut log = Log::open(file, LogOptions::default()).map_err(anyhow::Error::from)?.log;
+fn write_until_killed(file: &Utf8Path) -> CommandResult {
+    let mut log = TranscriptWriter::open(file, TranscriptWriterOptions::default())
+        .map_err(anyhow::Error::from)?
+        .writer;
     let mut out = std::io::stdout().lock();
     for number in 0_u64.. {
         let row = format!(r#"{{"type":"assistant","content":"row {number}"}}"#);
@@ -337,30 +347,30 @@ fn write_until_killed(file: &Utf8Path) -> Outcome {
     Ok(())
 }
 
-fn tell(text: &str) -> Outcome {
+fn tell(text: &str) -> CommandResult {
     say("")?;
-    say(Text::styled(anstyle::Style::new().bold(), text))
+    say(SafeText::styled(anstyle::Style::new().bold(), text))
 }
 
-fn show_command(place: &str, args: &[&str]) -> Outcome {
+fn show_command(place: &str, args: &[&str]) -> CommandResult {
     let quoted = |arg: &&str| match arg.contains(' ') {
         true => format!("'{arg}'"),
         false => (*arg).to_owned(),
     };
     let args: Vec<String> = args.iter().map(quoted).collect();
     let line = format!("{place} $ heeler {}", args.join(" "));
-    say(Text::styled(anstyle::Style::new().dimmed(), &line))
+    say(SafeText::styled(anstyle::Style::new().dimmed(), &line))
 }
 
-fn say(text: impl Into<Text>) -> Outcome {
-    Ok(output::line(text)?)
+fn say(text: impl Into<SafeText>) -> CommandResult {
+    Ok(output::print_line(text)?)
 }
 
-fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {
+fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
     let Some(dir) = given else {
         let made = tempfile::Builder::new().prefix("heeler-demo-").tempdir()?.keep();
         return Utf8PathBuf::from_path_buf(made).map_err(|path| {
-            Failure::message(Code::Failed, format!("odd path {}", path.display()))
+            CommandFailure::message(FailureCode::Failed, format!("odd path {}", path.display()))
         });
     };
     let is_used =
@@ -368,8 +378,8 @@ fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {
     if is_used {
         let message = format!("{dir} is in use, and the demo only writes to a new or empty folder");
         let hint = format!("heeler demo {dir}-2, or rm -r {dir} if it is an old demo");
-        return Err(Failure::message(Code::Refused, message).hint(hint));
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     std::fs::create_dir_all(dir)?;
-    Ok(place::working_directory()?.join(dir))
+    Ok(context::working_directory()?.join(dir))
 }

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use clap::Args;
-use heeler_engine::{Committed, Compare, recover};
-use heeler_query::health::FindingItem;
-use heeler_store::doctor::{self, Finding, Fixed, RebuildError, Rebuilt, Severity};
+use heeler_engine::{CommittedRun, RunFolderCheck, recover_runs};
+use heeler_query::health::FindingSummary;
+use heeler_store::doctor::{
+    self, Finding, FindingSeverity, RebuildError, RebuildReport, RepairOutcome,
+};
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::commands::import;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Progress, Text};
-use crate::place::{self, Place};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, ProgressIndicator, SafeText};
 
 /// How long repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
@@ -51,8 +53,8 @@ pub(crate) struct DoctorArgs {
 }
 
 /// Examines, and repairs when asked.
-pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     if args.rebuild {
         return rebuild(&place, args);
     }
@@ -60,105 +62,105 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         return footprint::run(&place, args.remove, args.yes, args.json);
     }
     if !place.state_dir.exists() && !args.json {
-        return Ok(output::line(format!(
+        return Ok(output::print_line(format!(
             "{} does not exist yet: nothing to examine",
             place.state_dir
         ))?);
     }
     // Adoption comes first; where it is refused, the rest can be examined all the same.
-    if let Err(failure) = crate::adopt::if_foreign(&place) {
-        output::complain(failure.text())?;
+    if let Err(failure) = crate::adopt::adopt_if_foreign(&place) {
+        output::print_error(failure.text())?;
     }
-    let progress = Progress::spinner("examining", place.quiet || args.json);
-    let settled = if args.fix { settle(&place)? } else { Vec::new() };
-    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
+    let progress = ProgressIndicator::spinner("examining", place.quiet || args.json);
+    let settled = if args.fix { settle_runs(&place)? } else { Vec::new() };
+    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
     let fixed = match args.fix {
-        true => doctor::fix(&place.state_dir, &findings, place::now()),
+        true => doctor::fix(&place.state_dir, &findings, context::now()),
         false => Vec::new(),
     };
     if args.fix {
-        findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
+        findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
     }
     progress.end();
-    let ungrouped = heeler_runner::why_no_control_group();
+    let ungrouped = heeler_runner::control_group_unavailable_reason();
     match args.json {
         true => {
             let mut told = to_json(&findings, &fixed, &settled);
             told["noControlGroup"] = ungrouped.into();
-            output::json(&told)?;
+            output::print_json(&told)?;
         }
         false => {
             for run in &settled {
                 let line = format!("settled  {}: {} ({})", run.job, run.status, run.end);
-                output::line(line)?;
+                output::print_line(line)?;
             }
             print(&place, &findings, &fixed)?;
             if let Some(why) = ungrouped {
-                output::line(format!("{UNGROUPED} ({why})"))?;
+                output::print_line(format!("{UNGROUPED} ({why})"))?;
             }
         }
     }
-    match findings.iter().any(|finding| finding.severity > Severity::Note) {
-        true => Err(Failure::silent(Code::Failed)),
+    match findings.iter().any(|finding| finding.severity > FindingSeverity::Note) {
+        true => Err(CommandFailure::silent(FailureCode::Failed)),
         false => Ok(()),
     }
 }
 
 /// Gives every run its result whose processes are gone; what stands in the way is told.
-fn settle(place: &Place) -> Outcome<Vec<Committed>> {
+fn settle_runs(place: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
     if !place.state_dir.join("heeler.db").exists() {
         return Ok(Vec::new());
     }
-    let engine = place::engine(&place.state_dir, &place.env)?;
+    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
     let settled = engine
-        .writer("doctor --fix", SETTLE_WAIT)
+        .open_writer("doctor --fix", SETTLE_WAIT)
         .map_err(anyhow::Error::from)
-        .and_then(|store| Ok(recover(&engine, &store, Compare::Now)?));
+        .and_then(|store| Ok(recover_runs(&engine, &store, RunFolderCheck::Always)?));
     match settled {
         Ok(recovered) => Ok(recovered.committed),
         Err(error) => {
-            output::complain(Failure::new(Code::Failed, error).text())?;
+            output::print_error(CommandFailure::new(FailureCode::Failed, error).text())?;
             Ok(Vec::new())
         }
     }
 }
 
-fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
+fn print(place: &CommandContext, findings: &[Finding], fixed: &[RepairOutcome]) -> CommandResult {
     let green = AnsiColor::Green.on_default();
-    for Fixed { finding, outcome } in fixed {
+    for RepairOutcome { finding, outcome } in fixed {
         let subject = output::one_line(&finding.subject);
-        output::line(match outcome {
-            Ok(done) => Text::styled(green, "fixed").then(format!("    {subject}: {done}")),
+        output::print_line(match outcome {
+            Ok(done) => SafeText::styled(green, "fixed").append(format!("    {subject}: {done}")),
             Err(why) => format!("not fixed {subject}: {why}").into(),
         })?;
     }
     for finding in findings {
         let (word, style) = match finding.severity {
-            Severity::Note => ("note", AnsiColor::Blue.on_default()),
-            Severity::Warning => ("warning", AnsiColor::Yellow.on_default()),
-            Severity::Error => ("error", AnsiColor::Red.on_default()),
+            FindingSeverity::Note => ("note", AnsiColor::Blue.on_default()),
+            FindingSeverity::Warning => ("warning", AnsiColor::Yellow.on_default()),
+            FindingSeverity::Error => ("error", AnsiColor::Red.on_default()),
         };
         let (subject, problem) =
             (output::one_line(&finding.subject), output::one_line(&finding.problem));
-        let word = Text::styled(style, &format!("{word:<8}"));
-        output::line(word.then(format!(" {subject}: {problem}")))?;
-        if !finding.cure.is_empty() {
-            output::line(format!("         cure: {}", finding.cure))?;
+        let word = SafeText::styled(style, &format!("{word:<8}"));
+        output::print_line(word.append(format!(" {subject}: {problem}")))?;
+        if !finding.remedy.is_empty() {
+            output::print_line(format!("         cure: {}", finding.remedy))?;
         }
     }
-    if findings.iter().all(|finding| finding.severity == Severity::Note) {
-        output::line(Text::styled(green, &format!("{} is sound", place.state_dir)))?;
+    if findings.iter().all(|finding| finding.severity == FindingSeverity::Note) {
+        output::print_line(SafeText::styled(green, &format!("{} is sound", place.state_dir)))?;
     }
     Ok(())
 }
 
-fn to_json(findings: &[Finding], fixed: &[Fixed], settled: &[Committed]) -> Value {
-    let findings: Vec<FindingItem> = findings.iter().map(FindingItem::from).collect();
+fn to_json(findings: &[Finding], fixed: &[RepairOutcome], settled: &[CommittedRun]) -> Value {
+    let findings: Vec<FindingSummary> = findings.iter().map(FindingSummary::from).collect();
     let fixed: Vec<Value> = fixed
         .iter()
-        .map(|Fixed { finding, outcome }| {
+        .map(|RepairOutcome { finding, outcome }| {
             json!({
-                "finding": FindingItem::from(finding), "done": outcome.as_ref().ok(),
+                "finding": FindingSummary::from(finding), "done": outcome.as_ref().ok(),
                 "error": outcome.as_ref().err(),
             })
         })
@@ -170,54 +172,54 @@ fn to_json(findings: &[Finding], fixed: &[Fixed], settled: &[Committed]) -> Valu
     json!({ "findings": findings, "fixed": fixed, "settled": settled })
 }
 
-fn rebuild(place: &Place, args: &DoctorArgs) -> Outcome {
+fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
     if !args.yes {
         if !std::io::stdin().is_terminal() {
             let message = "a rebuild replaces the database";
-            return Err(Failure::message(Code::Refused, message)
+            return Err(CommandFailure::message(FailureCode::Refused, message)
                 .hint("--yes does it; the old one goes to trash/"));
         }
         let question =
             format!("Rebuild the database of {}? The old one goes to trash/.", place.state_dir);
-        if !output::ask(&question, false)? {
-            return Err(Failure::message(Code::Refused, "nothing was changed"));
+        if !output::confirm(&question, false)? {
+            return Err(CommandFailure::message(FailureCode::Refused, "nothing was changed"));
         }
     }
-    let progress = Progress::spinner("rebuilding", place.quiet || args.json);
-    let rebuilt = doctor::rebuild(&place.state_dir, place::now());
+    let progress = ProgressIndicator::spinner("rebuilding", place.quiet || args.json);
+    let rebuilt = doctor::rebuild(&place.state_dir, context::now());
     if rebuilt.is_ok() {
-        crate::adopt::publish(place, "doctor");
+        crate::adopt::publish_views(place, "doctor");
     }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {
-        RebuildError::Locked(_) => Failure::new(Code::Refused, error),
-        other => Failure::new(Code::Failed, other),
+        RebuildError::Locked(_) => CommandFailure::new(FailureCode::Refused, error),
+        other => CommandFailure::new(FailureCode::Failed, other),
     })?;
     match args.json {
-        true => Ok(output::json(&json!({
-            "base": rebuilt.base, "trash": rebuilt.trash, "lost": rebuilt.lost,
+        true => Ok(output::print_json(&json!({
+            "base": rebuilt.base, "trash": rebuilt.trash, "lost": rebuilt.losses,
             "added": import::to_json(&rebuilt.report),
         }))?),
         false => print_rebuilt(&rebuilt),
     }
 }
 
-fn print_rebuilt(rebuilt: &Rebuilt) -> Outcome {
+fn print_rebuilt(rebuilt: &RebuildReport) -> CommandResult {
     let base = match &rebuilt.base {
         Some(backup) => format!("the backup {backup}"),
         None => "views and transcripts alone: there was no good backup".to_owned(),
     };
-    output::line(format!("rebuilt the database from {base}"))?;
+    output::print_line(format!("rebuilt the database from {base}"))?;
     for (kind, tally) in &rebuilt.report.by_kind {
         if tally.imported > 0 {
-            output::line(format!("found {} {} beside it", tally.imported, kind.plural()))?;
+            output::print_line(format!("found {} {} beside it", tally.imported, kind.plural()))?;
         }
     }
     for refusal in &rebuilt.report.refused {
-        output::line(format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
+        output::print_line(format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
     }
-    for lost in &rebuilt.lost {
-        output::line(format!("lost: {lost}"))?;
+    for lost in &rebuilt.losses {
+        output::print_line(format!("lost: {lost}"))?;
     }
-    Ok(output::line(format!("the old database is in {}", rebuilt.trash))?)
+    Ok(output::print_line(format!("the old database is in {}", rebuilt.trash))?)
 }

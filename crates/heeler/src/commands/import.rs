@@ -3,14 +3,14 @@
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_store::Store;
-use heeler_store::import::{self, ImportError, Report};
+use heeler_store::import::{self, ImportError, ImportReport};
 use serde_json::{Value, json};
 
 use crate::adopt;
-use crate::cli::Global;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines, Progress, Text};
-use crate::place::{self, Place};
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable, ProgressIndicator, SafeText};
 
 /// How many refusals are printed; `--json` has them all.
 const REFUSALS_SHOWN_MAX: usize = 50;
@@ -20,7 +20,7 @@ const REFUSALS_SHOWN_MAX: usize = 50;
 #[command(after_help = "Importing twice is safe: what is there already is counted and left alone.")]
 pub(crate) struct ImportArgs {
     /// The system it comes from
-    system: System,
+    system: ImportSystemArg,
     /// Where its state lies: a project, a state directory, a database
     #[arg(value_hint = ValueHint::AnyPath)]
     path: Utf8PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum System {
+enum ImportSystemArg {
     /// A herdctl project or its .herdctl directory
     Herdctl,
     /// Last Light's STATE_DIR or its lastlight.db
@@ -40,74 +40,79 @@ enum System {
 }
 
 /// Imports.
-pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    adopt::if_foreign(&place)?;
+pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    adopt::adopt_if_foreign(&place)?;
     let store = place.store("import", now)?;
-    let progress = Progress::spinner("importing", place.quiet || args.json);
+    let progress = ProgressIndicator::spinner("importing", place.quiet || args.json);
     let result = import(&store, args, &place)?;
     let published = store.publish_views(now);
     progress.end();
     let report = result.map_err(|error| match error {
         ImportError::Open { .. }
         | ImportError::NotAFolder { .. }
-        | ImportError::NotThere { .. }
-        | ImportError::Itself { .. } => Failure::new(Code::Usage, error),
-        ImportError::InUse { .. } => Failure::new(Code::Refused, error),
-        other => Failure::new(Code::Failed, other),
+        | ImportError::NotFound { .. }
+        | ImportError::SourceIsTarget { .. } => CommandFailure::new(FailureCode::Usage, error),
+        ImportError::InUse { .. } => CommandFailure::new(FailureCode::Refused, error),
+        other => CommandFailure::new(FailureCode::Failed, other),
     })?;
     published.map_err(anyhow::Error::from)?;
     store.backup_daily(now).map_err(anyhow::Error::from)?;
     match args.json {
-        true => Ok(output::json(&to_json(&report))?),
+        true => Ok(output::print_json(&to_json(&report))?),
         false => print(args, &report),
     }
 }
 
-fn import(store: &Store, args: &ImportArgs, place: &Place) -> Outcome<Result<Report, ImportError>> {
-    let now = place::now();
+fn import(
+    store: &Store,
+    args: &ImportArgs,
+    place: &CommandContext,
+) -> CommandResult<Result<ImportReport, ImportError>> {
+    let now = context::now();
     Ok(match args.system {
-        System::Herdctl => import::herdctl(store, &args.path, now),
-        System::Lastlight => import::lastlight(store, &args.path, now),
-        System::AgentsFleet => {
+        ImportSystemArg::Herdctl => import::import_herdctl(store, &args.path, now),
+        ImportSystemArg::Lastlight => import::import_lastlight(store, &args.path, now),
+        ImportSystemArg::AgentsFleet => {
             let home = place.home.as_deref().ok_or_else(|| {
-                Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set")
+                CommandFailure::message(FailureCode::Usage, "neither HEELER_HOME nor HOME is set")
             })?;
-            import::agents_fleet(store, home, &args.path, now)
+            import::import_agents_fleet(store, home, &args.path, now)
         }
     })
 }
 
-fn print(args: &ImportArgs, report: &Report) -> Outcome {
+fn print(args: &ImportArgs, report: &ImportReport) -> CommandResult {
     if report.by_kind.is_empty() {
-        output::line(format!("{} holds nothing to import", args.path))?;
+        output::print_line(format!("{} holds nothing to import", args.path))?;
     } else {
-        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"], &[]);
+        let mut lines =
+            OutputTable::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"], &[]);
         for (kind, tally) in &report.by_kind {
-            let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
-            let mut cells: Vec<Text> = vec![kind.plural().into()];
-            cells.extend(numbers.map(|number| output::grouped(number).into()));
+            let numbers = [tally.read, tally.imported, tally.existing, tally.refused];
+            let mut cells: Vec<SafeText> = vec![kind.plural().into()];
+            cells.extend(numbers.map(|number| output::group_thousands(number).into()));
             lines.push(cells);
         }
         lines.print()?;
     }
     for note in &report.notes {
-        output::line(format!("note: {}", output::one_line(note)))?;
+        output::print_line(format!("note: {}", output::one_line(note)))?;
     }
     for refusal in report.refused.iter().take(REFUSALS_SHOWN_MAX) {
         let (what, reason) = (output::one_line(&refusal.what), output::one_line(&refusal.reason));
-        output::line(format!("refused: {what}: {reason}"))?;
+        output::print_line(format!("refused: {what}: {reason}"))?;
     }
     let more = report.refused.len().saturating_sub(REFUSALS_SHOWN_MAX);
     if more > 0 {
-        output::line(format!("and {more} more refused; --json lists them all"))?;
+        output::print_line(format!("and {more} more refused; --json lists them all"))?;
     }
     Ok(())
 }
 
 /// Returns a report for programs.
-pub(crate) fn to_json(report: &Report) -> Value {
+pub(crate) fn to_json(report: &ImportReport) -> Value {
     let total = report.total();
     let by_kind: serde_json::Map<String, Value> = report
         .by_kind
@@ -115,7 +120,7 @@ pub(crate) fn to_json(report: &Report) -> Value {
         .map(|(kind, tally)| {
             let numbers = json!({
                 "read": tally.read, "imported": tally.imported,
-                "alreadyThere": tally.already_there, "refused": tally.refused,
+                "alreadyThere": tally.existing, "refused": tally.refused,
             });
             (kind.plural().to_owned(), numbers)
         })
@@ -128,7 +133,7 @@ pub(crate) fn to_json(report: &Report) -> Value {
         })
         .collect();
     json!({
-        "read": total.read, "imported": total.imported, "alreadyThere": total.already_there,
+        "read": total.read, "imported": total.imported, "alreadyThere": total.existing,
         "refusedCount": total.refused, "byKind": by_kind, "refused": refused, "notes": report.notes,
     })
 }

@@ -4,13 +4,13 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand, ValueHint};
-use heeler_model::Name;
+use heeler_model::LocalName;
 use heeler_model::config::templates;
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::context::{CONFIG_NAMES, working_directory};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::{CONFIG_NAMES, working_directory};
 use crate::schema;
 
 /// Arguments of `init`.
@@ -40,7 +40,7 @@ enum InitCommand {
 }
 
 /// Makes a fleet or an agent.
-pub(crate) fn run(args: &InitArgs) -> Outcome {
+pub(crate) fn run(args: &InitArgs) -> CommandResult {
     let here = working_directory()?;
     match &args.command {
         Some(InitCommand::Agent { name }) => add_agent(&here, name),
@@ -49,21 +49,22 @@ pub(crate) fn run(args: &InitArgs) -> Outcome {
     }
 }
 
-fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
+fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
     for (name, _) in CONFIG_NAMES {
         if folder.join(name).exists() {
             let message = format!("{} exists; nothing was changed", folder.join(name));
-            return Err(Failure::message(Code::Refused, message).hint("heeler init agent NAME"));
+            return Err(CommandFailure::message(FailureCode::Refused, message)
+                .hint("heeler init agent NAME"));
         }
     }
     std::fs::create_dir_all(&folder).map_err(|error| {
         let error = anyhow::Error::new(error).context(format!("cannot make the folder {folder}"));
-        Failure::new(Code::Failed, error)
+        CommandFailure::new(FailureCode::Failed, error)
     })?;
-    let own_name = folder.file_name().and_then(|name| name.parse::<Name>().ok());
+    let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
-    schema::place(&folder.join(".heeler"))?;
+    schema::write_schemas(&folder.join(".heeler"))?;
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
     if !first_agent.exists() {
         let schema = format!("../.heeler/{}", schema::AGENT);
@@ -74,57 +75,61 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
     let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
-    output::line(format!("\nNext: {enter}heeler trigger greeter"))?;
-    Ok(output::line("Then: heeler start     # the daemon: schedules, queue, recovery")?)
+    output::print_line(format!("\nNext: {enter}heeler trigger greeter"))?;
+    Ok(output::print_line("Then: heeler start     # the daemon: schedules, queue, recovery")?)
 }
 
-fn add_agent(here: &Utf8Path, name: &str) -> Outcome {
-    let name: Name = name.parse()?;
+fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
+    let name: LocalName = name.parse()?;
     let (file, state_name) = CONFIG_NAMES
         .map(|(file, state_name)| (here.join(file), state_name))
         .into_iter()
         .find(|(file, _)| file.is_file())
         .ok_or_else(|| {
-            Failure::message(Code::Usage, format!("there is no heeler.yaml in {here}"))
-                .hint("heeler init")
+            CommandFailure::message(
+                FailureCode::Usage,
+                format!("there is no heeler.yaml in {here}"),
+            )
+            .hint("heeler init")
         })?;
     let relative = format!("agents/{name}.yaml");
-    let before = fleet::read_text(&file)?;
+    let before = fleet_config::read_text(&file)?;
     let after = templates::add_agent(&before, &relative)
-        .map_err(|error| Failure::new(Code::Refused, error))?;
-    schema::place(&here.join(state_name))?;
+        .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
+    schema::write_schemas(&here.join(state_name))?;
     let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
     write_new(&here.join(&relative), &text)?;
-    fleet::save(&file, &before, &after)?;
-    output::line(format!("added {name} to {file}"))?;
-    Ok(output::line("\nNext: heeler config validate")?)
+    fleet_config::replace_config(&file, &before, &after)?;
+    output::print_line(format!("added {name} to {file}"))?;
+    Ok(output::print_line("\nNext: heeler config validate")?)
 }
 
 /// Writes a file that must not exist yet.
-fn write_new(path: &Utf8Path, text: &str) -> Outcome {
-    std::fs::create_dir_all(crate::place::beside(path))?;
+fn write_new(path: &Utf8Path, text: &str) -> CommandResult {
+    std::fs::create_dir_all(crate::context::parent_dir(path))?;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = file.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::message(Code::Refused, format!("{path} exists; it was not changed"))
-        }
-        _ => Failure::new(
-            Code::Failed,
+        std::io::ErrorKind::AlreadyExists => CommandFailure::message(
+            FailureCode::Refused,
+            format!("{path} exists; it was not changed"),
+        ),
+        _ => CommandFailure::new(
+            FailureCode::Failed,
             anyhow::Error::new(error).context(format!("cannot write {path}")),
         ),
     })?;
     file.write_all(text.as_bytes())?;
-    Ok(output::line(format!("wrote {path}"))?)
+    Ok(output::print_line(format!("wrote {path}"))?)
 }
 
 /// Keeps the state directory out of git; an entry that is there is left alone.
-fn ignore_state(folder: &Utf8Path) -> Outcome {
+fn ignore_state(folder: &Utf8Path) -> CommandResult {
     let path = folder.join(".gitignore");
     if path.is_symlink() {
         let text = format!("{path} is a link and was left alone; add .heeler/ to it yourself");
-        return Ok(output::note(&text)?);
+        return Ok(output::print_note(&text)?);
     }
-    let text = match fleet::read_text(&path) {
+    let text = match fleet_config::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => {
@@ -138,5 +143,5 @@ fn ignore_state(folder: &Utf8Path) -> Outcome {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&path)?;
     file.write_all(format!("{newline}.heeler/\n.env\n").as_bytes())?;
-    Ok(output::line(format!("added .heeler/ to {path}"))?)
+    Ok(output::print_line(format!("added .heeler/ to {path}"))?)
 }

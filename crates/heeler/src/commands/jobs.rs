@@ -4,16 +4,16 @@ mod show;
 
 use clap::{Args, Subcommand};
 use heeler_model::JobStatus;
-use heeler_query::jobs::{JobItem, JobPage, JobsWanted};
+use heeler_query::jobs::{JobListQuery, JobPage, JobSummary};
 use jiff::Timestamp;
 
-use crate::cli::{self, Global, Page};
+use crate::cli::{self, GlobalArgs, ListPageArgs};
 use crate::commands::session::fork;
 use crate::commands::{cancel, logs, resume};
-use crate::failure::Outcome;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
-use crate::since;
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
+use crate::output::{self, OutputTable, SafeText};
+use crate::time_argument;
 
 pub(crate) use self::show::last_error;
 
@@ -33,24 +33,24 @@ pub(crate) struct JobsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<JobsCommand>,
     #[command(flatten)]
-    pub(crate) list: ListArgs,
+    pub(crate) list: JobListArgs,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum JobsCommand {
     /// Show one job
-    Show(show::ShowArgs),
+    Show(show::JobShowArgs),
     /// Print the newest lines of a job's transcript
-    Logs(LogsArgs),
+    Logs(JobLogsArgs),
     /// End running jobs, or take waiting ones out of the queue
     #[command(after_help = CANCEL)]
-    Cancel(cancel::CancelArgs),
+    Cancel(cancel::JobCancelArgs),
     /// Let a job that failed or was cut off go on in its session
     #[command(after_help = resume::RESUME)]
-    Resume(resume::ResumeArgs),
+    Resume(resume::JobResumeArgs),
     /// Ask for the same again, as a new job
     #[command(after_help = resume::RETRY)]
-    Retry(resume::RetryArgs),
+    Retry(resume::JobRetryArgs),
     /// Make a new session with the history of a job's, up to the job's end
     #[command(after_help = fork::OF_JOB)]
     Fork(fork::JobForkArgs),
@@ -58,98 +58,112 @@ pub(crate) enum JobsCommand {
 
 /// Which jobs to list.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct JobListArgs {
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::job_status())]
     status: Option<JobStatus>,
     #[command(flatten)]
-    pub(crate) page: Page,
+    pub(crate) page: ListPageArgs,
 }
 
 /// Arguments of `jobs logs`.
 #[derive(Args)]
-pub(crate) struct LogsArgs {
+pub(crate) struct JobLogsArgs {
     /// The job's id; a beginning will do while it is unique
     #[arg(add = cli::jobs())]
     id: String,
     #[command(flatten)]
-    pub(crate) how: logs::How,
+    pub(crate) how: logs::LogOutputArgs,
 }
 
 /// Arguments of herdctl's `job`.
 #[derive(Args)]
 pub(crate) struct JobArgs {
     #[command(flatten)]
-    pub(crate) show: show::ShowArgs,
+    pub(crate) show: show::JobShowArgs,
     /// Print its transcript too
     #[arg(short = 'L', long)]
     logs: bool,
 }
 
 /// Runs `jobs` and its verbs.
-pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, args: &JobsArgs) -> CommandResult {
     match &args.command {
         None => list(global, &args.list),
         Some(JobsCommand::Show(args)) => show::show(global, args),
-        Some(JobsCommand::Logs(args)) => logs::of_job(global, &args.id, &args.how),
+        Some(JobsCommand::Logs(args)) => logs::print_job_log(global, &args.id, &args.how),
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
         Some(JobsCommand::Resume(args)) => resume::resume(global, args),
         Some(JobsCommand::Retry(args)) => resume::retry(global, args),
-        Some(JobsCommand::Fork(args)) => fork::of_job(global, args),
+        Some(JobsCommand::Fork(args)) => fork::fork_job(global, args),
     }
 }
 
 /// Runs herdctl's `job ID [--logs]`.
-pub(crate) fn run_job(global: &Global, args: &JobArgs) -> Outcome {
+pub(crate) fn run_job(global: &GlobalArgs, args: &JobArgs) -> CommandResult {
     if args.logs && args.show.json {
-        return logs::of_job(global, &args.show.id, &logs::How::raw());
+        return logs::print_job_log(
+            global,
+            &args.show.id,
+            &logs::LogOutputArgs::all_rows_as_json(),
+        );
     }
     show::show(global, &args.show)?;
     if args.logs {
-        output::line("")?;
-        logs::of_job(global, &args.show.id, &logs::How::default())?;
+        output::print_line("")?;
+        logs::print_job_log(global, &args.show.id, &logs::LogOutputArgs::default())?;
     }
     Ok(())
 }
 
-fn list(global: &Global, args: &ListArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let since = args.page.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let since = args
+        .page
+        .since
+        .as_deref()
+        .map(|text| time_argument::parse_moment(text, now))
+        .transpose()?;
     let limit = args.page.limit.get() as usize;
-    let wanted = JobsWanted {
+    let wanted = JobListQuery {
         agent: args.page.agent.clone(),
         status: args.status,
         since,
         before: args.page.before.clone(),
         limit,
     };
-    print_list(&place, &place.records()?.jobs(&wanted)?, args, now)
+    print_list(&place, &place.open_records()?.jobs(&wanted)?, args, now)
 }
 
 /// Says when a job began to run, or else since when it is asked for.
-pub(crate) fn begun(job: &JobItem, now: Timestamp) -> String {
+pub(crate) fn start_text(job: &JobSummary, now: Timestamp) -> String {
     match job.started_at {
-        Some(at) => output::relative(at, now),
-        None => format!("asked {}", output::relative(job.asked_at, now)),
+        Some(at) => output::relative_time(at, now),
+        None => format!("asked {}", output::relative_time(job.asked_at, now)),
     }
 }
 
 /// Returns one line on what a job did; where it failed, why.
-pub(crate) fn account(job: &JobItem) -> String {
+pub(crate) fn job_summary(job: &JobSummary) -> String {
     output::one_line(job.error.as_ref().or(job.summary.as_ref()).map_or("", String::as_str))
 }
 
-fn print_list(place: &Place, page: &JobPage, args: &ListArgs, now: Timestamp) -> Outcome {
+fn print_list(
+    place: &CommandContext,
+    page: &JobPage,
+    args: &JobListArgs,
+    now: Timestamp,
+) -> CommandResult {
     if args.page.json {
-        return Ok(output::json(page)?);
+        return Ok(output::print_json(page)?);
     }
     let (jobs, total) = (&page.jobs, page.total);
     let status = args.status.map(JobStatus::as_str);
     let Some(last) = jobs.last() else {
-        return Ok(output::line(args.page.nothing("jobs", status, place))?);
+        return Ok(output::print_line(args.page.empty_list_note("jobs", status, place))?);
     };
-    let mut lines = Lines::new(
+    let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
         &["AGENT", "TRIGGER", "SUMMARY"],
     );
@@ -159,28 +173,28 @@ fn print_list(place: &Place, page: &JobPage, args: &ListArgs, now: Timestamp) ->
             output::one_line(&job.agent).into(),
             status_text(job.status, job.dead),
             trigger(job).into(),
-            begun(job, now).into(),
-            took(job).unwrap_or_default().into(),
-            account(job).into(),
+            start_text(job, now).into(),
+            duration_text(job).unwrap_or_default().into(),
+            job_summary(job).into(),
         ]);
     }
     lines.print()?;
     if jobs.iter().any(|job| job.dead) {
-        output::note(
+        output::print_note(
             "dead: the record says running, but no process runs it; `heeler start` or `heeler doctor --fix` settles it",
         )?;
     }
     if total > jobs.len() as i64 {
-        let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
-        let next = args.page.next("jobs", status, &last.id);
+        let (shown, total) = (jobs.len(), output::group_thousands(total.unsigned_abs()));
+        let next = args.page.next_page_command("jobs", status, &last.id);
         let older = format!("showing {shown} of {total}; older: {next}");
-        output::note(&older)?;
+        output::print_note(&older)?;
     }
     Ok(())
 }
 
 /// Returns what started a job: the schedule by its name, or something else that took its settings.
-fn trigger(job: &JobItem) -> String {
+fn trigger(job: &JobSummary) -> String {
     let kind = job.trigger_type.as_str();
     output::one_line(&match (&job.schedule, kind) {
         (Some(name), "schedule" | "cron") => name.clone(),
@@ -190,15 +204,15 @@ fn trigger(job: &JobItem) -> String {
 }
 
 /// Returns how long a job ran.
-fn took(job: &JobItem) -> Option<String> {
-    job.duration_seconds.map(|seconds| output::duration((seconds * 1e3).round() as i64))
+fn duration_text(job: &JobSummary) -> Option<String> {
+    job.duration_seconds.map(|seconds| output::format_duration((seconds * 1e3).round() as i64))
 }
 
 /// Returns a status in its colour.
-pub(crate) fn status_text(status: JobStatus, dead: bool) -> Text {
+pub(crate) fn status_text(status: JobStatus, dead: bool) -> SafeText {
     let (word, style) = match dead {
         true => ("dead", output::status_style(JobStatus::Failed)),
         false => (status.as_str(), output::status_style(status)),
     };
-    Text::styled(style, word)
+    SafeText::styled(style, word)
 }

@@ -10,26 +10,29 @@ use std::time::Duration;
 use anstyle::Style;
 use camino::Utf8PathBuf;
 use clap::Args;
-use heeler_engine::logs::{DAEMON_LOG, LOG_LOOK_EVERY, LogTail};
+use heeler_engine::logs::{DAEMON_LOG, LOG_POLL_INTERVAL, LogTail};
 use heeler_model::{JobHead, JobId};
-use heeler_store::{JobFilter, Reader};
-use heeler_transcript::{Fault, Follower, Page, Record, Start, Update, tail};
+use heeler_store::{JobFilter, StoreReader};
+use heeler_transcript::{
+    FollowStart, FollowUpdate, TranscriptFault, TranscriptFollower, TranscriptPage,
+    TranscriptRecord, read_tail,
+};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Text};
-use crate::place::{self, Place};
-use crate::rows::{Row, Telling};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::display_rows::{DisplayRow, RowFormatter};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, SafeText};
 
 /// How many of an agent's newest jobs are looked at for its newest lines.
 const JOBS_LOOKED_AT_MAX: usize = 200;
 /// How often a follower asks the database for new jobs and ended ones.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// After a followed job ended, how long its last lines are waited for.
-const LAST_LINES: Duration = Duration::from_millis(300);
+const LAST_LINES_WAIT: Duration = Duration::from_millis(300);
 
 /// Arguments of `logs`.
 #[derive(Args)]
@@ -44,12 +47,12 @@ pub(crate) struct LogsArgs {
     #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
     daemon: bool,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: LogOutputArgs,
 }
 
 /// How to print lines.
 #[derive(Args, Clone)]
-pub(crate) struct How {
+pub(crate) struct LogOutputArgs {
     /// Go on printing as lines are written; ends with Ctrl-C, or with the job
     #[arg(short, long)]
     follow: bool,
@@ -61,38 +64,42 @@ pub(crate) struct How {
     pub(crate) json: bool,
 }
 
-impl Default for How {
-    fn default() -> How {
-        How { follow: false, lines: NonZeroUsize::new(50).expect("50 is not zero"), json: false }
+impl Default for LogOutputArgs {
+    fn default() -> LogOutputArgs {
+        LogOutputArgs {
+            follow: false,
+            lines: NonZeroUsize::new(50).expect("50 is not zero"),
+            json: false,
+        }
     }
 }
 
-impl How {
+impl LogOutputArgs {
     /// Every row of a job as JSON lines.
-    pub(crate) fn raw() -> How {
-        How { json: true, lines: NonZeroUsize::MAX, ..How::default() }
+    pub(crate) fn all_rows_as_json() -> LogOutputArgs {
+        LogOutputArgs { json: true, lines: NonZeroUsize::MAX, ..LogOutputArgs::default() }
     }
 }
 
 /// Runs `logs`.
-pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs) -> CommandResult {
     if let Some(job) = &args.job {
-        return of_job(global, job, &args.how);
+        return print_job_log(global, job, &args.how);
     }
     if args.daemon {
-        return of_daemon(global, &args.how);
+        return print_daemon_log(global, &args.how);
     }
-    let place = Place::find(global)?;
-    let Some(reader) = place.reader()? else {
-        return Ok(output::note(&format!("no transcripts yet in {}", place.state_dir))?);
+    let place = CommandContext::find(global)?;
+    let Some(reader) = place.open_reader()? else {
+        return Ok(output::print_note(&format!("no transcripts yet in {}", place.state_dir))?);
     };
-    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let agent = args.agent.as_deref().map(|name| place.find_agent(&reader, name)).transpose()?;
     let heads = newest_jobs(&reader, agent.as_deref())?;
-    let mut view = View::new(&args.how);
+    let mut view = LogPrinter::new(&args.how);
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
     let ends = view.print_newest(&place, &reader, &heads)?;
     if ends.is_empty() && !args.how.follow {
-        output::note("no transcripts yet")?;
+        output::print_note("no transcripts yet")?;
     }
     match args.how.follow {
         true => follow_fleet(&place, &reader, agent.as_deref(), view, &heads, &ends),
@@ -101,50 +108,57 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
 }
 
 /// Prints the daemon's lines, also those of logs that were set aside.
-fn of_daemon(global: &Global, how: &How) -> Outcome {
-    let place = Place::find(global)?;
+fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     let path = place.state_dir.join("logs").join(DAEMON_LOG);
     let failed = |error: std::io::Error| {
-        Failure::new(Code::Usage, anyhow::Error::new(error).context(format!("cannot read {path}")))
+        CommandFailure::new(
+            FailureCode::Usage,
+            anyhow::Error::new(error).context(format!("cannot read {path}")),
+        )
     };
     if !how.follow && !path.exists() {
-        return Ok(output::note(&format!("no daemon has written {path} yet"))?);
+        return Ok(output::print_note(&format!("no daemon has written {path} yet"))?);
     }
     let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
-    let print =
-        |lines: Vec<String>| lines.iter().try_for_each(|line| output::line(output::harmless(line)));
+    let print = |lines: Vec<String>| {
+        lines.iter().try_for_each(|line| output::print_line(output::sanitize(line)))
+    };
     print(lines)?;
     if !how.follow {
         return Ok(());
     }
     loop {
-        std::thread::sleep(LOG_LOOK_EVERY);
-        print(tail.more().map_err(failed)?)?;
+        std::thread::sleep(LOG_POLL_INTERVAL);
+        print(tail.read_more().map_err(failed)?)?;
     }
 }
 
 /// Prints one job's lines.
-pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     let reader = place.reader_for("job", id)?;
     let job = reader.find_job(id)?;
     let path = place.log_path(&reader, &job.head)?;
-    let mut view = View::new(how);
+    let mut view = LogPrinter::new(how);
     let start = match &path {
         Some(path) if path.is_file() => {
-            let page = tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
+            let page = read_tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
             view.print_page(&job.head, &page)?;
             page.end
         }
         _ if how.follow && !job.head.status.is_final() => 0,
         _ => {
-            return Err(Failure::message(Code::NotFound, why_no_transcript(&place, &job.head.id)?));
+            return Err(CommandFailure::message(
+                FailureCode::NotFound,
+                why_no_transcript(&place, &job.head.id)?,
+            ));
         }
     };
     match path {
         Some(path) if how.follow => {
-            let mut follower = Follower::new();
-            follower.add(&path, Start::Offset(start));
+            let mut follower = TranscriptFollower::new();
+            follower.add(&path, FollowStart::Offset(start));
             follow_job(&reader, &job.head, &mut follower, &mut view)
         }
         _ => Ok(()),
@@ -152,34 +166,39 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
 }
 
 /// Lists the jobs of something, newest first, and says whether there will be no more.
-type Jobs<'j> = dyn Fn(&Reader) -> Outcome<(Vec<JobHead>, bool)> + 'j;
+type JobListFn<'j> = dyn Fn(&StoreReader) -> CommandResult<(Vec<JobHead>, bool)> + 'j;
 
 /// Prints the lines of several jobs in order of time, each with its name.
-pub(crate) fn of_run(place: &Place, how: &How, jobs: &Jobs<'_>) -> Outcome {
-    let Some(reader) = place.reader()? else { return Ok(()) };
+pub(crate) fn print_jobs_log(
+    place: &CommandContext,
+    how: &LogOutputArgs,
+    jobs: &JobListFn<'_>,
+) -> CommandResult {
+    let Some(reader) = place.open_reader()? else { return Ok(()) };
     let (heads, is_over) = jobs(&reader)?;
-    let mut view = View::new(how);
+    let mut view = LogPrinter::new(how);
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
     let ends = view.print_newest(place, &reader, &heads)?;
     if ends.is_empty() && (is_over || !how.follow) {
-        output::note("no transcripts yet")?;
+        output::print_note("no transcripts yet")?;
     }
     if is_over || !how.follow {
         return Ok(());
     }
-    let mut follower = Follower::new();
+    let mut follower = TranscriptFollower::new();
     let mut followed: Vec<JobHead> = Vec::new();
     let mut known: HashSet<JobId> = HashSet::new();
     loop {
         // Asked before the lines are read: what ended jobs wrote is then all there.
         let (heads, is_over) = jobs(&reader)?;
         for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
-            let start = ends.get(&head.id).map_or(Start::Beginning, |end| Start::Offset(*end));
+            let start =
+                ends.get(&head.id).map_or(FollowStart::Beginning, |end| FollowStart::Offset(*end));
             follow(place, &reader, head, start, &mut follower, &mut followed)?;
         }
-        let patience = if is_over { LAST_LINES } else { LOOK_EVERY };
+        let patience = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
         while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_of(&update)], &update)?;
+            view.print_update(&followed[file_number(&update)], &update)?;
         }
         if is_over {
             return Ok(());
@@ -187,16 +206,17 @@ pub(crate) fn of_run(place: &Place, how: &How, jobs: &Jobs<'_>) -> Outcome {
     }
 }
 
-fn file_of(update: &Update) -> usize {
-    let (Update::Record { file, .. } | Update::Fault { file, .. } | Update::Restarted { file, .. }) =
-        update;
+fn file_number(update: &FollowUpdate) -> usize {
+    let (FollowUpdate::Record { file, .. }
+    | FollowUpdate::Fault { file, .. }
+    | FollowUpdate::Restarted { file, .. }) = update;
     *file
 }
 
 /// Says where a job's transcript went, as far as that is known.
-fn why_no_transcript(place: &Place, job: &JobId) -> Outcome<String> {
+fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<String> {
     let dir = place.dir()?;
-    let name = dir.log_of(job).file_name().unwrap_or_default().to_owned();
+    let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
     Ok(match trashed.is_file() {
         true => format!(
@@ -207,15 +227,15 @@ fn why_no_transcript(place: &Place, job: &JobId) -> Outcome<String> {
 }
 
 fn follow_job(
-    reader: &Reader,
+    reader: &StoreReader,
     head: &JobHead,
-    follower: &mut Follower,
-    view: &mut View,
-) -> Outcome {
+    follower: &mut TranscriptFollower,
+    view: &mut LogPrinter,
+) -> CommandResult {
     loop {
         // Asked before the lines are read: what an ended job wrote is then all there.
         let ended = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
-        let patience = if ended { LAST_LINES } else { LOOK_EVERY };
+        let patience = if ended { LAST_LINES_WAIT } else { POLL_INTERVAL };
         while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
             view.print_update(head, &update)?;
         }
@@ -227,18 +247,18 @@ fn follow_job(
 
 /// Prints what is written from now on: by the jobs that are there, and by those that come.
 fn follow_fleet(
-    place: &Place,
-    reader: &Reader,
+    place: &CommandContext,
+    reader: &StoreReader,
     agent: Option<&str>,
-    mut view: View,
+    mut view: LogPrinter,
     there: &[JobHead],
     ends: &HashMap<JobId, u64>,
-) -> Outcome {
-    let mut follower = Follower::new();
+) -> CommandResult {
+    let mut follower = TranscriptFollower::new();
     let mut followed: Vec<JobHead> = Vec::new();
     let mut known: HashSet<JobId> = there.iter().map(|head| head.id.clone()).collect();
     for head in there {
-        let start = ends.get(&head.id).map_or(Start::End, |end| Start::Offset(*end));
+        let start = ends.get(&head.id).map_or(FollowStart::End, |end| FollowStart::Offset(*end));
         if !head.status.is_final() || ends.contains_key(&head.id) {
             follow(place, reader, head, start, &mut follower, &mut followed)?;
         }
@@ -246,23 +266,23 @@ fn follow_fleet(
     loop {
         for head in newest_jobs(reader, agent)? {
             if known.insert(head.id.clone()) {
-                follow(place, reader, &head, Start::Beginning, &mut follower, &mut followed)?;
+                follow(place, reader, &head, FollowStart::Beginning, &mut follower, &mut followed)?;
             }
         }
-        while let Some(update) = follower.next(LOOK_EVERY).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_of(&update)], &update)?;
+        while let Some(update) = follower.next(POLL_INTERVAL).map_err(anyhow::Error::from)? {
+            view.print_update(&followed[file_number(&update)], &update)?;
         }
     }
 }
 
 fn follow(
-    place: &Place,
-    reader: &Reader,
+    place: &CommandContext,
+    reader: &StoreReader,
     head: &JobHead,
-    start: Start,
-    follower: &mut Follower,
+    start: FollowStart,
+    follower: &mut TranscriptFollower,
     followed: &mut Vec<JobHead>,
-) -> Outcome {
+) -> CommandResult {
     if let Some(path) = place.log_path(reader, head)? {
         follower.add(&path, start);
         followed.push(head.clone());
@@ -270,40 +290,40 @@ fn follow(
     Ok(())
 }
 
-fn newest_jobs(reader: &Reader, agent: Option<&str>) -> Outcome<Vec<JobHead>> {
+fn newest_jobs(reader: &StoreReader, agent: Option<&str>) -> CommandResult<Vec<JobHead>> {
     let filter = JobFilter { agent: agent.map(str::to_owned), ..JobFilter::default() };
     Ok(reader.jobs(&filter, None, JOBS_LOOKED_AT_MAX)?)
 }
 
 /// What has been printed, and how.
-struct View {
-    how: How,
+struct LogPrinter {
+    how: LogOutputArgs,
     zone: TimeZone,
     /// How wide the names of agents are, where lines begin with them.
     agent_width: Option<usize>,
     /// The day of the last line; another day is announced.
     day: Date,
     /// What each job has told so far.
-    told: HashMap<JobId, Telling>,
+    formatters: HashMap<JobId, RowFormatter>,
 }
 
 /// One line that is to be printed.
-struct Line {
+struct LogLine {
     at: Option<Timestamp>,
     agent: String,
-    what: What,
+    content: LogLineContent,
 }
 
-enum What {
-    Row(Row),
+enum LogLineContent {
+    Row(DisplayRow),
     Json(String),
 }
 
-impl View {
-    fn new(how: &How) -> View {
+impl LogPrinter {
+    fn new(how: &LogOutputArgs) -> LogPrinter {
         let zone = TimeZone::system();
-        let day = place::now().to_zoned(zone.clone()).date();
-        View { how: how.clone(), zone, agent_width: None, day, told: HashMap::new() }
+        let day = context::now().to_zoned(zone.clone()).date();
+        LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters: HashMap::new() }
     }
 
     /// Returns how many rows make the lines that are wanted: a call and its result are one line.
@@ -315,12 +335,12 @@ impl View {
     /// Prints the newest lines over several jobs in order of time; returns where each ended.
     fn print_newest(
         &mut self,
-        place: &Place,
-        reader: &Reader,
+        place: &CommandContext,
+        reader: &StoreReader,
         heads: &[JobHead],
-    ) -> Outcome<HashMap<JobId, u64>> {
+    ) -> CommandResult<HashMap<JobId, u64>> {
         let wanted = self.how.lines.get();
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<LogLine> = Vec::new();
         let mut ends = HashMap::new();
         for head in heads {
             if lines.len() >= wanted {
@@ -329,9 +349,9 @@ impl View {
             let Some(path) = place.log_path(reader, head)?.filter(|path| path.is_file()) else {
                 continue;
             };
-            let page = tail(&path, self.rows_wanted()).map_err(anyhow::Error::from)?;
+            let page = read_tail(&path, self.rows_wanted()).map_err(anyhow::Error::from)?;
             ends.insert(head.id.clone(), page.end);
-            self.tell_faults(&page.faults, &path)?;
+            self.print_faults(&page.faults, &path)?;
             lines.extend(page.records.iter().filter_map(|record| self.line(head, record)));
         }
         // Stable: rows of one job stay in the order in which they were written.
@@ -340,92 +360,96 @@ impl View {
         Ok(ends)
     }
 
-    fn print_page(&mut self, head: &JobHead, page: &Page) -> Outcome {
-        let mut lines: Vec<Line> =
+    fn print_page(&mut self, head: &JobHead, page: &TranscriptPage) -> CommandResult {
+        let mut lines: Vec<LogLine> =
             page.records.iter().filter_map(|record| self.line(head, record)).collect();
         if !self.how.follow {
             lines.extend(self.unfinished(head, head.status.is_final()));
         }
         self.print_last(lines)?;
-        self.tell_faults(&page.faults, &Utf8PathBuf::from("the transcript"))
+        self.print_faults(&page.faults, &Utf8PathBuf::from("the transcript"))
     }
 
-    fn print_last(&mut self, lines: Vec<Line>) -> Outcome {
+    fn print_last(&mut self, lines: Vec<LogLine>) -> CommandResult {
         let skip = lines.len().saturating_sub(self.how.lines.get());
         lines.into_iter().skip(skip).try_for_each(|line| self.print(&line))
     }
 
-    fn print_update(&mut self, head: &JobHead, update: &Update) -> Outcome {
+    fn print_update(&mut self, head: &JobHead, update: &FollowUpdate) -> CommandResult {
         match update {
-            Update::Record { record, .. } => match self.line(head, record) {
+            FollowUpdate::Record { record, .. } => match self.line(head, record) {
                 Some(line) => self.print(&line),
                 None => Ok(()),
             },
-            Update::Fault { fault, .. } => {
-                self.tell_faults(&[*fault], &Utf8PathBuf::from("the transcript"))
+            FollowUpdate::Fault { fault, .. } => {
+                self.print_faults(&[*fault], &Utf8PathBuf::from("the transcript"))
             }
-            Update::Restarted { .. } => {
-                self.told.remove(&head.id);
-                Ok(output::note("the transcript was replaced; reading it from its start")?)
+            FollowUpdate::Restarted { .. } => {
+                self.formatters.remove(&head.id);
+                Ok(output::print_note("the transcript was replaced; reading it from its start")?)
             }
         }
     }
 
     /// Returns the calls of a job that have no result, or not yet.
-    fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<Line> {
+    fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<LogLine> {
         let why = if ended { "no result" } else { "no result yet" };
-        let told = self.told.get_mut(&head.id).map(|told| told.unfinished(why));
-        let line = |row: Row| Line { at: row.at, agent: head.agent.clone(), what: What::Row(row) };
+        let told = self.formatters.get_mut(&head.id).map(|told| told.unfinished(why));
+        let line = |row: DisplayRow| LogLine {
+            at: row.at,
+            agent: head.agent.clone(),
+            content: LogLineContent::Row(row),
+        };
         told.into_iter().flatten().map(line).collect()
     }
 
     /// Returns the line that a row becomes, if it becomes one now.
-    fn line(&mut self, head: &JobHead, record: &Record) -> Option<Line> {
+    fn line(&mut self, head: &JobHead, record: &TranscriptRecord) -> Option<LogLine> {
         let text = record.text.as_bytes();
         let (at, what) = match self.how.json {
-            true => (Row::read(text).at, What::Json(record.text.clone())),
+            true => (DisplayRow::read(text).at, LogLineContent::Json(record.text.clone())),
             false => {
-                let told = self.told.entry(head.id.clone()).or_insert_with(Telling::new);
-                let row = told.row(text)?;
-                (row.at, What::Row(row))
+                let told = self.formatters.entry(head.id.clone()).or_insert_with(RowFormatter::new);
+                let row = told.next_row(text)?;
+                (row.at, LogLineContent::Row(row))
             }
         };
-        Some(Line { at, agent: head.agent.clone(), what })
+        Some(LogLine { at, agent: head.agent.clone(), content: what })
     }
 
-    fn print(&mut self, line: &Line) -> Outcome {
-        let row = match &line.what {
-            What::Json(text) => return Ok(output::json_line(text)?),
-            What::Row(row) => row,
+    fn print(&mut self, line: &LogLine) -> CommandResult {
+        let row = match &line.content {
+            LogLineContent::Json(text) => return Ok(output::print_json_line(text)?),
+            LogLineContent::Row(row) => row,
         };
         if let Some(day) = row.at.map(|at| at.to_zoned(self.zone.clone()).date())
             && day != self.day
         {
             self.day = day;
-            output::line(Text::styled(Style::new().dimmed(), &format!("{day}")))?;
+            output::print_line(SafeText::styled(Style::new().dimmed(), &format!("{day}")))?;
         }
         let shown = row.show(&self.zone);
         match self.agent_width {
-            None => output::line(shown)?,
+            None => output::print_line(shown)?,
             Some(width) => {
                 let agent = format!("{:<width$} ", output::one_line(&line.agent));
-                output::line(Text::from(agent).then(shown))?;
+                output::print_line(SafeText::from(agent).append(shown))?;
             }
         }
         Ok(())
     }
 
     /// Says what was skipped, on stderr, so that nothing looks whole that is not.
-    fn tell_faults(&self, faults: &[Fault], path: &camino::Utf8Path) -> Outcome {
+    fn print_faults(&self, faults: &[TranscriptFault], path: &camino::Utf8Path) -> CommandResult {
         for fault in faults {
             let what = match fault.kind {
-                heeler_transcript::FaultKind::TornTail => "an unfinished last line",
-                heeler_transcript::FaultKind::Nul => "NUL bytes",
-                heeler_transcript::FaultKind::NotUtf8 => "bytes that are not text",
-                heeler_transcript::FaultKind::NotAnObject => "a damaged line",
-                heeler_transcript::FaultKind::TooLong => "a line that is too long",
+                heeler_transcript::TranscriptFaultKind::TornTail => "an unfinished last line",
+                heeler_transcript::TranscriptFaultKind::Nul => "NUL bytes",
+                heeler_transcript::TranscriptFaultKind::NotUtf8 => "bytes that are not text",
+                heeler_transcript::TranscriptFaultKind::NotAnObject => "a damaged line",
+                heeler_transcript::TranscriptFaultKind::TooLong => "a line that is too long",
             };
-            output::note(&format!(
+            output::print_note(&format!(
                 "skipped {what} at byte {} of {path} ({} bytes)",
                 fault.offset, fault.len
             ))?;

@@ -8,11 +8,11 @@ use heeler_engine::DaemonMode;
 use heeler_transcript::{OsDisk, replace_file};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
-use crate::place::Place;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "The link logs one browser in, once, within five minutes. Whoever has it may do everything: give it to
@@ -20,7 +20,7 @@ nobody. Where no browser can be opened it is printed. An agent's own processes a
 Exit codes: 0 opened or printed, 3 no daemon serves a dashboard.";
 
 /// What opens a page, in the order in which they are tried.
-const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
+const BROWSER_OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Arguments of `open`.
 #[derive(Args)]
@@ -34,41 +34,42 @@ pub(crate) struct OpenArgs {
 }
 
 /// Opens the dashboard.
-pub(crate) fn run(global: &Global, args: &OpenArgs) -> Outcome {
-    let place = Place::find(global)?;
-    let mut client = daemon::require(&place)?;
+pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let mut client = daemon::connect_required(&place)?;
     // One that ends when it is idle may do so between the two looks.
-    let file = daemon::file(&place)?.filter(|file| file.pid == client.hello().pid);
+    let file =
+        daemon::read_daemon_file(&place)?.filter(|file| file.pid == client.daemon_info().pid);
     let file = file.ok_or_else(|| daemon::no_daemon(&place))?;
     if file.url.is_none() {
         return Err(not_served(file.mode));
     }
-    let url = client.link()?.url;
+    let url = client.create_login_link()?.url;
     if args.json {
-        return Ok(output::json(&json!({ "url": url }))?);
+        return Ok(output::print_json(&json!({ "url": url }))?);
     }
-    if !args.print && opens(&place, &way(&place, &url)?) {
-        output::note("opened in your browser; heeler open --print prints the link instead")?;
+    if !args.print && open_browser(&place, &write_redirect_page(&place, &url)?) {
+        output::print_note("opened in your browser; heeler open --print prints the link instead")?;
         return Ok(());
     }
-    output::line(url)?;
-    output::note("it logs one browser in, once, within five minutes")?;
+    output::print_line(url)?;
+    output::print_note("it logs one browser in, once, within five minutes")?;
     Ok(())
 }
 
 /// Writes a page that leads to a link and returns where it is: arguments of a process are everybody's to
 /// read, and the link lets in whoever comes first.
-fn way(place: &Place, url: &str) -> Outcome<Utf8PathBuf> {
+fn write_redirect_page(place: &CommandContext, url: &str) -> CommandResult<Utf8PathBuf> {
     let page = format!(
         "<!doctype html><meta charset=utf-8><title>Heeler</title>\
          <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Go on</a>\n"
     );
-    let path = place.sockets()?.join("open.html");
+    let path = place.socket_dir()?.join("open.html");
     replace_file(&OsDisk, &path, page.as_bytes()).map_err(anyhow::Error::from)?;
     Ok(path)
 }
 
-fn not_served(mode: DaemonMode) -> Failure {
+fn not_served(mode: DaemonMode) -> CommandFailure {
     let (message, hint) = match mode {
         DaemonMode::UntilIdle => {
             ("the daemon that runs ends when it is idle and serves no dashboard", "heeler start -d")
@@ -78,20 +79,20 @@ fn not_served(mode: DaemonMode) -> Failure {
             "web: {enabled: true} in the config, then heeler restart",
         ),
     };
-    Failure::message(Code::NoDaemon, message).hint(hint)
+    CommandFailure::message(FailureCode::NoDaemon, message).hint(hint)
 }
 
 /// Has a browser open a page; says whether one was found. Nobody can be asked to open one where
 /// there is no screen.
 #[expect(clippy::disallowed_methods, reason = "the user's browser")]
-fn opens(place: &Place, page: &Utf8Path) -> bool {
+fn open_browser(place: &CommandContext, page: &Utf8Path) -> bool {
     let is_set = |name: &str| place.env.get(name).is_some_and(|value| !value.is_empty());
     let browser = place.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
     if browser.is_none() && !has_screen {
         return false;
     }
-    let openers = browser.map(String::as_str).into_iter().chain(OPENERS);
+    let openers = browser.map(String::as_str).into_iter().chain(BROWSER_OPENERS);
     openers.into_iter().any(|opener| {
         let mut command = Command::new(opener);
         command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

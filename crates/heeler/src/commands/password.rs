@@ -5,17 +5,17 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use clap::{Args, Subcommand};
-use heeler_engine::{AccessOrder, Command};
-use heeler_model::{AccessName, Scope};
-use heeler_query::access::{PeopleList, PersonItem};
+use heeler_engine::{AccessOperation, DaemonCommand};
+use heeler_model::{AccessName, AccessScope};
+use heeler_query::access::{UserList, UserSummary};
 use heeler_server::{PASSWORD_BYTES_MAX, hash_password};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable};
 
 /// What the help of `password set` shows at its end.
 const SET: &str = "Examples:
@@ -31,13 +31,13 @@ Exit codes: 0 set, 2 it is too short or was not typed twice alike, 5 refused, 13
 pub(crate) enum PasswordCommand {
     /// Give a person a password, or another one
     #[command(after_help = SET)]
-    Set(SetArgs),
+    Set(PasswordSetArgs),
     /// Take a person's password away, and log them out everywhere
     #[command(after_help = "Exit codes: 0 removed, 4 they have none.")]
-    Remove(RemoveArgs),
+    Remove(PasswordRemoveArgs),
     /// List the people who have a password
     #[command(after_help = "Exit codes: 0 listed.")]
-    List(ListArgs),
+    List(PasswordListArgs),
 }
 
 impl PasswordCommand {
@@ -53,12 +53,12 @@ impl PasswordCommand {
 
 /// Arguments of `password set`.
 #[derive(Args)]
-pub(crate) struct SetArgs {
+pub(crate) struct PasswordSetArgs {
     /// Who [default: you]
     name: Option<String>,
     /// What they may [default: as before, else admin]
     #[arg(long, value_parser = cli::scope())]
-    scope: Option<Scope>,
+    scope: Option<AccessScope>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,7 +66,7 @@ pub(crate) struct SetArgs {
 
 /// Arguments of `password remove`.
 #[derive(Args)]
-pub(crate) struct RemoveArgs {
+pub(crate) struct PasswordRemoveArgs {
     /// Who [default: you]
     name: Option<String>,
     /// Print JSON
@@ -76,61 +76,65 @@ pub(crate) struct RemoveArgs {
 
 /// Arguments of `password list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct PasswordListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Runs `password` and its verbs.
-pub(crate) fn run(global: &Global, command: &PasswordCommand) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResult {
+    let place = CommandContext::find(global)?;
     match command {
         PasswordCommand::Set(args) => {
             let name = name(&place, args.name.as_deref())?;
-            let usage = |error| Failure::new(Code::Usage, error);
-            let hash = hash_password(&read(&name)?).map_err(usage)?;
-            let order = AccessOrder::SetPassword { name, scope: args.scope, hash };
-            let answer = daemon::ask(&place, &Command::Access { order, by: place.who() })?;
-            daemon::tell(&answer, args.json)
+            let usage = |error| CommandFailure::new(FailureCode::Usage, error);
+            let hash = hash_password(&read_password(&name)?).map_err(usage)?;
+            let order = AccessOperation::SetPassword { name, scope: args.scope, hash };
+            let answer =
+                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            daemon::print_answer(&answer, args.json)
         }
         PasswordCommand::Remove(args) => {
             let name = name(&place, args.name.as_deref())?;
-            let order = AccessOrder::RemovePassword { name };
-            let answer = daemon::ask(&place, &Command::Access { order, by: place.who() })?;
-            daemon::tell(&answer, args.json)
+            let order = AccessOperation::RemovePassword { name };
+            let answer =
+                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            daemon::print_answer(&answer, args.json)
         }
         PasswordCommand::List(args) => list(&place, args),
     }
 }
 
-fn name(place: &Place, given: Option<&str>) -> Outcome<AccessName> {
-    let name = given.map_or_else(|| place.who(), str::to_owned);
-    name.parse().map_err(|error| Failure::new(Code::Usage, error).hint("heeler password set NAME"))
+fn name(place: &CommandContext, given: Option<&str>) -> CommandResult<AccessName> {
+    let name = given.map_or_else(|| place.caller_name(), str::to_owned);
+    name.parse().map_err(|error| {
+        CommandFailure::new(FailureCode::Usage, error).hint("heeler password set NAME")
+    })
 }
 
-fn list(place: &Place, args: &ListArgs) -> Outcome {
-    let found = match place.reader()? {
-        Some(reader) => PeopleList::read(&reader).map_err(anyhow::Error::from)?,
-        None => PeopleList::default(),
+fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
+    let found = match place.open_reader()? {
+        Some(reader) => UserList::read(&reader).map_err(anyhow::Error::from)?,
+        None => UserList::default(),
     };
     if args.json {
-        return Ok(output::json(&found)?);
+        return Ok(output::print_json(&found)?);
     }
     if found.people.is_empty() {
-        return Ok(output::line("nobody has a password: heeler password set")?);
+        return Ok(output::print_line("nobody has a password: heeler password set")?);
     }
-    let now = place::now();
-    let mut lines = Lines::new(&["NAME", "SCOPE", "CHANGED"], &[]);
-    for PersonItem { name, scope, changed_at, .. } in found.people {
-        let changed = output::relative(changed_at, now);
+    let now = context::now();
+    let mut lines = OutputTable::new(&["NAME", "SCOPE", "CHANGED"], &[]);
+    for UserSummary { name, scope, changed_at, .. } in found.people {
+        let changed = output::relative_time(changed_at, now);
         lines.push(vec![name.into(), scope.as_str().into(), changed.into()]);
     }
     Ok(lines.print()?)
 }
 
 /// Asks for a password, twice where somebody types it.
-fn read(name: &AccessName) -> Outcome<String> {
+fn read_password(name: &AccessName) -> CommandResult<String> {
     if !io::stdin().is_terminal() {
         let mut line = String::new();
         // One byte for the line's end, and one to know that there is too much.
@@ -138,28 +142,28 @@ fn read(name: &AccessName) -> Outcome<String> {
         io::BufReader::new(io::stdin().take(most)).read_line(&mut line)?;
         return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
     }
-    let first = ask(&format!("password of {name}: "))?;
-    match ask("the same again: ")? == first {
+    let first = ask_hidden(&format!("password of {name}: "))?;
+    match ask_hidden("the same again: ")? == first {
         true => Ok(first),
-        false => Err(Failure::message(Code::Usage, "the two are not the same")),
+        false => Err(CommandFailure::message(FailureCode::Usage, "the two are not the same")),
     }
 }
 
 /// A terminal that shows nothing of what is typed, until this is dropped.
-struct Hidden(Termios);
+struct HiddenInputGuard(Termios);
 
-impl Hidden {
-    fn new() -> io::Result<Hidden> {
+impl HiddenInputGuard {
+    fn new() -> io::Result<HiddenInputGuard> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
         // Ctrl-C is read as well: ended by it, we would leave a terminal that shows nothing.
         hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
-        Ok(Hidden(before))
+        Ok(HiddenInputGuard(before))
     }
 }
 
-impl Drop for Hidden {
+impl Drop for HiddenInputGuard {
     fn drop(&mut self) {
         // There is nothing more to try.
         let _restored = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
@@ -167,22 +171,25 @@ impl Drop for Hidden {
 }
 
 /// Asks for something that is not shown.
-fn ask(question: &str) -> Outcome<String> {
+fn ask_hidden(question: &str) -> CommandResult<String> {
     let mut err = io::stderr();
     err.write_all(question.as_bytes())?;
     err.flush()?;
-    let hidden = Hidden::new()?;
-    let typed = typed(io::stdin().lock().bytes());
+    let hidden = HiddenInputGuard::new()?;
+    let typed = read_typed_line(io::stdin().lock().bytes());
     drop(hidden);
     err.write_all(b"\n")?;
     match typed? {
         Some(typed) => Ok(typed),
-        None => Err(Failure::message(Code::Interrupted, "interrupted: nothing was changed")),
+        None => Err(CommandFailure::message(
+            FailureCode::Interrupted,
+            "interrupted: nothing was changed",
+        )),
     }
 }
 
 /// Reads a line as it is typed; `None` if it was interrupted.
-fn typed(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Option<String>> {
+fn read_typed_line(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Option<String>> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const BACKSPACE: u8 = 8;
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_typed_can_be_mended_and_interrupted() {
-        let typed = |text: &str| typed(text.bytes().map(Ok)).unwrap();
+        let typed = |text: &str| read_typed_line(text.bytes().map(Ok)).unwrap();
         assert_eq!(typed("secret\rrest").as_deref(), Some("secret"));
         assert_eq!(typed("säx\u{7f}\u{7f}\u{8}soll\n").as_deref(), Some("soll"));
         assert_eq!(typed("wrong\u{15}right\n").as_deref(), Some("right"));

@@ -4,10 +4,10 @@ use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::AgentSessionId;
 use heeler_model::run::SessionStart;
-use heeler_runner::scripted::{self, Play};
+use heeler_runner::scripted::{self, ScriptedAgentOptions};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::place;
+use crate::context;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
 /// Arguments of `play`. They are Claude's where Claude has such a flag.
 #[derive(Args)]
@@ -50,40 +50,43 @@ pub(crate) struct PlayArgs {
 }
 
 /// Plays, and ends the process.
-pub(crate) fn run(args: PlayArgs) -> Outcome {
+pub(crate) fn run(args: PlayArgs) -> CommandResult {
     if args.in_new_session {
-        return Err(scripted::in_new_session().into());
+        return Err(scripted::exec_in_new_session().into());
     }
     let session = session(&args)?;
     let (Some(script), Some(home)) = (args.script, args.home) else {
-        return Err(Failure::message(Code::Usage, "`play` needs --script and --home"));
+        return Err(CommandFailure::message(
+            FailureCode::Usage,
+            "`play` needs --script and --home",
+        ));
     };
-    let play = Play {
+    let play = ScriptedAgentOptions {
         script,
         home,
-        cwd: place::working_directory()?,
-        program: place::program()?,
+        cwd: context::working_directory()?,
+        program: context::program()?,
         session,
         max_turns: args.max_turns,
         max_budget_usd: args.max_budget_usd,
         partial: args.include_partial_messages,
-        asks: args.permission_prompt_tool.is_some(),
-        keeps: !args.no_session_persistence,
+        can_ask: args.permission_prompt_tool.is_some(),
+        persists_session: !args.no_session_persistence,
         tools: args.tools.is_none_or(|tools| !tools.is_empty()),
-        now: place::now,
+        now: context::now,
     };
-    std::process::exit(i32::from(scripted::play(&play)))
+    std::process::exit(i32::from(scripted::run_scripted_agent(&play)))
 }
 
-fn session(args: &PlayArgs) -> Outcome<SessionStart> {
+fn session(args: &PlayArgs) -> CommandResult<SessionStart> {
     match (args.resume.clone(), args.session_id.clone(), args.fork_session) {
         (None, Some(id), false) => Ok(SessionStart::Fresh { id }),
         (Some(id), None, false) => Ok(SessionStart::Resume { id }),
         (Some(source), Some(id), true) => {
             Ok(SessionStart::Fork { source, id, at: args.resume_session_at })
         }
-        _ => Err(Failure::message(
-            Code::Usage,
+        _ => Err(CommandFailure::message(
+            FailureCode::Usage,
             "give --session-id, --resume, or both with --fork-session",
         )),
     }

@@ -1,12 +1,12 @@
 //! `heeler reload`: the daemon reads its config again.
 
 use clap::Args;
-use heeler_engine::Command;
+use heeler_engine::DaemonCommand;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::Outcome;
-use crate::place::Place;
+use crate::failure::CommandResult;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str =
@@ -24,8 +24,8 @@ pub(crate) struct ReloadArgs {
 }
 
 /// Reloads and prints what is different.
-pub(crate) fn run(global: &Global, args: &ReloadArgs) -> Outcome {
-    let place = Place::find(global)?;
-    let answer = daemon::ask_running(&place, &Command::Reload)?;
-    daemon::tell(&answer, args.json)
+pub(crate) fn run(global: &GlobalArgs, args: &ReloadArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let answer = daemon::request_running(&place, &DaemonCommand::Reload)?;
+    daemon::print_answer(&answer, args.json)
 }

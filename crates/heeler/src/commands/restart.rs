@@ -1,16 +1,16 @@
 //! `heeler restart`: another daemon takes over, and no job notices.
 
 use clap::Args;
-use heeler_engine::{Answer, Command, DaemonMode, Stopping};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonMode, StopMode};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::commands::stop;
-use crate::daemon::{self, Readiness};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::context::CommandContext;
+use crate::daemon::{self, DaemonReadiness};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::Place;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Jobs run on meanwhile, and the new daemon takes them over: this is how to upgrade. The new daemon
@@ -27,34 +27,41 @@ pub(crate) struct RestartArgs {
 }
 
 /// Restarts the daemon.
-pub(crate) fn run(global: &Global, args: &RestartArgs) -> Outcome {
-    let mut place = Place::find(global)?;
-    let mut client = daemon::require(&place)?;
-    let Answer::Status(status) = client.ask(&Command::Status, None)? else {
-        return Err(Failure::message(Code::Bug, "the daemon answered something else"));
+pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
+    let mut place = CommandContext::find(global)?;
+    let mut client = daemon::connect_required(&place)?;
+    let CommandReply::Status(status) = client.send_command(&DaemonCommand::Status, None)? else {
+        return Err(CommandFailure::message(
+            FailureCode::Bug,
+            "the daemon answered something else",
+        ));
     };
     // It may have been started with another config than the one that is found from here.
     place.config = Some(status.config);
     // Nothing is stopped that could not be started again.
-    fleet::print_faulty(&place, &fleet::load(&place)?)?;
-    stop::stop(&place, client, Stopping::KeepJobs, true)?;
+    fleet_config::print_workflow_faults(&place, &fleet_config::load(&place)?)?;
+    stop::stop(&place, client, StopMode::KeepJobs, true)?;
     let pid = match status.mode {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         mode @ DaemonMode::UntilIdle => match daemon::launch(&place, mode)? {
-            Readiness::Ready { pid } => pid,
-            Readiness::Held { holder } => return Err(daemon::second(&place, &holder)),
-            Readiness::Failed { message, .. } => {
-                return Err(Failure::message(Code::Failed, message).hint("heeler start -d"));
+            DaemonReadiness::Ready { pid } => pid,
+            DaemonReadiness::Held { holder } => {
+                return Err(daemon::already_running(&place, &holder));
+            }
+            DaemonReadiness::Failed { message, .. } => {
+                return Err(
+                    CommandFailure::message(FailureCode::Failed, message).hint("heeler start -d")
+                );
             }
         },
     };
     let version = env!("CARGO_PKG_VERSION");
     if args.json {
-        return Ok(output::json(&json!({ "pid": pid, "version": version }))?);
+        return Ok(output::print_json(&json!({ "pid": pid, "version": version }))?);
     }
     let kept = match status.running.len() as u64 {
         0 => String::new(),
-        jobs => format!("; {} kept", output::counted(jobs, "running job")),
+        jobs => format!("; {} kept", output::pluralize(jobs, "running job")),
     };
-    Ok(output::line(format!("restarted: heeler {version}, process {pid}{kept}"))?)
+    Ok(output::print_line(format!("restarted: heeler {version}, process {pid}{kept}"))?)
 }

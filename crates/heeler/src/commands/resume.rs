@@ -1,15 +1,15 @@
 //! `heeler jobs resume` and `heeler jobs retry`: what did not end well is tried again.
 
 use clap::Args;
-use heeler_engine::{Answer, Command};
+use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::JobId;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger;
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output;
-use crate::place::Place;
 
 /// What the help of `jobs resume` shows at its end.
 pub(crate) const RESUME: &str = "Examples:
@@ -29,7 +29,7 @@ Exit codes: 0 it runs or waits, 4 not found, 5 refused.";
 
 /// Arguments of `jobs resume`.
 #[derive(Args)]
-pub(crate) struct ResumeArgs {
+pub(crate) struct JobResumeArgs {
     /// The job's id; a beginning will do while it is unique
     #[arg(add = cli::jobs())]
     id: String,
@@ -43,7 +43,7 @@ pub(crate) struct ResumeArgs {
 
 /// Arguments of `jobs retry`.
 #[derive(Args)]
-pub(crate) struct RetryArgs {
+pub(crate) struct JobRetryArgs {
     /// The job's id; a beginning will do while it is unique
     #[arg(add = cli::jobs())]
     id: String,
@@ -53,33 +53,35 @@ pub(crate) struct RetryArgs {
 }
 
 /// Lets a job go on in its session.
-pub(crate) fn resume(global: &Global, args: &ResumeArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn resume(global: &GlobalArgs, args: &JobResumeArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     let prompt = trigger::read_prompt(args.prompt.as_deref())?;
     let job = find(&place, &args.id)?;
-    let command = Command::Resume { job, prompt, by: place.who() };
-    tell(global, &daemon::ask(&place, &command)?, args.json)
+    let command = DaemonCommand::Resume { job, prompt, by: place.caller_name() };
+    print_answer(global, &daemon::request(&place, &command)?, args.json)
 }
 
 /// Asks for the same again.
-pub(crate) fn retry(global: &Global, args: &RetryArgs) -> Outcome {
-    let place = Place::find(global)?;
-    let command = Command::Retry { job: find(&place, &args.id)?, by: place.who() };
-    tell(global, &daemon::ask(&place, &command)?, args.json)
+pub(crate) fn retry(global: &GlobalArgs, args: &JobRetryArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let command = DaemonCommand::Retry { job: find(&place, &args.id)?, by: place.caller_name() };
+    print_answer(global, &daemon::request(&place, &command)?, args.json)
 }
 
-fn find(place: &Place, id: &str) -> Outcome<JobId> {
-    place.bring_up_to_date()?;
+fn find(place: &CommandContext, id: &str) -> CommandResult<JobId> {
+    place.migrate_database()?;
     Ok(place.reader_for("job", id)?.find_job(id)?.head.id)
 }
 
-fn tell(global: &Global, answer: &Answer, json: bool) -> Outcome {
+fn print_answer(global: &GlobalArgs, answer: &CommandReply, json: bool) -> CommandResult {
     match answer {
-        Answer::Job { job, .. } if global.quiet && !json => Ok(output::line(job.as_str())?),
-        Answer::Job { job, .. } if !json => {
-            daemon::tell(answer, json)?;
-            Ok(output::note(&format!("follow it: heeler jobs logs {job} -f"))?)
+        CommandReply::Job { job, .. } if global.quiet && !json => {
+            Ok(output::print_line(job.as_str())?)
         }
-        _ => daemon::tell(answer, json),
+        CommandReply::Job { job, .. } if !json => {
+            daemon::print_answer(answer, json)?;
+            Ok(output::print_note(&format!("follow it: heeler jobs logs {job} -f"))?)
+        }
+        _ => daemon::print_answer(answer, json),
     }
 }

@@ -4,11 +4,11 @@ use std::io::Read as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
-use heeler_runner::{Host, SettleError};
+use heeler_model::run::{AgentLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE};
+use heeler_runner::{RunSettleError, RunnerHost};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::{door, files, logging, place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::{context, fleet_client, logging, open_file_limit};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -25,66 +25,74 @@ pub(crate) struct RunnerArgs {
 }
 
 /// Runs or settles.
-pub(crate) fn run(args: &RunnerArgs) -> Outcome {
+pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     // Started from within another run, we would end with it.
-    heeler_runner::shed_marker()?;
-    files::give_back(&place::environment());
+    heeler_runner::restart_without_marker()?;
+    open_file_limit::restore_limit(&context::environment());
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
     let [dir] = &args.dirs[..] else { return settle_all(args) };
     if args.end {
-        let ended = heeler_runner::end_left(dir, place::now);
-        return ended.map_err(|error| Failure::new(Code::Failed, error));
+        let ended = heeler_runner::end_leftover_processes(dir, context::now);
+        return ended.map_err(|error| CommandFailure::new(FailureCode::Failed, error));
     }
     if args.settle {
-        return heeler_runner::settle(dir, &home()?, place::now)
+        return heeler_runner::settle_run(dir, &home()?, context::now)
             .map(|_| ())
-            .map_err(|error| Failure::new(settle_code(&error, dir), error));
+            .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
-    let mut host = Host::new(place::program()?, place::now, read_brief()?);
-    if let Some(door) = door::of_run(dir) {
-        host = host.with_door(door);
+    let mut host = RunnerHost::new(context::program()?, context::now, read_brief()?);
+    if let Some(door) = fleet_client::open_for_run(dir) {
+        host = host.with_fleet_client(door);
     }
-    logging::keep_out(host.redactor());
+    logging::redact_secrets(host.redactor());
     heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
 }
 
 /// Settles what can be settled. What cannot be is told again by whoever tries it alone.
-fn settle_all(args: &RunnerArgs) -> Outcome {
+fn settle_all(args: &RunnerArgs) -> CommandResult {
     if !args.settle {
-        return Err(Failure::message(Code::Usage, "only --settle takes several folders"));
+        return Err(CommandFailure::message(
+            FailureCode::Usage,
+            "only --settle takes several folders",
+        ));
     }
-    let settled = heeler_runner::settle_all(&args.dirs, &home()?, place::now);
+    let settled = heeler_runner::settle_runs(&args.dirs, &home()?, context::now);
     match settled.into_iter().find_map(Result::err) {
-        Some(error) => Err(Failure::new(Code::Failed, error)),
+        Some(error) => Err(CommandFailure::new(FailureCode::Failed, error)),
         None => Ok(()),
     }
 }
 
-fn home() -> Outcome<Utf8PathBuf> {
-    let env = place::environment();
-    place::home(&env, &place::working_directory()?)
-        .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })
+fn home() -> CommandResult<Utf8PathBuf> {
+    let env = context::environment();
+    context::home(&env, &context::working_directory()?)
+        .ok_or_else(|| CommandFailure { code: FailureCode::Failed, ..context::no_home() })
 }
 
 /// By the code the engine tells whether to wait, to give up or to try again later.
-fn settle_code(error: &SettleError, folder: &Utf8Path) -> Code {
-    const { assert!(Code::Refused as u8 == SETTLE_BUSY && Code::Unusable as u8 == SETTLE_NEVER) };
+fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
+    const {
+        assert!(
+            FailureCode::Refused as u8 == SETTLE_EXIT_BUSY
+                && FailureCode::Unusable as u8 == SETTLE_EXIT_UNUSABLE
+        )
+    };
     match error {
         // A run that lives where its folder was copied from is nothing to wait for.
-        SettleError::Running { dir, .. } if dir == folder => Code::Refused,
-        error if error.is_lasting() => Code::Unusable,
-        _ => Code::Failed,
+        RunSettleError::Running { dir, .. } if dir == folder => FailureCode::Refused,
+        error if error.is_permanent() => FailureCode::Unusable,
+        _ => FailureCode::Failed,
     }
 }
 
-fn read_brief() -> Outcome<Brief> {
+fn read_brief() -> CommandResult<AgentLaunchSpec> {
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(|error| {
         // The document holds secrets: not even the place of the fault is told with its text.
         let message = format!("what came on standard input is no brief ({:?})", error.classify());
-        Failure::message(Code::Usage, message)
+        CommandFailure::message(FailureCode::Usage, message)
     })
 }

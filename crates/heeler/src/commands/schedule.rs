@@ -7,21 +7,21 @@ use std::io::Read as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
-use heeler_engine::{Call, Command, ScheduleChange, WEBHOOK_BYTES_MAX};
+use heeler_engine::{DaemonCommand, ScheduleChange, WEBHOOK_BYTES_MAX, WebhookCall};
 use heeler_model::ScheduleStatus;
-use heeler_model::config::Trigger;
+use heeler_model::config::ScheduleTrigger;
 use heeler_model::timetable::SkipReason;
-use heeler_query::schedules::{ScheduleChanged, ScheduleDetails, ScheduleItem};
+use heeler_query::schedules::{ScheduleDetails, ScheduleOverrideSummary, ScheduleSummary};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, Global};
-use crate::commands::status::Keeper;
+use crate::cli::{self, GlobalArgs};
+use crate::commands::status::StateWriterInfo;
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::output::{self, OutputTable, SafeText};
 
 /// What the help of `schedule list` shows at its end.
 const LIST: &str = "Examples:
@@ -43,31 +43,31 @@ Exit codes: 0 changed, 4 not found.";
 pub(crate) enum ScheduleCommand {
     /// List schedules: when they run, when next, what people changed
     #[command(after_help = LIST)]
-    List(ListArgs),
+    List(ScheduleListArgs),
     /// Show one schedule, with its last starts and what was skipped and why
     #[command(
         after_help = "Example:\n  heeler schedule show coder nightly\n\nExit codes: 0 shown, 4 not found."
     )]
-    Show(OneArgs),
+    Show(ScheduleTargetArgs),
     /// Let a schedule run, whatever the config says
     #[command(after_help = CHANGE)]
-    Enable(OneArgs),
+    Enable(ScheduleTargetArgs),
     /// Keep a schedule from running, whatever the config says
     #[command(after_help = CHANGE)]
-    Disable(OneArgs),
+    Disable(ScheduleTargetArgs),
     /// Run a schedule now
     #[command(
         after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\n--payload is for schedules of type `webhook`: their rules (switched off, overlap) hold then.\nExit codes: 0 it runs or waits, 2 the payload cannot be sent, 4 not found, 5 refused."
     )]
-    Trigger(TriggerArgs),
+    Trigger(ScheduleTriggerArgs),
     /// Let a schedule run at other times than the config says
     #[command(
         after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it. Starts a daemon if none runs, which ends when it is idle.\nExit codes: 0 set, 2 no such time, 4 not found, 5 files start it."
     )]
-    Set(SetArgs),
+    Set(ScheduleSetArgs),
     /// Let the config decide about a schedule again
     #[command(after_help = CHANGE)]
-    Reset(OneArgs),
+    Reset(ScheduleTargetArgs),
 }
 
 impl ScheduleCommand {
@@ -87,7 +87,7 @@ impl ScheduleCommand {
 
 /// Arguments of `schedule list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct ScheduleListArgs {
     /// Only this agent's
     #[arg(add = cli::agents())]
     agent: Option<String>,
@@ -98,9 +98,9 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `schedule trigger`.
 #[derive(Args)]
-pub(crate) struct TriggerArgs {
+pub(crate) struct ScheduleTriggerArgs {
     #[command(flatten)]
-    one: OneArgs,
+    one: ScheduleTargetArgs,
     /// Call it as a webhook, with what this file holds; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     payload: Option<Utf8PathBuf>,
@@ -111,7 +111,7 @@ pub(crate) struct TriggerArgs {
 
 /// Arguments of `schedule show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
-pub(crate) struct OneArgs {
+pub(crate) struct ScheduleTargetArgs {
     /// The agent
     #[arg(add = cli::agents())]
     agent: String,
@@ -124,7 +124,7 @@ pub(crate) struct OneArgs {
 
 /// Arguments of `schedule set`.
 #[derive(Args)]
-pub(crate) struct SetArgs {
+pub(crate) struct ScheduleSetArgs {
     /// The agent
     #[arg(add = cli::agents())]
     agent: String,
@@ -139,62 +139,69 @@ pub(crate) struct SetArgs {
 }
 
 /// Runs `schedule` and its verbs.
-pub(crate) fn run(global: &Global, command: &ScheduleCommand) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResult {
     match command {
         ScheduleCommand::List(args) => list(global, args),
         ScheduleCommand::Show(args) => show(global, args),
         ScheduleCommand::Enable(args) => change(global, args, ScheduleChange::Enable),
         ScheduleCommand::Disable(args) => change(global, args, ScheduleChange::Disable),
         ScheduleCommand::Trigger(args) => match &args.payload {
-            Some(file) => call(global, args, file),
+            Some(file) => call_webhook(global, args, file),
             None => change(global, &args.one, ScheduleChange::Trigger),
         },
         ScheduleCommand::Reset(args) => change(global, args, ScheduleChange::Reset),
-        ScheduleCommand::Set(SetArgs { agent, schedule, text, json }) => {
-            let args = OneArgs { agent: agent.clone(), schedule: schedule.clone(), json: *json };
-            refuse_watch(&Place::find(global)?, &args)?;
+        ScheduleCommand::Set(ScheduleSetArgs { agent, schedule, text, json }) => {
+            let args = ScheduleTargetArgs {
+                agent: agent.clone(),
+                schedule: schedule.clone(),
+                json: *json,
+            };
+            refuse_watch(&CommandContext::find(global)?, &args)?;
             change(global, &args, ScheduleChange::Set { text: text.clone() })
         }
     }
 }
 
 /// Refuses times for a schedule that files start; everything else is for the daemon to judge.
-fn refuse_watch(place: &Place, args: &OneArgs) -> Outcome {
-    let Ok(loaded) = fleet::load(place) else { return Ok(()) };
+fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
+    let Ok(loaded) = fleet_config::load(place) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
-    let Some(Trigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
+    let Some(ScheduleTrigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
     let message = format!(
         "`{}` of `{}` is started by files that change, not by time",
         args.schedule, agent.name
     );
-    Err(Failure::message(Code::Refused, message)
+    Err(CommandFailure::message(FailureCode::Refused, message)
         .hint("heeler config edit, to change which files: its `paths`"))
 }
 
-fn change(global: &Global, args: &OneArgs, change: ScheduleChange) -> Outcome {
-    let place = Place::find(global)?;
-    let command = Command::Schedule {
+fn change(global: &GlobalArgs, args: &ScheduleTargetArgs, change: ScheduleChange) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let command = DaemonCommand::Schedule {
         agent: args.agent.clone(),
         schedule: args.schedule.clone(),
         change,
-        by: place.who(),
+        by: place.caller_name(),
     };
-    daemon::tell(&daemon::ask(&place, &command)?, args.json)
+    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
 }
 
-fn call(global: &Global, args: &TriggerArgs, file: &Utf8Path) -> Outcome {
+fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path) -> CommandResult {
     let payload = read_payload(file)?;
-    let OneArgs { agent, schedule, json } = &args.one;
+    let ScheduleTargetArgs { agent, schedule, json } = &args.one;
     let (agent, schedule, delivery) = (agent.clone(), schedule.clone(), args.delivery.clone());
-    let command = Command::Webhook(Box::new(Call { agent, schedule, payload, delivery }));
-    daemon::tell(&daemon::ask(&Place::find(global)?, &command)?, *json)
+    let command =
+        DaemonCommand::Webhook(Box::new(WebhookCall { agent, schedule, payload, delivery }));
+    daemon::print_answer(&daemon::request(&CommandContext::find(global)?, &command)?, *json)
 }
 
 /// Reads what a webhook is called with.
-fn read_payload(file: &Utf8Path) -> Outcome<String> {
+fn read_payload(file: &Utf8Path) -> CommandResult<String> {
     let name = if file == "-" { "standard input" } else { file.as_str() };
-    let usage = |why: String| Failure::message(Code::Usage, format!("cannot send {name}: {why}"));
+    let usage = |why: String| {
+        CommandFailure::message(FailureCode::Usage, format!("cannot send {name}: {why}"))
+    };
     let mut bytes = Vec::new();
     let most = WEBHOOK_BYTES_MAX as u64 + 1;
     let read = match file.as_str() {
@@ -209,7 +216,7 @@ fn read_payload(file: &Utf8Path) -> Outcome<String> {
 }
 
 /// Says whether a schedule runs, in a word.
-fn status(it: &ScheduleItem) -> &'static str {
+fn status(it: &ScheduleSummary) -> &'static str {
     match it.status {
         ScheduleStatus::Running => "running",
         _ if it.agent_disabled => "agent disabled",
@@ -218,41 +225,45 @@ fn status(it: &ScheduleItem) -> &'static str {
     }
 }
 
-fn list(global: &Global, args: &ListArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let keeper = Keeper::find(&place)?;
-    let records = place.records_by(Some(fleet::load(&place)?))?;
+fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let keeper = StateWriterInfo::find(&place)?;
+    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
     let page = records.schedules(args.agent.as_deref())?;
     if args.json {
-        return Ok(output::json(&page)?);
+        return Ok(output::print_json(&page)?);
     }
     let shown = &page.schedules;
     match &args.agent {
         Some(agent) if shown.is_empty() => {
-            return Ok(output::line(format!("{agent} has no schedule"))?);
+            return Ok(output::print_line(format!("{agent} has no schedule"))?);
         }
-        None if shown.is_empty() => return Ok(output::line("no agent has a schedule")?),
+        None if shown.is_empty() => return Ok(output::print_line("no agent has a schedule")?),
         _ => {}
     }
     if let Some(warning) = keeper.warning() {
-        output::line(warning)?;
+        output::print_line(warning)?;
     }
     let headings =
         ["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED", "WORKFLOW"];
     // Few fleets have workflows that start by the clock.
     let is_needed = shown.iter().any(|it| it.workflow.is_some());
     let columns = headings.len() - usize::from(!is_needed);
-    let mut lines = Lines::new(&headings[..columns], &["WHEN", "CHANGED", "WORKFLOW"]);
+    let mut lines = OutputTable::new(&headings[..columns], &["WHEN", "CHANGED", "WORKFLOW"]);
     for it in shown {
-        let mut cells: Vec<Text> = vec![
+        let mut cells: Vec<SafeText> = vec![
             output::one_line(&it.agent).into(),
             output::one_line(&it.name).into(),
             output::one_line(&it.when).into(),
             status(it).into(),
-            it.next_run_at.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
-            it.last_run_at.map(|at| output::relative(at, now)).unwrap_or_default().into(),
-            it.changed.as_ref().map(|changed| by(changed, now)).unwrap_or_default().into(),
+            it.next_run_at.map(|at| output::due_text(at, now)).unwrap_or_default().into(),
+            it.last_run_at.map(|at| output::relative_time(at, now)).unwrap_or_default().into(),
+            it.changed
+                .as_ref()
+                .map(|changed| changed_by_text(changed, now))
+                .unwrap_or_default()
+                .into(),
             it.workflow.as_deref().unwrap_or_default().into(),
         ];
         cells.truncate(columns);
@@ -262,57 +273,58 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
 }
 
 /// Says who changed a schedule, and when.
-fn by(changed: &ScheduleChanged, now: Timestamp) -> String {
+fn changed_by_text(changed: &ScheduleOverrideSummary, now: Timestamp) -> String {
     let what = match (changed.enabled, &changed.when) {
         (false, _) => "disabled",
         (true, Some(_)) => "set",
         (true, None) => "enabled",
     };
     let by = output::one_line(&changed.by);
-    format!("{what} by {by} {}", output::relative(changed.at, now))
+    format!("{what} by {by} {}", output::relative_time(changed.at, now))
 }
 
-fn show(global: &Global, args: &OneArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let records = place.records_by(Some(fleet::load(&place)?))?;
+fn show(global: &GlobalArgs, args: &ScheduleTargetArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
     let it = records.schedule(&args.agent, &args.schedule)?;
     match args.json {
-        true => Ok(output::json(&json!({ "schedule": it }))?),
+        true => Ok(output::print_json(&json!({ "schedule": it }))?),
         false => print(&it, now),
     }
 }
 
-fn print(it: &ScheduleDetails, now: Timestamp) -> Outcome {
-    let moment =
-        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+fn print(it: &ScheduleDetails, now: Timestamp) -> CommandResult {
+    let moment = |at: Timestamp| {
+        format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
+    };
     let ScheduleDetails { item, prompt, starts, skips, .. } = it;
-    let text = |text: &Option<String>| text.as_deref().map(Text::from);
+    let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
     let configured = Some(&item.configured).filter(|text| **text != item.when);
-    let fields: [(&str, Option<Text>); 11] = [
+    let fields: [(&str, Option<SafeText>); 11] = [
         ("agent", Some(item.agent.as_str().into())),
         ("schedule", Some(item.name.as_str().into())),
         ("workflow", text(&item.workflow)),
         ("when", Some(output::one_line(&item.when).into())),
         ("in config", configured.map(|text| text.as_str().into())),
         ("status", Some(status(item).into())),
-        ("changed", item.changed.as_ref().map(|changed| by(changed, now).into())),
+        ("changed", item.changed.as_ref().map(|changed| changed_by_text(changed, now).into())),
         ("next", item.next_run_at.map(|at| moment(at).into())),
         ("last run", item.last_run_at.map(|at| moment(at).into())),
         ("last error", text(&item.last_error)),
-        ("prompt", prompt.as_deref().map(|it| output::shortened(it, 200).into())),
+        ("prompt", prompt.as_deref().map(|it| output::truncate_chars(it, 200).into())),
     ];
     for (name, value) in fields {
-        output::field(name, value)?;
+        output::print_field(name, value)?;
     }
     if !starts.is_empty() {
-        output::line("\nStarted")?;
+        output::print_line("\nStarted")?;
     }
     for start in starts {
-        output::line(format!("  {}  {}", moment(start.due_at), start.job))?;
+        output::print_line(format!("  {}  {}", moment(start.due_at), start.job))?;
     }
     if !skips.is_empty() {
-        output::line("\nSkipped")?;
+        output::print_line("\nSkipped")?;
     }
     for skip in skips {
         let (first, last) = (moment(skip.first_due_at), moment(skip.last_due_at));
@@ -320,13 +332,13 @@ fn print(it: &ScheduleDetails, now: Timestamp) -> Outcome {
             1 => first,
             count => format!("{count} times from {first} to {last}"),
         };
-        output::line(format!("  {times}: {}", why(skip.reason)))?;
+        output::print_line(format!("  {times}: {}", skip_reason_text(skip.reason)))?;
     }
     Ok(())
 }
 
 /// Says why due times got no run.
-fn why(reason: SkipReason) -> &'static str {
+fn skip_reason_text(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::Missed => "no daemon was there, and `missed: skip` does not make up for it",
         SkipReason::MadeUp => "no daemon was there; a later run made up for it",

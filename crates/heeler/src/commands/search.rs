@@ -4,15 +4,15 @@
 //! shown once.
 
 use clap::Args;
-use heeler_query::search::{HitItem, SearchWanted};
+use heeler_query::search::{FleetSearchQuery, SearchHitSummary};
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, Global};
-use crate::commands::session::native::Natives;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Text};
-use crate::place::Place;
-use crate::rows::Row;
+use crate::cli::{self, GlobalArgs};
+use crate::commands::session::native::NativeSessionReader;
+use crate::context::CommandContext;
+use crate::display_rows::DisplayRow;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, SafeText};
 
 /// How much of a found row is shown around the match.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -43,13 +43,13 @@ pub(crate) struct SearchArgs {
 }
 
 /// Searches.
-pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
     if args.text.is_empty() {
-        return Err(Failure::message(Code::Usage, "there is nothing to search for"));
+        return Err(CommandFailure::message(FailureCode::Usage, "there is nothing to search for"));
     }
-    let place = Place::find(global)?;
-    let native = args.native.then(|| Natives::of(&place)).transpose()?;
-    let wanted = SearchWanted {
+    let place = CommandContext::find(global)?;
+    let native = args.native.then(|| NativeSessionReader::open(&place)).transpose()?;
+    let wanted = FleetSearchQuery {
         text: args.text.clone(),
         regex: args.regex,
         ignore_case: args.ignore_case,
@@ -58,46 +58,48 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
         limit: args.limit,
     };
     let (zone, mut shown) = (TimeZone::system(), 0);
-    let found = place.records()?.search_each::<Failure>(&wanted, &mut |hit| {
+    let found = place.open_records()?.search_with::<CommandFailure>(&wanted, &mut |hit| {
         shown += 1;
         print(args, &hit, &zone)
     })?;
     for error in &found.unreadable {
-        output::complain(format!("{error}: {}", error.source))?;
+        output::print_error(format!("{error}: {}", error.source))?;
     }
     if found.more {
-        output::note(&format!(
+        output::print_note(&format!(
             "stopped after {}; --limit shows more",
-            output::counted(shown, "hit")
+            output::pluralize(shown, "hit")
         ))?;
     }
     match shown {
-        0 => Err(Failure::message(
-            Code::Failed,
+        0 => Err(CommandFailure::message(
+            FailureCode::Failed,
             format!(
                 "`{}` is in none of {} transcripts",
                 args.text,
-                output::grouped(found.transcripts as u64)
+                output::group_thousands(found.transcripts as u64)
             ),
         )),
         _ => Ok(()),
     }
 }
 
-fn print(args: &SearchArgs, hit: &HitItem, zone: &TimeZone) -> Outcome {
+fn print(args: &SearchArgs, hit: &SearchHitSummary, zone: &TimeZone) -> CommandResult {
     if args.json {
-        return Ok(output::json_line(&serde_json::to_string(hit).map_err(anyhow::Error::from)?)?);
+        return Ok(output::print_json_line(
+            &serde_json::to_string(hit).map_err(anyhow::Error::from)?,
+        )?);
     }
-    let row = Row::read(hit.text.as_bytes());
-    let text = around(&row.text.plain(), &args.text).into();
-    let shown = Row { text, ..row }.show(zone);
+    let row = DisplayRow::read(hit.text.as_bytes());
+    let text = match_excerpt(&row.text.plain(), &args.text).into();
+    let shown = DisplayRow { text, ..row }.show(zone);
     let dim = anstyle::Style::new().dimmed();
     let place = format!("{}:{}", output::one_line(&hit.id), hit.line);
-    Ok(output::line(Text::styled(dim, &place).then(" ").then(shown))?)
+    Ok(output::print_line(SafeText::styled(dim, &place).append(" ").append(shown))?)
 }
 
 /// Returns the part of the text that shows the match, on one line.
-fn around(text: &str, wanted: &str) -> String {
+fn match_excerpt(text: &str, wanted: &str) -> String {
     let text = output::one_line(text);
     if text.chars().count() <= SHOWN_CHARS_MAX {
         return text;

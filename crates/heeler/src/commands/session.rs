@@ -1,59 +1,59 @@
 //! `heeler session`: the list, one session, and what is done with them.
 
+pub(crate) mod adopt;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod fork;
+mod history;
 pub(crate) mod list;
 pub(crate) mod native;
-mod past;
 pub(crate) mod removal;
 pub(crate) mod resume;
 pub(crate) mod show;
-pub(crate) mod taking;
 
 use clap::Subcommand;
 use heeler_model::Session;
 use heeler_query::sessions;
 
-use crate::cli::Global;
-use crate::failure::Outcome;
-use crate::place::Place;
+use crate::cli::GlobalArgs;
+use crate::context::CommandContext;
+use crate::failure::CommandResult;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
     /// List sessions, last used first
     #[command(after_help = list::ABOUT)]
-    List(list::ListArgs),
+    List(list::SessionListArgs),
     /// Show one session: whose it is, where it came from, its jobs; what was said in it
     #[command(after_help = show::ABOUT)]
-    Show(show::ShowArgs),
+    Show(show::SessionShowArgs),
     /// Make a new session with the history of one, up to a message
     #[command(after_help = fork::ABOUT)]
-    Fork(fork::ForkArgs),
+    Fork(fork::SessionForkArgs),
     /// Show what changed in the files since a message
     #[command(after_help = diff::ABOUT)]
-    Diff(diff::DiffArgs),
+    Diff(diff::SessionDiffArgs),
     /// Go on in a session, and watch
     #[command(after_help = resume::ABOUT)]
-    Resume(resume::ResumeArgs),
+    Resume(resume::SessionResumeArgs),
     /// Write a session to one file, for another machine or to keep
     #[command(after_help = export::ABOUT)]
-    Export(export::ExportArgs),
+    Export(export::SessionExportArgs),
     /// Take over a session that was made with claude in a terminal
-    #[command(after_help = taking::ADOPT)]
-    Adopt(taking::AdoptArgs),
+    #[command(after_help = adopt::ADOPT)]
+    Adopt(adopt::SessionAdoptArgs),
     /// Take over a session that was exported
-    #[command(after_help = taking::IMPORT)]
-    Import(taking::ImportArgs),
+    #[command(after_help = adopt::IMPORT)]
+    Import(adopt::SessionImportArgs),
     /// Put a session into the trash
     #[command(after_help = removal::DELETE)]
-    Delete(removal::DeleteArgs),
+    Delete(removal::SessionDeleteArgs),
     /// Bring a deleted session back
     #[command(after_help = removal::RESTORE)]
-    Restore(removal::RestoreArgs),
+    Restore(removal::SessionRestoreArgs),
     /// Delete sessions that have expired or are completed
     #[command(after_help = removal::CLEANUP)]
-    Cleanup(removal::CleanupArgs),
+    Cleanup(removal::SessionCleanupArgs),
 }
 
 impl SessionCommand {
@@ -76,12 +76,12 @@ impl SessionCommand {
 }
 
 /// Finds a session that a command names; of one that was deleted it says how it comes back.
-pub(crate) fn find(place: &Place, text: &str) -> Outcome<Session> {
-    Ok(sessions::find(&place.reader_for("session", text)?, text)?)
+pub(crate) fn find(place: &CommandContext, text: &str) -> CommandResult<Session> {
+    Ok(sessions::find_session(&place.reader_for("session", text)?, text)?)
 }
 
 /// Runs `session` and its verbs.
-pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResult {
     match command {
         SessionCommand::List(args) => list::run(global, args),
         SessionCommand::Show(args) => show::run(global, args),
@@ -89,8 +89,8 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
         SessionCommand::Diff(args) => diff::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Export(args) => export::run(global, args),
-        SessionCommand::Adopt(args) => taking::adopt(global, args),
-        SessionCommand::Import(args) => taking::import(global, args),
+        SessionCommand::Adopt(args) => adopt::adopt(global, args),
+        SessionCommand::Import(args) => adopt::import(global, args),
         SessionCommand::Delete(args) => removal::delete(global, args),
         SessionCommand::Restore(args) => removal::restore(global, args),
         SessionCommand::Cleanup(args) => removal::cleanup(global, args),

@@ -2,13 +2,13 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::chain;
-use heeler_workspace::{Snapshot, SnapshotError, SnapshotName, Snapshots, WorkTree};
+use heeler_model::error_chain;
+use heeler_workspace::{Snapshot, SnapshotError, SnapshotName, SnapshotStore, WorkTree};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::{output, place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::{context, output};
 
 /// Arguments of `snapshot`.
 #[derive(Args)]
@@ -25,15 +25,15 @@ pub(crate) struct SnapshotArgs {
 }
 
 /// Records, and says what: one line, also when it fails.
-pub(crate) fn run(args: &SnapshotArgs) -> Outcome {
+pub(crate) fn run(args: &SnapshotArgs) -> CommandResult {
     let name = SnapshotName::parse(&args.name)
-        .map_err(|error| Failure::message(Code::Usage, error.to_string()))?;
-    let cwd = place::working_directory()?;
-    let answer = match take(&cwd, args, &name, place::now()) {
+        .map_err(|error| CommandFailure::message(FailureCode::Usage, error.to_string()))?;
+    let cwd = context::working_directory()?;
+    let answer = match take(&cwd, args, &name, context::now()) {
         Ok(snapshot) => json!({ "snapshot": snapshot }),
-        Err(error) => json!({ "error": chain(&error) }),
+        Err(error) => json!({ "error": error_chain(&error) }),
     };
-    output::json_line(&answer.to_string())?;
+    output::print_json_line(&answer.to_string())?;
     Ok(())
 }
 
@@ -47,8 +47,8 @@ fn take(
     let Some(tree) = WorkTree::find(cwd)? else { return Ok(None) };
     // What we write there while the agent works is no work of its.
     let state: Vec<Utf8PathBuf> = args.into.parent().map(Utf8Path::to_owned).into_iter().collect();
-    let snapshots = Snapshots::open(&args.into, &tree)?.leaving_out(&state);
-    let Snapshot { commit, base, branch, left_out } =
+    let snapshots = SnapshotStore::open(&args.into, &tree)?.excluding(&state);
+    let Snapshot { commit, base, branch, omissions: left_out } =
         snapshots.take(&tree, name, &args.note, now)?;
     let below = cwd.strip_prefix(&tree.top).unwrap_or(Utf8Path::new(""));
     Ok(Some(json!({

@@ -1,9 +1,9 @@
 //! `heeler start`: runs the fleet. This process is the daemon, or starts it in the background.
 
-mod init;
-mod memory;
-mod serving;
-mod web;
+mod container_init;
+mod memory_trimmer;
+mod socket_server;
+mod web_listener;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -12,31 +12,33 @@ use std::time::Duration;
 use camino::Utf8Path;
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use heeler_engine::fault::{self, Fault};
+use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
-    Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
-    UNHEARD_MAX,
+    Daemon, DaemonExit, DaemonFile, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
+    RUNNER_SILENCE_MAX, SetupLoader, StateOpenError,
 };
-use heeler_model::chain;
-use heeler_model::config::Period;
-use heeler_query::{Known, Records};
-use heeler_server::{Access, Connections, Live, Metrics, Reach, Served, bind};
-use heeler_store::StoreError;
+use heeler_model::config::ConfigDuration;
+use heeler_model::error_chain;
+use heeler_query::{FleetReader, QueryContext};
+use heeler_server::{
+    AccessControl, ConnectionCounter, LiveStreams, ServerMetrics, ServerState, WebEndpoint, bind,
+};
+use heeler_store::StoreOpenError;
 use heeler_transcript::LockError;
 use serde_json::json;
 
-use crate::cli::Global;
-use crate::daemon::{self, Readiness};
-use crate::failure::{Code, Failure, Outcome};
-use crate::files;
-use crate::fleet;
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
+use crate::daemon::{self, DaemonReadiness};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::logging;
+use crate::open_file_limit;
 use crate::output;
-use crate::place::{self, Place};
 
-use self::serving::Serving;
-use self::web::Listening;
+use self::socket_server::SocketServer;
+use self::web_listener::WebListener;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "In the foreground it logs what happens to stderr until Ctrl-C, which waits for the jobs that run; a
@@ -51,10 +53,10 @@ Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemo
 the dashboard is taken, or the state directory was moved or removed under it.";
 
 /// How long another process that writes the state is waited for: most are done in a moment.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATE_LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// The same where whoever started us waits and tries again.
-const PATIENCE_IN_BACKGROUND: Duration = Duration::from_millis(200);
+const STATE_LOCK_WAIT_IN_BACKGROUND: Duration = Duration::from_millis(200);
 
 /// The variable that says the same as `--no-web`.
 const NO_WEB: &str = "HEELER_NO_WEB";
@@ -82,10 +84,10 @@ pub(crate) struct StartArgs {
     in_background: bool,
     /// How long a runner may not answer before it is killed; for tests
     #[arg(long, hide = true, value_name = "PERIOD")]
-    unheard_max: Option<Period>,
+    unheard_max: Option<ConfigDuration>,
     /// Die, as by kill -9, when a point is reached for the N-th time; for tests
     #[arg(long, hide = true, value_name = "POINT[:N]")]
-    fault: Option<Fault>,
+    fault: Option<FaultInjection>,
     /// Be the first process of a container, whatever the process id
     #[arg(long, hide = true, conflicts_with = "detach")]
     as_init: bool,
@@ -103,88 +105,96 @@ impl StartArgs {
 }
 
 /// Starts.
-pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     // Started from within a run, we would end with it.
-    heeler_runner::shed_marker()?;
+    heeler_runner::restart_without_marker()?;
     if args.detach {
-        return detached(global, args);
+        return start_detached(global, args);
     }
-    if init::is_needed(args.as_init) {
-        return init::run();
+    if container_init::is_needed(args.as_init) {
+        return container_init::run();
     }
     args.fault.into_iter().for_each(fault::arm);
     if args.in_background {
-        return in_background(global, args);
+        return run_in_background(global, args);
     }
-    let place = Place::find(global)?.may_be_new();
-    let prepared = Prepared::new(&place)?;
+    let place = CommandContext::find(global)?.allow_new_state();
+    let prepared = PreparedDaemonSetup::new(&place)?;
     if args.mode() == DaemonMode::Permanent {
-        daemon::make_way(&place)?;
+        daemon::stop_idle_daemon(&place)?;
     }
-    let daemon = match Open::new(&place, prepared, args, PATIENCE) {
-        Err(NotOpen::Held(holder)) => return Err(daemon::second(&place, &holder)),
-        Err(NotOpen::Failed(failure)) => return Err(failure),
+    let daemon = match OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT) {
+        Err(DaemonStartFailure::Held(holder)) => {
+            return Err(daemon::already_running(&place, &holder));
+        }
+        Err(DaemonStartFailure::Failed(failure)) => return Err(failure),
         Ok(open) => open,
     };
     daemon.run(global, &place, true)
 }
 
 /// Starts a daemon in the background and says where it is.
-fn detached(global: &Global, args: &StartArgs) -> Outcome {
-    let mut place = Place::find(global)?.may_be_new();
+fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
+    let mut place = CommandContext::find(global)?.allow_new_state();
     if args.no_web {
         place.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
     // Faults of the config are shown here, where somebody looks.
-    fleet::print_faulty(&place, &Prepared::new(&place)?.setup.loaded)?;
+    fleet_config::print_workflow_faults(&place, &PreparedDaemonSetup::new(&place)?.setup.loaded)?;
     let pid = match args.mode() {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
-        DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
+        DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.daemon_info().pid,
     };
     let log = place.dir()?.logs().join(DAEMON_LOG);
-    let url = daemon::file(&place)?.and_then(|file| file.url);
+    let url = daemon::read_daemon_file(&place)?.and_then(|file| file.url);
     if args.json {
-        return Ok(output::json(&json!({ "pid": pid, "log": log, "url": url }))?);
+        return Ok(output::print_json(&json!({ "pid": pid, "log": log, "url": url }))?);
     }
-    output::line(format!("started: process {pid}, log {log}"))?;
+    output::print_line(format!("started: process {pid}, log {log}"))?;
     if let Some(url) = url {
-        output::line(format!("dashboard: {url} (heeler open logs you in)"))?;
+        output::print_line(format!("dashboard: {url} (heeler open logs you in)"))?;
     }
     if !global.quiet {
-        output::note("heeler status --watch shows it at work, heeler stop ends it")?;
+        output::print_note("heeler status --watch shows it at work, heeler stop ends it")?;
     }
     Ok(())
 }
 
 /// Is a daemon that nobody looks at; whoever started it is told once how that went.
-fn in_background(global: &Global, args: &StartArgs) -> Outcome {
+fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
-    let place = Place::find(global).map(Place::may_be_new).map_err(NotOpen::Failed);
+    let place = CommandContext::find(global)
+        .map(CommandContext::allow_new_state)
+        .map_err(DaemonStartFailure::Failed);
     let opened = place.and_then(|place| {
-        let prepared = Prepared::new(&place).map_err(NotOpen::Failed)?;
-        let open = Open::new(&place, prepared, args, PATIENCE_IN_BACKGROUND)?;
+        let prepared = PreparedDaemonSetup::new(&place).map_err(DaemonStartFailure::Failed)?;
+        let open = OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
         Ok((place, open))
     });
     match opened {
         Ok((place, open)) => {
-            tell(&Readiness::Ready { pid: std::process::id() });
+            report_readiness(&DaemonReadiness::Ready { pid: std::process::id() });
             open.run(global, &place, false)
         }
-        Err(NotOpen::Held(holder)) => {
-            tell(&Readiness::Held { holder });
-            Err(Failure::silent(Code::Refused))
+        Err(DaemonStartFailure::Held(holder)) => {
+            report_readiness(&DaemonReadiness::Held { holder });
+            Err(CommandFailure::silent(FailureCode::Refused))
         }
-        Err(NotOpen::Failed(failure)) => {
-            let Failure { code, error, hint } = failure;
-            tell(&Readiness::Failed { code: code as u8, message: format!("{error:#}"), hint });
-            Err(Failure::silent(code))
+        Err(DaemonStartFailure::Failed(failure)) => {
+            let CommandFailure { code, error, hint } = failure;
+            report_readiness(&DaemonReadiness::Failed {
+                code: code as u8,
+                message: format!("{error:#}"),
+                hint,
+            });
+            Err(CommandFailure::silent(code))
         }
     }
 }
 
 /// Tells whoever started us, who may have gone meanwhile.
-fn tell(readiness: &Readiness) {
+fn report_readiness(readiness: &DaemonReadiness) {
     let mut line = serde_json::to_vec(readiness).expect("it is JSON");
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
@@ -192,175 +202,184 @@ fn tell(readiness: &Readiness) {
 }
 
 /// A config that was read, and the way to read it again.
-struct Prepared {
-    setup: Setup,
-    load: Loader,
+struct PreparedDaemonSetup {
+    setup: DaemonSetup,
+    load: SetupLoader,
 }
 
-impl Prepared {
-    fn new(place: &Place) -> Outcome<Prepared> {
-        let setup = fleet::setup(place, fleet::load(place)?)?;
+impl PreparedDaemonSetup {
+    fn new(place: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
+        let setup = fleet_config::daemon_setup(place, fleet_config::load(place)?)?;
         let again = place.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
-            let loaded = fleet::try_load(&again, file, &fleet::read_text);
+            let loaded = fleet_config::try_load(&again, file, &fleet_config::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
-            let loaded = loaded.map_err(|faults| fleet::faults_text(file, &faults))?;
-            fleet::setup(&again, loaded).map_err(|failure| failure.text())
+            let loaded = loaded.map_err(|faults| fleet_config::faults_text(file, &faults))?;
+            fleet_config::daemon_setup(&again, loaded).map_err(|failure| failure.text())
         });
-        Ok(Prepared { setup, load })
+        Ok(PreparedDaemonSetup { setup, load })
     }
 
     /// Returns what reads the config: the first time, what was read already.
-    fn loader(self) -> Loader {
-        let Prepared { setup, mut load } = self;
+    fn loader(self) -> SetupLoader {
+        let PreparedDaemonSetup { setup, mut load } = self;
         let mut first = Some(setup);
         Box::new(move || first.take().map_or_else(&mut load, Ok))
     }
 }
 
 /// Why a daemon does not run.
-enum NotOpen {
+enum DaemonStartFailure {
     /// Another process writes the state; who, in words.
     Held(String),
     /// Something else.
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
-impl<E: Into<Failure>> From<E> for NotOpen {
-    fn from(error: E) -> NotOpen {
-        NotOpen::Failed(error.into())
+impl<E: Into<CommandFailure>> From<E> for DaemonStartFailure {
+    fn from(error: E) -> DaemonStartFailure {
+        DaemonStartFailure::Failed(error.into())
     }
 }
 
 /// A daemon that can be talked to, and is about to work.
-struct Open {
+struct OpenDaemon {
     daemon: Daemon,
     file: DaemonFile,
-    serving: Serving,
+    serving: SocketServer,
 }
 
-impl Open {
+impl OpenDaemon {
     fn new(
-        place: &Place,
-        prepared: Prepared,
+        place: &CommandContext,
+        prepared: PreparedDaemonSetup,
         args: &StartArgs,
         patience: Duration,
-    ) -> Result<Open, NotOpen> {
+    ) -> Result<OpenDaemon, DaemonStartFailure> {
         // What herdctl left is adopted.
-        let reader = place.reader()?;
+        let reader = place.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
         // Before anything is changed, since it may be taken.
         let web = match (args.mode(), root) {
             (DaemonMode::Permanent, Some(root)) if !args.no_web => {
-                web::listen(place, &root.web, reader.as_ref())?
+                web_listener::listen(place, &root.web, reader.as_ref())?
             }
             _ => None,
         };
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
-        let surroundings = daemon::surroundings(place)?;
-        let mut fleet = place::engine(&place.state_dir, &place.env)?;
-        files::raise(&mut fleet.env);
+        let surroundings = daemon::environment_hash(place)?;
+        let mut fleet = context::engine_fleet(&place.state_dir, &place.env)?;
+        open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
-            DaemonMode::Permanent => Connections::default(),
-            DaemonMode::UntilIdle => Connections::expecting_one(),
+            DaemonMode::Permanent => ConnectionCounter::default(),
+            DaemonMode::UntilIdle => ConnectionCounter::with_expected_connection(),
         };
-        let settings = Settings {
+        let settings = DaemonOptions {
             fleet,
             load: prepared.loader(),
             mode: args.mode(),
             clients: connections.open(),
             version: VERSION.to_owned(),
-            patience,
-            unheard_max: args.unheard_max.map_or(UNHEARD_MAX, Period::get),
+            lock_timeout: patience,
+            silence_max: args.unheard_max.map_or(RUNNER_SILENCE_MAX, ConfigDuration::get),
         };
-        let daemon = Daemon::open(settings).map_err(not_open)?;
+        let daemon = Daemon::open(settings).map_err(to_start_failure)?;
         if let Some(limits) = logs {
-            logging::keep_in(&dir.logs().join(DAEMON_LOG), limits);
+            logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
         }
         let (web, reach) = match web {
-            Some(Listening { listener, reach }) => {
-                daemon.keep_api_token().map_err(|error| Failure::new(Code::Failed, error))?;
+            Some(WebListener { listener, reach }) => {
+                daemon
+                    .ensure_api_token()
+                    .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
                 (Some(listener), Some(reach))
             }
             None => (None, None),
         };
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
+        let mut file = DaemonFile::this_process(socket, context::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
-        file.url = reach.as_ref().map(Reach::url);
-        let outlook = daemon.outlook();
+        file.url = reach.as_ref().map(WebEndpoint::url);
+        let outlook = daemon.snapshot();
         let known = outlook.clone();
-        let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
-        let metrics = Arc::<Metrics>::default();
-        heeler_server::observe(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
-        let app = Arc::new(Served {
-            handle: daemon.handle(),
+        let records =
+            FleetReader::new(dir.clone(), move || QueryContext::from_setup(&known.setup()));
+        let metrics = Arc::<ServerMetrics>::default();
+        heeler_server::start_telemetry(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
+        let app = Arc::new(ServerState {
+            dispatcher: daemon.handle(),
             records,
-            live: Live::new(&outlook),
+            live_streams: LiveStreams::new(&outlook),
             metrics,
-            costly: Arc::default(),
-            outlook,
-            access: Arc::new(Access::new(&reach.unwrap_or_default())),
+            expensive_reads: Arc::default(),
+            fleet_monitor: outlook,
+            access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
-            now: place::now,
+            clock: context::now,
         });
-        let serving = Serving::start(listener, web, app, connections)?;
-        file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
-        Ok(Open { daemon, file, serving })
+        let serving = SocketServer::start(listener, web, app, connections)?;
+        file.write(&dir).map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+        Ok(OpenDaemon { daemon, file, serving })
     }
 
     /// Works until the end.
-    fn run(self, global: &Global, place: &Place, is_attended: bool) -> Outcome {
-        let Open { daemon, file, serving } = self;
+    fn run(self, global: &GlobalArgs, place: &CommandContext, is_attended: bool) -> CommandResult {
+        let OpenDaemon { daemon, file, serving } = self;
         let dir = place.dir()?;
-        memory::keep_small()?;
-        serving::heed_signals(daemon.handle(), is_attended && !global.quiet)?;
+        memory_trimmer::start_memory_trimmer()?;
+        socket_server::handle_signals(daemon.handle(), is_attended && !global.quiet)?;
         tracing::info!(pid = file.pid, state = %dir.root(), url = file.url, "ready");
         if let Some(url) = file.url.as_ref().filter(|_| is_attended && !global.quiet) {
-            output::note(&format!("dashboard: {url} (heeler open logs you in)"))?;
+            output::print_note(&format!("dashboard: {url} (heeler open logs you in)"))?;
         }
         let ended = daemon.run(|| file.remove(&dir));
         serving.end();
         match ended {
-            Ended::Stopped => tracing::info!("stopped"),
-            Ended::Idle => tracing::info!("nothing is left to do"),
-            Ended::Lost => return Err(lost(dir.root())),
+            DaemonExit::Stopped => tracing::info!("stopped"),
+            DaemonExit::Idle => tracing::info!("nothing is left to do"),
+            DaemonExit::StateLost => return Err(state_lost_failure(dir.root())),
         }
         Ok(())
     }
 }
 
 /// Says that the state directory is gone.
-fn lost(root: &Utf8Path) -> Failure {
+fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
     let message = format!(
         "the state directory {root} was removed, moved or replaced while this daemon worked in it; \
          jobs that run go on"
     );
     tracing::error!("{message}");
     // A service manager that started another would make an empty state where this one was.
-    Failure::message(Code::Refused, message)
+    CommandFailure::message(FailureCode::Refused, message)
         .hint("if it was moved, move it back: heeler start takes them over")
 }
 
-fn not_open(error: DaemonError) -> NotOpen {
+fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
     match error {
-        DaemonError::Open(OpenError::Busy { source, .. }) => NotOpen::Held(who(&source)),
-        DaemonError::Config(text) => NotOpen::Failed(Failure::message(Code::Usage, text)),
-        error => NotOpen::Failed(Failure::new(Code::Failed, error).hint("heeler doctor")),
+        DaemonOpenError::Open(StateOpenError::Busy { source, .. }) => {
+            DaemonStartFailure::Held(writer_name(&source))
+        }
+        DaemonOpenError::Config(text) => {
+            DaemonStartFailure::Failed(CommandFailure::message(FailureCode::Usage, text))
+        }
+        error => DaemonStartFailure::Failed(
+            CommandFailure::new(FailureCode::Failed, error).hint("heeler doctor"),
+        ),
     }
 }
 
 /// Says who writes the state.
-fn who(error: &StoreError) -> String {
+fn writer_name(error: &StoreOpenError) -> String {
     match error {
-        StoreError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {
+        StoreOpenError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {
             holder.to_string()
         }
-        other => chain(other),
+        other => error_chain(other),
     }
 }

@@ -3,25 +3,25 @@
 //! It is read from the state directory, with or without a daemon; only what the daemon cannot do at
 //! present is asked of it.
 
-mod keeper;
 mod page;
+mod state_writer;
 mod watch;
 
 use std::time::Duration;
 
 use clap::Args;
-use heeler_engine::{Answer, BudgetStatus, Command};
-use heeler_model::workflow::FaultyFile;
-use heeler_query::fleet::{FleetStatus, FleetWanted};
+use heeler_engine::{BudgetStatus, CommandReply, DaemonCommand};
+use heeler_model::workflow::FaultyWorkflowFile;
+use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
 
-use crate::cli::{self, Global};
-use crate::failure::Outcome;
-use crate::fleet;
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
+use crate::fleet_config;
 use crate::output;
-use crate::place::{self, Place};
 
-pub(crate) use self::keeper::Keeper;
-use self::page::{Page, page};
+use self::page::{StatusPage, page};
+pub(crate) use self::state_writer::StateWriterInfo;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -51,57 +51,66 @@ pub(crate) struct StatusArgs {
 }
 
 /// What is known of the fleet at one moment.
-struct Snapshot {
+struct StatusSnapshot {
     fleet: FleetStatus,
-    keeper: Keeper,
+    writer: StateWriterInfo,
     /// What is wrong with the config, in short.
     config_faults: Option<String>,
     /// Files of the workflow folder that have faults.
-    faulty: Vec<FaultyFile>,
+    faulty_workflows: Vec<FaultyWorkflowFile>,
     budgets: Vec<BudgetStatus>,
 }
 
 /// Shows the fleet.
-pub(crate) fn run(global: &Global, args: &StatusArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     if args.watch {
-        return watch::run(|| Ok(page(&Snapshot::take(&place, args)?, &place, place::now()).all()));
+        return watch::run(|| {
+            Ok(page(&StatusSnapshot::take(&place, args)?, &place, context::now()).into_lines())
+        });
     }
-    let snapshot = Snapshot::take(&place, args)?;
+    let snapshot = StatusSnapshot::take(&place, args)?;
     if args.json {
-        return Ok(output::json(&snapshot.fleet)?);
+        return Ok(output::print_json(&snapshot.fleet)?);
     }
-    let Page { lines, notes } = page(&snapshot, &place, place::now());
+    let StatusPage { lines, notes } = page(&snapshot, &place, context::now());
     for line in lines {
-        output::line(line)?;
+        output::print_line(line)?;
     }
-    notes.iter().try_for_each(|note| Ok(output::note(note)?))
+    notes.iter().try_for_each(|note| Ok(output::print_note(note)?))
 }
 
-impl Snapshot {
-    fn take(place: &Place, args: &StatusArgs) -> Outcome<Snapshot> {
-        let (keeper, client) = Keeper::connect(place)?;
-        let daemon =
-            client.map(|mut client| match client.ask(&Command::Status, Some(FAULTS_WAIT)) {
-                Ok(Answer::Status(status)) => Ok(*status),
+impl StatusSnapshot {
+    fn take(place: &CommandContext, args: &StatusArgs) -> CommandResult<StatusSnapshot> {
+        let (keeper, client) = StateWriterInfo::connect(place)?;
+        let daemon = client.map(|mut client| {
+            match client.send_command(&DaemonCommand::Status, Some(FAULTS_WAIT)) {
+                Ok(CommandReply::Status(status)) => Ok(*status),
                 Ok(other) => Err(format!("it answered something else: {other:?}")),
                 Err(error) => Err(error.to_string()),
-            });
+            }
+        });
         let budgets = match &daemon {
             Some(Ok(status)) => status.budgets.clone(),
             _ => Vec::new(),
         };
         // Faults of the config do not hide the state.
         let (loaded, config_faults) = match &place.config {
-            Some(file) => match fleet::try_load(place, file, &fleet::read_text)? {
+            Some(file) => match fleet_config::try_load(place, file, &fleet_config::read_text)? {
                 Ok(loaded) => (Some(loaded), None),
                 Err(faults) => (None, Some(faults.summary())),
             },
             None => (None, None),
         };
-        let faulty = loaded.as_ref().map(|loaded| loaded.faulty.clone()).unwrap_or_default();
-        let wanted = FleetWanted { agent: args.agent.clone(), daemon };
-        let fleet = place.records_by(loaded)?.fleet(&wanted, place::now())?;
-        Ok(Snapshot { fleet, keeper, config_faults, faulty, budgets })
+        let faulty = loaded.as_ref().map(|loaded| loaded.faulty_files.clone()).unwrap_or_default();
+        let wanted = FleetStatusQuery { agent: args.agent.clone(), daemon };
+        let fleet = place.open_records_with(loaded)?.fleet(&wanted, context::now())?;
+        Ok(StatusSnapshot {
+            fleet,
+            writer: keeper,
+            config_faults,
+            faulty_workflows: faulty,
+            budgets,
+        })
     }
 }

@@ -4,17 +4,17 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use clap::Args;
-use heeler_engine::{Answer, Command, Stopping};
-use heeler_model::config::Period;
-use heeler_server::{Client, ClientError};
+use heeler_engine::{CommandReply, DaemonCommand, StopMode};
+use heeler_model::config::ConfigDuration;
+use heeler_server::{DaemonClient, DaemonClientError};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::live;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::job_watch;
 use crate::output;
-use crate::place::{self, Place};
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Jobs that run are waited for; nothing new starts meanwhile. What waits in the queue stays there.
@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) struct StopArgs {
     /// Cancel the jobs that have not ended after so long, such as `10m`
     #[arg(long, value_name = "DURATION")]
-    timeout: Option<Period>,
+    timeout: Option<ConfigDuration>,
     /// Cancel the jobs that run
     #[arg(long, conflicts_with_all = ["timeout", "keep_jobs"])]
     force: bool,
@@ -42,37 +42,38 @@ pub(crate) struct StopArgs {
 }
 
 /// Stops the daemon.
-pub(crate) fn run(global: &Global, args: &StopArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     // Whoever wants none is not told to start one.
-    let client = daemon::require(&place).map_err(|failure| Failure { hint: None, ..failure })?;
-    let pid = client.hello().pid;
+    let client = daemon::connect_required(&place)
+        .map_err(|failure| CommandFailure { hint: None, ..failure })?;
+    let pid = client.daemon_info().pid;
     let stopping = match args {
-        StopArgs { force: true, .. } => Stopping::Force,
-        StopArgs { keep_jobs: true, .. } => Stopping::KeepJobs,
-        StopArgs { timeout, .. } => Stopping::Wait { timeout: timeout.map(Period::get) },
+        StopArgs { force: true, .. } => StopMode::Force,
+        StopArgs { keep_jobs: true, .. } => StopMode::KeepJobs,
+        StopArgs { timeout, .. } => StopMode::Wait { timeout: timeout.map(ConfigDuration::get) },
     };
     let quiet = args.json || global.quiet;
-    live::on_interrupt(move || interrupted(quiet))?;
+    job_watch::on_interrupt(move || interrupted(quiet))?;
     let message = stop(&place, client, stopping, quiet)?;
     match args.json {
-        true => Ok(output::json(&json!({ "pid": pid, "message": message }))?),
-        false => Ok(output::line(message)?),
+        true => Ok(output::print_json(&json!({ "pid": pid, "message": message }))?),
+        false => Ok(output::print_line(message)?),
     }
 }
 
 /// Stops a daemon, telling what it waits for, and returns once it is gone, with what it said.
 pub(crate) fn stop(
-    place: &Place,
-    mut client: Client,
-    stopping: Stopping,
+    place: &CommandContext,
+    mut client: DaemonClient,
+    stopping: StopMode,
     quiet: bool,
-) -> Outcome<String> {
-    let pid = client.hello().pid;
+) -> CommandResult<String> {
+    let pid = client.daemon_info().pid;
     let (tell, told) = sync_channel(1);
     std::thread::spawn(move || {
         // Where nobody waits any more there is nobody to tell.
-        drop(tell.send(client.ask(&Command::Stop(stopping), None)));
+        drop(tell.send(client.send_command(&DaemonCommand::Stop(stopping), None)));
     });
     let mut shown = Vec::new();
     let answer = loop {
@@ -81,38 +82,41 @@ pub(crate) fn stop(
             Err(RecvTimeoutError::Timeout) if quiet => {}
             Err(RecvTimeoutError::Timeout) => show_waiting(place, &mut shown)?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::message(Code::Bug, "nobody waits for the daemon"));
+                return Err(CommandFailure::message(
+                    FailureCode::Bug,
+                    "nobody waits for the daemon",
+                ));
             }
         }
     };
     let message = match answer {
-        Ok(Answer::Done { message }) => message,
+        Ok(CommandReply::Done { message }) => message,
         // Another command was faster, or somebody killed it.
-        Ok(_) | Err(ClientError::Ending | ClientError::Io { .. }) => {
+        Ok(_) | Err(DaemonClientError::Ending | DaemonClientError::Io { .. }) => {
             format!("the daemon (process {pid}) has ended")
         }
         Err(error) => return Err(error.into()),
     };
-    daemon::wait_gone(place, pid)?;
+    daemon::wait_for_exit(place, pid)?;
     Ok(message)
 }
 
 /// Says which jobs are waited for, when that is different from what was said last.
-fn show_waiting(place: &Place, shown: &mut Vec<String>) -> Outcome {
-    let Some(reader) = place.reader()? else { return Ok(()) };
-    let now = place::now();
+fn show_waiting(place: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
+    let Some(reader) = place.open_reader()? else { return Ok(()) };
+    let now = context::now();
     let running = reader.running_jobs()?;
     let ids: Vec<String> = running.iter().map(|head| head.id.to_string()).collect();
     if *shown == ids || ids.is_empty() {
         return Ok(());
     }
     *shown = ids;
-    let jobs = output::counted(running.len() as u64, "job");
-    output::note(&format!("waiting for {jobs} (Ctrl-C to stop waiting):"))?;
+    let jobs = output::pluralize(running.len() as u64, "job");
+    output::print_note(&format!("waiting for {jobs} (Ctrl-C to stop waiting):"))?;
     for head in &running {
-        let since = output::relative(head.started_at, now);
+        let since = output::relative_time(head.started_at, now);
         let agent = output::one_line(&head.agent);
-        output::note(&format!("  {} {agent}, started {since}", head.id))?;
+        output::print_note(&format!("  {} {agent}, started {since}", head.id))?;
     }
     Ok(())
 }
@@ -121,11 +125,11 @@ fn show_waiting(place: &Place, shown: &mut Vec<String>) -> Outcome {
 fn interrupted(quiet: bool) {
     if !quiet {
         // The process ends whether or not this can be said.
-        drop(output::note(
+        drop(output::print_note(
             "the daemon goes on stopping: it ends when its jobs have\n  \
              heeler stop --force      to cancel them\n  \
              heeler stop --keep-jobs  to let them run on without it",
         ));
     }
-    std::process::exit(Code::Interrupted as i32);
+    std::process::exit(FailureCode::Interrupted as i32);
 }

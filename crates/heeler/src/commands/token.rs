@@ -3,18 +3,18 @@
 //! A secret is made here and shown once; the daemon hears its hash alone.
 
 use clap::{Args, Subcommand};
-use heeler_engine::{AccessOrder, Answer, Command, Secret};
-use heeler_model::config::Period;
-use heeler_model::{AccessName, Scope, TokenId};
-use heeler_query::access::{TokenItem, TokenList, TokenStatus};
+use heeler_engine::{AccessOperation, AccessSecret, CommandReply, DaemonCommand};
+use heeler_model::config::ConfigDuration;
+use heeler_model::{AccessName, AccessScope, TokenId};
+use heeler_query::access::{TokenList, TokenStatus, TokenSummary};
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable};
 
 /// What the help of `token create` shows at its end.
 const CREATE: &str = "Examples:
@@ -30,17 +30,17 @@ Exit codes: 0 made, 2 no name or scope, 5 the name is taken, or refused.";
 pub(crate) enum TokenCommand {
     /// Make a token and print it, once
     #[command(after_help = CREATE)]
-    Create(CreateArgs),
+    Create(TokenCreateArgs),
     /// List tokens, newest first, also those that no longer count
     #[command(
         after_help = "Exit codes: 0 listed. When a token was last used is known to ten minutes."
     )]
-    List(ListArgs),
+    List(TokenListArgs),
     /// Let a token count no more, at once
     #[command(
         after_help = "Examples:\n  heeler token revoke ci\n  heeler token revoke --logins\n\nExit codes: 0 revoked, 4 there is no such token."
     )]
-    Revoke(RevokeArgs),
+    Revoke(TokenRevokeArgs),
 }
 
 impl TokenCommand {
@@ -56,15 +56,15 @@ impl TokenCommand {
 
 /// Arguments of `token create`.
 #[derive(Args)]
-pub(crate) struct CreateArgs {
+pub(crate) struct TokenCreateArgs {
     /// What it is called
     name: String,
     /// What its bearer may
     #[arg(long, value_parser = cli::scope())]
-    scope: Scope,
+    scope: AccessScope,
     /// How long it counts [default: until it is revoked]
     #[arg(long, value_name = "PERIOD")]
-    expires: Option<Period>,
+    expires: Option<ConfigDuration>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -72,7 +72,7 @@ pub(crate) struct CreateArgs {
 
 /// Arguments of `token list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct TokenListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +80,7 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `token revoke`.
 #[derive(Args)]
-pub(crate) struct RevokeArgs {
+pub(crate) struct TokenRevokeArgs {
     /// Their names or ids
     #[arg(value_name = "TOKEN", required_unless_present = "logins")]
     tokens: Vec<String>,
@@ -93,8 +93,8 @@ pub(crate) struct RevokeArgs {
 }
 
 /// Runs `token` and its verbs.
-pub(crate) fn run(global: &Global, command: &TokenCommand) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, command: &TokenCommand) -> CommandResult {
+    let place = CommandContext::find(global)?;
     match command {
         TokenCommand::Create(args) => create(&place, args),
         TokenCommand::List(args) => list(&place, args),
@@ -102,55 +102,56 @@ pub(crate) fn run(global: &Global, command: &TokenCommand) -> Outcome {
     }
 }
 
-fn create(place: &Place, args: &CreateArgs) -> Outcome {
+fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     let name: AccessName = args.name.parse()?;
     let expires_at = match args.expires {
         None => None,
         Some(period) => {
             let length = SignedDuration::try_from(period.get()).unwrap_or(SignedDuration::MAX);
-            let far = |_| Failure::message(Code::Usage, "that is too far in the future");
-            Some(place::now().checked_add(length).map_err(far)?)
+            let far =
+                |_| CommandFailure::message(FailureCode::Usage, "that is too far in the future");
+            Some(context::now().checked_add(length).map_err(far)?)
         }
     };
-    let secret = Secret::token().map_err(anyhow::Error::from)?;
+    let secret = AccessSecret::token().map_err(anyhow::Error::from)?;
     let (hash, scope) = (secret.hash(), args.scope);
-    let id = TokenId::of_hash(&hash);
-    let order = AccessOrder::CreateToken { name: name.clone(), scope, hash, expires_at };
-    daemon::ask(place, &Command::Access { order, by: place.who() })?;
+    let id = TokenId::from_hash(&hash);
+    let order = AccessOperation::CreateToken { name: name.clone(), scope, hash, expires_at };
+    daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })?;
     if args.json {
-        return Ok(output::json(&json!({
+        return Ok(output::print_json(&json!({
             "id": id, "name": name, "scope": scope, "expiresAt": expires_at,
             "token": secret.reveal(),
         }))?);
     }
-    output::line(secret.reveal())?;
-    output::note(&format!("{name} ({id}): keep it, it is not shown again"))?;
+    output::print_line(secret.reveal())?;
+    output::print_note(&format!("{name} ({id}): keep it, it is not shown again"))?;
     Ok(())
 }
 
-fn list(place: &Place, args: &ListArgs) -> Outcome {
-    let now = place::now();
-    let found = match place.reader()? {
+fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
+    let now = context::now();
+    let found = match place.open_reader()? {
         Some(reader) => TokenList::read(&reader, now).map_err(anyhow::Error::from)?,
         None => TokenList::default(),
     };
     if args.json {
-        return Ok(output::json(&found)?);
+        return Ok(output::print_json(&found)?);
     }
     if found.tokens.is_empty() {
-        return Ok(output::line(
+        return Ok(output::print_line(
             "no tokens yet: the first start makes one, heeler token create more",
         )?);
     }
     let headings = ["ID", "NAME", "SCOPE", "STATUS", "USED", "EXPIRES", "MADE", "BY"];
-    let mut lines = Lines::new(&headings, &["NAME", "BY"]).keeping("NAME");
-    for TokenItem {
+    let mut lines = OutputTable::new(&headings, &["NAME", "BY"]).keep_column("NAME");
+    for TokenSummary {
         id, name, scope, status, used_at, expires_at, created_at, created_by, ..
     } in found.tokens
     {
-        let used = used_at.map_or("never".to_owned(), |at| output::relative(at, now));
+        let used = used_at.map_or("never".to_owned(), |at| output::relative_time(at, now));
         let expires = match (status, expires_at) {
-            (TokenStatus::Active, Some(at)) => output::upcoming(at, now),
+            (TokenStatus::Active, Some(at)) => output::due_text(at, now),
             _ => "-".to_owned(),
         };
         lines.push(vec![
@@ -160,23 +161,23 @@ fn list(place: &Place, args: &ListArgs) -> Outcome {
             status.as_str().into(),
             used.into(),
             expires.into(),
-            output::relative(created_at, now).into(),
+            output::relative_time(created_at, now).into(),
             output::one_line(&created_by).into(),
         ]);
     }
     Ok(lines.print()?)
 }
 
-fn revoke(place: &Place, args: &RevokeArgs) -> Outcome {
-    let tokens = args.tokens.iter().map(|it| AccessOrder::RevokeToken { token: it.clone() });
-    let logins = args.logins.then_some(AccessOrder::LogoutAll);
+fn revoke(place: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
+    let tokens = args.tokens.iter().map(|it| AccessOperation::RevokeToken { token: it.clone() });
+    let logins = args.logins.then_some(AccessOperation::LogoutAll);
     let mut messages = Vec::new();
     for order in tokens.chain(logins) {
-        match daemon::ask(place, &Command::Access { order, by: place.who() })? {
-            Answer::Done { message } if args.json => messages.push(message),
-            Answer::Done { message } => output::line(message)?,
+        match daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })? {
+            CommandReply::Done { message } if args.json => messages.push(message),
+            CommandReply::Done { message } => output::print_line(message)?,
             answer => return Err(daemon::unexpected(&answer)),
         }
     }
-    if args.json { Ok(output::json(&json!({ "messages": messages }))?) } else { Ok(()) }
+    if args.json { Ok(output::print_json(&json!({ "messages": messages }))?) } else { Ok(()) }
 }

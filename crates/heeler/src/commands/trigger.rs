@@ -12,20 +12,22 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use clap::Args;
-use heeler_engine::{Answer, Command};
-use heeler_model::config::{AgentLookup, PRIORITY_MAX, Runtime};
-use heeler_model::session_choice::Wish;
-use heeler_model::{AgentName, ChannelKey, JobId, Wanted};
+use heeler_engine::{CommandReply, DaemonCommand};
+use heeler_model::config::{AgentLookupError, PRIORITY_MAX, RuntimeConfig};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{AgentName, ChannelKey, JobId, JobRequest};
 use heeler_query::QueryErrorKind;
 use serde_json::{Value, json};
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
-use crate::live::{self, Cancel, Keyboard, Listener, Revive, Show, Watch};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::job_watch::{
+    self, CancelFn, JobEventListener, JobWatchOptions, KeyboardInput, OutputMode, ReviveFn,
+};
 use crate::output;
-use crate::place::{self, Place};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -145,42 +147,47 @@ impl TriggerArgs {
 
 /// Triggers, watches, and reports. Where somebody else went on with the session, whoever sits here is
 /// asked, and it is tried again.
-pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, args: &TriggerArgs) -> CommandResult {
     run_with(global, args, read_prompt(args.prompt.as_deref())?)
 }
 
 /// The same, with a prompt that was read already.
-pub(crate) fn run_with(global: &Global, args: &TriggerArgs, prompt: Option<String>) -> Outcome {
-    let place = Place::find(global)?;
-    let came = once(global, args, &place, prompt.clone(), args.take_in)?;
-    if !came.moved_on || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-") {
+pub(crate) fn run_with(
+    global: &GlobalArgs,
+    args: &TriggerArgs,
+    prompt: Option<String>,
+) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let came = trigger_once(global, args, &place, prompt.clone(), args.take_in)?;
+    if !came.session_moved || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-")
+    {
         return came.outcome;
     }
-    match output::ask("Take in what was said there, and go on?", false)? {
-        true => once(global, args, &place, prompt, true)?.outcome,
+    match output::confirm("Take in what was said there, and go on?", false)? {
+        true => trigger_once(global, args, &place, prompt, true)?.outcome,
         false => came.outcome,
     }
 }
 
 /// What came of a job that was watched.
-struct Came {
-    outcome: Outcome,
+struct TriggerOutcome {
+    outcome: CommandResult,
     /// It was not even tried, since somebody else had gone on with its session; a person watches.
-    moved_on: bool,
+    session_moved: bool,
 }
 
-fn once(
-    global: &Global,
+fn trigger_once(
+    global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &Place,
+    place: &CommandContext,
     prompt: Option<String>,
     take_in: bool,
-) -> Outcome<Came> {
-    let Asked { agent, is_command } = find_agent(place, &args.agent)?;
-    place.bring_up_to_date()?;
-    let session = wish(place, args, &agent)?;
+) -> CommandResult<TriggerOutcome> {
+    let TriggeredAgent { agent, is_command } = find_agent(place, &args.agent)?;
+    place.migrate_database()?;
+    let session = session_choice(place, args, &agent)?;
     let keyboard = keyboard(global, args);
-    let wanted = Wanted {
+    let wanted = JobRequest {
         prompt,
         schedule: args.schedule.clone(),
         session,
@@ -189,49 +196,50 @@ fn once(
         output_file: args.output_file,
         attended: keyboard.is_some(),
         priority: args.priority,
-        ..Wanted::of(agent.clone())
+        ..JobRequest::new(agent.clone())
     };
     // From here on Ctrl-C cancels the job.
-    let mut listener = Listener::new()?;
-    let (job, waits) = match listener.ask(place, Command::Trigger(Box::new(wanted)))? {
-        Answer::Job { job, waits, .. } => (job, waits),
-        other => return Err(daemon::unexpected(&other)),
-    };
-    let engine = place::engine(&place.state_dir, &place.env)?;
-    tracing::info!("the job's transcript is {}", engine.dir.log_of(&job));
+    let mut listener = JobEventListener::new()?;
+    let (job, waits) =
+        match listener.request_job(place, DaemonCommand::Trigger(Box::new(wanted)))? {
+            CommandReply::Job { job, waits, .. } => (job, waits),
+            other => return Err(daemon::unexpected(&other)),
+        };
+    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    tracing::info!("the job's transcript is {}", engine.dir.job_transcript(&job));
     if args.detach {
-        let outcome = detached(global, args, &job, waits.as_deref());
-        return Ok(Came { outcome, moved_on: false });
+        let outcome = print_detached(global, args, &job, waits.as_deref());
+        return Ok(TriggerOutcome { outcome, session_moved: false });
     }
-    let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
+    let show = if args.json || global.quiet { OutputMode::Nothing } else { OutputMode::All };
     let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
-    let (cancel, revive) = (canceller(place, &job), reviver(place, &job));
-    let watch = Watch {
-        who: place.who(),
+    let (cancel, revive) = (cancel_fn(place, &job), revive_fn(place, &job));
+    let watch = JobWatchOptions {
+        answered_by: place.caller_name(),
         fleet: &engine,
         agent,
         job,
-        waits,
+        wait_reason: waits,
         cancel,
         revive,
         keyboard,
-        show,
+        output_mode: show,
         is_command,
         term,
     };
-    let seen = live::watch(&watch, listener)?;
-    let job = report::on_record(place, &engine, &watch.job, &seen)?;
-    let moved_on = watch.keyboard.is_some() && report::moved_on(&engine, &job)?;
+    let seen = job_watch::watch(&watch, listener)?;
+    let job = report::wait_for_record(place, &engine, &watch.job, &seen)?;
+    let moved_on = watch.keyboard.is_some() && report::is_session_moved(&engine, &job)?;
     let outcome = report::report(global, args, place, &engine, &job, &seen);
-    Ok(Came { outcome, moved_on })
+    Ok(TriggerOutcome { outcome, session_moved: moved_on })
 }
 
 /// Returns what has the job cared for again if its daemon dies. One that waits when a person stops the
 /// fleet goes on waiting.
-fn reviver(place: &Place, job: &JobId) -> Revive {
+fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
     let (place, job) = (place.clone(), job.clone());
     Arc::new(move || {
-        let told = |failure: Failure| format!("{:#}", failure.error);
+        let told = |failure: CommandFailure| format!("{:#}", failure.error);
         if report::waits_for_start(&place, &job).map_err(told)? {
             return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
         }
@@ -240,13 +248,13 @@ fn reviver(place: &Place, job: &JobId) -> Revive {
 }
 
 /// Returns what Ctrl-C does.
-fn canceller(place: &Place, job: &JobId) -> Cancel {
+fn cancel_fn(place: &CommandContext, job: &JobId) -> CancelFn {
     let (place, job) = (place.clone(), job.clone());
     Arc::new(move |now| {
-        let command = Command::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
-        match daemon::ask(&place, &command) {
+        let command = DaemonCommand::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
+        match daemon::request(&place, &command) {
             // It ended by itself meanwhile.
-            Err(failure) if failure.code == Code::Refused => Ok(()),
+            Err(failure) if failure.code == FailureCode::Refused => Ok(()),
             Err(failure) => Err(format!("{:#}", failure.error)),
             Ok(_) => Ok(()),
         }
@@ -255,63 +263,71 @@ fn canceller(place: &Place, job: &JobId) -> Cancel {
 
 /// Returns where a person answers: somebody can be asked where both sides of a terminal are there.
 /// Where the prompt comes on standard input, that is the terminal itself.
-fn keyboard(global: &Global, args: &TriggerArgs) -> Option<Keyboard> {
+fn keyboard(global: &GlobalArgs, args: &TriggerArgs) -> Option<KeyboardInput> {
     let is_shown = std::io::stderr().is_terminal();
     if !is_shown || args.json || args.detach || global.quiet {
         return None;
     }
     let found = match args.prompt.as_deref() {
-        Some("-") => Keyboard::of_terminal(),
-        _ if std::io::stdin().is_terminal() => Keyboard::of_stdin(),
+        Some("-") => KeyboardInput::from_terminal(),
+        _ if std::io::stdin().is_terminal() => KeyboardInput::from_stdin(),
         _ => return None,
     };
     found.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
 }
 
 /// The agent that is asked.
-struct Asked {
+struct TriggeredAgent {
     agent: AgentName,
     is_command: bool,
 }
 
 /// Finds the agent in the config. A daemon that goes by a config it read earlier is not kept from
 /// working by one that has faults now.
-fn find_agent(place: &Place, name: &str) -> Outcome<Asked> {
-    let loaded = match fleet::try_load(place, place.config_file()?, &fleet::read_text)? {
-        Ok(loaded) => loaded,
-        Err(faults) if daemon::is_permanent(place)? => {
-            let summary = faults.summary();
-            output::note(&format!("{summary}; the daemon goes by the config that it has read"))?;
-            let agent = name.parse().map_err(|error| Failure::new(Code::Usage, error))?;
-            return Ok(Asked { agent, is_command: false });
-        }
-        Err(_) => fleet::load(place)?,
-    };
+fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
+    let loaded =
+        match fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)? {
+            Ok(loaded) => loaded,
+            Err(faults) if daemon::is_permanent(place)? => {
+                let summary = faults.summary();
+                output::print_note(&format!(
+                    "{summary}; the daemon goes by the config that it has read"
+                ))?;
+                let agent =
+                    name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
+                return Ok(TriggeredAgent { agent, is_command: false });
+            }
+            Err(_) => fleet_config::load(place)?,
+        };
     let agent = loaded.find_agent(name).map_err(|error| match &error {
-        AgentLookup::Unknown { nearest, .. } => {
+        AgentLookupError::Unknown { nearest, .. } => {
             let hint = match nearest {
                 Some(near) => format!("heeler trigger {near}"),
                 None => "heeler status lists them".to_owned(),
             };
-            Failure::new(Code::NotFound, error).hint(hint)
+            CommandFailure::new(FailureCode::NotFound, error).hint(hint)
         }
-        AgentLookup::Ambiguous { .. } => Failure::new(Code::Usage, error),
+        AgentLookupError::Ambiguous { .. } => CommandFailure::new(FailureCode::Usage, error),
     })?;
-    let is_command = matches!(agent.runtime, Runtime::Command { .. });
-    Ok(Asked { agent: agent.name.clone(), is_command })
+    let is_command = matches!(agent.runtime, RuntimeConfig::Command { .. });
+    Ok(TriggeredAgent { agent: agent.name.clone(), is_command })
 }
 
 /// Says which session is asked for.
-fn wish(place: &Place, args: &TriggerArgs, agent: &AgentName) -> Outcome<Wish> {
+fn session_choice(
+    place: &CommandContext,
+    args: &TriggerArgs,
+    agent: &AgentName,
+) -> CommandResult<SessionChoice> {
     let Some(text) = &args.session else {
-        return Ok(if args.fresh { Wish::Fresh } else { Wish::Usual });
+        return Ok(if args.fresh { SessionChoice::Fresh } else { SessionChoice::Usual });
     };
-    place.records()?.wish(text, args.fork).map_err(|error| match error.kind() {
+    place.open_records()?.session_choice(text, args.fork).map_err(|error| match error.kind() {
         QueryErrorKind::Usage => {
-            Failure::from(error).hint(format!("heeler session list --agent {agent}"))
+            CommandFailure::from(error).hint(format!("heeler session list --agent {agent}"))
         }
         QueryErrorKind::NotFound => {
-            Failure::message(Code::NotFound, format!("there is no session `{text}`"))
+            CommandFailure::message(FailureCode::NotFound, format!("there is no session `{text}`"))
                 .hint("heeler session list")
         }
         _ => error.into(),
@@ -319,7 +335,7 @@ fn wish(place: &Place, args: &TriggerArgs, agent: &AgentName) -> Outcome<Wish> {
 }
 
 /// Reads what an agent is told, if something is: `-` is standard input. Nothing is nothing to do.
-pub(crate) fn read_prompt(given: Option<&str>) -> Outcome<Option<String>> {
+pub(crate) fn read_prompt(given: Option<&str>) -> CommandResult<Option<String>> {
     let prompt = match given {
         None => return Ok(None),
         Some("-") => read_stdin()?,
@@ -331,40 +347,45 @@ pub(crate) fn read_prompt(given: Option<&str>) -> Outcome<Option<String>> {
             let whose = if given == Some("-") { "on standard input " } else { "" };
             let hint = "-p 'Fix the failing test', or no -p for what is said by default";
             let message = format!("the prompt {whose}is empty");
-            Err(Failure::message(Code::Usage, message).hint(hint))
+            Err(CommandFailure::message(FailureCode::Usage, message).hint(hint))
         }
     }
 }
 
-fn read_stdin() -> Outcome<String> {
+fn read_stdin() -> CommandResult<String> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PROMPT_BYTES_MAX {
         let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
-        return Err(Failure::message(Code::Usage, message));
+        return Err(CommandFailure::message(FailureCode::Usage, message));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let message = format!("the prompt on standard input is not UTF-8 (at byte {at})");
-        Failure::message(Code::Usage, message).hint("iconv -t UTF-8 converts it")
+        CommandFailure::message(FailureCode::Usage, message).hint("iconv -t UTF-8 converts it")
     })?;
     Ok(text.trim_end().to_owned())
 }
 
-fn detached(global: &Global, args: &TriggerArgs, job: &JobId, waits: Option<&str>) -> Outcome {
+fn print_detached(
+    global: &GlobalArgs,
+    args: &TriggerArgs,
+    job: &JobId,
+    waits: Option<&str>,
+) -> CommandResult {
     let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
         let mut told = json!({ "job": { "id": job, "status": status, "waits": waits } });
         if let Some(fork) = &args.forked {
             told["fork"] = fork.clone();
         }
-        return Ok(output::json(&told)?);
+        return Ok(output::print_json(&told)?);
     }
-    output::line(job.as_str())?;
+    output::print_line(job.as_str())?;
     if !global.quiet {
         let waits = waits.map(|why| format!("it waits: {why}; ")).unwrap_or_default();
         // The job runs, whether or not this remark can be written.
-        drop(output::note(&format!("{waits}follow it: heeler jobs logs {job} -f")));
+        drop(output::print_note(&format!("{waits}follow it: heeler jobs logs {job} -f")));
     }
     Ok(())
 }

@@ -2,29 +2,29 @@
 //!
 //! Lists are read from files and the database; what changes something is asked of the daemon.
 
-mod account;
-mod check;
-mod describe;
+mod control;
 mod example;
 mod graph;
 mod list;
 mod run;
+mod run_details;
 mod runs;
-mod steer;
+mod show;
+mod validate;
 mod watch;
 
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use heeler_model::config::Loaded;
+use heeler_model::config::LoadedConfig;
 use heeler_model::workflow::{LoadedWorkflow, Workflow};
-use heeler_query::stand;
-use heeler_store::{LookupError, Reader, WorkflowRunRow};
+use heeler_query::progress;
+use heeler_store::{IdLookupError, StoreReader, WorkflowRunRow};
 
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
-use crate::place::Place;
+use crate::cli::{self, GlobalArgs};
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 
 pub(crate) use self::example::files_of;
 pub(crate) use self::runs::outcome;
@@ -46,48 +46,48 @@ pub(crate) enum WorkflowCommand {
     #[command(
         after_help = "Exit codes: 0 listed, also where a workflow has faults, 2 a fault in the config."
     )]
-    List(list::ListArgs),
+    List(list::WorkflowListArgs),
     /// Show a workflow (inputs, phases, what waits for what), or one run of it
-    #[command(after_help = describe::ABOUT)]
-    Show(describe::ShowArgs),
+    #[command(after_help = show::ABOUT)]
+    Show(show::WorkflowShowArgs),
     /// Check workflow files; list every fault with its place
-    #[command(after_help = check::ABOUT)]
-    Validate(check::ValidateArgs),
+    #[command(after_help = validate::ABOUT)]
+    Validate(validate::WorkflowValidateArgs),
     /// Draw a workflow, or where a run of it stands
     #[command(after_help = graph::ABOUT)]
-    Graph(graph::GraphArgs),
+    Graph(graph::WorkflowGraphArgs),
     /// Run a workflow, watch its phases, and end with its outcome
     #[command(after_help = run::ABOUT)]
-    Run(run::RunArgs),
+    Run(run::WorkflowRunArgs),
     /// Watch a run that goes on
     #[command(after_help = run::WATCH)]
-    Watch(run::WatchArgs),
+    Watch(run::WorkflowWatchArgs),
     /// List runs of workflows, newest first
     #[command(after_help = runs::ABOUT)]
-    Runs(runs::RunsArgs),
+    Runs(runs::WorkflowRunsArgs),
     /// Print what the agents of a run said and did
-    #[command(after_help = account::LOGS)]
-    Logs(account::LogsArgs),
+    #[command(after_help = run_details::LOGS)]
+    Logs(run_details::WorkflowLogsArgs),
     /// End a run
-    #[command(after_help = steer::CANCEL)]
-    Cancel(steer::CancelArgs),
+    #[command(after_help = control::CANCEL)]
+    Cancel(control::WorkflowCancelArgs),
     /// Let a run go on that has failed or was cancelled
-    #[command(after_help = steer::RETRY)]
-    Retry(steer::RetryArgs),
+    #[command(after_help = control::RETRY)]
+    Retry(control::WorkflowRetryArgs),
     /// Let runs of a workflow start again
-    #[command(after_help = steer::SWITCH)]
-    Enable(OneArgs),
+    #[command(after_help = control::SWITCH)]
+    Enable(WorkflowTargetArgs),
     /// Keep runs of a workflow from starting; those that run go on
-    #[command(after_help = steer::SWITCH)]
-    Disable(OneArgs),
+    #[command(after_help = control::SWITCH)]
+    Disable(WorkflowTargetArgs),
     /// Write an example into a folder: it runs at once, without a model, key or network
     #[command(after_help = example::ABOUT)]
-    Example(example::ExampleArgs),
+    Example(example::WorkflowExampleArgs),
 }
 
 /// Arguments of `workflow enable` and `disable`.
 #[derive(Args)]
-pub(crate) struct OneArgs {
+pub(crate) struct WorkflowTargetArgs {
     /// The workflow
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: String,
@@ -116,37 +116,46 @@ impl WorkflowCommand {
 }
 
 /// Runs `workflow` and its verbs.
-pub(crate) fn run(global: &Global, command: &WorkflowCommand) -> Outcome {
+pub(crate) fn run(global: &GlobalArgs, command: &WorkflowCommand) -> CommandResult {
     match command {
         WorkflowCommand::List(args) => list::run(global, args),
-        WorkflowCommand::Show(args) => describe::run(global, args),
-        WorkflowCommand::Validate(args) => check::run(global, args),
+        WorkflowCommand::Show(args) => show::run(global, args),
+        WorkflowCommand::Validate(args) => validate::run(global, args),
         WorkflowCommand::Graph(args) => graph::run(global, args),
         WorkflowCommand::Run(args) => run::run(global, args),
         WorkflowCommand::Watch(args) => run::watch(global, args),
         WorkflowCommand::Runs(args) => runs::run(global, args),
-        WorkflowCommand::Logs(args) => account::logs(global, args),
-        WorkflowCommand::Cancel(args) => steer::cancel(global, args),
-        WorkflowCommand::Retry(args) => steer::retry(global, args),
-        WorkflowCommand::Enable(args) => steer::switch(global, &args.workflow, true, args.json),
-        WorkflowCommand::Disable(args) => steer::switch(global, &args.workflow, false, args.json),
+        WorkflowCommand::Logs(args) => run_details::logs(global, args),
+        WorkflowCommand::Cancel(args) => control::cancel(global, args),
+        WorkflowCommand::Retry(args) => control::retry(global, args),
+        WorkflowCommand::Enable(args) => {
+            control::set_enabled(global, &args.workflow, true, args.json)
+        }
+        WorkflowCommand::Disable(args) => {
+            control::set_enabled(global, &args.workflow, false, args.json)
+        }
         WorkflowCommand::Example(args) => example::run(args),
     }
 }
 
 /// Finds a workflow by its name.
-fn find<'a>(place: &Place, all: &'a Loaded, name: &str) -> Outcome<&'a Arc<LoadedWorkflow>> {
+fn find<'a>(
+    place: &CommandContext,
+    all: &'a LoadedConfig,
+    name: &str,
+) -> CommandResult<&'a Arc<LoadedWorkflow>> {
     if let Some(found) = all.workflow(name) {
         return Ok(found);
     }
     if let Some(faulty) = all.faulty_workflow(name) {
-        fleet::print_faults(place, &faulty.faults)?;
+        fleet_config::print_faults(place, &faulty.faults)?;
         let message = format!("the workflow `{name}` has faults");
         let hint = format!("heeler workflow validate {}", faulty.label());
-        return Err(Failure::message(Code::Usage, message).hint(hint));
+        return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
     }
     let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
-    let failure = Failure::message(Code::NotFound, format!("there is no workflow `{name}`"));
+    let failure =
+        CommandFailure::message(FailureCode::NotFound, format!("there is no workflow `{name}`"));
     let near = heeler_model::config::did_you_mean(name, names.clone());
     let names: Vec<&str> = names.collect();
     Err(match (near, names.is_empty()) {
@@ -160,35 +169,42 @@ fn find<'a>(place: &Place, all: &'a Loaded, name: &str) -> Outcome<&'a Arc<Loade
 }
 
 /// Returns where the fleet's workflows are.
-fn folder(loaded: &Loaded) -> &str {
+fn folder(loaded: &LoadedConfig) -> &str {
     loaded.fleets.first().map_or("workflows", |fleet| fleet.workflows.folder.as_str())
 }
 
 /// Finds a run by its id or a beginning of it.
-fn find_run(place: &Place, text: &str) -> Outcome<(Reader, WorkflowRunRow)> {
+fn find_run(place: &CommandContext, text: &str) -> CommandResult<(StoreReader, WorkflowRunRow)> {
     let reader = place.reader_for("workflow run", text)?;
     let row = reader.find_workflow_run(text)?;
     Ok((reader, row))
 }
 
 /// Finds a run, if there is one that is called so.
-fn try_run(place: &Place, text: &str) -> Outcome<Option<(Reader, WorkflowRunRow)>> {
-    let Some(reader) = place.reader()? else { return Ok(None) };
+fn try_run(
+    place: &CommandContext,
+    text: &str,
+) -> CommandResult<Option<(StoreReader, WorkflowRunRow)>> {
+    let Some(reader) = place.open_reader()? else { return Ok(None) };
     match reader.find_workflow_run(text) {
         Ok(row) => Ok(Some((reader, row))),
-        Err(LookupError::Unknown { .. }) => Ok(None),
+        Err(IdLookupError::Unknown { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Returns what a run goes by; what cannot be read any more is not known.
-fn definition(place: &Place, reader: &Reader, row: &WorkflowRunRow) -> Outcome<Option<Workflow>> {
-    Ok(place.records()?.definition(reader, row)?)
+fn definition(
+    place: &CommandContext,
+    reader: &StoreReader,
+    row: &WorkflowRunRow,
+) -> CommandResult<Option<Workflow>> {
+    Ok(place.open_records()?.workflow_of_run(reader, row)?)
 }
 
 /// How a run is watched by whoever started it.
 #[derive(Args, Clone)]
-pub(crate) struct Watching {
+pub(crate) struct RunWatchArgs {
     /// Print the run's id and return at once; the run goes on
     #[arg(long, conflicts_with_all = ["follow", "until_asked"])]
     pub(crate) detach: bool,

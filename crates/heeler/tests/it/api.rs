@@ -3,8 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use heeler_engine::{Command, DaemonFile, Stopping};
-use heeler_server::Client;
+use heeler_engine::{DaemonCommand, DaemonFile, StopMode};
+use heeler_server::DaemonClient;
 use heeler_store::StateDir;
 use serde_json::Value as Json;
 
@@ -132,8 +132,8 @@ impl Served {
     fn stop(mut self) {
         // One that has said nothing for a while was hung up on.
         let socket = DaemonFile::read(&self.herd.dir()).unwrap().unwrap().socket;
-        let mut client = Client::connect(&socket).unwrap();
-        client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+        let mut client = DaemonClient::connect(&socket).unwrap();
+        client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
         assert!(!self.life.ended(), "it ended by itself");
     }
 }

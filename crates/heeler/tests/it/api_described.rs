@@ -11,7 +11,7 @@ use std::process::Command;
 use camino::Utf8PathBuf;
 use heeler_engine::DaemonFile;
 use heeler_store::StateDir;
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use serde_json::Value as Json;
 
 use crate::api::{FLEET, WORKFLOW};
@@ -78,7 +78,7 @@ impl Served {
     /// Has requests made up for every route at an address, and every reply judged.
     #[track_caller]
     fn holds(&self, address: &str, headers: &[&str]) {
-        let proof = Proof::new(EXAMPLES);
+        let proof = ProofSettings::new(EXAMPLES);
         let (examples, seed) = (proof.rounds.min(EXAMPLES_MAX).to_string(), proof.seed.to_string());
         let mut command = Command::new(SCHEMATHESIS);
         command

@@ -1,7 +1,7 @@
 //! A real browser at the dashboard of a real daemon.
 //!
 //! A [`Site`] is a fleet with a daemon that serves it, a [`Browser`] is Debian's chromium behind its
-//! driver. [`Browser::check`] is what every page must stand: nothing goes wrong in it, it does
+//! driver. [`Browser::validate`] is what every page must stand: nothing goes wrong in it, it does
 //! nothing that the policy forbids, axe finds no fault, and nothing in it can act. What it looks like
 //! is kept under `target/screenshots`. Start at [`Site::start`].
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use serde_json::{Value as Json, json};
 
 use crate::browser::{Browser, Look, Site, with_browser};
@@ -256,7 +256,7 @@ const KEPT_MAX: u64 = 1_500;
 
 #[test]
 fn proof_a_transcript_of_up_to_a_gigabyte_begins_at_its_end_at_once() {
-    let rows = Proof::new(MEGABYTES_IN_CI).rounds.min(MEGABYTES_MAX) * 1_000;
+    let rows = ProofSettings::new(MEGABYTES_IN_CI).rounds.min(MEGABYTES_MAX) * 1_000;
     let site = site();
     site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
     let job = id_of(&site.fleet.newest("failer"));

@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
 use heeler_model::config::RuntimeType;
-use heeler_model::run::McpBrief;
-use heeler_testkit::{Proof, Script, Step};
+use heeler_model::run::McpServerSpec;
+use heeler_testkit::{ModelScript, ModelScriptStep, ProofSettings};
 use serde_json::json;
 
 use crate::fleet::Fleet;
@@ -218,7 +218,7 @@ fn files(root: &Path, agents_own: &[&str]) -> Vec<PathBuf> {
 
 #[test]
 fn proof_no_secret_reaches_a_file_a_reply_or_an_argument() {
-    let proof = Proof::new(300);
+    let proof = ProofSettings::new(300);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
@@ -232,7 +232,7 @@ fn proof_no_secret_reaches_a_file_a_reply_or_an_argument() {
 }
 
 /// Plays a worker's share of the runs, then searches all that they left.
-fn work(proof: &Proof, worker: u64) {
+fn work(proof: &ProofSettings, worker: u64) {
     let fleet = Fleet::new();
     std::fs::create_dir(fleet.file("work")).unwrap();
     fleet.write("heeler.yaml", "agents: [{path: agents/canary.yaml}]\n");
@@ -263,14 +263,15 @@ fn a_secret_of_claudes_reaches_no_file_of_ours_and_no_argument() {
         let add = ("mcp__adder__add", json!({"a": 1, "b": 2}));
         // Crates of others log what a tool is given.
         let send = ("mcp__heeler-files__send_file", json!({"file_path": canary.secret}));
-        let script = Script::new().step(Step::tools([show, add, send])).text(&canary.secret);
+        let script =
+            ModelScript::new().step(ModelScriptStep::tools([show, add, send])).text(&canary.secret);
         let mut plan = rig.plan(runtime, &format!("{} {script}", canary.secret));
         plan.brief.secrets = vec![canary.secret.clone(), header.clone()];
         plan.brief.send_files_to = Some(rig.path("sent"));
         plan.brief.env.insert("CANARY".to_owned(), canary.secret.clone());
         let headers = [("authorization".to_owned(), format!("Bearer {header}"))].into();
         let (url, timeout_ms, always_load) = (rig.api.mcp_url(), None, None);
-        let adder = McpBrief::Http { url, headers, timeout_ms, always_load };
+        let adder = McpServerSpec::Http { url, headers, timeout_ms, always_load };
         plan.claude().mcp_servers = [("adder".to_owned(), adder)].into();
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         plan.claude().system_prompt = Some(format!("It is {}.", canary.secret));

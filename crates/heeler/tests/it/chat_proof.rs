@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
@@ -319,7 +319,7 @@ fn item(row: &str) -> Option<Item> {
 
 #[test]
 fn proof_everything_on_the_screen_is_in_the_resumed_session() {
-    let proof = Proof::new(30);
+    let proof = ProofSettings::new(30);
     let rounds = proof.rounds.min(ROUNDS_MAX);
     let mut world = World::new();
     for round in 0..rounds {

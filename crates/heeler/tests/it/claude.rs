@@ -21,8 +21,8 @@ use camino::Utf8PathBuf;
 use expect_test::Expect;
 use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType::{self, Cli, Sdk};
-use heeler_model::run::{End as Ended, ErrorClass};
-use heeler_testkit::Script;
+use heeler_model::run::{ErrorClass, RunEnd as Ended};
+use heeler_testkit::ModelScript;
 use rustix::process::Pid;
 use serde_json::{Value as Json, json};
 
@@ -31,7 +31,7 @@ use crate::rig::{End, Plan, Rig, wait};
 const BOTH: [RuntimeType; 2] = [Sdk, Cli];
 
 impl Rig {
-    fn script(&self, runtime: RuntimeType, script: &Script) -> Plan {
+    fn script(&self, runtime: RuntimeType, script: &ModelScript) -> Plan {
         self.plan(runtime, &format!("Please. {script}"))
     }
 
@@ -53,7 +53,7 @@ impl Rig {
         ("Bash", json!({"command": command}))
     }
 
-    /// The processes of [`Rig::endless`] once they run: the command and claude.
+    /// The processes of [`FeedTestRig::endless`] once they run: the command and claude.
     #[track_caller]
     fn pids(&self) -> [Pid; 2] {
         let text = wait("the tool", || std::fs::read_to_string(self.work("pids")).ok());

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{AgentChange, Command, DaemonFile, Stopping};
+use heeler_engine::{AgentChange, DaemonCommand, DaemonFile, StopMode};
 use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, JobHead, JobStatus};
-use heeler_server::Client;
+use heeler_server::DaemonClient;
 use heeler_store::ApprovalFilter;
 
 use crate::api;
@@ -30,7 +30,7 @@ const LOGS: [FaultPoint; 2] = [FaultPoint::LogsMoved, FaultPoint::LogSetAside];
 const ASKED: [FaultPoint; 3] =
     [FaultPoint::QuestionSeen, FaultPoint::BeforeDelivery, FaultPoint::Delivered];
 
-pub(crate) fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, Client) {
+pub(crate) fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, DaemonClient) {
     herd.begin(&["--fault", point.name()])
 }
 
@@ -51,8 +51,8 @@ fn complete(herd: &Herd) -> Vec<JobHead> {
 }
 
 #[track_caller]
-fn stop(mut client: Client, mut life: Life) {
-    client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+fn stop(mut client: DaemonClient, mut life: Life) {
+    client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
     assert!(!life.ended(), "it ended by itself");
 }
 
@@ -84,12 +84,14 @@ fn a_daemon_killed_while_it_stops_leaves_what_the_next_one_starts_by() {
         let jobs = [ask(&mut client, wanted("worker")), ask(&mut client, wanted("worker"))];
         let stopping = std::thread::spawn(move || {
             // Whoever is not answered does not know.
-            drop(client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None));
+            drop(client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None));
         });
         wait_for("a daemon that stops", || {
-            let mut other = Client::connect(&DaemonFile::read(&herd.dir()).ok()??.socket).ok()?;
-            let status = other.ask(&Command::Status, None).ok()?;
-            matches!(status, heeler_engine::Answer::Status(status) if status.stopping).then_some(())
+            let mut other =
+                DaemonClient::connect(&DaemonFile::read(&herd.dir()).ok()??.socket).ok()?;
+            let status = other.send_command(&DaemonCommand::Status, None).ok()?;
+            matches!(status, heeler_engine::CommandReply::Status(status) if status.stopping)
+                .then_some(())
         });
         herd.let_through(1);
         dies(&mut life, point);
@@ -118,13 +120,13 @@ fn a_daemon_killed_while_it_sets_a_log_aside_leaves_whole_lines() {
         );
         let (mut life, mut client) = dying_at(&herd, point);
         let (agent, change, by) = ("worker".to_owned(), AgentChange::Enable, "me".to_owned());
-        let logged = Command::Agent { agent, change, by };
+        let logged = DaemonCommand::Agent { agent, change, by };
         // It dies of what it logs.
-        while client.ask(&logged, None).is_ok() {}
+        while client.send_command(&logged, None).is_ok() {}
         dies(&mut life, point);
         let (life, mut client) = herd.begin(&[]);
         for _ in 0..50 {
-            client.ask(&logged, None).unwrap();
+            client.send_command(&logged, None).unwrap();
         }
         ask(&mut client, wanted("worker"));
         complete(&herd);
@@ -160,10 +162,10 @@ fn an_answer_is_brought_to_its_run_whenever_a_daemon_dies_over_it() {
         );
         let (mut life, mut client) = dying_at(&herd, point);
         ask(&mut client, wanted("worker"));
-        let answer = |client: &mut Client, approval: &Approval| {
+        let answer = |client: &mut DaemonClient, approval: &Approval| {
             let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
             let (approval, by) = (approval.id.clone(), "ada".to_owned());
-            client.ask(&Command::Approval { approval, answer, by }, None)
+            client.send_command(&DaemonCommand::Approval { approval, answer, by }, None)
         };
         let mut first = None;
         if point != FaultPoint::QuestionSeen {

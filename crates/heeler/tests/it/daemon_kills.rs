@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{Answer, Command, DaemonFile, ScheduleChange, Stopping};
-use heeler_model::run::End;
-use heeler_model::{JobId, JobStatus, RunId, Wanted};
-use heeler_server::{Client, ClientError};
-use heeler_store::{JobFilter, Reader, Run, StateDir};
-use heeler_testkit::Proof;
+use heeler_engine::{CommandReply, DaemonCommand, DaemonFile, ScheduleChange, StopMode};
+use heeler_model::run::RunEnd;
+use heeler_model::{JobId, JobRequest, JobStatus, RunId};
+use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::{JobFilter, RunRecord, StateDir, StoreReader};
+use heeler_testkit::ProofSettings;
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
@@ -129,8 +129,8 @@ impl Herd {
         StateDir::open(&self.fleet.state_dir()).unwrap()
     }
 
-    pub(crate) fn reader(&self) -> Reader {
-        Reader::open(&self.dir()).unwrap()
+    pub(crate) fn reader(&self) -> StoreReader {
+        StoreReader::open(&self.dir()).unwrap()
     }
 
     /// Starts a daemon.
@@ -142,7 +142,7 @@ impl Herd {
 
     /// Starts a daemon that lives, and connects to it.
     #[track_caller]
-    pub(crate) fn begin(&self, args: &[&str]) -> (Life, Client) {
+    pub(crate) fn begin(&self, args: &[&str]) -> (Life, DaemonClient) {
         let mut life = self.start(args);
         let client = self.connect(&mut life).expect("nothing ends it");
         (life, client)
@@ -156,13 +156,13 @@ impl Herd {
     }
 
     /// Waits until a daemon can be talked to; `None` if it has died before.
-    pub(crate) fn connect(&self, life: &mut Life) -> Option<Client> {
+    pub(crate) fn connect(&self, life: &mut Life) -> Option<DaemonClient> {
         wait_for("a daemon", || {
             let has_ended = life.has_ended();
             let file = StateDir::open(&self.fleet.state_dir()).ok();
             let file = file.and_then(|dir| DaemonFile::read(&dir).ok().flatten());
             let own = file.filter(|file| file.pid == life.child.id());
-            match own.map(|file| Client::connect(&file.socket)) {
+            match own.map(|file| DaemonClient::connect(&file.socket)) {
                 Some(Ok(client)) => Some(Some(client)),
                 _ => has_ended.then_some(None),
             }
@@ -173,7 +173,7 @@ impl Herd {
         self.reader().jobs(&JobFilter::default(), None, usize::MAX).unwrap()
     }
 
-    fn runs(&self) -> Vec<(JobId, Vec<Run>)> {
+    fn runs(&self) -> Vec<(JobId, Vec<RunRecord>)> {
         let reader = self.reader();
         let runs = |job: heeler_model::JobHead| {
             let runs = reader.runs_of_job(&job.id).unwrap();
@@ -268,14 +268,14 @@ impl Clients {
     }
 
     /// Asks for jobs until so many are left to be asked for, or the daemon dies.
-    fn ask(&mut self, client: &mut Client, left: usize) {
+    fn ask(&mut self, client: &mut DaemonClient, left: usize) {
         while self.wanted.len() > left {
-            let wanted = Box::new(Wanted::of(self.wanted.last().unwrap().parse().unwrap()));
-            match client.ask(&Command::Trigger(wanted), None) {
-                Ok(Answer::Job { job, .. }) => self.told.push(job),
+            let wanted = Box::new(JobRequest::new(self.wanted.last().unwrap().parse().unwrap()));
+            match client.send_command(&DaemonCommand::Trigger(wanted), None) {
+                Ok(CommandReply::Job { job, .. }) => self.told.push(job),
                 Ok(other) => panic!("{other:?}"),
                 // It may have done it; nobody was told.
-                Err(ClientError::Io { .. } | ClientError::NoDaemon { .. }) => return,
+                Err(DaemonClientError::Io { .. } | DaemonClientError::NoDaemon { .. }) => return,
                 Err(error) => panic!("{error:?}"),
             }
             self.wanted.pop();
@@ -358,23 +358,23 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
 impl Herd {
     /// Waits until nothing is left to do, and stops the daemon.
     #[track_caller]
-    fn finish(&self, client: &mut Client, mut life: Life) {
+    fn finish(&self, client: &mut DaemonClient, mut life: Life) {
         for (agent, schedule) in [("ticker", "all"), ("skipper", "some")] {
-            let off = Command::Schedule {
+            let off = DaemonCommand::Schedule {
                 agent: agent.to_owned(),
                 schedule: schedule.to_owned(),
                 change: ScheduleChange::Disable,
                 by: "the test".to_owned(),
             };
-            client.ask(&off, None).unwrap();
+            client.send_command(&off, None).unwrap();
         }
         wait_for("the end of all jobs and hooks", || {
             let reader = self.reader();
             let jobs = self.jobs();
             let all_ended = jobs.iter().all(|job| job.status.is_final());
-            (all_ended && reader.undone_effects(1).unwrap().is_empty()).then_some(())
+            (all_ended && reader.pending_effects(1).unwrap().is_empty()).then_some(())
         });
-        client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+        client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
         assert!(!life.ended(), "it ended by itself");
     }
 
@@ -396,12 +396,12 @@ impl Herd {
             assert!(runs.iter().all(|run| run.committed), "{runs:#?}");
             let results = runs.iter().map(|run| reader.run_result(run.id).unwrap().unwrap());
             let results: Vec<_> = results.collect();
-            let ends: Vec<End> = results.iter().map(|result| result.end).collect();
+            let ends: Vec<RunEnd> = results.iter().map(|result| result.end).collect();
             let (last, before) = ends.split_last().expect("it ran");
-            assert_eq!(*last, End::Finished, "{ends:?}");
-            assert!(before.iter().all(|end| *end == End::NeverStarted), "{ends:?}");
+            assert_eq!(*last, RunEnd::Finished, "{ends:?}");
+            assert!(before.iter().all(|end| *end == RunEnd::NeverStarted), "{ends:?}");
             finished.push(runs.last().unwrap().id.to_string());
-            let rows = rows(&self.dir().log_of(&job.id));
+            let rows = rows(&self.dir().job_transcript(&job.id));
             let ids: HashSet<&str> = rows.iter().filter_map(|row| row["uuid"].as_str()).collect();
             assert_eq!(ids.len(), rows.len(), "a row of {} is there twice", job.id);
         }
@@ -447,7 +447,7 @@ impl Herd {
     }
 
     fn check_money(&self, jobs: usize) {
-        let spent: i64 = self.reader().spent_in_all().unwrap().iter().map(|it| it.1).sum();
+        let spent: i64 = self.reader().total_spend_by_agent().unwrap().iter().map(|it| it.1).sum();
         assert_eq!(spent, COST_MICROS * i64::try_from(jobs).unwrap());
         assert_eq!(self.reader().reservations().unwrap(), []);
     }
@@ -494,7 +494,7 @@ impl Herd {
 
 #[test]
 fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_nothing() {
-    let proof = Proof::new(16);
+    let proof = ProofSettings::new(16);
     let points = FaultPoint::AT_WORK;
     let mut deaths: BTreeMap<&str, u64> = BTreeMap::new();
     let mut until_trues = Vec::new();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use heeler_engine::{Answer, Command, DaemonStatus, Stopping};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus, StopMode};
 use heeler_model::run::{
-    End, ErrorClass, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, Started, file,
+    ErrorClass, PROTOCOL, PROTOCOL_MIN, RunEnd, RunResult, RunSpec, RunStartRecord, file,
 };
-use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId, Wanted};
-use heeler_server::Client;
-use heeler_store::{Reader, StateDir};
+use heeler_model::{ExitReason, Job, JobId, JobRequest, JobStatus, RunId};
+use heeler_server::DaemonClient;
+use heeler_store::{StateDir, StoreReader};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
@@ -38,15 +38,15 @@ const RESUMED: &str = "
 const ON_ONE_CREDENTIAL: usize = 20;
 
 #[track_caller]
-pub(crate) fn ask(client: &mut Client, wanted: Wanted) -> JobId {
-    match client.ask(&Command::Trigger(Box::new(wanted)), None).unwrap() {
-        Answer::Job { job, .. } => job,
+pub(crate) fn ask(client: &mut DaemonClient, wanted: JobRequest) -> JobId {
+    match client.send_command(&DaemonCommand::Trigger(Box::new(wanted)), None).unwrap() {
+        CommandReply::Job { job, .. } => job,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn wanted(agent: &str) -> Wanted {
-    Wanted::of(agent.parse().unwrap())
+pub(crate) fn wanted(agent: &str) -> JobRequest {
+    JobRequest::new(agent.parse().unwrap())
 }
 
 /// A moment that is a whole second, as resets are.
@@ -55,17 +55,17 @@ pub(crate) fn in_seconds(seconds: i64) -> Timestamp {
 }
 
 #[track_caller]
-fn status(client: &mut Client) -> DaemonStatus {
-    match client.ask(&Command::Status, None).unwrap() {
-        Answer::Status(status) => *status,
+fn status(client: &mut DaemonClient) -> DaemonStatus {
+    match client.send_command(&DaemonCommand::Status, None).unwrap() {
+        CommandReply::Status(status) => *status,
         other => panic!("{other:?}"),
     }
 }
 
 /// Leaves what runs to the next daemon.
 #[track_caller]
-fn leave(client: &mut Client, mut life: Life) {
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+fn leave(client: &mut DaemonClient, mut life: Life) {
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     assert!(life.child.wait().unwrap().success());
 }
 
@@ -87,7 +87,7 @@ impl Herd {
     /// Waits until a job's transcript says something so often.
     #[track_caller]
     fn says(&self, job: &JobId, text: &str, times: usize) {
-        let log = self.dir().log_of(job);
+        let log = self.dir().job_transcript(job);
         wait_for(text, || {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             (said.matches(text).count() >= times).then_some(())
@@ -128,7 +128,7 @@ fn a_stopped_runner_is_killed_and_its_job_ends_or_goes_on_as_its_agent_says() {
     }
     let job = herd.ends(&once);
     assert_eq!((job.head.status, job.interrupted), (JobStatus::Failed, true), "{job:#?}");
-    assert_eq!(herd.results(&once)[0].end, End::Interrupted);
+    assert_eq!(herd.results(&once)[0].end, RunEnd::Interrupted);
     assert_eq!(processes_of(herd.run_ids(&once)[0]), Vec::<u32>::new(), "its tree is gone");
     herd.says(&keeper, "Going on.", 1);
     let runs = herd.run_ids(&keeper);
@@ -138,8 +138,8 @@ fn a_stopped_runner_is_killed_and_its_job_ends_or_goes_on_as_its_agent_says() {
     herd.open_gate();
     let job = herd.ends(&keeper);
     assert_eq!((job.head.status, job.restart_count), (JobStatus::Completed, 1), "{job:#?}");
-    let ends: Vec<End> = herd.results(&keeper).iter().map(|result| result.end).collect();
-    assert_eq!(ends, [End::Interrupted, End::Finished]);
+    let ends: Vec<RunEnd> = herd.results(&keeper).iter().map(|result| result.end).collect();
+    assert_eq!(ends, [RunEnd::Interrupted, RunEnd::Finished]);
     life.kill();
 }
 
@@ -169,7 +169,7 @@ impl Guard {
         let thread = std::thread::spawn(move || {
             let (mut looks, mut seen) = (0, Vec::new());
             while !stopped.load(Ordering::Relaxed) {
-                let runs = Reader::open(&dir).unwrap().runs_of_job(&job).unwrap();
+                let runs = StoreReader::open(&dir).unwrap().runs_of_job(&job).unwrap();
                 let runs: Vec<RunId> = runs.iter().map(|run| run.id).collect();
                 for pair in runs.windows(2) {
                     seen.extend(beside(&dir, pair[0], pair[1]));
@@ -237,8 +237,8 @@ fn a_job_is_never_resumed_beside_a_run_of_it_that_lives() {
     let ended = herd.ends(&job);
     guard.end();
     assert_eq!((ended.head.status, ended.restart_count), (JobStatus::Completed, 2), "{ended:#?}");
-    let ends: Vec<End> = herd.results(&job).iter().map(|result| result.end).collect();
-    assert_eq!(ends, [End::Interrupted, End::Interrupted, End::Finished]);
+    let ends: Vec<RunEnd> = herd.results(&job).iter().map(|result| result.end).collect();
+    assert_eq!(ends, [RunEnd::Interrupted, RunEnd::Interrupted, RunEnd::Finished]);
     life.kill();
 }
 
@@ -249,9 +249,9 @@ fn a_queue_survives_kills_and_restarts_in_its_order() {
     );
     let (mut life, mut client) = herd.begin(&[]);
     let jobs =
-        [0, 0, 5, 1, 5].map(|priority| ask(&mut client, Wanted { priority, ..wanted("solo") }));
+        [0, 0, 5, 1, 5].map(|priority| ask(&mut client, JobRequest { priority, ..wanted("solo") }));
     let in_order = [0, 2, 4, 3, 1].map(|number: usize| jobs[number].clone());
-    let check = |client: &mut Client| {
+    let check = |client: &mut DaemonClient| {
         let status = status(client);
         let running: Vec<&JobId> = status.running.iter().map(|it| &it.job).collect();
         assert_eq!(running, [&in_order[0]]);
@@ -319,14 +319,14 @@ fn runners_of_every_protocol_that_is_read_are_attached_to_cancelled_settled_and_
         for job in &jobs {
             let run = herd.run_ids(job)[0];
             herd.rewrite::<RunSpec>(run, file::SPEC, protocol);
-            herd.rewrite::<Started>(run, file::STARTED, protocol);
+            herd.rewrite::<RunStartRecord>(run, file::STARTED, protocol);
         }
         herd.signal(herd.run_ids(killed)[0], Signal::KILL);
         let (mut life, mut client) = herd.begin(&[]);
         let job = herd.ends(killed);
         assert_eq!((job.head.status, job.interrupted), (JobStatus::Failed, true), "settled");
         let (job, by) = (cancelled.clone(), "the test".to_owned());
-        client.ask(&Command::Cancel { job, now: false, by }, None).unwrap();
+        client.send_command(&DaemonCommand::Cancel { job, now: false, by }, None).unwrap();
         let job = herd.ends(cancelled);
         assert_eq!(job.head.exit_reason, Some(ExitReason::Cancelled), "{job:#?}");
         // The last one ends while there is no daemon, and leaves a result of its release.
@@ -397,7 +397,7 @@ fn proof_a_usage_limit_that_20_agents_run_into_parks_all_and_each_goes_on_once_a
         let [first, second] = &results[..] else { panic!("{results:#?}") };
         let error = first.error.as_ref().unwrap();
         assert_eq!((error.class, error.resets_at), (ErrorClass::RateLimited, Some(reset)));
-        assert_eq!((second.end, &second.error), (End::Finished, &None));
+        assert_eq!((second.end, &second.error), (RunEnd::Finished, &None));
         assert!(second.started_at >= reset, "{second:?}");
         assert_eq!(second.session.as_ref().unwrap().id, first.session.as_ref().unwrap().id);
     }

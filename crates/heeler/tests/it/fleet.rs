@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use camino::Utf8PathBuf;
 use heeler_model::{ExitReason, Job, JobId, JobStatus, TriggerType};
-use heeler_store::{DbError, StateDir, Store};
+use heeler_store::{DatabaseError, StateDir, Store};
 use jiff::Timestamp;
 
 use crate::processes;
@@ -89,7 +89,7 @@ impl Fleet {
     pub(crate) fn with_jobs(self, jobs: Vec<Job>) -> Fleet {
         let dir = StateDir::create(&self.state_dir()).unwrap();
         let store = Store::open(&dir, "test", at(0)).unwrap().store;
-        let insert = store.write(move |tx| -> Result<(), DbError> {
+        let insert = store.write(move |tx| -> Result<(), DatabaseError> {
             jobs.iter().try_for_each(|job| tx.insert_job(job))
         });
         insert.unwrap();
@@ -136,7 +136,7 @@ pub(crate) fn at(minutes: i64) -> Timestamp {
 /// A finished job, so many minutes after a fixed moment.
 pub(crate) fn job(agent: &str, minutes: i64) -> Job {
     let id = JobId::mint(at(minutes), minutes.unsigned_abs());
-    let mut job = Job::asked(id, agent, TriggerType::Manual, at(minutes));
+    let mut job = Job::new_pending(id, agent, TriggerType::Manual, at(minutes));
     job.head.status = JobStatus::Completed;
     job.head.exit_reason = Some(ExitReason::Success);
     job.head.finished_at = Some(at(minutes + 1));

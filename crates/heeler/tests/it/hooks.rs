@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::Fleet;
+use heeler_engine::EngineContext;
 use heeler_engine::hooks::{
-    FinishedHook, HookConfig, HookOutcome, HookWorker, JobEnd, Services, effects_of,
+    ChatServiceUrls, FinishedHook, HookOutcome, HookWorker, HookWorkerConfig, JobEnd, hook_effects,
 };
-use heeler_model::run::Started;
+use heeler_model::run::RunStartRecord;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType, config};
-use heeler_store::{DbError, Reader, StateDir, Store};
+use heeler_store::{DatabaseError, StateDir, Store, StoreReader};
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
@@ -29,8 +29,8 @@ const SECRET: &str = "hunter2-hunter2";
 struct Hooked {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
-    fleet: Fleet,
-    config: HookConfig,
+    fleet: EngineContext,
+    config: HookWorkerConfig,
 }
 
 impl Drop for Hooked {
@@ -61,13 +61,17 @@ impl Hooked {
         let loaded = config::load(&root.join("heeler.yaml"), &read, &env);
         let loaded = Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())));
         let program = Utf8PathBuf::from(env!("CARGO_BIN_EXE_heeler"));
-        let fleet =
-            Fleet { dir, program, env: vec![("PATH".to_owned(), path)], now: Timestamp::now };
-        let config = HookConfig {
+        let fleet = EngineContext {
+            dir,
+            program,
+            env: vec![("PATH".to_owned(), path)],
+            now: Timestamp::now,
+        };
+        let config = HookWorkerConfig {
             loaded,
             env,
             sockets: root.clone(),
-            services: Services::of(&BTreeMap::new()),
+            services: ChatServiceUrls::from_env(&BTreeMap::new()),
         };
         let hooked = Hooked { _temp: temp, root, fleet, config };
         hooked.record_end();
@@ -75,22 +79,22 @@ impl Hooked {
     }
 
     fn store(&self) -> Store {
-        self.fleet.writer("test", WAIT_MAX).unwrap()
+        self.fleet.open_writer("test", WAIT_MAX).unwrap()
     }
 
     /// Has a job of the agent end.
     fn record_end(&self) {
         let now = Timestamp::now();
         let id = "job-2026-11-15-abc123".parse().unwrap();
-        let mut job = Job::asked(id, "coder", TriggerType::Schedule, now);
+        let mut job = Job::new_pending(id, "coder", TriggerType::Schedule, now);
         job.head.status = JobStatus::Completed;
         job.head.exit_reason = Some(ExitReason::Success);
         job.head.finished_at = Some(now);
         job.head.summary = Some("did it".to_owned());
-        let effects = effects_of(&self.config.loaded.agents[0], &job, &JobEnd::default(), now);
+        let effects = hook_effects(&self.config.loaded.agents[0], &job, &JobEnd::default(), now);
         assert_eq!(effects.len(), 1);
         self.store()
-            .write::<_, DbError, _>(move |tx| tx.add_effect(&effects[0]).map(|_| ()))
+            .write::<_, DatabaseError, _>(move |tx| tx.add_effect(&effects[0]).map(|_| ()))
             .unwrap();
     }
 
@@ -112,7 +116,7 @@ impl Hooked {
 
     fn record(&self, outcome: HookOutcome) {
         let now = Timestamp::now();
-        self.store().write::<_, DbError, _>(move |tx| outcome.record(tx, now)).unwrap();
+        self.store().write::<_, DatabaseError, _>(move |tx| outcome.record(tx, now)).unwrap();
     }
 
     /// The folders of events.
@@ -132,7 +136,7 @@ impl Hooked {
     fn runner(&self) -> Pid {
         let run = self.events()[0].join("runs").read_dir_utf8().unwrap().next().unwrap().unwrap();
         let started = std::fs::read(run.path().join("started.json")).unwrap();
-        let started: Started = serde_json::from_slice(&started).unwrap();
+        let started: RunStartRecord = serde_json::from_slice(&started).unwrap();
         Pid::from_raw(started.pid.cast_signed()).unwrap()
     }
 }
@@ -258,8 +262,8 @@ fn a_command_whose_runner_died_is_run_again_after_nothing_of_it_is_left() {
 #[test]
 fn a_folder_that_a_daemon_died_in_the_making_of_is_no_run() {
     let hooked = Hooked::new("echo $HEELER_EVENT > done", "20s");
-    let reader = Reader::open(&hooked.fleet.dir).unwrap();
-    let event = reader.undone_effects(9).unwrap().remove(0).id;
+    let reader = StoreReader::open(&hooked.fleet.dir).unwrap();
+    let event = reader.pending_effects(9).unwrap().remove(0).id;
     drop(reader);
     let half_made = "01a1dfca-0116-7791-af55-b1c86b7c7fe1";
     std::fs::create_dir_all(hooked.fleet.dir.hook(&event).join("runs").join(half_made)).unwrap();
@@ -278,8 +282,8 @@ fn what_a_run_left_for_an_event_that_is_over_is_ended_and_removed() {
     let runner = hooked.runner();
     worker.stop();
     signal_if(runner, Signal::KILL, || true);
-    let reader = Reader::open(&hooked.fleet.dir).unwrap();
-    let id = reader.undone_effects(9).unwrap().remove(0).id;
+    let reader = StoreReader::open(&hooked.fleet.dir).unwrap();
+    let id = reader.pending_effects(9).unwrap().remove(0).id;
     hooked.record(HookOutcome::Finished(vec![FinishedHook { id, error: None }]));
     let (worker, _told) = hooked.work();
     wait("the folder to go", || hooked.events().is_empty().then_some(()));

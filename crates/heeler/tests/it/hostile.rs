@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use heeler_model::{
-    AgentState, Approvals, Job, JobStatus, ScheduleState, Session, SessionMode, SessionStatus,
+    AgentState, ApprovalMode, Job, JobStatus, ScheduleState, Session, SessionMode, SessionStatus,
     TriggerType,
 };
-use heeler_store::{DbError, StateDir, Store};
-use heeler_transcript::{Log, LogOptions};
+use heeler_store::{DatabaseError, StateDir, Store};
+use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
 use crate::fleet::{Fleet, Ran, at, job};
 
@@ -72,7 +72,7 @@ fn evil_session() -> Session {
     Session {
         agent_session_id: "session-of-agent".parse().ok(),
         mode: SessionMode::ALL[0],
-        approvals: Approvals::ALL[0],
+        approvals: ApprovalMode::ALL[0],
         status: SessionStatus::Active,
         channel_id: evil(),
         message_count: 1,
@@ -102,7 +102,7 @@ fn evil_fleet() -> (Fleet, Store) {
             .collect(),
         ..AgentState::default()
     };
-    let insert = store.write(move |tx| -> Result<(), DbError> {
+    let insert = store.write(move |tx| -> Result<(), DatabaseError> {
         jobs.iter().try_for_each(|job| tx.insert_job(job))?;
         tx.put_session(&evil_session())?;
         tx.put_agent(EVIL, &agent)
@@ -114,7 +114,8 @@ fn evil_fleet() -> (Fleet, Store) {
     let id = evil_job(1, JobStatus::Running).head.id;
     for name in [id.as_str(), &EVIL.replace('/', "")] {
         let path = fleet.state_dir().join(format!("jobs/{name}.jsonl"));
-        let mut log = Log::open(&path, LogOptions::default()).unwrap().log;
+        let mut log =
+            TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap().writer;
         for kind in [EVIL, "assistant", "tool_use", "tool_result", "error", "result"] {
             let mut row = row.clone();
             row["type"] = kind.into();
@@ -314,7 +315,7 @@ fn a_transcript_is_read_only_where_transcripts_lie() {
         let store = Store::open(&dir, "test", at(0)).unwrap().store;
         let session = Session { log_path: Some(path.into()), ..evil_session() };
         let (job, known) = (job.clone(), version);
-        let write = store.write(move |tx| -> Result<i64, DbError> {
+        let write = store.write(move |tx| -> Result<i64, DatabaseError> {
             if known.is_none() {
                 tx.insert_job(&job)?;
             }

@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Attendance, Brief, End, ErrorClass, Limits, PROTOCOL, RunResult, RunSpec, SETTLE_BUSY,
-    SETTLE_NEVER, SessionPlan, SessionStart, Started, Work,
+    AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
+    RunStartRecord, RuntimeLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SessionPlan,
+    SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
-use heeler_testkit::Proof;
-use heeler_transcript::{Entry, Follower, LockFile, Scan, Start, Stopper, Update};
+use heeler_testkit::ProofSettings;
+use heeler_transcript::{
+    FollowStart, FollowStopper, FollowUpdate, LockFile, TranscriptEntry, TranscriptFollower,
+    TranscriptScanner,
+};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::{Value as Json, json};
@@ -79,8 +83,8 @@ impl Scene {
             // Not below the root: a socket's path is short.
             sockets: Utf8PathBuf::try_from(self._temp.path().to_owned()).unwrap().join("sockets"),
             session: SessionPlan::new(session, "the test says so"),
-            limits: Limits { grace_ms: Some(100), ..Limits::default() },
-            attendance: Attendance::Nobody,
+            limits: RunLimits { grace_ms: Some(100), ..RunLimits::default() },
+            attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
@@ -103,12 +107,12 @@ impl Scene {
 
 fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
     let path = std::env::var("PATH").unwrap();
-    let brief = Brief {
+    let brief = AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt: "go on".to_owned(),
         env: [("PATH".to_owned(), path)].into(),
         secrets: Vec::new(),
-        work: Work::Script { steps: steps.to_vec() },
+        work: RuntimeLaunchSpec::Script { steps: steps.to_vec() },
         send_files_to: None,
     };
     let mut runner = heeler().args(["runner", dir.as_str()]).stdin(Stdio::piped()).spawn().unwrap();
@@ -146,7 +150,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 impl Run {
-    fn started(&self) -> Option<Started> {
+    fn started(&self) -> Option<RunStartRecord> {
         serde_json::from_slice(&std::fs::read(self.dir.join("started.json")).ok()?).ok()
     }
 
@@ -222,33 +226,33 @@ fn rows(path: &Utf8PathBuf) -> Vec<Json> {
     if !path.exists() {
         return Vec::new();
     }
-    let entries = Scan::open(path).unwrap().map(|entry| match entry.unwrap() {
-        Entry::Record(record) => serde_json::from_str(&record.text).unwrap(),
-        Entry::Fault(fault) => panic!("{path}: {fault:?}"),
+    let entries = TranscriptScanner::open(path).unwrap().map(|entry| match entry.unwrap() {
+        TranscriptEntry::Record(record) => serde_json::from_str(&record.text).unwrap(),
+        TranscriptEntry::Fault(fault) => panic!("{path}: {fault:?}"),
     });
     entries.collect()
 }
 
 /// Somebody who watches the job's rows as they come.
 struct Watcher {
-    stopper: Stopper,
+    stopper: FollowStopper,
     thread: JoinHandle<Vec<Json>>,
 }
 
 impl Watcher {
     fn of(path: &Utf8PathBuf) -> Watcher {
-        let mut follower = Follower::new();
-        follower.add(path, Start::Beginning);
+        let mut follower = TranscriptFollower::new();
+        follower.add(path, FollowStart::Beginning);
         let stopper = follower.stopper();
         let thread = std::thread::spawn(move || {
             let mut shown = Vec::new();
             while !follower.is_stopped() {
                 match follower.next(Duration::from_secs(1)).unwrap() {
-                    Some(Update::Record { record, .. }) => {
+                    Some(FollowUpdate::Record { record, .. }) => {
                         shown.push(serde_json::from_str(&record.text).unwrap());
                     }
-                    Some(Update::Fault { fault, .. }) => panic!("{fault:?}"),
-                    Some(Update::Restarted { why, .. }) => panic!("{why:?}"),
+                    Some(FollowUpdate::Fault { fault, .. }) => panic!("{fault:?}"),
+                    Some(FollowUpdate::Restarted { reason: why, .. }) => panic!("{why:?}"),
                     None => {}
                 }
             }
@@ -371,8 +375,8 @@ fn check(run: &Run, shown: &[Json], result: &RunResult) {
 
 #[test]
 fn proof_kill_9_of_runner_or_agent_at_any_instant_is_settled() {
-    let proof = Proof::new(60);
-    let all_are_found = heeler_runner::why_no_control_group().is_none();
+    let proof = ProofSettings::new(60);
+    let all_are_found = heeler_runner::control_group_unavailable_reason().is_none();
     let mut scene = Scene::new();
     let mut session: Option<AgentSessionId> = None;
     let mut ends = std::collections::BTreeMap::new();
@@ -419,7 +423,7 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     };
     assert!(marked(agent) && !marked(run.runner_pid()));
     let refused = run.settle();
-    assert_eq!(refused.status.code(), Some(SETTLE_BUSY.into()));
+    assert_eq!(refused.status.code(), Some(SETTLE_EXIT_BUSY.into()));
     let told = String::from_utf8(refused.stderr).unwrap();
     let runner = run.runner_pid();
     assert!(told.contains(&format!("process {runner}")), "{told}");
@@ -430,10 +434,10 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     run.runner.wait().unwrap();
     let spec = std::fs::read(run.dir.join("spec.json")).unwrap();
     std::fs::write(run.dir.join("spec.json"), "{").unwrap();
-    assert_eq!(run.settle().status.code(), Some(SETTLE_NEVER.into()));
+    assert_eq!(run.settle().status.code(), Some(SETTLE_EXIT_UNUSABLE.into()));
     std::fs::write(run.dir.join("spec.json"), spec).unwrap();
     assert!(run.settle().status.success());
-    assert_eq!(run.result().end, End::Interrupted);
+    assert_eq!(run.result().end, RunEnd::Interrupted);
 }
 
 #[test]
@@ -484,7 +488,7 @@ fn a_session_has_one_run_at_a_time_also_while_only_an_orphaned_agent_has_it() {
     let (runner, agent) = (run.runner_pid(), run.agent_pid().unwrap());
     let resume = || SessionStart::Resume { id: run.spec.session.start.id().clone() };
     let told_by_whom = |result: &RunResult| {
-        assert_eq!(result.end, End::SessionBusy);
+        assert_eq!(result.end, RunEnd::SessionBusy);
         let error = result.error.as_ref().unwrap();
         assert_eq!(error.class, ErrorClass::SessionBusy);
         let told = &error.message;
@@ -499,7 +503,7 @@ fn a_session_has_one_run_at_a_time_also_while_only_an_orphaned_agent_has_it() {
     assert!(run.settle().status.success());
     assert_eq!(run.result().settled.unwrap().processes_ended, 1);
     let next = scene.run(resume(), &[json!({"say": "now me"})]);
-    assert_eq!((next.end, next.error), (End::Finished, None));
+    assert_eq!((next.end, next.error), (RunEnd::Finished, None));
 }
 
 #[test]
@@ -512,7 +516,7 @@ fn an_agent_that_heeds_sigterm_ends_with_its_runner_before_anybody_settles() {
     wait("the agent has ended", || run.processes().is_empty().then_some(()));
     assert!(run.settle().status.success());
     let result = run.result();
-    assert_eq!(result.end, End::Interrupted);
+    assert_eq!(result.end, RunEnd::Interrupted);
     assert!(result.session.unwrap().resumable);
 }
 
@@ -526,8 +530,8 @@ fn a_run_in_a_folder_whose_path_has_200_characters_works() {
     kill(run.runner_pid());
     run.runner.wait().unwrap();
     assert!(run.settle().status.success());
-    assert_eq!(run.result().end, End::Interrupted);
+    assert_eq!(run.result().end, RunEnd::Interrupted);
     let id = run.spec.session.start.id().clone();
     let next = scene.run(SessionStart::Resume { id }, &[json!({"say": "on"})]);
-    assert_eq!((next.end, next.error), (End::Finished, None));
+    assert_eq!((next.end, next.error), (RunEnd::Finished, None));
 }

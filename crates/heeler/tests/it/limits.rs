@@ -2,7 +2,7 @@
 //! person who stops it.
 
 use heeler_model::{JobStatus, TriggerType};
-use heeler_store::{Reader, StateDir};
+use heeler_store::{StateDir, StoreReader};
 
 use crate::fleet::Fleet;
 use crate::trigger::{ended, fleet, scripted, wait_for};
@@ -111,8 +111,8 @@ fn a_command_spends_no_money() {
     for _ in 0..3 {
         fleet.run(&["trigger", "shell"]).ok();
     }
-    let reader = Reader::open(&StateDir::open(&fleet.state_dir()).unwrap()).unwrap();
-    assert_eq!(reader.spent_in_all().unwrap(), []);
+    let reader = StoreReader::open(&StateDir::open(&fleet.state_dir()).unwrap()).unwrap();
+    assert_eq!(reader.total_spend_by_agent().unwrap(), []);
     assert_eq!(reader.reservations().unwrap(), []);
 }
 

@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 
 use camino::Utf8PathBuf;
-use heeler_engine::{Answer, Command, DaemonFile, Stopping};
-use heeler_model::{JobId, Wanted};
-use heeler_server::Client;
-use heeler_testkit::Proof;
+use heeler_engine::{CommandReply, DaemonCommand, DaemonFile, StopMode};
+use heeler_model::{JobId, JobRequest};
+use heeler_server::DaemonClient;
+use heeler_testkit::ProofSettings;
 use serde_json::Value as Json;
 
 use crate::daemon_kills::Herd;
@@ -119,10 +119,10 @@ pub(crate) fn socket(herd: &Herd) -> Utf8PathBuf {
     DaemonFile::read(&herd.dir()).unwrap().unwrap().socket
 }
 
-pub(crate) fn trigger(client: &mut Client, agent: &str) -> JobId {
-    let wanted = Wanted::of(agent.parse().unwrap());
-    match client.ask(&Command::Trigger(Box::new(wanted)), None).unwrap() {
-        Answer::Job { job, .. } => job,
+pub(crate) fn trigger(client: &mut DaemonClient, agent: &str) -> JobId {
+    let wanted = JobRequest::new(agent.parse().unwrap());
+    match client.send_command(&DaemonCommand::Trigger(Box::new(wanted)), None).unwrap() {
+        CommandReply::Job { job, .. } => job,
         other => panic!("{other:?}"),
     }
 }
@@ -133,7 +133,7 @@ fn path(job: &JobId) -> String {
 
 #[test]
 fn proof_a_reader_that_reconnects_sees_every_row_once() {
-    let proof = Proof::new(ROUNDS_IN_CI);
+    let proof = ProofSettings::new(ROUNDS_IN_CI);
     let rounds = proof.rounds.min(ROUNDS_MAX);
     let mut herd = Herd::of(&format!(
         "agents:\n  - name: worker\n    runtime: scripted\n    script:\n      - repeat: {rounds}\n        \
@@ -167,12 +167,12 @@ fn proof_a_reader_that_reconnects_sees_every_row_once() {
     let context = format!("seed {}, {rounds} times, {kills} daemons killed", proof.seed);
     assert!(seen.is_over, "{context}");
     assert_eq!(seen.statuses.last().map(String::as_str), Some("completed"), "{context}");
-    let log = std::fs::read_to_string(herd.dir().log_of(&job)).unwrap();
+    let log = std::fs::read_to_string(herd.dir().job_transcript(&job)).unwrap();
     let written: Vec<&str> = log.lines().collect();
     assert!(written.len() as u64 >= rounds * ROWS_PER_ROUND, "{} rows, {context}", written.len());
     assert!(seen.rows == written, "what was seen is not what was written, {context}");
-    let mut client = Client::connect(&socket(&herd)).unwrap();
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+    let mut client = DaemonClient::connect(&socket(&herd)).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     life.ended();
 }
 
@@ -204,7 +204,7 @@ fn a_job_is_followed_from_before_its_start_to_its_end_with_what_is_being_said() 
     let mut stream = Stream::open(&socket, &html, None);
     let row = std::iter::from_fn(|| stream.next()).find(|event| event.name == "row").unwrap();
     assert!(row.data.starts_with('<'), "{row:?}");
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     life.ended();
 }
 
@@ -235,7 +235,7 @@ fn streams_of_the_fleet_of_sessions_and_of_the_log_tell_and_end_with_the_daemon(
     assert_eq!(first.name, "line");
     let mut again = Stream::open(&socket, "/api/v1/daemon/log/stream", first.id.as_deref());
     assert_eq!(again.next(), Some(second));
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     for stream in [&mut fleet, &mut rows, &mut log, &mut again] {
         while stream.next().is_some() {}
     }

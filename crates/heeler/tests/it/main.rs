@@ -49,7 +49,6 @@ mod session_proof;
 mod sessions;
 mod steering;
 mod terminal;
-mod tidy;
 mod trigger;
 mod web;
 mod web_kills;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 
 use camino::Utf8Path;
-use heeler_engine::{Command, Stopping};
+use heeler_engine::{DaemonCommand, StopMode};
 use serde_json::Value as Json;
 
 use crate::daemon_kills::Herd;
@@ -106,7 +106,7 @@ fn a_run_is_told_to_a_collector_and_counted_for_prometheus() {
     ] {
         assert!(page.lines().any(|found| found == line), "no {line}: {page}");
     }
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     life.ended();
 }
 
@@ -117,6 +117,6 @@ fn figures_are_not_served_unless_the_config_says_so() {
     let page = get(&socket(&herd), "/metrics");
     assert!(page.starts_with("HTTP/1.0 404"), "{page}");
     assert!(page.contains("metrics: true"), "{page}");
-    client.ask(&Command::Stop(Stopping::KeepJobs), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     life.ended();
 }

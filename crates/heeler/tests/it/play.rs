@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
 
@@ -258,7 +258,7 @@ fn a_player_without_a_session_or_with_two_is_refused() {
 /// Whatever was seen of a session is in its file, so a resume knows it, however its process ended.
 #[test]
 fn proof_a_killed_player_leaves_a_session_that_can_be_resumed() {
-    let proof = Proof::new(20);
+    let proof = ProofSettings::new(20);
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
         let fleet = Fleet::empty();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heeler_model::run::Started;
+use heeler_model::run::RunStartRecord;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Sends a signal to a process of which `is_it` says that it is the one. It is held first, so that
@@ -17,7 +17,7 @@ pub(crate) fn signal_if(pid: Pid, signal: Signal, is_it: impl FnOnce() -> bool) 
 pub(crate) fn remove_groups(runs: &Path) {
     for entry in std::fs::read_dir(runs).into_iter().flatten().flatten() {
         let started = std::fs::read(entry.path().join("started.json")).unwrap_or_default();
-        let Ok(started) = serde_json::from_slice::<Started>(&started) else { continue };
+        let Ok(started) = serde_json::from_slice::<RunStartRecord>(&started) else { continue };
         let Some(group) = started.cgroup else { continue };
         if group.file_name() != Some(format!("heeler-{}", started.run).as_str()) {
             continue;

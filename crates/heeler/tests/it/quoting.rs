@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use heeler_model::workflow::{Scope, Template};
+use heeler_model::workflow::{TemplateScope, WorkflowTemplate};
 use indexmap::IndexMap;
 use serde_json::{Map, json};
 
@@ -27,7 +27,7 @@ fn text(random: &mut fastrand::Rng) -> String {
 fn a_shell_takes_values_as_they_are() {
     let template = "printf '%s\\037' {{a}} \"{{b}}\" '{{c}}' x{{d}}\"y {{e}}\"'z'\n\
         {% if f %}printf '%s\\037' \"$(printf '%s.' {{f}})\" $(true {{g}}) \"{% if g %}{{g}}{% endif %}\"{% endif %}";
-    let template = Template::parse_shell(template).unwrap();
+    let template = WorkflowTemplate::parse_shell(template).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -37,8 +37,12 @@ fn a_shell_takes_values_as_they_are() {
             "a": v[0], "b": v[1], "c": v[2], "d": v[3], "e": v[4],
             "f": format!("{}f", v[5]), "g": v[6],
         });
-        let scope =
-            Scope { context: &context, scratch: &Map::new(), outputs: &IndexMap::new(), more: &[] };
+        let scope = TemplateScope {
+            context: &context,
+            scratch: &Map::new(),
+            outputs: &IndexMap::new(),
+            extra_names: &[],
+        };
         let command = template.render(&scope).unwrap();
         let ran = Command::new("/bin/sh").args(["-c", &command]).current_dir(&folder).output();
         let said = String::from_utf8(ran.unwrap().stdout).unwrap();

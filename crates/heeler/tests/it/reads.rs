@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use heeler_model::{JobStatus, TriggerType};
-use heeler_transcript::{Log, LogOptions};
+use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
 use crate::fleet::{Fleet, job};
 
@@ -156,9 +156,9 @@ fn a_running_job_without_a_process_is_shown_as_dead() {
     assert!(fleet.run(&["status"]).ok().contains("dead"));
 }
 
-fn log(fleet: &Fleet, job: &heeler_model::Job) -> Log {
+fn log(fleet: &Fleet, job: &heeler_model::Job) -> TranscriptWriter {
     let path = fleet.state_dir().join(format!("jobs/{}.jsonl", job.head.id));
-    Log::open(&path, LogOptions::default()).unwrap().log
+    TranscriptWriter::open(&path, TranscriptWriterOptions::default()).unwrap().writer
 }
 
 #[test]

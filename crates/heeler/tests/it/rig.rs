@@ -1,6 +1,6 @@
 //! One run of one agent by `heeler runner`, with the fake Messages API behind it.
 //!
-//! A [`Rig`] has its own folders and API. It plans a [`Plan`], which is run to its [`End`] or, to
+//! A [`FeedTestRig`] has its own folders and API. It plans a [`Plan`], which is run to its [`End`] or, to
 //! speak with it meanwhile, as a [`Live`].
 
 use std::collections::HashSet;
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Answer, Ask, Attendance, Brief, ClaudeBrief, Happening, Limits, Op, PROTOCOL, Request,
-    RunResult, RunSpec, SessionPlan, SessionStart, Started, Work,
+    AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ControlEvent, ControlOperation,
+    ControlRequest, PROTOCOL, QuestionAnswer, QuestionPolicy, RunLimits, RunResult, RunSpec,
+    RunStartRecord, RuntimeLaunchSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::{ApiRequest, MessagesApi, claude};
@@ -35,7 +36,7 @@ pub(crate) struct Rig {
 /// A run that is to be: change what the test is about.
 pub(crate) struct Plan {
     pub(crate) spec: RunSpec,
-    pub(crate) brief: Brief,
+    pub(crate) brief: AgentLaunchSpec,
 }
 
 /// A run that is under way.
@@ -95,23 +96,23 @@ impl Rig {
                 SessionStart::Fresh { id: new_session() },
                 "the test asks for a fresh session",
             ),
-            limits: Limits::default(),
-            attendance: Attendance::Nobody,
+            limits: RunLimits::default(),
+            attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
         };
-        let claude = ClaudeBrief {
+        let claude = ClaudeLaunchSpec {
             program: claude(),
             permission_mode: "acceptEdits".to_owned(),
-            ..ClaudeBrief::default()
+            ..ClaudeLaunchSpec::default()
         };
-        let brief = Brief {
+        let brief = AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt: prompt.to_owned(),
             env: self.env(),
             secrets: Vec::new(),
-            work: Work::Claude(Box::new(claude)),
+            work: RuntimeLaunchSpec::Claude(Box::new(claude)),
             send_files_to: None,
         };
         Plan { spec, brief }
@@ -155,7 +156,7 @@ impl Rig {
         let asked_before = self.api.messages().len();
         let mut child = self.spawn(&plan);
         let file = self.run_dir(&plan.spec).join("started.json");
-        let started: Started = wait("started.json", || {
+        let started: RunStartRecord = wait("started.json", || {
             if let Some(status) = child.try_wait().unwrap() {
                 let log = self.runner_log(&plan.spec);
                 panic!("the runner ended with {status} before it began: {log}");
@@ -167,7 +168,7 @@ impl Rig {
         let happenings = BufReader::new(socket);
         let mut live =
             Live { rig: self, spec: plan.spec, child, happenings, sent: 0, asked_before };
-        live.send(Op::Subscribe);
+        live.send(ControlOperation::Subscribe);
         live
     }
 
@@ -255,9 +256,9 @@ impl Rig {
 }
 
 impl Plan {
-    pub(crate) fn claude(&mut self) -> &mut ClaudeBrief {
+    pub(crate) fn claude(&mut self) -> &mut ClaudeLaunchSpec {
         match &mut self.brief.work {
-            Work::Claude(claude) => claude,
+            RuntimeLaunchSpec::Claude(claude) => claude,
             _ => panic!("the plan is not for claude"),
         }
     }
@@ -270,7 +271,7 @@ impl Plan {
 
     /// Lets a person answer.
     pub(crate) fn attended(mut self) -> Plan {
-        self.spec.attendance = Attendance::Person { timeout_ms: 20_000 };
+        self.spec.attendance = QuestionPolicy::Person { timeout_ms: 20_000 };
         self
     }
 }
@@ -293,19 +294,23 @@ impl End {
 
 impl Live<'_> {
     /// Asks something of the runner.
-    pub(crate) fn send(&mut self, op: Op) {
+    pub(crate) fn send(&mut self, op: ControlOperation) {
         self.sent += 1;
-        let request = Request { protocol: PROTOCOL, id: self.sent, op };
+        let request = ControlRequest { protocol: PROTOCOL, id: self.sent, op };
         let line = serde_json::to_string(&request).unwrap() + "\n";
         self.happenings.get_mut().write_all(line.as_bytes()).unwrap();
     }
 
-    pub(crate) fn answer(&mut self, ask: &Ask, answer: Answer) {
-        self.send(Op::Answer { ask: ask.id.clone(), answer, by: "the test".to_owned() });
+    pub(crate) fn answer(&mut self, ask: &AgentQuestion, answer: QuestionAnswer) {
+        self.send(ControlOperation::Answer {
+            ask: ask.id.clone(),
+            answer,
+            by: "the test".to_owned(),
+        });
     }
 
     pub(crate) fn cancel(&mut self) {
-        self.send(Op::Cancel { now: false, by: "the test".to_owned() });
+        self.send(ControlOperation::Cancel { now: false, by: "the test".to_owned() });
     }
 
     /// Waits for something to happen.
@@ -313,7 +318,7 @@ impl Live<'_> {
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
-        mut of: impl FnMut(&Happening) -> Option<T>,
+        mut of: impl FnMut(&ControlEvent) -> Option<T>,
     ) -> T {
         let mut line = String::new();
         loop {
@@ -332,9 +337,9 @@ impl Live<'_> {
     }
 
     #[track_caller]
-    pub(crate) fn until_asked(&mut self) -> Ask {
+    pub(crate) fn until_asked(&mut self) -> AgentQuestion {
         self.until("a question", |happening| match happening {
-            Happening::Asked { ask } => Some(ask.clone()),
+            ControlEvent::Asked { ask } => Some(ask.clone()),
             _ => None,
         })
     }
@@ -343,7 +348,7 @@ impl Live<'_> {
     #[track_caller]
     pub(crate) fn until_row(&mut self, kind: &str) -> Json {
         self.until(kind, |happening| match happening {
-            Happening::Row { row, .. } if row["type"] == kind => Some(row.clone()),
+            ControlEvent::Row { row, .. } if row["type"] == kind => Some(row.clone()),
             _ => None,
         })
     }
@@ -354,7 +359,7 @@ impl Live<'_> {
         // What may begin a secret comes with the next piece: no single one need have it all.
         let mut said = String::new();
         self.until(part, |happening| {
-            if let Happening::Delta { text, .. } = happening {
+            if let ControlEvent::Delta { text, .. } = happening {
                 said.push_str(text);
             }
             said.contains(part).then_some(())

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType::Scripted;
-use heeler_model::run::{SessionStart, Work};
+use heeler_model::run::{RuntimeLaunchSpec, SessionStart};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ fn tells(rig: &Rig, prompt: &str) -> Plan {
 fn plays(rig: &Rig, prompt: &str, steps: Json) -> Plan {
     let Json::Array(steps) = steps else { panic!("{steps} is no list") };
     let mut plan = rig.plan(Scripted, prompt);
-    plan.brief.work = Work::Script { steps };
+    plan.brief.work = RuntimeLaunchSpec::Script { steps };
     plan
 }
 
@@ -31,7 +31,7 @@ fn said(end: &End) -> String {
 }
 
 fn own(rig: &Rig, plan: &Plan) -> camino::Utf8PathBuf {
-    let project = heeler_model::slug(&plan.spec.working_directory);
+    let project = heeler_model::project_slug(&plan.spec.working_directory);
     let name = format!("{}.jsonl", plan.spec.session.start.id());
     rig.path("home/scripted/projects").join(project).join(name)
 }

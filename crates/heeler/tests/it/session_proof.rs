@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heeler_engine::{Answer, Command, SessionOrder};
-use heeler_model::run::Started;
-use heeler_model::session_choice::Wish;
-use heeler_model::{Job, JobId, JobStatus, Session, SessionId, Wanted};
-use heeler_server::Client;
-use heeler_store::history::{Role, history};
-use heeler_testkit::Proof;
+use heeler_engine::{CommandReply, DaemonCommand, SessionOperation};
+use heeler_model::run::RunStartRecord;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{Job, JobId, JobRequest, JobStatus, Session, SessionId};
+use heeler_server::DaemonClient;
+use heeler_store::history::{HistoryRole, load_history};
+use heeler_testkit::ProofSettings;
 use rustix::process::{Pid, Signal};
 
 use crate::daemon_kills::{Herd, Life};
@@ -49,7 +49,7 @@ struct Known {
 struct World {
     herd: Herd,
     life: Option<Life>,
-    client: Option<Client>,
+    client: Option<DaemonClient>,
     known: BTreeMap<SessionId, Known>,
     prompts: u64,
 }
@@ -99,8 +99,8 @@ impl World {
         (self.life, self.client) = (Some(life), Some(client));
     }
 
-    fn ask(&mut self, command: &Command) -> Answer {
-        self.client.as_mut().unwrap().ask(command, None).unwrap()
+    fn ask(&mut self, command: &DaemonCommand) -> CommandReply {
+        self.client.as_mut().unwrap().send_command(command, None).unwrap()
     }
 
     fn prompt(&mut self, kind: &str) -> String {
@@ -118,11 +118,11 @@ impl World {
 
     fn trigger(&mut self, session: Option<&SessionId>, prompt: &str) -> JobId {
         let session = session.map(|id| self.session(id).agent_session_id.unwrap());
-        let session = session.map_or(Wish::Fresh, |id| Wish::Given { id });
+        let session = session.map_or(SessionChoice::Fresh, |id| SessionChoice::Given { id });
         let prompt = Some(prompt.to_owned());
-        let wanted = Wanted { prompt, session, ..Wanted::of("coder".parse().unwrap()) };
-        match self.ask(&Command::Trigger(Box::new(wanted))) {
-            Answer::Job { job, .. } => job,
+        let wanted = JobRequest { prompt, session, ..JobRequest::new("coder".parse().unwrap()) };
+        match self.ask(&DaemonCommand::Trigger(Box::new(wanted))) {
+            CommandReply::Job { job, .. } => job,
             other => panic!("{other:?}"),
         }
     }
@@ -166,13 +166,13 @@ impl World {
     fn cut_off(&mut self, session: Option<&SessionId>, random: &mut fastrand::Rng) {
         let prompt = self.prompt("slow");
         let id = self.trigger(session, &prompt);
-        let log = self.herd.dir().log_of(&id);
+        let log = self.herd.dir().job_transcript(&id);
         wait_for("the turn to begin", || {
             fs::read_to_string(&log).ok().filter(|rows| rows.contains("Begun."))
         });
         let run = self.herd.reader().runs_of_job(&id).unwrap().pop().unwrap().id;
         let started = fs::read(self.herd.dir().run(run).join("started.json")).unwrap();
-        let started: Started = serde_json::from_slice(&started).unwrap();
+        let started: RunStartRecord = serde_json::from_slice(&started).unwrap();
         let daemon_too = random.bool();
         if daemon_too {
             self.life.take().unwrap().kill();
@@ -201,9 +201,9 @@ impl World {
         let at_message = (at_message || random.bool()).then_some(number);
         let workspace = known.workspace.is_some() || random.bool();
         let order =
-            SessionOrder::Fork { session: source.clone(), at_message, agent: None, workspace };
-        let made = match self.ask(&Command::Session { order, by: "the test".to_owned() }) {
-            Answer::Session(made) => made,
+            SessionOperation::Fork { session: source.clone(), at_message, agent: None, workspace };
+        let made = match self.ask(&DaemonCommand::Session { order, by: "the test".to_owned() }) {
+            CommandReply::Session(made) => made,
             other => panic!("{other:?}"),
         };
         assert_eq!((made.at_message, made.asked_for), (number, None));
@@ -223,10 +223,12 @@ impl World {
         let known = &self.known[session];
         let mut found = Vec::new();
         for (turn, it) in known.turns.iter().enumerate().filter(|(_, it)| it.whole) {
-            let prompt =
-                shown.iter().position(|(_, role, text)| *role == Role::User && *text == it.prompt);
+            let prompt = shown
+                .iter()
+                .position(|(_, role, text)| *role == HistoryRole::User && *text == it.prompt);
             let prompt = prompt.unwrap_or_else(|| panic!("{} is not in {shown:?}", it.prompt));
-            let next = shown[prompt + 1..].iter().position(|(_, role, _)| *role == Role::User);
+            let next =
+                shown[prompt + 1..].iter().position(|(_, role, _)| *role == HistoryRole::User);
             let last = next.map_or(shown.len(), |next| prompt + 1 + next) - 1;
             found.push((shown[last].0, turn));
         }
@@ -234,12 +236,12 @@ impl World {
     }
 
     /// Returns number, role and text of a session's messages, as its log has them.
-    fn shown(&self, session: &SessionId) -> Vec<(u64, Role, String)> {
+    fn shown(&self, session: &SessionId) -> Vec<(u64, HistoryRole, String)> {
         let session = self.session(session);
         let home =
             camino::Utf8PathBuf::from_path_buf(self.herd.fleet.file("home/.heeler")).unwrap();
         let log = self.herd.dir().session_log_path(Some(&home), &session).unwrap();
-        let history = history(&log, None, None, usize::MAX).unwrap();
+        let history = load_history(&log, None, None, usize::MAX).unwrap();
         let text = |row: &serde_json::Value| match &row["message"]["content"] {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -250,27 +252,27 @@ impl World {
 
     fn delete_and_restore(&mut self, id: &SessionId, random: &mut fastrand::Rng) {
         let own = self.session(id).agent_session_id.unwrap();
-        if !self.herd.reader().unbegun_forks_of(&own).unwrap().is_empty() {
+        if !self.herd.reader().unstarted_forks_of(&own).unwrap().is_empty() {
             return;
         }
         let by = || "the test".to_owned();
         let before = self.bytes(id);
         let known = self.known[id].clone();
         let notes = known.workspace.as_ref().map(|it| fs::read(it.join("notes")).unwrap());
-        let order = SessionOrder::Delete { session: id.clone(), purge: false };
-        self.ask(&Command::Session { order, by: by() });
+        let order = SessionOperation::Delete { session: id.clone(), purge: false };
+        self.ask(&DaemonCommand::Session { order, by: by() });
         if random.bool() {
             self.life.take().unwrap().kill();
             self.start();
         }
         if random.u8(0..4) == 0 {
-            let order = SessionOrder::Delete { session: id.clone(), purge: true };
-            self.ask(&Command::Session { order, by: by() });
+            let order = SessionOperation::Delete { session: id.clone(), purge: true };
+            self.ask(&DaemonCommand::Session { order, by: by() });
             self.known.remove(id);
             return;
         }
-        let order = SessionOrder::Restore { session: id.clone() };
-        self.ask(&Command::Session { order, by: by() });
+        let order = SessionOperation::Restore { session: id.clone() };
+        self.ask(&DaemonCommand::Session { order, by: by() });
         wait_for("the session's files to be back", || (self.bytes(id) == before).then_some(()));
         if let (Some(place), Some(notes)) = (&known.workspace, notes) {
             wait_for("its worktree to be back", || {
@@ -334,7 +336,7 @@ impl World {
     fn check(&mut self) {
         for (id, known) in &self.known {
             let shown = self.shown(id);
-            let mut prompts = shown.iter().filter(|(_, role, _)| *role == Role::User);
+            let mut prompts = shown.iter().filter(|(_, role, _)| *role == HistoryRole::User);
             for turn in &known.turns {
                 let prompt = prompts.next().map(|(_, _, text)| text.as_str());
                 assert_eq!(prompt, Some(turn.prompt.as_str()), "{id}: {shown:?}");
@@ -366,7 +368,7 @@ fn is_there(path: &Path) -> bool {
 
 #[test]
 fn proof_random_lives_of_sessions_end_as_a_simple_model_says() {
-    let proof = Proof::new(50);
+    let proof = ProofSettings::new(50);
     let mut world = World::new();
     for round in 0..proof.rounds {
         if round % ROUNDS_PER_FLEET == 0 {

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Child;
 
 use heeler_model::JobStatus;
-use heeler_store::{Reader, StateDir, Store};
+use heeler_store::{StateDir, Store, StoreReader};
 use heeler_transcript::LockFile;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value as Json, json};
@@ -186,7 +186,7 @@ fn a_restart_keeps_what_runs() {
     fleet.wait_until_ended();
     assert_eq!(fleet.status_of(&job), JobStatus::Completed);
     let dir = StateDir::open(&fleet.state_dir()).unwrap();
-    let runs = Reader::open(&dir).unwrap().runs_of_job(&job.parse().unwrap()).unwrap();
+    let runs = StoreReader::open(&dir).unwrap().runs_of_job(&job.parse().unwrap()).unwrap();
     assert_eq!(runs.len(), 1, "it ran once: {runs:?}");
 }
 

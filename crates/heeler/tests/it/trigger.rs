@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::{Job, JobStatus};
-use heeler_store::{JobFilter, Reader, StateDir};
+use heeler_store::{JobFilter, StateDir, StoreReader};
 use rustix::process::{Pid, Signal};
 
 use crate::fleet::{Fleet, Ran};
@@ -47,7 +47,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 impl Fleet {
     pub(crate) fn jobs(&self) -> Vec<Job> {
         let Ok(dir) = StateDir::open(&self.state_dir()) else { return Vec::new() };
-        let Ok(reader) = Reader::open(&dir) else { return Vec::new() };
+        let Ok(reader) = StoreReader::open(&dir) else { return Vec::new() };
         let heads = reader.jobs(&JobFilter::default(), None, 100).unwrap();
         heads.iter().map(|head| reader.job(&head.id).unwrap().unwrap()).collect()
     }
@@ -269,7 +269,7 @@ fn a_job_whose_start_was_cut_off_is_cancelled_all_the_same() {
     fleet.run(&["trigger", "coder"]).ok();
     let mut job = fleet.wait_until_ended();
     let dir = StateDir::open(&fleet.state_dir()).unwrap();
-    let mut run = Reader::open(&dir).unwrap().runs_of_job(&job.head.id).unwrap().remove(0);
+    let mut run = StoreReader::open(&dir).unwrap().runs_of_job(&job.head.id).unwrap().remove(0);
     // As a daemon leaves it that is killed before it starts the runner.
     job.head.id = "job-2026-11-15-cutoff".parse().unwrap();
     job.head.status = JobStatus::Running;
@@ -279,17 +279,17 @@ fn a_job_whose_start_was_cut_off_is_cancelled_all_the_same() {
     (run.committed, run.status) = (false, "created".to_owned());
     let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap().store;
     let id = job.head.id.clone();
-    let asked = heeler_store::Queued {
+    let asked = heeler_store::QueuedJobRecord {
         job: id.clone(),
         priority: 0,
-        asked_at: crate::fleet::at(0),
+        requested_at: crate::fleet::at(0),
         not_before: None,
         expires_at: None,
-        wanted: r#"{"agent":"coder"}"#.to_owned(),
+        request_json: r#"{"agent":"coder"}"#.to_owned(),
         reason: String::new(),
     };
     store
-        .write::<(), heeler_store::DbError, _>(move |tx| {
+        .write::<(), heeler_store::DatabaseError, _>(move |tx| {
             tx.insert_job(&job)?;
             tx.enqueue(&asked)?;
             tx.insert_run(&run)

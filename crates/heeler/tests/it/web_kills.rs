@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 
-use heeler_engine::{Command, Stopping};
+use heeler_engine::{DaemonCommand, StopMode};
 use heeler_model::JobStatus;
 use serde_json::{Value as Json, json};
 
@@ -191,6 +191,6 @@ fn a_request_with_a_name_that_is_repeated_whenever_the_daemon_dies_is_done_once(
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     assert_eq!(last.json["id"], jobs[0].id.as_str());
     wait_for("the job", || (herd.jobs()[0].status == JobStatus::Completed).then_some(()));
-    client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
     life.ended();
 }

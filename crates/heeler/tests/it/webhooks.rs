@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use heeler_engine::{Command, Stopping};
+use heeler_engine::{DaemonCommand, StopMode};
 use heeler_model::JobStatus;
 
 use crate::daemon_kills::Herd;
@@ -56,6 +56,6 @@ fn a_delivery_that_is_repeated_whenever_the_daemon_dies_starts_one_job() {
     let other = call(&herd, "d-2").expect("nothing ends it");
     assert!(other.starts_with("HTTP/1.0 202"), "{other}");
     assert_ne!(job(&other), job(&last));
-    client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+    client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
     life.ended();
 }

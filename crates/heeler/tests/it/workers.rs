@@ -315,7 +315,7 @@ fn a_worker_whose_start_was_done_but_not_answered_is_started_once() {
     assert_eq!(ended.head.status, JobStatus::Completed, "{ended:#?}");
     let jobs = herd.fleet.jobs();
     assert_eq!(jobs.iter().filter(|job| job.head.agent == "coder").count(), 1);
-    let log = std::fs::read_to_string(herd.dir().log_of(&lead)).unwrap();
+    let log = std::fs::read_to_string(herd.dir().job_transcript(&lead)).unwrap();
     assert!(log.contains("Did one in turn 1."), "{log}");
     life.kill();
 }

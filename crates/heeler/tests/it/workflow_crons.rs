@@ -1,8 +1,8 @@
 //! Cron files: workflows that the clock starts, as schedules of the agent that does them.
 
-use heeler_engine::{Answer, Command, ScheduleChange, WorkflowOrder};
+use heeler_engine::{CommandReply, DaemonCommand, ScheduleChange, WorkflowOperation};
 use heeler_model::ApprovalAnswer;
-use heeler_server::Client;
+use heeler_server::DaemonClient;
 use heeler_store::{WorkflowRunFilter, WorkflowRunHead};
 
 use crate::daemon_kills::Herd;
@@ -29,9 +29,14 @@ fn herd(phase: &str) -> Herd {
     herd
 }
 
-fn change(client: &mut Client, schedule: &str, change: ScheduleChange) -> Answer {
+fn change(client: &mut DaemonClient, schedule: &str, change: ScheduleChange) -> CommandReply {
     let (agent, schedule) = ("coder".to_owned(), schedule.to_owned());
-    client.ask(&Command::Schedule { agent, schedule, change, by: "ada".to_owned() }, None).unwrap()
+    client
+        .send_command(
+            &DaemonCommand::Schedule { agent, schedule, change, by: "ada".to_owned() },
+            None,
+        )
+        .unwrap()
 }
 
 fn runs(herd: &Herd) -> Vec<WorkflowRunHead> {
@@ -62,7 +67,7 @@ fn a_cron_file_starts_its_workflow_at_its_times_and_by_hand() {
     let (_life, mut client) = herd.begin(&[]);
     // The agent has a schedule of this name.
     let begun = change(&mut client, "hourly-workflow", ScheduleChange::Trigger);
-    let Answer::WorkflowRun { run, is_new: true, .. } = begun else { panic!("{begun:?}") };
+    let CommandReply::WorkflowRun { run, is_new: true, .. } = begun else { panic!("{begun:?}") };
     wait_for("its end", || {
         herd.reader().workflow_run(&run).unwrap().filter(|row| row.head.status.is_final())
     });
@@ -86,15 +91,17 @@ fn a_due_time_of_a_workflow_that_is_still_at_it_is_skipped_on_record() {
     let pending = herd.reader().pending_approvals_of(one[0].id.as_str()).unwrap();
     let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
     let (approval, by) = (pending[0].id.clone(), "ada".to_owned());
-    client.ask(&Command::Approval { approval, answer, by }, None).unwrap();
+    client.send_command(&DaemonCommand::Approval { approval, answer, by }, None).unwrap();
     wait_for("the next run", || (runs(&herd).len() >= 2).then_some(()));
 
     // One that is switched off is skipped too.
-    let order = WorkflowOrder::Disable { workflow: "rounds".to_owned() };
-    client.ask(&Command::Workflow { order, by: "ada".to_owned() }, None).unwrap();
+    let order = WorkflowOperation::Disable { workflow: "rounds".to_owned() };
+    client.send_command(&DaemonCommand::Workflow { order, by: "ada".to_owned() }, None).unwrap();
     for run in runs(&herd).iter().filter(|run| !run.status.is_final()) {
-        let order = WorkflowOrder::Cancel { run: run.id.clone(), now: false };
-        client.ask(&Command::Workflow { order, by: "ada".to_owned() }, None).unwrap();
+        let order = WorkflowOperation::Cancel { run: run.id.clone(), now: false };
+        client
+            .send_command(&DaemonCommand::Workflow { order, by: "ada".to_owned() }, None)
+            .unwrap();
     }
     let is_off = || skips().iter().any(|skip| skip.skip.reason.as_str() == "disabled");
     wait_for("a skip because it is off", || is_off().then_some(()));

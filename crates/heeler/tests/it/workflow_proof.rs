@@ -6,12 +6,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{Answer, Command, WorkflowOrder, WorkflowWanted};
-use heeler_model::workflow::{CourseStatus, Part};
+use heeler_engine::{CommandReply, DaemonCommand, WorkflowOperation, WorkflowRunRequest};
+use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
 use heeler_model::{ApprovalAnswer, ApprovalStatus, WorkflowRunId};
-use heeler_server::{Client, ClientError};
+use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::{ApprovalFilter, JournalRow};
-use heeler_testkit::Proof;
+use heeler_testkit::ProofSettings;
 use serde_json::{Value as Json, json};
 
 use crate::daemon_kills::{Herd, Life};
@@ -78,7 +78,7 @@ fn random_phase(place: usize, random: &mut fastrand::Rng) -> Json {
 struct World {
     herd: Herd,
     life: Option<Life>,
-    client: Option<Client>,
+    client: Option<DaemonClient>,
 }
 
 impl World {
@@ -107,12 +107,12 @@ impl World {
     }
 
     /// Asks; nothing if the daemon died.
-    fn ask(&mut self, command: &Command) -> Option<Answer> {
-        match self.client.as_mut()?.ask(command, None) {
+    fn ask(&mut self, command: &DaemonCommand) -> Option<CommandReply> {
+        match self.client.as_mut()?.send_command(command, None) {
             Ok(answer) => Some(answer),
-            Err(ClientError::Io { .. } | ClientError::NoDaemon { .. }) => None,
+            Err(DaemonClientError::Io { .. } | DaemonClientError::NoDaemon { .. }) => None,
             // Somebody was quicker: an earlier answer whose receipt was lost.
-            Err(ClientError::Refused(refused)) => {
+            Err(DaemonClientError::Refused(refused)) => {
                 assert!(refused.message.contains("already"), "{refused:?}");
                 None
             }
@@ -122,9 +122,12 @@ impl World {
 
     fn run(&mut self, trigger_id: &str) -> Option<WorkflowRunId> {
         let trigger_id = Some(trigger_id.to_owned());
-        let order = WorkflowOrder::Run(WorkflowWanted { trigger_id, ..WorkflowWanted::of("flow") });
-        match self.ask(&Command::Workflow { order, by: "the test".to_owned() })? {
-            Answer::WorkflowRun { run, .. } => Some(run),
+        let order = WorkflowOperation::Run(WorkflowRunRequest {
+            trigger_id,
+            ..WorkflowRunRequest::manual_run("flow")
+        });
+        match self.ask(&DaemonCommand::Workflow { order, by: "the test".to_owned() })? {
+            CommandReply::WorkflowRun { run, .. } => Some(run),
             other => panic!("{other:?}"),
         }
     }
@@ -135,11 +138,11 @@ impl World {
         for approval in self.herd.reader().approvals(&filter, None, 100).unwrap() {
             let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
             let by = "the test".to_owned();
-            self.ask(&Command::Approval { approval: approval.id, answer, by });
+            self.ask(&DaemonCommand::Approval { approval: approval.id, answer, by });
         }
     }
 
-    fn status(&self, run: &WorkflowRunId) -> CourseStatus {
+    fn status(&self, run: &WorkflowRunId) -> WorkflowRunStatus {
         self.herd.reader().workflow_run(run).unwrap().unwrap().head.status
     }
 
@@ -167,10 +170,10 @@ impl World {
     }
 
     /// Returns what each part came to: how it ended each time, and what it said.
-    fn outcome(&self, run: &WorkflowRunId) -> BTreeMap<(String, Part), Vec<String>> {
-        let mut all: BTreeMap<(String, Part), Vec<String>> = BTreeMap::new();
+    fn outcome(&self, run: &WorkflowRunId) -> BTreeMap<(String, PhasePart), Vec<String>> {
+        let mut all: BTreeMap<(String, PhasePart), Vec<String>> = BTreeMap::new();
         for row in self.journal(run) {
-            let said = format!("{:?} {:?} {:?}", row.how, row.decision, row.output);
+            let said = format!("{:?} {:?} {:?}", row.outcome, row.decision, row.output);
             all.entry((row.phase, row.part)).or_default().push(said);
         }
         all
@@ -189,14 +192,14 @@ impl World {
                 runs.iter().map(|it| times.get(&*it.id.to_string()).copied().unwrap_or(0)).sum();
             assert_eq!(count, 1, "{} {} was done {count} times", row.phase, row.part);
         }
-        let open = self.journal(run).into_iter().filter(|row| row.how.is_none());
+        let open = self.journal(run).into_iter().filter(|row| row.outcome.is_none());
         assert_eq!(open.count(), 0, "something of it is still open");
     }
 }
 
 #[test]
 fn proof_workflows_whose_daemon_is_killed_end_as_they_would() {
-    let proof = Proof::new(40);
+    let proof = ProofSettings::new(40);
     let mut deaths = BTreeSet::new();
     for round in 0..proof.rounds.min(ROUNDS_MAX) {
         println!("round {round}, HEELER_PROOF_SEED={}", proof.seed);

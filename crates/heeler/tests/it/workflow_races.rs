@@ -5,11 +5,12 @@ use std::thread;
 
 use heeler_engine::fault::FaultPoint;
 use heeler_engine::{
-    Answer, Command, DaemonFile, RefusedKind, WorkflowMode, WorkflowOrder, WorkflowWanted,
+    CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonFile, WorkflowMode,
+    WorkflowOperation, WorkflowRunRequest,
 };
-use heeler_model::workflow::CourseStatus;
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
-use heeler_server::{Client, ClientError};
+use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::{ApprovalFilter, WorkflowRunFilter, WorkflowRunHead};
 use serde_json::{Map, json};
 
@@ -42,21 +43,21 @@ phases:
   - {name: act, type: bash, command: 'echo acted >> ran', depends_on: [ask]}
 ";
 
-fn run_order(trigger_id: Option<&str>) -> Command {
-    let order = WorkflowOrder::Run(WorkflowWanted {
+fn run_order(trigger_id: Option<&str>) -> DaemonCommand {
+    let order = WorkflowOperation::Run(WorkflowRunRequest {
         workflow: "flow".to_owned(),
         inputs: Map::new(),
         trigger_id: trigger_id.map(str::to_owned),
         trigger: TriggerType::Manual,
         mode: WorkflowMode::Real,
     });
-    Command::Workflow { order, by: "the test".to_owned() }
+    DaemonCommand::Workflow { order, by: "the test".to_owned() }
 }
 
 #[track_caller]
-fn run(client: &mut Client) -> WorkflowRunId {
-    match client.ask(&run_order(None), None).unwrap() {
-        Answer::WorkflowRun { run, is_new: true, .. } => run,
+fn run(client: &mut DaemonClient) -> WorkflowRunId {
+    match client.send_command(&run_order(None), None).unwrap() {
+        CommandReply::WorkflowRun { run, is_new: true, .. } => run,
         other => panic!("{other:?}"),
     }
 }
@@ -68,15 +69,15 @@ fn asked(herd: &Herd) -> Approval {
     wait_for("a question", || herd.reader().approvals(&filter, None, 1).unwrap().pop())
 }
 
-fn yes(approval: &Approval, by: &str) -> Command {
+fn yes(approval: &Approval, by: &str) -> DaemonCommand {
     let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
-    Command::Approval { approval: approval.id.clone(), answer, by: by.to_owned() }
+    DaemonCommand::Approval { approval: approval.id.clone(), answer, by: by.to_owned() }
 }
 
-fn reply(approval: &Approval, text: &str, by: &str) -> Command {
+fn reply(approval: &Approval, text: &str, by: &str) -> DaemonCommand {
     let text = Some(text.to_owned());
     let answer = ApprovalAnswer { approve: true, text, ..ApprovalAnswer::default() };
-    Command::Approval { approval: approval.id.clone(), answer, by: by.to_owned() }
+    DaemonCommand::Approval { approval: approval.id.clone(), answer, by: by.to_owned() }
 }
 
 #[track_caller]
@@ -90,22 +91,22 @@ fn ended(herd: &Herd, run: &WorkflowRunId) -> WorkflowRunHead {
 #[track_caller]
 fn succeeds(herd: &Herd, run: &WorkflowRunId) {
     let head = ended(herd, run);
-    assert_eq!((head.status, head.error), (CourseStatus::Succeeded, None));
+    assert_eq!((head.status, head.error), (WorkflowRunStatus::Succeeded, None));
 }
 
 /// Asks the same of a daemon over as many connections at the same time.
 fn all_at_once(
     herd: &Herd,
-    command: impl Fn(usize) -> Command,
-) -> Vec<Result<Answer, ClientError>> {
+    command: impl Fn(usize) -> DaemonCommand,
+) -> Vec<Result<CommandReply, DaemonClientError>> {
     let socket = DaemonFile::read(&herd.dir()).unwrap().unwrap().socket;
     let together = Arc::new(Barrier::new(AT_ONCE));
     let asking = |number| {
-        let mut client = Client::connect(&socket).unwrap();
+        let mut client = DaemonClient::connect(&socket).unwrap();
         let (command, together) = (command(number), Arc::clone(&together));
         thread::spawn(move || {
             together.wait();
-            client.ask(&command, None)
+            client.send_command(&command, None)
         })
     };
     let asking: Vec<_> = (0..AT_ONCE).map(asking).collect();
@@ -130,8 +131,8 @@ fn of_fifty_answers_to_a_gate_one_counts_and_the_next_phase_runs_once() {
                 assert_eq!(by, format!("person {number}"));
                 counted += 1;
             }
-            Err(ClientError::Refused(refused)) => {
-                assert_eq!(refused.kind, RefusedKind::NotAllowed);
+            Err(DaemonClientError::Refused(refused)) => {
+                assert_eq!(refused.kind, DaemonCommandErrorKind::NotAllowed);
                 let who = format!("approved by {by} at {}", heeler_model::iso_millis(at));
                 assert!(refused.message.contains(&who), "{}", refused.message);
             }
@@ -148,7 +149,7 @@ fn of_fifty_runs_for_one_trigger_one_starts_and_the_others_are_told_which() {
     let (_life, mut client) = herd.begin(&[]);
     let told = all_at_once(&herd, |_| run_order(Some("issue-7")));
     let told = told.into_iter().map(|told| match told {
-        Ok(Answer::WorkflowRun { run, is_new, .. }) => (run, is_new),
+        Ok(CommandReply::WorkflowRun { run, is_new, .. }) => (run, is_new),
         other => panic!("{other:?}"),
     });
     let (new, known): (Vec<_>, Vec<_>) = told.partition(|(_, is_new)| *is_new);
@@ -157,12 +158,12 @@ fn of_fifty_runs_for_one_trigger_one_starts_and_the_others_are_told_which() {
     assert!(known.iter().all(|(known, _)| known == run));
     let count = herd.reader().count_workflow_runs(&WorkflowRunFilter::default()).unwrap();
     assert_eq!(count, 1);
-    client.ask(&yes(&asked(&herd), "the test"), None).unwrap();
+    client.send_command(&yes(&asked(&herd), "the test"), None).unwrap();
     succeeds(&herd, run);
     assert_eq!(herd.fleet.read("ran"), "acted\n");
     // It is over: the same trigger starts another.
-    match client.ask(&run_order(Some("issue-7")), None).unwrap() {
-        Answer::WorkflowRun { run: next, is_new: true, .. } => assert_ne!(next, *run),
+    match client.send_command(&run_order(Some("issue-7")), None).unwrap() {
+        CommandReply::WorkflowRun { run: next, is_new: true, .. } => assert_ne!(next, *run),
         other => panic!("{other:?}"),
     }
 }
@@ -179,7 +180,7 @@ fn an_answer_that_nobody_was_told_of_counts_and_its_phase_runs_once() {
 
         let mut second = herd.start(&["--fault", &format!("after-commit:{nth}")]);
         if let Some(mut client) = herd.connect(&mut second) {
-            let told = client.ask(&yes(&approval, "ada"), None);
+            let told = client.send_command(&yes(&approval, "ada"), None);
             let row = herd.reader().approval(&approval.id).unwrap().unwrap();
             died_of_it += usize::from(told.is_err() && row.status == ApprovalStatus::Approved);
         }
@@ -187,7 +188,7 @@ fn an_answer_that_nobody_was_told_of_counts_and_its_phase_runs_once() {
 
         let (_life, mut client) = herd.begin(&[]);
         // Whoever was told nothing asks again, and is told how it ended.
-        if let Err(error) = client.ask(&yes(&approval, "bob"), None) {
+        if let Err(error) = client.send_command(&yes(&approval, "bob"), None) {
             assert!(error.to_string().contains("approved by ada"), "{nth}: {error}");
         }
         succeeds(&herd, &run);
@@ -216,7 +217,7 @@ phases:
         let approval = asked(&herd);
         assert_eq!(approval.workflow_run_id, run.as_str());
         // Whoever is not answered does not know.
-        drop(client.ask(&reply(&approval, "blue", "ada"), None));
+        drop(client.send_command(&reply(&approval, "blue", "ada"), None));
         wait_for(point.name(), || life.has_ended().then_some(()));
         let row = herd.reader().approval(&approval.id).unwrap().unwrap();
         assert_eq!(row.responded_by.as_deref(), Some("ada"), "{point:?}");
@@ -264,7 +265,7 @@ fn processes_of_a_run_cannot_answer_its_gates() {
     let row = herd.reader().approval(&approval.id).unwrap().unwrap();
     assert_eq!(row.status, ApprovalStatus::Pending);
     assert!(!herd.fleet.file("ran").exists());
-    client.ask(&yes(&approval, "a person"), None).unwrap();
+    client.send_command(&yes(&approval, "a person"), None).unwrap();
     succeeds(&herd, &run);
     assert_eq!(herd.fleet.read("ran"), "acted\n");
 }
@@ -306,7 +307,7 @@ fn what_an_agent_says_is_text_all_the_way() {
     let run = run(&mut client);
     let approval = asked(&herd);
     assert_eq!(approval.summary, format!("It says {HOSTILE}"));
-    client.ask(&yes(&approval, "the test"), None).unwrap();
+    client.send_command(&yes(&approval, "the test"), None).unwrap();
     succeeds(&herd, &run);
     for name in ["old", "new", "last"] {
         assert_eq!(herd.fleet.read(name), HOSTILE, "{name}");
@@ -342,7 +343,7 @@ phases:
 ",
     );
     let (mut life, mut client) = herd.begin(&[]);
-    client.ask(&yes(&approval, "the test"), None).unwrap();
+    client.send_command(&yes(&approval, "the test"), None).unwrap();
     succeeds(&herd, &old);
     assert_eq!(herd.fleet.read("ran"), "acted\n");
     let new = run(&mut client);
@@ -352,9 +353,9 @@ phases:
     life.kill();
     std::fs::remove_file(herd.fleet.file("workflows/flow.yaml")).unwrap();
     let (_life, mut client) = herd.begin(&[]);
-    let retry = WorkflowOrder::Retry { run: old.clone(), from: Some("act".to_owned()) };
+    let retry = WorkflowOperation::Retry { run: old.clone(), from: Some("act".to_owned()) };
     let by = "the test".to_owned();
-    client.ask(&Command::Workflow { order: retry, by }, None).unwrap();
+    client.send_command(&DaemonCommand::Workflow { order: retry, by }, None).unwrap();
     succeeds(&herd, &old);
     assert_eq!(herd.fleet.read("ran"), "acted\nbefore\nedited\nacted\n");
 }
@@ -379,22 +380,22 @@ phases:
     herd.fleet.write("heeler.yaml", left);
     herd.fleet.write("workflows/flow.yaml", &workflow("other"));
     let (mut life, mut client) = herd.begin(&[]);
-    client.ask(&yes(&approval, "the test"), None).unwrap();
+    client.send_command(&yes(&approval, "the test"), None).unwrap();
     let head = ended(&herd, &run);
-    assert_eq!(head.status, CourseStatus::Failed);
+    assert_eq!(head.status, WorkflowRunStatus::Failed);
     assert_eq!(head.error.as_deref(), Some("work: there is no agent worker any more"));
     let retry = || {
-        let order = WorkflowOrder::Retry { run: run.clone(), from: None };
-        Command::Workflow { order, by: "the test".to_owned() }
+        let order = WorkflowOperation::Retry { run: run.clone(), from: None };
+        DaemonCommand::Workflow { order, by: "the test".to_owned() }
     };
     // Nobody else does it in its stead.
-    client.ask(&retry(), None).unwrap();
-    assert_eq!(ended(&herd, &run).status, CourseStatus::Failed);
+    client.send_command(&retry(), None).unwrap();
+    assert_eq!(ended(&herd, &run).status, WorkflowRunStatus::Failed);
     life.kill();
 
     herd.fleet.write("heeler.yaml", AGENTS);
     let (_life, mut client) = herd.begin(&[]);
-    client.ask(&retry(), None).unwrap();
+    client.send_command(&retry(), None).unwrap();
     succeeds(&herd, &run);
     assert_eq!(herd.fleet.read("ran"), "first\nworked\n", "what was done is not done again");
 }

@@ -120,7 +120,7 @@ fn the_files_of_two_messages_are_compared_whatever_they_are_now() {
     let id = fleet.only_session();
     let home = camino::Utf8PathBuf::from_path_buf(fleet.file("home/.heeler")).unwrap();
     let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
-    let records = heeler_query::Records::new(dir, move || heeler_query::Known {
+    let records = heeler_query::FleetReader::new(dir, move || heeler_query::QueryContext {
         config: None,
         loaded: None,
         env: Default::default(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 /// What was asked.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RecordedHookRequest {
     /// `POST /path`.
     pub(super) line: String,
     /// Names in small letters.
@@ -15,7 +15,7 @@ pub(super) struct Asked {
     pub(super) body: String,
 }
 
-impl Asked {
+impl RecordedHookRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -26,25 +26,25 @@ impl Asked {
 }
 
 /// A server on this machine.
-pub(super) struct Server {
+pub(super) struct HookTestServer {
     pub(super) port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedHookRequest>>>,
 }
 
-impl Server {
+impl HookTestServer {
     /// Answers so, one after the other, and then with the last one. An answer is a status, and perhaps
     /// header lines, and perhaps an empty line and a body. An empty one is never given.
-    pub(super) fn start(answers: &[&str]) -> Server {
-        Server::new(answers, None)
+    pub(super) fn start(answers: &[&str]) -> HookTestServer {
+        HookTestServer::new(answers, None)
     }
 
     /// The same, but each answer waits until the sender is used.
-    pub(super) fn gated(answers: &[&str]) -> (Server, Sender<()>) {
+    pub(super) fn gated(answers: &[&str]) -> (HookTestServer, Sender<()>) {
         let (open, gate) = channel();
-        (Server::new(answers, Some(gate)), open)
+        (HookTestServer::new(answers, Some(gate)), open)
     }
 
-    fn new(answers: &[&str], gate: Option<Receiver<()>>) -> Server {
+    fn new(answers: &[&str], gate: Option<Receiver<()>>) -> HookTestServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -73,19 +73,19 @@ impl Server {
                 ));
             }
         });
-        Server { port, asked }
+        HookTestServer { port, asked }
     }
 
     pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<RecordedHookRequest> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<RecordedHookRequest> {
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -107,5 +107,5 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().unwrap())];
     reader.read_exact(&mut body).ok()?;
     let line = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
-    Some(Asked { line, headers, body: String::from_utf8(body).unwrap() })
+    Some(RecordedHookRequest { line, headers, body: String::from_utf8(body).unwrap() })
 }

@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn effect(id: &str, key: &str) -> Effect {
-    Effect {
+fn effect(id: &str, key: &str) -> EffectRecord {
+    EffectRecord {
         id: id.to_owned(),
-        kind: KIND.to_owned(),
+        kind: HOOK_EFFECT_KIND.to_owned(),
         key: key.to_owned(),
         payload: "{}".to_owned(),
         created_at: Timestamp::UNIX_EPOCH,
@@ -23,10 +23,10 @@ fn check(busy: &[&str], tried: &[(&str, Option<i64>)], ready: &[&[&str]], next: 
     let undone =
         [("a.0", "a"), ("b.0", "b"), ("a.1", "a"), ("b.1", "b")].map(|(id, job)| effect(id, job));
     let busy = busy.iter().map(|job| (*job).to_owned()).collect();
-    let known = |until: &Option<i64>| Tried { attempts: 1, until: until.map(at) };
+    let known = |until: &Option<i64>| UnrecordedAttempt { attempts: 1, until: until.map(at) };
     let tried = tried.iter().map(|(id, until)| ((*id).to_owned(), known(until))).collect();
-    let plan = plan(undone.to_vec(), &busy, &tried, at(100));
-    let ids = |effects: &[Effect]| effects.iter().map(|it| it.id.clone()).collect::<Vec<_>>();
+    let plan = plan_hooks(undone.to_vec(), &busy, &tried, at(100));
+    let ids = |effects: &[EffectRecord]| effects.iter().map(|it| it.id.clone()).collect::<Vec<_>>();
     let found: Vec<_> = plan.ready.iter().map(|(_, effects)| ids(effects)).collect();
     assert_eq!(found, ready);
     assert_eq!(plan.next, next.map(at));

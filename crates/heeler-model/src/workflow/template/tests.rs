@@ -7,29 +7,29 @@ use serde_json::json;
 use super::*;
 
 /// What the tests see.
-struct World {
+struct TemplateFixture {
     context: Json,
     scratch: Map<String, Json>,
     outputs: IndexMap<String, Arc<str>>,
     more: Vec<(&'static str, Json)>,
 }
 
-impl World {
-    fn scope(&self) -> Scope<'_> {
-        Scope {
+impl TemplateFixture {
+    fn scope(&self) -> TemplateScope<'_> {
+        TemplateScope {
             context: &self.context,
             scratch: &self.scratch,
             outputs: &self.outputs,
-            more: &self.more,
+            extra_names: &self.more,
         }
     }
 }
 
-fn world() -> World {
+fn world() -> TemplateFixture {
     let scratch = json!({"fix": {"class": "flaky", "n-th": 3}, "ready": "yes"});
     let Json::Object(scratch) = scratch else { unreachable!("it is a map") };
     let outputs = [("plan", "Do it."), ("read-it", "It says X."), ("empty", "")];
-    World {
+    TemplateFixture {
         context: json!({
             "repo": "heeler", "owner": "o", "branch": "b", "number": 7, "yes": true, "no": false,
             "none": null, "title": "Ein schöner Tag, & mehr!", "labels": ["a", "b"],
@@ -46,7 +46,7 @@ fn world() -> World {
 
 #[track_caller]
 fn check(template: &str, expected: &str) {
-    let rendered = Template::parse(template).unwrap().render(&world().scope()).unwrap();
+    let rendered = WorkflowTemplate::parse(template).unwrap().render(&world().scope()).unwrap();
     assert_eq!(rendered, expected, "{template}");
 }
 
@@ -94,12 +94,13 @@ fn values_are_put_in_by_the_new_forms() {
 fn the_length_of_a_variable_in_the_shell_is_no_comment() {
     for text in ["${#VAR}", "a ${#} b", "${#list[@]}", "${#list[*]} ${#VAR}", "\"${#1}\""] {
         check(text, text);
-        let template = Template::parse_shell(text).unwrap();
+        let template = WorkflowTemplate::parse_shell(text).unwrap();
         assert_eq!(template.render(&world().scope()).unwrap(), text);
     }
     // Quotes are followed all the same.
     let command =
-        Template::parse_shell("[ ${#X} -gt 2 ] && echo \"{{ title }}\" {{ repo }}").unwrap();
+        WorkflowTemplate::parse_shell("[ ${#X} -gt 2 ] && echo \"{{ title }}\" {{ repo }}")
+            .unwrap();
     let rendered = command.render(&world().scope()).unwrap();
     assert!(rendered.starts_with("[ ${#X} -gt 2 ] && echo \"\"'"), "{rendered}");
     check("a ${# a comment #}b", "a $b");
@@ -113,7 +114,7 @@ fn our_own_names_come_before_the_context_and_that_before_outputs() {
     world.context["outputs"] = json!("not seen");
     world.more.push(("repo", json!("ours")));
     let check = |template: &str, expected: &str| {
-        let template = Template::parse(template).unwrap();
+        let template = WorkflowTemplate::parse(template).unwrap();
         assert_eq!(template.render(&world.scope()).unwrap(), expected);
     };
     check("{{ repo }}", "ours");
@@ -122,11 +123,11 @@ fn our_own_names_come_before_the_context_and_that_before_outputs() {
 
 #[test]
 fn only_what_a_template_names_is_made_ready() {
-    let template = Template::parse("{{ outputs.a }} {{ scratch.b.c }} {{ d }}").unwrap();
+    let template = WorkflowTemplate::parse("{{ outputs.a }} {{ scratch.b.c }} {{ d }}").unwrap();
     let world = world();
     let values = world.scope().values(&template.names, &template.translated.slots);
     assert_eq!(json(&values).unwrap(), r#"{"outputs":{},"scratch":{}}"#);
-    let template = Template::parse("{{ outputs.plan }} ${read-it.output}").unwrap();
+    let template = WorkflowTemplate::parse("{{ outputs.plan }} ${read-it.output}").unwrap();
     let values = world.scope().values(&template.names, &template.translated.slots);
     let expected = r#"{"outputs":{"plan":"Do it."},"_slot0":"It says X."}"#;
     assert_eq!(json(&values).unwrap(), expected);
@@ -134,7 +135,7 @@ fn only_what_a_template_names_is_made_ready() {
 
 #[track_caller]
 fn refused(template: &str, message: &str, line: usize) {
-    let error = Template::parse(template).unwrap_err();
+    let error = WorkflowTemplate::parse(template).unwrap_err();
     assert_eq!((error.message.as_str(), error.line), (message, Some(line)), "{template}");
 }
 
@@ -178,10 +179,10 @@ const WAYS: [&str; 14] = [
     "{% for one in [item] %}{{ one }}{% endfor %}",
 ];
 
-fn told(text: &str) -> World {
+fn told(text: &str) -> TemplateFixture {
     let Json::Object(scratch) = json!({"note": text, "a-b": text}) else { unreachable!("a map") };
     let outputs = [("plan".to_owned(), Arc::from(text)), ("secret".to_owned(), Arc::from("S"))];
-    World {
+    TemplateFixture {
         context: json!({"repo": text, "x": "EXPANDED"}),
         scratch,
         outputs: outputs.into_iter().collect(),
@@ -209,7 +210,8 @@ fn template_syntax_in_a_value_stays_text_however_it_comes() {
         let world = told(text);
         for way in WAYS {
             // Around it stands what would be expanded if the whole were read again.
-            let template = Template::parse(&format!("{{{{x}}}}:{way}:${{secret.output}}")).unwrap();
+            let template =
+                WorkflowTemplate::parse(&format!("{{{{x}}}}:{way}:${{secret.output}}")).unwrap();
             let rendered = template.render(&world.scope()).unwrap();
             assert_eq!(rendered, format!("EXPANDED:{text}:S"), "{way}");
         }
@@ -219,22 +221,22 @@ fn template_syntax_in_a_value_stays_text_however_it_comes() {
 proptest! {
     #[test]
     fn no_value_is_ever_expanded(text in r"[{}%#$a-z./ '|_-]{0,24}|\PC{0,12}", way in 0..12_usize) {
-        let template = Template::parse(WAYS[way]).unwrap();
+        let template = WorkflowTemplate::parse(WAYS[way]).unwrap();
         prop_assert_eq!(template.render(&told(&text).scope()).unwrap(), text);
     }
 
     #[test]
     fn any_text_is_a_template_or_a_fault(text in r"[{}%#$a-z./ '|_\n-]{0,40}") {
-        let _either = Template::parse(&text);
-        let _either = Template::parse_shell(&text);
-        let _either = Expression::parse(&text);
+        let _either = WorkflowTemplate::parse(&text);
+        let _either = WorkflowTemplate::parse_shell(&text);
+        let _either = WorkflowExpression::parse(&text);
     }
 }
 
 #[track_caller]
 fn holds(expression: &str, expected: bool) {
-    let parsed = Expression::parse(expression).unwrap();
-    assert_eq!(parsed.holds(&world().scope()).unwrap(), expected, "{expression}");
+    let parsed = WorkflowExpression::parse(expression).unwrap();
+    assert_eq!(parsed.is_true(&world().scope()).unwrap(), expected, "{expression}");
 }
 
 #[test]
@@ -282,7 +284,7 @@ fn an_expression_that_means_nothing_is_a_fault() {
     let texts =
         ["output contains 'x'", "", "a &&& b", "a | nope", "a == 'x", "has(a)", "a and", "(a"];
     let said = |text: &&str| {
-        let error = Expression::parse(text).unwrap_err();
+        let error = WorkflowExpression::parse(text).unwrap_err();
         format!("{text}: {error}\n")
     };
     expect![[r#"
@@ -300,7 +302,8 @@ fn an_expression_that_means_nothing_is_a_fault() {
 
 #[test]
 fn an_expression_has_a_value() {
-    let value = |text: &str| Expression::parse(text).unwrap().value(&world().scope()).unwrap();
+    let value =
+        |text: &str| WorkflowExpression::parse(text).unwrap().value(&world().scope()).unwrap();
     assert_eq!(value("labels"), json!(["a", "b"]));
     assert_eq!(value("{{ labels }}"), json!(["a", "b"]));
     assert_eq!(value("${plan.output}"), json!("Do it."));
@@ -315,7 +318,7 @@ fn an_expression_has_a_value() {
 fn command(template: &str, expected: &str) {
     let mut world = told("a b'; rm -rf $(pwd)");
     world.context["word"] = json!("src/main.rs");
-    let rendered = Template::parse_shell(template).unwrap().render(&world.scope()).unwrap();
+    let rendered = WorkflowTemplate::parse_shell(template).unwrap().render(&world.scope()).unwrap();
     assert_eq!(rendered, expected, "{template}");
 }
 
@@ -338,7 +341,7 @@ fn values_in_a_command_are_quoted_where_they_stand() {
 
 #[test]
 fn a_value_is_refused_where_no_quotes_help() {
-    let said = |text: &str| Template::parse_shell(text).unwrap_err().message;
+    let said = |text: &str| WorkflowTemplate::parse_shell(text).unwrap_err().message;
     let why = |what: &str| {
         format!("a value cannot stand {what}: the shell would read it; add `| raw` if it may")
     };
@@ -360,7 +363,7 @@ fn a_value_is_refused_where_no_quotes_help() {
 fn a_template_has_so_many_steps_and_so_much_text() {
     let world = world();
     let said = |text: &str| {
-        let rendered = Template::parse(text).unwrap().render(&world.scope());
+        let rendered = WorkflowTemplate::parse(text).unwrap().render(&world.scope());
         rendered.map(|text| text.len()).unwrap_err().to_string()
     };
     let steps = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
@@ -370,7 +373,7 @@ fn a_template_has_so_many_steps_and_so_much_text() {
     );
     let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
     assert_eq!(said(long), format!("cannot fill in `{long}`: it comes to more than 8388608 bytes"));
-    let nul = Template::parse_shell("echo {{ 'a\\x00b' }}").unwrap().render(&world.scope());
+    let nul = WorkflowTemplate::parse_shell("echo {{ 'a\\x00b' }}").unwrap().render(&world.scope());
     let message = nul.unwrap_err().message;
     assert_eq!(message, "invalid operation: a command cannot hold a NUL");
 }
@@ -378,7 +381,7 @@ fn a_template_has_so_many_steps_and_so_much_text() {
 #[test]
 fn references_are_told_by_all_forms() {
     let of = |text: &str| {
-        let paths = Template::parse(text).unwrap().references();
+        let paths = WorkflowTemplate::parse(text).unwrap().references();
         paths.iter().map(|path| path.join(".")).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(of("${a.output} {{b.output}} {{c-d.e}}"), "b.output outputs.a c-d.e");
@@ -387,7 +390,7 @@ fn references_are_told_by_all_forms() {
         "inputs outputs outputs.a-b inputs.c"
     );
     assert_eq!(of("{% for a in b.c %}{{ a.d }}{% endfor %}"), "b.c");
-    let of = |text: &str| Expression::parse(text).unwrap().references();
+    let of = |text: &str| WorkflowExpression::parse(text).unwrap().references();
     assert_eq!(of("a.b == 'x'"), [["a", "b"]]);
     assert_eq!(of("scratch['x'] and y"), [vec!["scratch"], vec!["y"], vec!["scratch", "x"]]);
 }

@@ -6,18 +6,25 @@ use expect_test::{Expect, expect};
 use uuid::Uuid;
 
 use super::*;
-use crate::claude::{Cli, Sdk};
-use crate::runtime::Runtime as _;
+use crate::claude::{ClaudeCliRuntime, SdkRuntime};
+use crate::runtime::AgentRuntime as _;
 
-fn setup() -> Setup {
-    let brief = ClaudeBrief {
+fn setup() -> ClaudeLaunchOptions {
+    let brief = ClaudeLaunchSpec {
         program: "/opt/claude".into(),
         permission_mode: "acceptEdits".to_owned(),
         setting_sources: vec!["project".to_owned()],
-        ..ClaudeBrief::default()
+        ..ClaudeLaunchSpec::default()
     };
-    let (limits, mcp) = (Limits::default(), json!({ "mcpServers": {} }));
-    Setup { brief, limits, mcp, injected: Vec::new(), long_running: false, root: false }
+    let (limits, mcp) = (RunLimits::default(), json!({ "mcpServers": {} }));
+    ClaudeLaunchOptions {
+        brief,
+        limits,
+        mcp,
+        injected: Vec::new(),
+        long_running: false,
+        is_root: false,
+    }
 }
 
 fn fresh() -> SessionStart {
@@ -29,13 +36,15 @@ fn list(entries: &[&str]) -> Vec<String> {
 }
 
 /// Writes a launch down: an option and its values a line, files by their content.
-fn shown(launch: &Launch) -> String {
+fn shown(launch: &LaunchSpec) -> String {
     let mut shown = launch.program.to_string();
     for arg in &launch.args {
         match arg {
-            Arg::Text(text) if text.starts_with('-') => write!(shown, "\n{text}").unwrap(),
-            Arg::Text(text) | Arg::Of(_, text) => write!(shown, " {text:?}").unwrap(),
-            Arg::File(bytes) => {
+            LaunchArg::Text(text) if text.starts_with('-') => write!(shown, "\n{text}").unwrap(),
+            LaunchArg::Text(text) | LaunchArg::ConfigText(_, text) => {
+                write!(shown, " {text:?}").unwrap()
+            }
+            LaunchArg::File(bytes) => {
                 write!(shown, " file:{}", std::str::from_utf8(bytes).unwrap()).unwrap();
             }
         }
@@ -47,23 +56,24 @@ fn shown(launch: &Launch) -> String {
 }
 
 #[track_caller]
-fn check_sdk(setup: Setup, session: &SessionStart, expected: Expect) {
-    let sdk = Sdk::claude("the prompt".to_owned(), setup).unwrap();
-    expected.assert_eq(&shown(&sdk.launch(session)));
+fn check_sdk(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
+    let sdk = SdkRuntime::claude("the prompt".to_owned(), setup).unwrap();
+    expected.assert_eq(&shown(&sdk.launch_spec(session)));
 }
 
 #[track_caller]
-fn check_cli(setup: Setup, session: &SessionStart, expected: Expect) {
-    let cli = Cli::new("the prompt".to_owned(), setup).unwrap();
-    expected.assert_eq(&shown(&cli.launch(session)));
+fn check_cli(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
+    let cli = ClaudeCliRuntime::new("the prompt".to_owned(), setup).unwrap();
+    expected.assert_eq(&shown(&cli.launch_spec(session)));
 }
 
 /// Only what differs from the plain start.
 #[track_caller]
-fn check_adds(setup: Setup, session: &SessionStart, expected: Expect) {
-    let plain = shown(&Sdk::claude(String::new(), self::setup()).unwrap().launch(&fresh()));
-    let sdk = Sdk::claude(String::new(), setup).unwrap();
-    let more = shown(&sdk.launch(session));
+fn check_adds(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
+    let plain =
+        shown(&SdkRuntime::claude(String::new(), self::setup()).unwrap().launch_spec(&fresh()));
+    let sdk = SdkRuntime::claude(String::new(), setup).unwrap();
+    let more = shown(&sdk.launch_spec(session));
     let added = more.lines().filter(|line| !plain.lines().any(|other| other == *line));
     expected.assert_eq(&added.map(|line| format!("{line}\n")).collect::<String>());
 }
@@ -75,7 +85,7 @@ fn what_decides_what_may_run_is_not_to_be_written() {
         setup.brief.permission_mode = mode.to_owned();
         setup.brief.allowed_tools = Some(list(&["Write"]));
         setup.brief.protected = vec!["/my (fleet)/.env".into()];
-        let allowed = Allowed::of(&setup.brief, &[]).unwrap().unwrap();
+        let allowed = ToolAllowlist::from_brief(&setup.brief, &[]).unwrap().unwrap();
         let deny = &setup.settings(&allowed)["permissions"]["deny"];
         assert_eq!(deny[0], "Edit(//my**fleet*/.env)", "{mode}");
         assert_eq!(deny[1], "Edit(//my**fleet*/.env/**)", "{mode}");
@@ -194,10 +204,11 @@ fn what_may_hold_secrets_is_a_file_in_memory() {
     let mut setup = setup();
     setup.brief.system_prompt = Some("Use the key k-123.".to_owned());
     setup.mcp = json!({ "mcpServers": { "github": { "env": { "TOKEN": "t-123" } } } });
-    let launch = Sdk::claude("prompt p-123".to_owned(), setup).unwrap().launch(&fresh());
+    let launch =
+        SdkRuntime::claude("prompt p-123".to_owned(), setup).unwrap().launch_spec(&fresh());
     let texts = launch.args.iter().filter_map(|arg| match arg {
-        Arg::Text(text) | Arg::Of(_, text) => Some(text),
-        Arg::File(_) => None,
+        LaunchArg::Text(text) | LaunchArg::ConfigText(_, text) => Some(text),
+        LaunchArg::File(_) => None,
     });
     assert!(texts.clone().all(|text| !text.contains("-123")), "{launch:?}");
     assert!(shown(&launch).contains("--system-prompt-file file:Use the key k-123."));
@@ -279,7 +290,7 @@ fn nobody_is_asked_about_our_own_tools_where_there_is_no_list() {
             --allowedTools "mcp__heeler-files__*,mcp__heeler__*"
         "#]],
     );
-    let cli = shown(&Cli::new(String::new(), setup).unwrap().launch(&fresh()));
+    let cli = shown(&ClaudeCliRuntime::new(String::new(), setup).unwrap().launch_spec(&fresh()));
     assert!(cli.contains("--allowedTools \"mcp__heeler-files__*,mcp__heeler__*\""), "{cli}");
 }
 
@@ -319,9 +330,9 @@ fn only_root_without_permissions_claims_a_sandbox() {
         (false, "bypassPermissions", false),
     ] {
         let mut setup = setup();
-        setup.root = root;
+        setup.is_root = root;
         setup.brief.permission_mode = mode.to_owned();
-        let launch = Sdk::claude(String::new(), setup).unwrap().launch(&fresh());
+        let launch = SdkRuntime::claude(String::new(), setup).unwrap().launch_spec(&fresh());
         let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
         assert_eq!(claims, claimed, "{root} {mode}");
     }
@@ -366,7 +377,8 @@ fn a_list_is_not_opened_by_settings() {
         let mut setup = setup();
         setup.brief.permission_mode = mode.to_owned();
         setup.brief.allowed_tools = Some(list(&entries));
-        let launch = shown(&Sdk::claude(String::new(), setup).unwrap().launch(&fresh()));
+        let launch =
+            shown(&SdkRuntime::claude(String::new(), setup).unwrap().launch_spec(&fresh()));
         let settings = launch.lines().find(|line| line.starts_with("--settings"));
         expected.assert_eq(settings.expect("a list has settings"));
     }

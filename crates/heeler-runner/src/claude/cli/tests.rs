@@ -1,25 +1,31 @@
 //! Captured one-shot runs of claude, replayed.
 
-use heeler_model::message::Body;
+use heeler_model::message::MessageBody;
 use serde_json::json;
 
 use super::*;
 
-fn cli(allowed: Option<&[&str]>) -> Result<Cli, Refusal> {
+fn cli(allowed: Option<&[&str]>) -> Result<ClaudeCliRuntime, AllowedToolsError> {
     let listed = allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
-    let brief = heeler_model::run::ClaudeBrief { allowed_tools: listed, ..Default::default() };
+    let brief = heeler_model::run::ClaudeLaunchSpec { allowed_tools: listed, ..Default::default() };
     let (limits, mcp) = (Default::default(), json!({}));
     let (injected, long_running, root) = (Vec::new(), false, false);
-    Cli::new("hello".to_owned(), Setup { brief, limits, mcp, injected, long_running, root })
+    ClaudeCliRuntime::new(
+        "hello".to_owned(),
+        ClaudeLaunchOptions { brief, limits, mcp, injected, long_running, is_root: root },
+    )
 }
 
 #[test]
 fn the_prompt_is_all_that_is_said() {
     let mut cli = cli(None).unwrap();
-    assert_eq!(cli.begin(Uuid::nil()), [Step::Write(b"hello".to_vec()), Step::CloseInput]);
-    assert_eq!(cli.say(Uuid::nil(), "more"), None);
-    assert_eq!(cli.mcp_reply("a", json!({})), []);
-    assert_eq!(cli.interrupt(), [Step::Signal(Signal::INT)]);
+    assert_eq!(
+        cli.begin(Uuid::nil()),
+        [RuntimeEffect::Write(b"hello".to_vec()), RuntimeEffect::CloseInput]
+    );
+    assert_eq!(cli.send_message(Uuid::nil(), "more"), None);
+    assert_eq!(cli.deliver_mcp_reply("a", json!({})), []);
+    assert_eq!(cli.interrupt(), [RuntimeEffect::Signal(Signal::INT)]);
 }
 
 #[test]
@@ -44,11 +50,15 @@ fn every_captured_run_ends_with_its_last_result() {
         let mut cli = cli(None).unwrap();
         cli.begin(Uuid::nil());
         let said = text.lines().filter_map(|line| line.split_once(" < ").map(|(_, said)| said));
-        let steps: Vec<Step> = said.flat_map(|line| cli.line(line.as_bytes())).collect();
-        let result =
-            |step: &&Step| matches!(step, Step::Message(m) if matches!(m.body, Body::Result(_)));
+        let steps: Vec<RuntimeEffect> =
+            said.flat_map(|line| cli.handle_line(line.as_bytes())).collect();
+        let result = |step: &&RuntimeEffect| matches!(step, RuntimeEffect::Message(m) if matches!(m.body, MessageBody::Result(_)));
         assert_eq!(steps.iter().filter(result).count(), 1, "{path:?}");
-        assert_eq!(steps.iter().filter(|step| **step == Step::Done).count(), 1, "{path:?}");
+        assert_eq!(
+            steps.iter().filter(|step| **step == RuntimeEffect::Done).count(),
+            1,
+            "{path:?}"
+        );
         runs += 1;
     }
     assert!(runs >= 10, "only {runs} captures");

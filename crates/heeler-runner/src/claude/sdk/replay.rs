@@ -25,56 +25,58 @@ fn captures() -> PathBuf {
 }
 
 /// Holds the conversation again and returns what was done, one step a line.
-struct Replay {
-    sdk: Sdk,
+struct SdkCaptureReplay {
+    sdk: SdkRuntime,
     trace: String,
     /// What Claude asked and nobody has answered.
     open: HashMap<String, String>,
     begun: bool,
 }
 
-impl Replay {
-    fn steps(&mut self, steps: Vec<Step>) {
+impl SdkCaptureReplay {
+    fn record_effects(&mut self, steps: Vec<RuntimeEffect>) {
         for step in steps {
             let line = match step {
-                Step::Write(line) => self.written(&serde_json::from_slice(&line).unwrap()),
-                Step::Message(message) => match told(&message.body) {
+                RuntimeEffect::Write(line) => {
+                    self.describe_written(&serde_json::from_slice(&line).unwrap())
+                }
+                RuntimeEffect::Message(message) => match describe_body(&message.body) {
                     Some(line) => line,
                     None => continue,
                 },
-                Step::Ask { id, kind, tool, .. } => {
+                RuntimeEffect::Ask { id, kind, tool, .. } => {
                     assert!(self.open.contains_key(&id));
                     format!("ask {} {tool}", kind.as_str())
                 }
-                Step::Withdraw { ask } => {
+                RuntimeEffect::Withdraw { ask } => {
                     assert!(self.open.remove(&ask).is_some());
                     "withdraw".to_owned()
                 }
-                Step::Mcp { server, message, .. } => {
+                RuntimeEffect::Mcp { server, message, .. } => {
                     format!("mcp {server} {}", message["method"].as_str().unwrap())
                 }
-                Step::Done => "done".to_owned(),
+                RuntimeEffect::Done => "done".to_owned(),
                 other => format!("{other:?}"),
             };
             writeln!(self.trace, "{line}").unwrap();
         }
     }
 
-    fn written(&mut self, line: &Json) -> String {
+    fn describe_written(&mut self, line: &Json) -> String {
         match line["type"].as_str().unwrap() {
             "control_response" => {
                 let response = &line["response"];
                 let id = response["request_id"].as_str().unwrap();
                 let asked = self.open.remove(id).expect("only what is open is answered");
-                format!("> {asked}: {}", cut(&response["response"].to_string()))
+                format!("> {asked}: {}", truncate_text(&response["response"].to_string()))
             }
-            "control_request" => format!("> {}", cut(&line["request"].to_string())),
-            _ => format!("> user {}", cut(&line["message"]["content"].to_string())),
+            "control_request" => format!("> {}", truncate_text(&line["request"].to_string())),
+            _ => format!("> user {}", truncate_text(&line["message"]["content"].to_string())),
         }
     }
 
     /// Does what the host of that time did.
-    fn host(&mut self, line: &Json) {
+    fn replay_host_line(&mut self, line: &Json) {
         let steps = match line["type"].as_str().unwrap() {
             "user" if !self.begun => {
                 self.begun = true;
@@ -83,29 +85,29 @@ impl Replay {
             }
             "user" => {
                 let text = line["message"]["content"].as_str().unwrap();
-                self.sdk.say(uuid_of(line), text).unwrap()
+                self.sdk.send_message(uuid_of(line), text).unwrap()
             }
-            "control_response" => self.answered(&line["response"]),
+            "control_response" => self.replay_answer(&line["response"]),
             _ if line["request"]["subtype"] == "interrupt" => self.sdk.interrupt(),
             _ => return,
         };
-        self.steps(steps);
+        self.record_effects(steps);
     }
 
     /// Hands over the answer of that time, and holds ours against it.
-    fn answered(&mut self, then: &Json) -> Vec<Step> {
+    fn replay_answer(&mut self, then: &Json) -> Vec<RuntimeEffect> {
         let id = then["request_id"].as_str().unwrap();
         let response = &then["response"];
         let steps = if let Some(reply) = response.get("mcp_response") {
-            self.sdk.mcp_reply(id, reply.clone())
+            self.sdk.deliver_mcp_reply(id, reply.clone())
         } else if let Some(answer) = answer_of(then) {
-            self.sdk.answer(id, &answer)
+            self.sdk.deliver_answer(id, &answer)
         } else {
             // A hook or a notification: answered when it was asked.
             assert!(!self.open.contains_key(id));
             return Vec::new();
         };
-        if let [Step::Write(line)] = &steps[..] {
+        if let [RuntimeEffect::Write(line)] = &steps[..] {
             let line: Json = serde_json::from_slice(line).unwrap();
             for key in ["behavior", "message", "updatedInput", "mcp_response"] {
                 if let Some(value) = response.get(key) {
@@ -117,15 +119,15 @@ impl Replay {
     }
 }
 
-fn answer_of(then: &Json) -> Option<Answer> {
+fn answer_of(then: &Json) -> Option<QuestionAnswer> {
     let response = &then["response"];
     if then["subtype"] == "error" {
         let message = then["error"].as_str().unwrap().to_owned();
-        return Some(Answer::Deny { message, interrupt: false });
+        return Some(QuestionAnswer::Deny { message, interrupt: false });
     }
     match response["behavior"].as_str()? {
-        "allow" => Some(Answer::Allow { input: response.get("updatedInput").cloned() }),
-        _ => Some(Answer::Deny {
+        "allow" => Some(QuestionAnswer::Allow { input: response.get("updatedInput").cloned() }),
+        _ => Some(QuestionAnswer::Deny {
             message: response["message"].as_str().unwrap().to_owned(),
             interrupt: response["interrupt"] == true,
         }),
@@ -136,34 +138,35 @@ fn uuid_of(line: &Json) -> Uuid {
     line["uuid"].as_str().map_or(Uuid::nil(), |uuid| uuid.parse().unwrap())
 }
 
-fn told(body: &Body) -> Option<String> {
+fn describe_body(body: &MessageBody) -> Option<String> {
     Some(match body {
-        Body::Init(_) => "init".to_owned(),
-        Body::Assistant(_) => "assistant".to_owned(),
-        Body::User(_) => "user".to_owned(),
-        Body::Result(result) => format!("result {:?}", result.terminal_reason),
-        Body::Task(task) => format!("{} {:?}", task.subtype, task.status),
-        Body::Background { running } => format!("background {}", running.len()),
-        Body::Lifecycle { state, .. } => format!("message {state}"),
-        Body::Unknown { .. } | Body::Malformed { .. } => format!("{body:?}"),
+        MessageBody::Init(_) => "init".to_owned(),
+        MessageBody::Assistant(_) => "assistant".to_owned(),
+        MessageBody::User(_) => "user".to_owned(),
+        MessageBody::Result(result) => format!("result {:?}", result.terminal_reason),
+        MessageBody::Task(task) => format!("{} {:?}", task.subtype, task.status),
+        MessageBody::BackgroundTasks { running } => format!("background {}", running.len()),
+        MessageBody::CommandLifecycle { state, .. } => format!("message {state}"),
+        MessageBody::Unknown { .. } | MessageBody::Malformed { .. } => format!("{body:?}"),
         _ => return None,
     })
 }
 
-fn cut(text: &str) -> String {
+fn truncate_text(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
 #[track_caller]
 fn replay(name: &str, allowed: Option<&[&str]>) {
-    let brief = heeler_model::run::ClaudeBrief {
+    let brief = heeler_model::run::ClaudeLaunchSpec {
         allowed_tools: allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect()),
         ..Default::default()
     };
-    let allowed = Allowed::of(&brief, &[]).unwrap();
+    let allowed = ToolAllowlist::from_brief(&brief, &[]).unwrap();
     let launch = |_: &SessionStart| unreachable!("nothing is started");
-    let sdk = Sdk { allowed, ..Sdk::new(String::new(), Box::new(launch)) };
-    let mut replay = Replay { sdk, trace: String::new(), open: HashMap::new(), begun: false };
+    let sdk = SdkRuntime { allowed, ..SdkRuntime::new(String::new(), Box::new(launch)) };
+    let mut replay =
+        SdkCaptureReplay { sdk, trace: String::new(), open: HashMap::new(), begun: false };
     for (direction, line) in capture(name) {
         match direction {
             '<' => {
@@ -177,10 +180,10 @@ fn replay(name: &str, allowed: Option<&[&str]>) {
                     let asked = line["request"]["subtype"].as_str().unwrap().to_owned();
                     replay.open.insert(id, asked);
                 }
-                let steps = replay.sdk.line(line.to_string().as_bytes());
-                replay.steps(steps);
+                let steps = replay.sdk.handle_line(line.to_string().as_bytes());
+                replay.record_effects(steps);
             }
-            '>' => replay.host(&line),
+            '>' => replay.replay_host_line(&line),
             _ => {}
         }
     }

@@ -1,47 +1,54 @@
 //! Captured talks with claude, held again, and the cases that they lack.
 
-use heeler_model::run::ClaudeBrief;
+use heeler_model::run::ClaudeLaunchSpec;
 
 use super::*;
 
 const PROMPT: Uuid = Uuid::from_u128(1);
 
-fn setup(allowed: Option<&[&str]>) -> Setup {
+fn setup(allowed: Option<&[&str]>) -> ClaudeLaunchOptions {
     let listed = allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
-    let brief = ClaudeBrief { allowed_tools: listed, ..ClaudeBrief::default() };
+    let brief = ClaudeLaunchSpec { allowed_tools: listed, ..ClaudeLaunchSpec::default() };
     let (limits, mcp) = (Default::default(), json!({}));
-    Setup { brief, limits, mcp, injected: Vec::new(), long_running: false, root: false }
+    ClaudeLaunchOptions {
+        brief,
+        limits,
+        mcp,
+        injected: Vec::new(),
+        long_running: false,
+        is_root: false,
+    }
 }
 
-fn open() -> Sdk {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(None)).unwrap();
+fn open() -> SdkRuntime {
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(None)).unwrap();
     sdk.begin(PROMPT);
     sdk
 }
 
-fn listed(allowed: &[&str]) -> Sdk {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(allowed))).unwrap();
+fn listed(allowed: &[&str]) -> SdkRuntime {
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(allowed))).unwrap();
     sdk.begin(PROMPT);
-    sdk.line(INITIALIZED.as_bytes());
+    sdk.handle_line(INITIALIZED.as_bytes());
     sdk
 }
 
 const INITIALIZED: &str = r#"{"type":"control_response","response":{"subtype":"success","request_id":"heeler-initialize","response":{}}}"#;
 
-fn take(sdk: &mut Sdk, line: Json) -> Vec<Step> {
-    sdk.line(line.to_string().as_bytes())
+fn take(sdk: &mut SdkRuntime, line: Json) -> Vec<RuntimeEffect> {
+    sdk.handle_line(line.to_string().as_bytes())
 }
 
 /// Returns the one line that is written, and nothing else is done.
 #[track_caller]
-fn written(steps: &[Step]) -> Json {
-    let [Step::Write(line)] = steps else { panic!("{steps:?}") };
+fn written(steps: &[RuntimeEffect]) -> Json {
+    let [RuntimeEffect::Write(line)] = steps else { panic!("{steps:?}") };
     assert_eq!(line.last(), Some(&b'\n'));
     serde_json::from_slice(line).unwrap()
 }
 
 #[track_caller]
-fn replied(steps: &[Step], id: &str) -> Json {
+fn replied(steps: &[RuntimeEffect], id: &str) -> Json {
     let line = written(steps);
     assert_eq!(line["type"], "control_response", "{line}");
     assert_eq!(line["response"]["request_id"], id, "{line}");
@@ -86,13 +93,13 @@ fn init() -> Json {
     json!({ "type": "system", "subtype": "init" })
 }
 
-fn is_done(steps: &[Step]) -> bool {
-    steps.contains(&Step::Done)
+fn is_done(steps: &[RuntimeEffect]) -> bool {
+    steps.contains(&RuntimeEffect::Done)
 }
 
 #[test]
 fn the_prompt_follows_the_greeting_with_the_uuid_of_its_row() {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(None)).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(None)).unwrap();
     let steps = sdk.begin(PROMPT);
     let [greeting, prompt] = &steps[..] else { panic!("{steps:?}") };
     let greeting = written(std::slice::from_ref(greeting));
@@ -104,20 +111,20 @@ fn the_prompt_follows_the_greeting_with_the_uuid_of_its_row() {
 
 #[test]
 fn with_a_list_the_prompt_waits_until_its_hook_stands() {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     let greeting = written(&sdk.begin(PROMPT));
     let hook = &greeting["request"]["hooks"]["PreToolUse"][0];
     assert_eq!((&hook["matcher"], &hook["hookCallbackIds"]), (&json!(""), &json!([ALLOWED_TOOLS])));
-    assert_eq!(written(&sdk.line(INITIALIZED.as_bytes()))["uuid"], PROMPT.to_string());
-    assert_eq!(sdk.line(INITIALIZED.as_bytes()), [], "once is enough");
+    assert_eq!(written(&sdk.handle_line(INITIALIZED.as_bytes()))["uuid"], PROMPT.to_string());
+    assert_eq!(sdk.handle_line(INITIALIZED.as_bytes()), [], "once is enough");
 }
 
 #[test]
 fn what_is_said_before_the_hook_stands_follows_the_prompt() {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);
-    assert_eq!(sdk.say(Uuid::from_u128(2), "more"), Some(Vec::new()));
-    let steps = sdk.line(INITIALIZED.as_bytes());
+    assert_eq!(sdk.send_message(Uuid::from_u128(2), "more"), Some(Vec::new()));
+    let steps = sdk.handle_line(INITIALIZED.as_bytes());
     let said = steps.iter().map(|step| written(std::slice::from_ref(step))["uuid"].clone());
     let both = [PROMPT.to_string(), Uuid::from_u128(2).to_string()];
     assert_eq!(said.collect::<Vec<_>>(), both);
@@ -125,30 +132,31 @@ fn what_is_said_before_the_hook_stands_follows_the_prompt() {
 
 #[test]
 fn without_its_hook_a_list_cannot_be_held_and_nothing_is_asked() {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);
     let refused = json!({ "subtype": "error", "request_id": INITIALIZE, "error": "no hooks here" });
     let steps = take(&mut sdk, json!({ "type": "control_response", "response": refused }));
-    let [Step::Message(said), Step::CloseInput, Step::Done] = &steps[..] else {
+    let [RuntimeEffect::Message(said), RuntimeEffect::CloseInput, RuntimeEffect::Done] = &steps[..]
+    else {
         panic!("{steps:?}")
     };
-    let Body::Error { message, .. } = &said.body else { panic!("{said:?}") };
+    let MessageBody::Error { message, .. } = &said.body else { panic!("{said:?}") };
     assert!(message.contains("no hooks here"), "{message}");
 }
 
 #[test]
 fn a_server_is_served_while_the_greeting_is_unanswered() {
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);
     let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize" });
     let hello = json!({ "subtype": "mcp_message", "server_name": "fleet", "message": message });
     let steps = take(&mut sdk, request("m1", hello));
-    let call = Step::Mcp { call: "m1".to_owned(), server: "fleet".to_owned(), message };
+    let call = RuntimeEffect::Mcp { call: "m1".to_owned(), server: "fleet".to_owned(), message };
     assert_eq!(steps, [call]);
     let reply = json!({ "jsonrpc": "2.0", "id": 0, "result": {} });
-    let response = replied(&sdk.mcp_reply("m1", reply.clone()), "m1");
+    let response = replied(&sdk.deliver_mcp_reply("m1", reply.clone()), "m1");
     assert_eq!(response["response"], json!({ "mcp_response": reply }));
-    assert_eq!(sdk.mcp_reply("m1", json!({})), [], "answered once");
+    assert_eq!(sdk.deliver_mcp_reply("m1", json!({})), [], "answered once");
 }
 
 #[test]
@@ -164,46 +172,47 @@ fn a_notification_to_a_server_is_acknowledged_at_once() {
 fn each_answer_of_a_person_has_its_form() {
     let table = [
         (
-            Answer::Allow { input: None },
+            QuestionAnswer::Allow { input: None },
             json!({ "behavior": "allow", "updatedInput": { "command": "ls" } }),
         ),
         (
-            Answer::Allow { input: Some(json!({ "command": "pwd" })) },
+            QuestionAnswer::Allow { input: Some(json!({ "command": "pwd" })) },
             json!({ "behavior": "allow", "updatedInput": { "command": "pwd" } }),
         ),
         (
-            Answer::Deny { message: "no".to_owned(), interrupt: false },
+            QuestionAnswer::Deny { message: "no".to_owned(), interrupt: false },
             json!({ "behavior": "deny", "message": "no", "interrupt": false }),
         ),
         (
-            Answer::Deny { message: "stop".to_owned(), interrupt: true },
+            QuestionAnswer::Deny { message: "stop".to_owned(), interrupt: true },
             json!({ "behavior": "deny", "message": "stop", "interrupt": true }),
         ),
     ];
     for (answer, form) in table {
         let mut sdk = open();
         let steps = take(&mut sdk, may("p", "Bash"));
-        let [Step::Ask { id, kind: AskKind::Permission, tool, .. }] = &steps[..] else {
+        let [RuntimeEffect::Ask { id, kind: AgentQuestionKind::Permission, tool, .. }] = &steps[..]
+        else {
             panic!("{steps:?}")
         };
         assert_eq!((id.as_str(), tool.as_str()), ("p", "Bash"));
-        assert_eq!(replied(&sdk.answer("p", &answer), "p")["response"], form);
-        assert_eq!(sdk.answer("p", &answer), [], "answered once");
+        assert_eq!(replied(&sdk.deliver_answer("p", &answer), "p")["response"], form);
+        assert_eq!(sdk.deliver_answer("p", &answer), [], "answered once");
     }
 }
 
 #[test]
 fn what_only_a_person_can_answer_is_a_question() {
     let mut sdk = open();
-    let kind = |steps: &[Step]| match steps {
-        [Step::Ask { kind, .. }] => *kind,
+    let kind = |steps: &[RuntimeEffect]| match steps {
+        [RuntimeEffect::Ask { kind, .. }] => *kind,
         other => panic!("{other:?}"),
     };
-    assert_eq!(kind(&take(&mut sdk, may("a", "AskUserQuestion"))), AskKind::Question);
+    assert_eq!(kind(&take(&mut sdk, may("a", "AskUserQuestion"))), AgentQuestionKind::Question);
     let mut plan = may("b", "ExitPlanMode");
     plan["request"]["requires_user_interaction"] = true.into();
-    assert_eq!(kind(&take(&mut sdk, plan)), AskKind::Question);
-    assert_eq!(kind(&take(&mut sdk, may("c", "Write"))), AskKind::Permission);
+    assert_eq!(kind(&take(&mut sdk, plan)), AgentQuestionKind::Question);
+    assert_eq!(kind(&take(&mut sdk, may("c", "Write"))), AgentQuestionKind::Permission);
 }
 
 #[test]
@@ -211,14 +220,14 @@ fn what_was_withdrawn_is_never_answered() {
     let mut sdk = open();
     take(&mut sdk, may("p", "Bash"));
     let cancel = json!({ "type": "control_cancel_request", "request_id": "p" });
-    assert_eq!(take(&mut sdk, cancel.clone()), [Step::Withdraw { ask: "p".to_owned() }]);
+    assert_eq!(take(&mut sdk, cancel.clone()), [RuntimeEffect::Withdraw { ask: "p".to_owned() }]);
     assert_eq!(take(&mut sdk, cancel), []);
-    assert_eq!(sdk.answer("p", &Answer::Allow { input: None }), []);
+    assert_eq!(sdk.deliver_answer("p", &QuestionAnswer::Allow { input: None }), []);
     let message = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call" });
     let call = json!({ "subtype": "mcp_message", "server_name": "fleet", "message": message });
     take(&mut sdk, request("m", call));
     take(&mut sdk, json!({ "type": "control_cancel_request", "request_id": "m" }));
-    assert_eq!(sdk.mcp_reply("m", json!({})), []);
+    assert_eq!(sdk.deliver_mcp_reply("m", json!({})), []);
 }
 
 #[test]
@@ -245,7 +254,7 @@ fn nobody_is_asked_about_what_is_not_listed() {
     let mut sdk = listed(&["Read"]);
     let response = replied(&take(&mut sdk, may("p", "Bash")), "p");
     assert_eq!(response["response"]["behavior"], "deny");
-    assert!(matches!(&take(&mut sdk, may("q", "Read"))[..], [Step::Ask { .. }]));
+    assert!(matches!(&take(&mut sdk, may("q", "Read"))[..], [RuntimeEffect::Ask { .. }]));
 }
 
 #[test]
@@ -259,7 +268,7 @@ fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
     };
     assert_eq!(take(&mut sdk, told(false, "t0")).len(), 1);
     let steps = take(&mut sdk, told(false, "t1"));
-    assert!(steps.contains(&Step::Signal(Signal::KILL)), "{steps:?}");
+    assert!(steps.contains(&RuntimeEffect::Signal(Signal::KILL)), "{steps:?}");
     let call = json!([{ "type": "tool_use", "id": "t2", "name": "Bash", "input": {} }]);
     take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
     assert_eq!(take(&mut sdk, told(true, "t2")).len(), 1, "the hook did its work");
@@ -277,7 +286,7 @@ fn more_calls_of_tools_that_may_not_run_than_can_be_watched_stop_the_run() {
     };
     assert_eq!(call(0, FORBIDDEN_CALLS_MAX).len(), 1);
     let steps = call(FORBIDDEN_CALLS_MAX, 1);
-    assert!(steps.contains(&Step::Signal(Signal::KILL)), "{steps:?}");
+    assert!(steps.contains(&RuntimeEffect::Signal(Signal::KILL)), "{steps:?}");
 }
 
 #[test]
@@ -301,7 +310,7 @@ fn an_unknown_request_is_refused_not_ignored() {
         assert_eq!(response["subtype"], "error");
     }
     let steps = take(&mut sdk, json!({ "type": "control_request" }));
-    assert!(matches!(&steps[..], [Step::Message(_)]), "{steps:?}");
+    assert!(matches!(&steps[..], [RuntimeEffect::Message(_)]), "{steps:?}");
 }
 
 #[test]
@@ -311,14 +320,14 @@ fn a_request_that_cannot_be_read_is_refused_by_its_id() {
     let line = format!(
         r#"{{"type":"control_request","request_id":"d","request":{{"subtype":"can_use_tool","input":{deep}}}}}"#
     );
-    let steps = sdk.line(line.as_bytes());
+    let steps = sdk.handle_line(line.as_bytes());
     assert_eq!(replied(&steps[..1], "d")["subtype"], "error");
-    assert!(matches!(&steps[1..], [Step::Message(_)]), "{steps:?}");
-    let steps = sdk.line(line.replace("can_use_tool", "hook_callback").as_bytes());
+    assert!(matches!(&steps[1..], [RuntimeEffect::Message(_)]), "{steps:?}");
+    let steps = sdk.handle_line(line.replace("can_use_tool", "hook_callback").as_bytes());
     let response = replied(&steps[..1], "d");
     assert_eq!(response["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
     for line in [&b"\xff\x00{"[..], b"", b"{\"control_request\"", b"[1]"] {
-        assert!(matches!(&sdk.line(line)[..], [Step::Message(_)]));
+        assert!(matches!(&sdk.handle_line(line)[..], [RuntimeEffect::Message(_)]));
     }
 }
 
@@ -327,7 +336,7 @@ fn a_refused_request_of_ours_is_told() {
     let mut sdk = open();
     let refused = json!({ "subtype": "error", "request_id": "heeler-1", "error": "nope" });
     let steps = take(&mut sdk, json!({ "type": "control_response", "response": refused }));
-    assert!(matches!(&steps[..], [Step::Message(_)]), "{steps:?}");
+    assert!(matches!(&steps[..], [RuntimeEffect::Message(_)]), "{steps:?}");
 }
 
 #[test]
@@ -343,7 +352,7 @@ fn a_message_that_waits_for_its_turn_is_waited_for() {
     let mut sdk = open();
     let second = Uuid::from_u128(2);
     take(&mut sdk, lifecycle(PROMPT, "started"));
-    assert_eq!(written(&sdk.say(second, "more").unwrap())["uuid"], second.to_string());
+    assert_eq!(written(&sdk.send_message(second, "more").unwrap())["uuid"], second.to_string());
     assert!(!is_done(&take(&mut sdk, result())), "the agent has not even read it");
     take(&mut sdk, lifecycle(second, "queued"));
     take(&mut sdk, init());
@@ -356,7 +365,7 @@ fn a_message_that_was_steered_into_the_turn_needs_no_result_of_its_own() {
     let mut sdk = open();
     let second = Uuid::from_u128(2);
     take(&mut sdk, lifecycle(PROMPT, "started"));
-    sdk.say(second, "more");
+    sdk.send_message(second, "more");
     take(&mut sdk, lifecycle(second, "queued"));
     take(&mut sdk, lifecycle(second, "started"));
     take(&mut sdk, lifecycle(second, "completed"));
@@ -368,7 +377,7 @@ fn a_message_that_was_cancelled_is_not_waited_for() {
     let mut sdk = open();
     let second = Uuid::from_u128(2);
     take(&mut sdk, lifecycle(PROMPT, "started"));
-    sdk.say(second, "more");
+    sdk.send_message(second, "more");
     assert!(!is_done(&take(&mut sdk, result())));
     assert!(is_done(&take(&mut sdk, lifecycle(second, "cancelled"))));
 }
@@ -379,7 +388,7 @@ fn after_the_end_more_can_be_said() {
     take(&mut sdk, lifecycle(PROMPT, "started"));
     assert!(is_done(&take(&mut sdk, result())));
     let second = Uuid::from_u128(2);
-    sdk.say(second, "more");
+    sdk.send_message(second, "more");
     take(&mut sdk, init());
     take(&mut sdk, lifecycle(second, "started"));
     assert!(is_done(&take(&mut sdk, result())));
@@ -388,7 +397,7 @@ fn after_the_end_more_can_be_said() {
 #[test]
 fn an_agent_that_does_not_tell_of_messages_answers_one_by_one() {
     let mut sdk = open();
-    sdk.say(Uuid::from_u128(2), "more");
+    sdk.send_message(Uuid::from_u128(2), "more");
     assert!(!is_done(&take(&mut sdk, result())));
     assert!(is_done(&take(&mut sdk, result())));
 }
@@ -426,7 +435,7 @@ fn an_interrupt_takes_back_what_is_queued_and_waits_for_nothing_else() {
     for line in [state("running"), lifecycle(PROMPT, "started"), background(&["b1"])] {
         take(&mut sdk, line);
     }
-    sdk.say(second, "more");
+    sdk.send_message(second, "more");
     let steps = sdk.interrupt();
     let [cancel, interrupt] = &steps[..] else { panic!("{steps:?}") };
     let cancel = written(std::slice::from_ref(cancel));
@@ -446,9 +455,13 @@ fn an_interrupt_between_turns_is_the_end() {
         assert!(!is_done(&take(&mut sdk, line)));
     }
     assert!(is_done(&sdk.interrupt()));
-    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);
-    assert_eq!(sdk.interrupt(), [Step::CloseInput, Step::Done], "nothing was asked yet");
+    assert_eq!(
+        sdk.interrupt(),
+        [RuntimeEffect::CloseInput, RuntimeEffect::Done],
+        "nothing was asked yet"
+    );
 }
 
 #[test]
@@ -457,6 +470,6 @@ fn a_second_attempt_knows_nothing_of_the_first() {
     take(&mut sdk, may("p", "Bash"));
     take(&mut sdk, background(&["b1"]));
     sdk.begin(PROMPT);
-    assert_eq!(sdk.answer("p", &Answer::Allow { input: None }), []);
+    assert_eq!(sdk.deliver_answer("p", &QuestionAnswer::Allow { input: None }), []);
     assert!(is_done(&take(&mut sdk, result())));
 }

@@ -4,32 +4,32 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 
 use heeler_model::ExitReason;
-use heeler_model::run::End;
+use heeler_model::run::RunEnd;
 use heeler_transcript::LockFile;
 
 use super::*;
-use crate::fault::{Point, arm};
-use crate::settle;
+use crate::fault::{RunnerFaultPoint, arm};
+use crate::settle_run;
 
 const DIR: &str = "HEELER_TEST_RUN_DIR";
 const POINT: &str = "HEELER_TEST_POINT";
 const SCRIPT: &str = "HEELER_TEST_SCRIPT";
 
-const POINTS: [Point; 14] = [
-    Point::RunLocked,
-    Point::SessionLocked,
-    Point::TakenIn,
-    Point::Started,
-    Point::Spawned,
-    Point::SessionRow,
-    Point::JobRow,
-    Point::Asked,
-    Point::SummedUp,
-    Point::OwnWritten,
-    Point::CarriedOver,
-    Point::TreeEnded,
-    Point::LogsSynced,
-    Point::ResultWritten,
+const POINTS: [RunnerFaultPoint; 14] = [
+    RunnerFaultPoint::RunLocked,
+    RunnerFaultPoint::SessionLocked,
+    RunnerFaultPoint::ExternalMessagesAdded,
+    RunnerFaultPoint::Started,
+    RunnerFaultPoint::Spawned,
+    RunnerFaultPoint::SessionRow,
+    RunnerFaultPoint::JobRow,
+    RunnerFaultPoint::QuestionAsked,
+    RunnerFaultPoint::SummaryWritten,
+    RunnerFaultPoint::NativeSessionWritten,
+    RunnerFaultPoint::MessagesCarriedOver,
+    RunnerFaultPoint::TreeEnded,
+    RunnerFaultPoint::LogsSynced,
+    RunnerFaultPoint::ResultWritten,
 ];
 
 /// An agent that leaves a process behind, asks, speaks, and ends well.
@@ -38,7 +38,7 @@ await user; may q1 ls; await '"request_id":"q1"'; say one; result done; await fo
 
 /// Starts a runner of its own that dies at the point.
 #[expect(clippy::disallowed_methods, reason = "the test runs itself as the process that dies")]
-pub(super) fn runner(trial: &Trial, script: &str, point: Point) -> Child {
+pub(super) fn runner(trial: &RunFixture, script: &str, point: RunnerFaultPoint) -> Child {
     trial.folder.write_spec(&trial.spec);
     let number = POINTS.iter().position(|&it| it == point).unwrap();
     Command::new(std::env::current_exe().unwrap())
@@ -61,23 +61,23 @@ fn be_the_runner() {
     arm(POINTS[point]);
     let (dir, script) = (Utf8Path::new(&dir), std::env::var(SCRIPT).unwrap());
     let trial = match files::read_spec(dir).unwrap().runtime {
-        RuntimeType::Command => prints(&script),
-        _ => speaks(&script),
+        RuntimeType::Command => command_fixture(&script),
+        _ => stream_fixture(&script),
     };
-    run_by(dir, &trial.host(), &trial.means).unwrap();
+    run_with(dir, &trial.host(), &trial.means).unwrap();
 }
 
-fn check(point: Point, end: End) {
-    let trial = speaks("").attended(50);
+fn check(point: RunnerFaultPoint, end: RunEnd) {
+    let trial = stream_fixture("").attended(50);
     let died = runner(&trial, AGENT, point).wait().unwrap();
     assert_eq!(died.signal(), Some(9), "{point:?}");
     let shown = match trial.spec.job_log.exists() {
         true => trial.job_rows(),
         false => Vec::new(),
     };
-    let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
+    let result = settle_run(&trial.dir(), &trial.spec.home, now).unwrap();
     assert_eq!(result.end, end, "{point:?}");
-    assert_eq!(settle(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{point:?}");
+    assert_eq!(settle_run(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{point:?}");
     for file in ["pid", "child"] {
         if let Ok(pid) = std::fs::read_to_string(trial.spec.working_directory.join(file)) {
             // One that was killed before it could say its number left an empty file.
@@ -86,16 +86,16 @@ fn check(point: Point, end: End) {
     }
     let lock = trial.spec.home.join("locks").join(trial.spec.session.start.id().as_str());
     assert!(LockFile::probe(&lock).unwrap().is_none(), "{point:?}");
-    if end == End::NeverStarted {
+    if end == RunEnd::NeverStarted {
         assert!(shown.is_empty() && !trial.spec.working_directory.join("pid").exists());
         return;
     }
     let rows = trial.job_rows();
     assert_eq!(rows[..shown.len()], shown, "{point:?}");
     let uuids = |rows: &[Json]| rows.iter().map(|row| row["uuid"].clone()).collect::<Vec<_>>();
-    assert_eq!(uuids(&rows), uuids(&Trial::rows(&trial.session_log())), "{point:?}");
+    assert_eq!(uuids(&rows), uuids(&RunFixture::rows(&trial.session_log())), "{point:?}");
     let started = trial.started();
-    let socket_of_the_dead = point != Point::ResultWritten && started.socket.exists();
+    let socket_of_the_dead = point != RunnerFaultPoint::ResultWritten && started.socket.exists();
     assert!(!socket_of_the_dead, "{point:?}");
     // The run is over for good: a runner that comes late changes nothing.
     assert_eq!(trial.run(), result, "{point:?}");
@@ -103,58 +103,58 @@ fn check(point: Point, end: End) {
 
 #[test]
 fn a_runner_that_dies_before_its_start_is_on_record_has_never_started() {
-    check(Point::RunLocked, End::NeverStarted);
-    check(Point::SessionLocked, End::NeverStarted);
+    check(RunnerFaultPoint::RunLocked, RunEnd::NeverStarted);
+    check(RunnerFaultPoint::SessionLocked, RunEnd::NeverStarted);
 }
 
 #[test]
 fn a_runner_that_dies_before_its_agent_speaks_was_interrupted() {
-    check(Point::Started, End::Interrupted);
-    check(Point::Spawned, End::Interrupted);
+    check(RunnerFaultPoint::Started, RunEnd::Interrupted);
+    check(RunnerFaultPoint::Spawned, RunEnd::Interrupted);
 }
 
 #[test]
 fn a_runner_that_dies_between_two_rows_was_interrupted_and_the_logs_agree() {
-    check(Point::SessionRow, End::Interrupted);
-    check(Point::JobRow, End::Interrupted);
-    check(Point::Asked, End::Interrupted);
+    check(RunnerFaultPoint::SessionRow, RunEnd::Interrupted);
+    check(RunnerFaultPoint::JobRow, RunEnd::Interrupted);
+    check(RunnerFaultPoint::QuestionAsked, RunEnd::Interrupted);
 }
 
 #[test]
 fn a_runner_that_dies_after_its_agent_was_done_has_finished() {
-    check(Point::TreeEnded, End::Finished);
-    check(Point::LogsSynced, End::Finished);
-    check(Point::ResultWritten, End::Finished);
+    check(RunnerFaultPoint::TreeEnded, RunEnd::Finished);
+    check(RunnerFaultPoint::LogsSynced, RunEnd::Finished);
+    check(RunnerFaultPoint::ResultWritten, RunEnd::Finished);
 }
 
 #[test]
 fn a_command_whose_runner_dies_is_what_it_was_only_once_all_that_it_said_is_recorded() {
     let died = |script: &str, point| {
-        let trial = prints("");
+        let trial = command_fixture("");
         let died = runner(&trial, script, point).wait().unwrap();
         assert_eq!(died.signal(), Some(9), "{point:?}");
-        settle(&trial.dir(), &trial.spec.home, now).unwrap()
+        settle_run(&trial.dir(), &trial.spec.home, now).unwrap()
     };
-    let result = died("echo one", Point::LogsSynced);
-    assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Success));
+    let result = died("echo one", RunnerFaultPoint::LogsSynced);
+    assert_eq!((result.end, result.exit_reason), (RunEnd::Finished, ExitReason::Success));
     assert_eq!(result.summary.as_deref(), Some("one"));
-    let result = died("echo rate limit; exit 3", Point::LogsSynced);
-    assert_eq!((result.end, class(&result)), (End::Finished, Some(ErrorClass::AgentFailed)));
+    let result = died("echo rate limit; exit 3", RunnerFaultPoint::LogsSynced);
+    assert_eq!((result.end, class(&result)), (RunEnd::Finished, Some(ErrorClass::AgentFailed)));
     assert!(result.error.unwrap().message.contains("exited with code 3"));
     // What it printed last is lost with the pipe that held it.
-    for point in [Point::Spawned, Point::TreeEnded] {
+    for point in [RunnerFaultPoint::Spawned, RunnerFaultPoint::TreeEnded] {
         let result = died("echo one", point);
-        assert_eq!((result.end, result.exit_code), (End::Interrupted, None), "{result:#?}");
+        assert_eq!((result.end, result.exit_code), (RunEnd::Interrupted, None), "{result:#?}");
     }
 }
 
 /// Returns a run whose runner died, and whose agent lives on because it heeds no signal. One that is
 /// told of the death before it can close its ears dies too: then another is tried.
-fn orphan() -> Trial {
+fn orphan() -> RunFixture {
     for _ in 0..50 {
-        let first = speaks("");
+        let first = stream_fixture("");
         let agent = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
-        let mut died = runner(&first, agent, Point::Spawned);
+        let mut died = runner(&first, agent, RunnerFaultPoint::Spawned);
         assert_eq!(died.wait().unwrap().signal(), Some(9));
         let pid = first.spec.working_directory.join("pid");
         let lock = first.spec.home.join("locks").join(first.spec.session.start.id().as_str());
@@ -170,13 +170,13 @@ fn orphan() -> Trial {
 #[test]
 fn an_orphaned_agent_still_holds_its_session() {
     let first = orphan();
-    let mut second = speaks("await user; result done");
+    let mut second = stream_fixture("await user; result done");
     second.spec.home = first.spec.home.clone();
     let busy = second.run();
-    assert_eq!(busy.end, End::SessionBusy);
+    assert_eq!(busy.end, RunEnd::SessionBusy);
     assert!(busy.error.unwrap().message.contains("`heeler runner"));
-    settle(&first.dir(), &first.spec.home, now).unwrap();
-    let mut third = speaks("await user; result done");
+    settle_run(&first.dir(), &first.spec.home, now).unwrap();
+    let mut third = stream_fixture("await user; result done");
     third.spec.home = first.spec.home.clone();
     assert_eq!(third.run().exit_reason, ExitReason::Success);
 }

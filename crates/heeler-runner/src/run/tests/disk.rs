@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heeler_model::ExitReason;
-use heeler_model::run::End;
-use heeler_testkit::Hook;
+use heeler_model::run::RunEnd;
+use heeler_testkit::DiskHook;
 
 use super::*;
-use crate::settle;
+use crate::settle_run;
 
 /// A disk that takes no bytes while it is full, and counts how often it was tried; and on which the
 /// runner hangs until it is let go, as if it had been stopped.
@@ -28,12 +28,12 @@ pub(super) struct BadDisk {
 }
 
 impl BadDisk {
-    fn filled_after(writes: usize) -> Arc<Hooked<BadDisk>> {
-        Arc::new(Hooked(BadDisk { after: writes.into(), ..BadDisk::default() }))
+    fn filled_after(writes: usize) -> Arc<HookedDisk<BadDisk>> {
+        Arc::new(HookedDisk(BadDisk { after: writes.into(), ..BadDisk::default() }))
     }
 }
 
-impl Hook for BadDisk {
+impl DiskHook for BadDisk {
     fn before_write(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
         self.hung.fetch_add(1, Ordering::SeqCst);
         let _free = self.writes.lock().unwrap();
@@ -64,27 +64,27 @@ impl Hook for BadDisk {
 
 #[test]
 fn a_session_is_held_until_its_log_is_complete() {
-    let disk = Arc::new(Hooked::<BadDisk>::default());
-    let first = prints("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
+    let disk = Arc::new(HookedDisk::<BadDisk>::default());
+    let first = command_fixture("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
     let running = first.start();
     let hung = disk.syncs.lock().unwrap();
     first.touch("go");
     // The last row is there, and is not synced.
     first.wait_row("\"cure\"");
-    let mut second = prints("true");
+    let mut second = command_fixture("true");
     second.spec.home = first.spec.home.clone();
-    assert_eq!(second.run().end, End::SessionBusy);
+    assert_eq!(second.run().end, RunEnd::SessionBusy);
     drop(hung);
     assert_eq!(class(&running.finish()), Some(ErrorClass::AgentFailed));
-    let mut third = prints("true");
+    let mut third = command_fixture("true");
     third.spec.home = first.spec.home.clone();
     assert_eq!(third.run().exit_reason, ExitReason::Success);
 }
 
 #[test]
 fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
-    let disk = Arc::new(Hooked::<BadDisk>::default());
-    let trial = prints("seq 1 100; until [ -e go ]; do sleep 0.01; done; seq 101 2000");
+    let disk = Arc::new(HookedDisk::<BadDisk>::default());
+    let trial = command_fixture("seq 1 100; until [ -e go ]; do sleep 0.01; done; seq 101 2000");
     let trial = trial.disk(disk.clone());
     let running = trial.start();
     let mut told = running.subscriber();
@@ -99,7 +99,7 @@ fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
     // Several pauses go by, and not one row is added or lost.
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 4);
     assert_eq!(status(&mut running.client()).rows, rows);
-    let reason = running.client().refused(Op::Message { text: "hi".to_owned() });
+    let reason = running.client().refused(ControlOperation::Message { text: "hi".to_owned() });
     assert!(reason.contains("the disk takes no rows"), "{reason}");
     disk.full.store(false, Ordering::SeqCst);
     let well = told.hear("disk", "null");
@@ -109,13 +109,13 @@ fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
     let expect: Vec<String> = (1..=2000).map(|number| number.to_string()).collect();
     let said = trial.said();
     assert!(said.join("\n") == expect.join("\n"), "{} rows", said.len());
-    assert_eq!(Trial::rows(&trial.session_log()).len(), trial.job_rows().len());
+    assert_eq!(RunFixture::rows(&trial.session_log()).len(), trial.job_rows().len());
 }
 
 #[test]
 fn at_the_time_limit_a_run_on_a_full_disk_ends_with_a_result() {
     let disk = BadDisk::filled_after(20);
-    let mut trial = prints("seq 1 100; : > said; sleep 1000").disk(disk.clone());
+    let mut trial = command_fixture("seq 1 100; : > said; sleep 1000").disk(disk.clone());
     trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     let result = trial.start_late(&disk, "said").finish();
     assert_eq!((result.exit_reason, class(&result)), (ExitReason::Error, Some(ErrorClass::Disk)));
@@ -126,7 +126,7 @@ fn at_the_time_limit_a_run_on_a_full_disk_ends_with_a_result() {
 #[test]
 fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again() {
     let disk = BadDisk::filled_after(10);
-    let trial = prints("seq 1 100").disk(disk.clone());
+    let trial = command_fixture("seq 1 100").disk(disk.clone());
     let running = trial.start();
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
     wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
@@ -138,8 +138,8 @@ fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again
 
 #[test]
 fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_took() {
-    let disk = Arc::new(Hooked::<BadDisk>::default());
-    let trial = speaks(
+    let disk = Arc::new(HookedDisk::<BadDisk>::default());
+    let trial = stream_fixture(
         "say one; until [ -e go ]; do sleep 0.01; done; say two
         until [ -e end ]; do sleep 0.01; done; say three; result done",
     );
@@ -163,7 +163,7 @@ fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_too
 #[test]
 fn a_cancel_does_not_wait_for_the_disk() {
     let disk = BadDisk::filled_after(10);
-    let trial = prints("seq 1 100; sleep 1000").disk(disk.clone());
+    let trial = command_fixture("seq 1 100; sleep 1000").disk(disk.clone());
     let running = trial.start();
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
     running.client().ask(cancel(false));
@@ -174,7 +174,7 @@ fn a_cancel_does_not_wait_for_the_disk() {
 #[test]
 fn a_full_disk_is_no_stall() {
     let disk = BadDisk::filled_after(10);
-    let mut trial = prints("seq 1 100; : > said").disk(disk.clone());
+    let mut trial = command_fixture("seq 1 100; : > said").disk(disk.clone());
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     let running = trial.start_late(&disk, "said");
     let begin = Instant::now();
@@ -187,7 +187,7 @@ fn a_full_disk_is_no_stall() {
 #[test]
 fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
     let disk = BadDisk::filled_after(1);
-    let mut trial = speaks("await user; touch told; result ok").disk(disk);
+    let mut trial = stream_fixture("await user; touch told; result ok").disk(disk);
     trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Disk));
@@ -198,7 +198,7 @@ fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
 fn fills_up_at(write: usize) -> bool {
     let disk = BadDisk::filled_after(write);
     let agent = "await user; echo asked >> asked; say one; use t1; used t1; say two; result done";
-    let trial = speaks(agent).disk(disk.clone());
+    let trial = stream_fixture(agent).disk(disk.clone());
     let running = trial.start();
     let over = || trial.dir().join("result.json").exists();
     wait_for("retries, or the end", || disk.refused.load(Ordering::SeqCst) > 2 || over());
@@ -213,7 +213,7 @@ fn fills_up_at(write: usize) -> bool {
     let asked = std::fs::read_to_string(trial.spec.working_directory.join("asked")).unwrap();
     assert_eq!(asked, "asked\n", "{write}: the work is paid for once");
     // Nothing is done again by whoever comes later.
-    assert_eq!(settle(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{write}");
+    assert_eq!(settle_run(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{write}");
     assert_eq!(trial.run(), result, "{write}");
     was_full
 }
@@ -227,9 +227,11 @@ fn on_a_disk_that_fills_up_at_any_write_the_agent_is_asked_once_and_nothing_is_l
 #[test]
 fn a_client_is_heard_in_a_flood_that_is_slow_to_record() {
     // The lines of one read, hundreds of them, take seconds to record.
-    let disk = Arc::new(Hooked(BadDisk { slow: Duration::from_millis(2), ..BadDisk::default() }));
-    let mut trial =
-        prints("echo ready; until [ -e go ]; do sleep 0.01; done; seq -f '%0100g' 1 400; : > said");
+    let disk =
+        Arc::new(HookedDisk(BadDisk { slow: Duration::from_millis(2), ..BadDisk::default() }));
+    let mut trial = command_fixture(
+        "echo ready; until [ -e go ]; do sleep 0.01; done; seq -f '%0100g' 1 400; : > said",
+    );
     trial.spec.sync_each_row = true;
     let trial = trial.disk(disk.clone());
     let running = trial.start();
@@ -240,9 +242,9 @@ fn a_client_is_heard_in_a_flood_that_is_slow_to_record() {
     wait_for("the first row of the flood", || disk.hung.load(Ordering::SeqCst) > 0);
     let before = trial.job_rows().len();
     let mut client = running.client();
-    client.send(Op::Status);
+    client.send(ControlOperation::Status);
     drop(hung);
-    let ReplyBody::Status(state) = client.reply() else { panic!("no status") };
+    let ControlReplyBody::Status(state) = client.reply() else { panic!("no status") };
     assert!(state.rows < before as u64 + 100, "{} rows until it was heard", state.rows);
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
     assert_eq!(trial.said().len(), 401);

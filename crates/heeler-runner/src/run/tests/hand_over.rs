@@ -3,12 +3,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 
-use heeler_model::run::End;
+use heeler_model::run::RunEnd;
 use heeler_model::{AgentSessionId, ExitReason};
 
 use super::*;
-use crate::fault::Point;
-use crate::settle;
+use crate::fault::RunnerFaultPoint;
+use crate::settle_run;
 
 /// Sums up when it is asked to, else answers.
 const AGENT: &str = r#"
@@ -20,8 +20,8 @@ else await user; say 'I go on.'; told 'I go on.' 0.5; fi; await forever"#;
 const SOURCE: &str = "5e550000-0000-4000-8000-000000000009";
 
 /// A run that goes on from a session of four turns.
-struct Scene {
-    trial: Trial,
+struct HandoverFixture {
+    trial: RunFixture,
     id: AgentSessionId,
     source: Utf8PathBuf,
     own: Utf8PathBuf,
@@ -40,19 +40,21 @@ fn entry(n: u128) -> Json {
         "usage": {"input_tokens": 100_000}}})
 }
 
-impl Scene {
-    fn new(script: &str) -> Scene {
-        let trial = speaks(script);
+impl HandoverFixture {
+    fn new(script: &str) -> HandoverFixture {
+        let trial = stream_fixture(script);
         let id = trial.spec.session.start.id().clone();
         let source: AgentSessionId = SOURCE.parse().unwrap();
         let folder = trial.spec.home.join("scripted/projects");
-        let path = |id: &AgentSessionId| own::path(&folder, &trial.spec.working_directory, id);
+        let path = |id: &AgentSessionId| {
+            native_session::session_path(&folder, &trial.spec.working_directory, id)
+        };
         let (from, own) = (path(&source), path(&id));
         std::fs::create_dir_all(from.parent().unwrap()).unwrap();
         let text: String = (1..=8).map(|n| format!("{}\n", entry(n))).collect();
         std::fs::write(&from, text).unwrap();
         let start = SessionStart::Continue { source, id: id.clone(), keep: 5 };
-        Scene { trial: trial.start_session(start), id, source: from, own }
+        HandoverFixture { trial: trial.start_session(start), id, source: from, own }
     }
 
     fn starts(&self) -> String {
@@ -63,13 +65,13 @@ impl Scene {
     #[track_caller]
     fn is_as_before(&self) {
         let expected: Vec<Json> = (1..=8).map(entry).collect();
-        assert_eq!(Trial::rows(&self.source), expected);
+        assert_eq!(RunFixture::rows(&self.source), expected);
     }
 }
 
 #[test]
 fn a_session_goes_on_with_a_summary_and_its_last_messages() {
-    let scene = Scene::new(AGENT);
+    let scene = HandoverFixture::new(AGENT);
     let result = scene.trial.run();
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
     scene.is_as_before();
@@ -78,7 +80,7 @@ fn a_session_goes_on_with_a_summary_and_its_last_messages() {
     assert!(asked.contains("Write that summary now"), "{asked}");
 
     // What the agent finds when it goes on.
-    let own = Trial::rows(&scene.own);
+    let own = RunFixture::rows(&scene.own);
     assert_eq!(scene.own.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(own.len(), 6);
     let summary = own[0]["message"]["content"].as_str().unwrap();
@@ -99,7 +101,7 @@ fn a_session_goes_on_with_a_summary_and_its_last_messages() {
     }
 
     // What we have of it.
-    let log = Trial::rows(&scene.trial.session_log());
+    let log = RunFixture::rows(&scene.trial.session_log());
     let from = json!({"sessionId": SOURCE, "messages": null});
     assert_eq!((&log[0]["subtype"], &log[0]["continuedFrom"]), (&json!("session"), &from));
     let carried: Vec<_> = log.iter().filter(|row| row["carriedOver"] == true).collect();
@@ -118,7 +120,7 @@ fn a_session_goes_on_with_a_summary_and_its_last_messages() {
 #[test]
 fn a_summary_that_fails_fails_the_run_and_nothing_is_lost() {
     let check = |script: &str, class: ErrorClass| {
-        let scene = Scene::new(script);
+        let scene = HandoverFixture::new(script);
         let result = scene.trial.run();
         assert_eq!(super::class(&result), Some(class), "{:?}", result.error);
         assert!(!result.session.unwrap().resumable);
@@ -137,7 +139,7 @@ fn a_summary_that_fails_fails_the_run_and_nothing_is_lost() {
 
 #[test]
 fn a_session_of_which_the_agent_has_no_record_cannot_be_gone_on_from() {
-    let scene = Scene::new("touch started");
+    let scene = HandoverFixture::new("touch started");
     std::fs::remove_file(&scene.source).unwrap();
     let result = scene.trial.run();
     assert_eq!(class(&result), Some(ErrorClass::NotStarted));
@@ -147,7 +149,7 @@ fn a_session_of_which_the_agent_has_no_record_cannot_be_gone_on_from() {
 
 #[test]
 fn a_summary_that_takes_all_of_the_budget_ends_the_run() {
-    let mut scene = Scene::new(AGENT);
+    let mut scene = HandoverFixture::new(AGENT);
     scene.trial.spec.limits.budget_usd = Some(0.25);
     let result = scene.trial.run();
     assert_eq!((class(&result), result.cost.usd), (Some(ErrorClass::Budget), Some(0.25)));
@@ -156,8 +158,8 @@ fn a_summary_that_takes_all_of_the_budget_ends_the_run() {
 
 #[test]
 fn a_session_that_moved_on_is_not_gone_on_from_unless_it_is_taken_in() {
-    let mut scene = Scene::new(AGENT);
-    let mark = own::mark(&scene.source).unwrap();
+    let mut scene = HandoverFixture::new(AGENT);
+    let mark = native_session::read_mark(&scene.source).unwrap();
     scene.trial.spec.session.own = mark;
     let more: String = (9..=10).map(|n| format!("{}\n", entry(n))).collect();
     std::fs::write(&scene.source, std::fs::read_to_string(&scene.source).unwrap() + &more).unwrap();
@@ -165,17 +167,18 @@ fn a_session_that_moved_on_is_not_gone_on_from_unless_it_is_taken_in() {
     scene.trial.next_run();
     scene.trial.spec.session.take_in = true;
     assert_eq!(scene.trial.run().exit_reason, ExitReason::Success);
-    let own = Trial::rows(&scene.own);
+    let own = RunFixture::rows(&scene.own);
     assert_eq!(own.last().unwrap()["uuid"], entry(10)["uuid"]);
     assert_eq!(scene.trial.notes("taken_in").len(), 1);
 }
 
 #[test]
 fn who_cancels_while_it_is_summed_up_ends_the_run() {
-    let scene = Scene::new("await user; touch asked; await interrupt; exit 0");
+    let scene = HandoverFixture::new("await user; touch asked; await interrupt; exit 0");
     let running = scene.trial.start();
     scene.trial.wait_file("asked");
-    let refused = running.client().refused(Op::Message { text: "and this".to_owned() });
+    let refused =
+        running.client().refused(ControlOperation::Message { text: "and this".to_owned() });
     assert!(refused.contains("sums the session up"), "{refused}");
     running.client().ask(cancel(false));
     let result = running.finish();
@@ -185,18 +188,22 @@ fn who_cancels_while_it_is_summed_up_ends_the_run() {
 
 #[test]
 fn a_runner_that_dies_while_it_hands_over_leaves_the_old_session_to_go_on_from() {
-    let points = [Point::SummedUp, Point::CarriedOver, Point::OwnWritten];
+    let points = [
+        RunnerFaultPoint::SummaryWritten,
+        RunnerFaultPoint::MessagesCarriedOver,
+        RunnerFaultPoint::NativeSessionWritten,
+    ];
     for point in points {
-        let mut scene = Scene::new(AGENT);
+        let mut scene = HandoverFixture::new(AGENT);
         let died = crashes::runner(&scene.trial, AGENT, point).wait().unwrap();
         assert_eq!(died.signal(), Some(9), "{point:?}");
         let whole = scene.own.exists();
-        assert_eq!(whole, point == Point::OwnWritten, "{point:?}");
+        assert_eq!(whole, point == RunnerFaultPoint::NativeSessionWritten, "{point:?}");
         if whole {
-            assert_eq!(Trial::rows(&scene.own).len(), 6, "{point:?}");
+            assert_eq!(RunFixture::rows(&scene.own).len(), 6, "{point:?}");
         }
-        let result = settle(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
-        assert_eq!(result.end, End::Interrupted, "{point:?}");
+        let result = settle_run(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
+        assert_eq!(result.end, RunEnd::Interrupted, "{point:?}");
         assert!(!result.session.unwrap().resumable, "{point:?}");
         assert_eq!(result.cost.usd, None, "{point:?}");
         assert_eq!(scene.trial.said(), [""; 0], "what was carried over is no part of the job");
@@ -215,24 +222,24 @@ fn a_runner_that_dies_while_it_hands_over_leaves_the_old_session_to_go_on_from()
 
 #[test]
 fn what_a_person_said_in_a_session_that_we_left_unused_stays() {
-    let scene = Scene::new(AGENT);
-    crashes::runner(&scene.trial, AGENT, Point::OwnWritten).wait().unwrap();
+    let scene = HandoverFixture::new(AGENT);
+    crashes::runner(&scene.trial, AGENT, RunnerFaultPoint::NativeSessionWritten).wait().unwrap();
     let mut rows = std::fs::read_to_string(&scene.own).unwrap();
     let said = json!({"type": "user", "uuid": "5e550000-0000-4000-8000-0000000000ff",
         "parentUuid": null, "isSidechain": false, "message": {"role": "user", "content": "mine"}});
     rows += &format!("{said}\n");
     std::fs::write(&scene.own, &rows).unwrap();
-    settle(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
+    settle_run(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
     assert_eq!(std::fs::read_to_string(&scene.own).unwrap(), rows);
 }
 
 #[test]
 fn a_runner_that_dies_after_the_new_session_was_used_has_it_paid_for_and_resumable() {
-    let scene = Scene::new(AGENT);
-    let died = crashes::runner(&scene.trial, AGENT, Point::LogsSynced).wait().unwrap();
+    let scene = HandoverFixture::new(AGENT);
+    let died = crashes::runner(&scene.trial, AGENT, RunnerFaultPoint::LogsSynced).wait().unwrap();
     assert_eq!(died.signal(), Some(9));
-    let result = settle(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
-    assert_eq!((result.end, result.cost.usd), (End::Finished, Some(0.75)));
+    let result = settle_run(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
+    assert_eq!((result.end, result.cost.usd), (RunEnd::Finished, Some(0.75)));
     let session = result.session.unwrap();
     assert_eq!((session.resumable, session.messages), (true, 8));
     assert_eq!(scene.trial.said(), ["I go on."]);

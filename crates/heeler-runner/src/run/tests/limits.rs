@@ -10,10 +10,10 @@ const STUBBORN: &str = "trap '' INT TERM HUP; echo ready; while :; do sleep 1; d
 
 #[test]
 fn a_cancel_ends_an_agent_that_heeds_no_signal_and_keeps_what_it_said() {
-    let trial = prints(STUBBORN);
+    let trial = command_fixture(STUBBORN);
     let running = trial.start();
     trial.wait_row("ready");
-    assert_eq!(running.client().ask(cancel(false)), ReplyBody::Done);
+    assert_eq!(running.client().ask(cancel(false)), ControlReplyBody::Done);
     let result = running.finish();
     assert_eq!(
         (result.exit_reason, class(&result)),
@@ -26,17 +26,17 @@ fn a_cancel_ends_an_agent_that_heeds_no_signal_and_keeps_what_it_said() {
 
 #[test]
 fn a_cancel_now_does_not_wait_for_a_grace() {
-    let mut trial = prints(STUBBORN);
+    let mut trial = command_fixture(STUBBORN);
     trial.spec.limits.grace_ms = Some(u64::MAX);
     let running = trial.start();
     trial.wait_row("ready");
-    assert_eq!(running.client().ask(cancel(true)), ReplyBody::Done);
+    assert_eq!(running.client().ask(cancel(true)), ControlReplyBody::Done);
     assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
 }
 
 #[test]
 fn a_second_cancel_may_be_harder_than_the_first() {
-    let mut trial = prints(STUBBORN);
+    let mut trial = command_fixture(STUBBORN);
     trial.spec.limits.grace_ms = Some(u64::MAX);
     let running = trial.start();
     trial.wait_row("ready");
@@ -49,7 +49,7 @@ fn a_second_cancel_may_be_harder_than_the_first() {
 
 #[test]
 fn each_rung_of_the_ladder_is_tried_before_the_next() {
-    let mut trial = prints(
+    let mut trial = command_fixture(
         "trap 'echo interrupted' INT; trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
     );
     // Time for the agent to heed a rung.
@@ -64,7 +64,7 @@ fn each_rung_of_the_ladder_is_tried_before_the_next() {
 
 #[test]
 fn an_agent_of_the_stream_is_interrupted_by_its_protocol() {
-    let mut trial = speaks(
+    let mut trial = stream_fixture(
         "await user; say begun; await interrupt; say partial; fail interrupted; await forever",
     );
     trial.spec.limits.grace_ms = Some(u64::MAX);
@@ -78,7 +78,8 @@ fn an_agent_of_the_stream_is_interrupted_by_its_protocol() {
 
 #[test]
 fn a_signal_to_the_runner_is_a_cancel() {
-    let mut trial = prints("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    let mut trial =
+        command_fixture("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.05; done");
     trial.spec.limits.grace_ms = Some(u64::MAX);
     let running = trial.start();
     trial.wait_row("ready");
@@ -91,7 +92,7 @@ fn a_signal_to_the_runner_is_a_cancel() {
 
 #[test]
 fn a_second_signal_to_the_runner_does_not_wait() {
-    let mut trial = prints(STUBBORN);
+    let mut trial = command_fixture(STUBBORN);
     trial.spec.limits.grace_ms = Some(u64::MAX);
     let running = trial.start();
     trial.wait_row("ready");
@@ -103,7 +104,7 @@ fn a_second_signal_to_the_runner_does_not_wait() {
 
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
-    let mut trial = prints("echo one; : > said; while :; do echo more; sleep 0.01; done");
+    let mut trial = command_fixture("echo one; : > said; while :; do echo more; sleep 0.01; done");
     trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     let (trial, result) = trial.run_late("said");
     assert_eq!(
@@ -115,7 +116,7 @@ fn a_run_that_takes_too_long_is_ended() {
 
 #[test]
 fn an_agent_that_falls_silent_is_ended() {
-    let mut trial = prints("echo one; : > said; sleep 1000");
+    let mut trial = command_fixture("echo one; : > said; sleep 1000");
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     let (trial, result) = trial.run_late("said");
     assert_eq!(class(&result), Some(ErrorClass::Stalled));
@@ -124,7 +125,7 @@ fn an_agent_that_falls_silent_is_ended() {
 
 #[test]
 fn an_agent_that_waits_for_a_person_has_not_stalled() {
-    let mut trial = speaks("may q1 ls; : > said; await forever").attended(3 * LIMIT_MS);
+    let mut trial = stream_fixture("may q1 ls; : > said; await forever").attended(3 * LIMIT_MS);
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     let (trial, result) = trial.run_late("said");
     // It stalls when it was denied what nobody answered, and not before.
@@ -134,15 +135,16 @@ fn an_agent_that_waits_for_a_person_has_not_stalled() {
 
 #[test]
 fn an_agent_whose_tool_works_has_not_stalled_but_can_take_too_long() {
-    let mut trial =
-        speaks("use t1; : > said; sleep 1; rest=$(used t1; result ok); printf '%s\\n' \"$rest\"");
+    let mut trial = stream_fixture(
+        "use t1; : > said; sleep 1; rest=$(used t1; result ok); printf '%s\\n' \"$rest\"",
+    );
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     let (_, result) = trial.run_late("said");
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
-    let mut trial = speaks("use t1; used t1; await forever");
+    let mut trial = stream_fixture("use t1; used t1; await forever");
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     assert_eq!(class(&trial.run()), Some(ErrorClass::Stalled));
-    let mut trial = speaks("use t1; : > said; await forever");
+    let mut trial = stream_fixture("use t1; : > said; await forever");
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     trial.spec.limits.timeout_ms = Some(3 * LIMIT_MS);
     let (_, result) = trial.run_late("said");
@@ -152,7 +154,7 @@ fn an_agent_whose_tool_works_has_not_stalled_but_can_take_too_long() {
 #[test]
 fn what_an_agent_said_in_time_counts_though_nobody_looked_in_time() {
     for (timeout_ms, stall_timeout_ms) in [(None, Some(LIMIT_MS)), (Some(LIMIT_MS), None)] {
-        let mut trial = speaks("say one; result done; : > said; await forever");
+        let mut trial = stream_fixture("say one; result done; : > said; await forever");
         trial.spec.limits.timeout_ms = timeout_ms;
         trial.spec.limits.stall_timeout_ms = stall_timeout_ms;
         let (trial, result) = trial.run_late("said");
@@ -164,8 +166,9 @@ fn what_an_agent_said_in_time_counts_though_nobody_looked_in_time() {
 #[test]
 fn a_command_that_ended_in_time_has_not_timed_out_though_nobody_looked_in_time() {
     // A child makes the file when the command has ended; nobody has waited for it by then.
-    let mut trial =
-        prints("echo one; (until grep -q ') Z ' /proc/$$/stat; do sleep 0.01; done; : > said) &");
+    let mut trial = command_fixture(
+        "echo one; (until grep -q ') Z ' /proc/$$/stat; do sleep 0.01; done; : > said) &",
+    );
     trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     let (trial, result) = trial.run_late("said");
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
@@ -174,7 +177,7 @@ fn a_command_that_ended_in_time_has_not_timed_out_though_nobody_looked_in_time()
 
 #[test]
 fn a_flood_does_not_put_the_time_limit_off() {
-    let mut trial = prints("yes $(printf %01000d 0)");
+    let mut trial = command_fixture("yes $(printf %01000d 0)");
     trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     assert_eq!(class(&trial.run()), Some(ErrorClass::Timeout));
@@ -182,7 +185,7 @@ fn a_flood_does_not_put_the_time_limit_off() {
 
 #[test]
 fn what_the_agent_left_behind_is_ended_with_it() {
-    let trial = prints("sleep 1000 & echo $!; setsid sleep 1000 & echo $!");
+    let trial = command_fixture("sleep 1000 & echo $!; setsid sleep 1000 & echo $!");
     trial.run();
     for pid in trial.said() {
         let gone = || !Utf8Path::new("/proc").join(&pid).exists();
@@ -192,31 +195,36 @@ fn what_the_agent_left_behind_is_ended_with_it() {
 
 #[test]
 fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
-    fn floods(_: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
-        Ok(Box::new(Flood))
+    fn floods(_: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String> {
+        Ok(Box::new(FloodingRuntime))
     }
-    struct Flood;
-    impl Runtime for Flood {
-        fn launch(&self, _: &SessionStart) -> Launch {
-            let script = Arg::Text("while :; do sleep 1; done".to_owned());
-            Launch {
+    struct FloodingRuntime;
+    impl AgentRuntime for FloodingRuntime {
+        fn launch_spec(&self, _: &SessionStart) -> LaunchSpec {
+            let script = LaunchArg::Text("while :; do sleep 1; done".to_owned());
+            LaunchSpec {
                 program: "/bin/sh".into(),
-                args: vec![Arg::Text("-c".to_owned()), script],
+                args: vec![LaunchArg::Text("-c".to_owned()), script],
                 env: Vec::new(),
             }
         }
-        fn begin(&mut self, _: Uuid) -> Vec<crate::runtime::Step> {
-            let line = || crate::runtime::Step::Write(vec![b'x'; crate::writer::INPUT_BYTES_MAX]);
+        fn begin(&mut self, _: Uuid) -> Vec<crate::runtime::RuntimeEffect> {
+            let line = || {
+                crate::runtime::RuntimeEffect::Write(vec![
+                    b'x';
+                    crate::input_writer::INPUT_BYTES_MAX
+                ])
+            };
             vec![line(), line()]
         }
-        fn line(&mut self, _: &[u8]) -> Vec<crate::runtime::Step> {
+        fn handle_line(&mut self, _: &[u8]) -> Vec<crate::runtime::RuntimeEffect> {
             Vec::new()
         }
-        fn interrupt(&mut self) -> Vec<crate::runtime::Step> {
+        fn interrupt(&mut self) -> Vec<crate::runtime::RuntimeEffect> {
             Vec::new()
         }
     }
-    let mut trial = prints("");
+    let mut trial = command_fixture("");
     trial.means.runtime = floods;
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Internal));

@@ -7,8 +7,8 @@ use super::*;
 
 const GONE: &str = r#"if [ "$START" != fresh ]; then fail "No conversation found with session ID: $SESSION"; exit 1; fi; "#;
 
-fn resume(script: &str) -> Trial {
-    let trial = speaks(script);
+fn resume(script: &str) -> RunFixture {
+    let trial = stream_fixture(script);
     let id = trial.spec.session.start.id().clone();
     trial.start_session(SessionStart::Resume { id })
 }
@@ -28,7 +28,7 @@ fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
     let notes = trial.notes("session");
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[1].contains("so a fresh one begins"), "{notes:?}");
-    let rows = Trial::rows(&session.log);
+    let rows = RunFixture::rows(&session.log);
     assert!(rows.iter().all(|row| row["sessionId"] == session.id.as_str()), "{rows:?}");
     assert!(rows.iter().any(|row| row["type"] == "user"));
 }
@@ -44,7 +44,7 @@ fn a_session_that_cannot_begin_anew_leaves_its_failure_where_the_run_says() {
     assert_eq!(class(&result), Some(ErrorClass::SessionExpired));
     let session = result.session.unwrap();
     assert_eq!((&session.id, &session.log), (trial.spec.session.start.id(), &trial.session_log()));
-    let rows = Trial::rows(&session.log);
+    let rows = RunFixture::rows(&session.log);
     assert!(rows.last().unwrap()["failure"].is_object(), "{rows:?}");
 }
 
@@ -65,7 +65,7 @@ fn the_fresh_session_is_locked_while_it_runs() {
 
 #[test]
 fn a_fresh_session_that_the_agent_does_not_know_is_an_error() {
-    let trial = speaks(r#"fail "No conversation found with session ID: x"; exit 1"#);
+    let trial = stream_fixture(r#"fail "No conversation found with session ID: x"; exit 1"#);
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::SessionExpired));
     assert_eq!(trial.notes("session").len(), 1);
@@ -73,7 +73,7 @@ fn a_fresh_session_that_the_agent_does_not_know_is_an_error() {
 
 #[test]
 fn an_expired_login_is_tried_once_more_in_the_same_session() {
-    let trial = speaks(
+    let trial = stream_fixture(
         r#"echo "$START" >> starts; if [ "$START" = fresh ]; then fail "OAuth token has expired. Please obtain a new token"; exit 1; fi; await user; say hello; result done; await forever"#,
     );
     let result = trial.run();
@@ -90,7 +90,7 @@ told() { printf '{"type":"result","subtype":"success","is_error":%s,"result":"OA
 
 #[test]
 fn a_second_try_in_the_same_session_is_paid_for_once_and_nothing_of_the_first_is_dropped() {
-    let trial = speaks(&format!(
+    let trial = stream_fixture(&format!(
         "{TOLD} if [ $START = fresh ]; then told true 0.5 10; else told false 0.75 20; fi"
     ));
     let result = trial.run();
@@ -102,7 +102,7 @@ fn a_second_try_in_the_same_session_is_paid_for_once_and_nothing_of_the_first_is
 
 #[test]
 fn what_the_first_try_cost_is_not_made_up() {
-    let trial = speaks(&format!(
+    let trial = stream_fixture(&format!(
         r#"{TOLD} if [ $START = fresh ]; then fail "OAuth token has expired"; else told false 0.75 20; fi"#
     ));
     let result = trial.run();
@@ -122,7 +122,7 @@ fn a_session_that_begins_anew_owes_nothing_of_the_one_that_is_gone() {
 
 #[test]
 fn a_login_that_stays_expired_is_reported_after_one_more_try() {
-    let trial = speaks(
+    let trial = stream_fixture(
         r#"echo "$START" >> starts; fail "OAuth token has expired. Please obtain a new token"; exit 1"#,
     );
     let result = trial.run();

@@ -3,21 +3,21 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use heeler_model::ExitReason;
-use heeler_transcript::{Holder, LockFile};
+use heeler_transcript::{LockFile, LockHolder};
 
 use super::*;
 
 const TALKS: &str = "await user; say one; result done; echo > said; await forever";
 
 /// A run whose work tree is recorded by this script after its turns.
-fn recorded_by(script: &str, agent: &str) -> Trial {
+fn recorded_by(script: &str, agent: &str) -> RunFixture {
     let not_before = r#"case "$*" in */begin-*) printf '{"snapshot":null}'; exit;; esac"#;
     recorded_from_the_beginning_by(&format!("{not_before}\n{script}"), agent)
 }
 
 /// A run whose work tree is recorded by this script.
-fn recorded_from_the_beginning_by(script: &str, agent: &str) -> Trial {
-    let mut trial = speaks(agent);
+fn recorded_from_the_beginning_by(script: &str, agent: &str) -> RunFixture {
+    let mut trial = stream_fixture(agent);
     let program = trial.folder.state.join("heeler");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -29,8 +29,8 @@ fn recorded_from_the_beginning_by(script: &str, agent: &str) -> Trial {
 const ANSWERS: &str = r#"echo "$*" >> calls
 printf '{"snapshot":{"commit":"%s","repository":"r","top":"%s"}}' 0123456789abcdef0123456789abcdef01234567 "$PWD""#;
 
-fn snapshots(trial: &Trial) -> Vec<Json> {
-    let rows = Trial::rows(&trial.session_log());
+fn snapshots(trial: &RunFixture) -> Vec<Json> {
+    let rows = RunFixture::rows(&trial.session_log());
     rows.into_iter().filter(|row| row["subtype"] == "snapshot").collect()
 }
 
@@ -39,7 +39,7 @@ fn the_files_are_recorded_before_the_result_of_a_turn() {
     let trial = recorded_by(ANSWERS, TALKS);
     let result = trial.run();
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
-    let rows = Trial::rows(&trial.session_log());
+    let rows = RunFixture::rows(&trial.session_log());
     let kind = |row: &Json| match row["type"].as_str().unwrap() {
         "system" => row["subtype"].as_str().unwrap().to_owned(),
         kind => kind.to_owned(),
@@ -76,7 +76,7 @@ fn the_files_are_recorded_before_the_agent_starts_in_a_new_session_and_not_in_on
     let first = format!("--name {}/begin-{} ", trial.spec.session.start.id(), trial.spec.run);
     let lines: Vec<&str> = calls.lines().collect();
     assert!(lines.len() == 3 && lines[0].contains(&first) && lines[1] == "late", "{calls}");
-    let all = Trial::rows(&trial.session_log());
+    let all = RunFixture::rows(&trial.session_log());
     assert_eq!((&all[1]["subtype"], &all[2]["type"]), (&json!("snapshot"), &json!("user")));
 
     let trial = recorded_from_the_beginning_by(ANSWERS, TALKS);
@@ -93,7 +93,7 @@ fn who_cancels_before_the_agent_starts_does_not_wait_and_no_agent_starts() {
     let trial = recorded_from_the_beginning_by(script, &format!("touch began; {TALKS}"));
     let running = trial.start();
     trial.wait_file("snapping");
-    assert_eq!(running.client().ask(cancel(false)), ReplyBody::Done);
+    assert_eq!(running.client().ask(cancel(false)), ControlReplyBody::Done);
     let result = running.finish();
     assert!(matches!(result.exit_reason, ExitReason::Cancelled), "{result:?}");
     assert!(!trial.spec.working_directory.join("began").exists());
@@ -106,9 +106,9 @@ fn who_asks_before_the_agent_starts_is_answered_once_it_has() {
     let running = trial.start();
     trial.wait_file("snapping");
     let mut client = running.client();
-    let asked = std::thread::spawn(move || client.ask(Op::Status));
+    let asked = std::thread::spawn(move || client.ask(ControlOperation::Status));
     trial.touch("go");
-    assert!(matches!(asked.join().unwrap(), ReplyBody::Status(_)));
+    assert!(matches!(asked.join().unwrap(), ControlReplyBody::Status(_)));
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
     assert_eq!(snapshots(&trial).len(), 2);
 }
@@ -121,11 +121,14 @@ fn every_turn_of_a_run_is_recorded() {
     // A turn that is queued keeps the run up.
     let queued = r#"queued() { printf '{"type":"result","subtype":"success","is_error":false,"result":"x","queued_turn_count":1}\n'; }"#;
     let mut trial = trial;
-    let Work::Command { command } = &mut trial.brief.work else { panic!("a script") };
+    let RuntimeLaunchSpec::Command { command } = &mut trial.brief.work else { panic!("a script") };
     *command = format!("{queued}\n{command}");
     let running = trial.start();
     trial.wait_file("first");
-    assert_eq!(running.client().ask(Op::Message { text: "again".to_owned() }), ReplyBody::Done);
+    assert_eq!(
+        running.client().ask(ControlOperation::Message { text: "again".to_owned() }),
+        ControlReplyBody::Done
+    );
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
     let recorded = snapshots(&trial);
     assert_eq!(recorded.len(), 2, "{recorded:#?}");
@@ -191,7 +194,7 @@ fn who_cancels_does_not_wait_for_the_files() {
     let trial = recorded_by("touch snapping; exec tail -f /dev/null", TALKS);
     let running = trial.start();
     trial.wait_file("snapping");
-    assert_eq!(running.client().ask(cancel(true)), ReplyBody::Done);
+    assert_eq!(running.client().ask(cancel(true)), ControlReplyBody::Done);
     let result = running.finish();
     // The turn had come to its end by then.
     assert_eq!(snapshots(&trial).len(), 0);
@@ -213,7 +216,7 @@ fn a_snapshot_names_the_others_who_work_there() {
     };
     let cwd = trial.spec.working_directory.clone();
     let live = |dir: &Utf8Path| {
-        let holder = Holder::this_process("a test", now());
+        let holder = LockHolder::this_process("a test", now());
         LockFile::acquire(&dir.join("lock"), &holder, Duration::ZERO).unwrap()
     };
     let here = other("here", "job-2026-11-15-aaaaaa", &cwd.join("below"));
@@ -229,7 +232,8 @@ fn a_snapshot_names_the_others_who_work_there() {
 #[test]
 fn an_agent_cannot_claim_a_snapshot() {
     let claims = r#"printf '{"type":"system","subtype":"snapshot","snapshot":{"commit":"f"},"content":"x"}\n'"#;
-    let trial = speaks(&format!("await user; {claims}; say one; result done; await forever"));
+    let trial =
+        stream_fixture(&format!("await user; {claims}; say one; result done; await forever"));
     assert_eq!(trial.run().exit_reason, ExitReason::Success);
     assert!(snapshots(&trial)[0].get("snapshot").is_none());
 }

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use expect_test::expect;
 use heeler_model::run::SessionStart;
-use heeler_model::script::Exit;
+use heeler_model::script::ScriptExit;
 use serde_json::{Value as Json, json};
 
-use super::{ID, OTHER, Stage, fresh, resume, start};
+use super::{ID, OTHER, ScriptedFixture, fresh, resume, start};
 
 const TELL: &str = "- say: turn {turn}, I remember {remembered}\n";
 
@@ -17,14 +17,14 @@ fn fork(at: Option<&Json>) -> SessionStart {
     SessionStart::Fork { source: ID.parse().unwrap(), id: OTHER.parse().unwrap(), at }
 }
 
-fn entries(stage: &Stage, id: &str) -> Vec<Json> {
+fn entries(stage: &ScriptedFixture, id: &str) -> Vec<Json> {
     let text = std::fs::read_to_string(stage.session_file(id)).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn a_resumed_session_remembers() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     assert_eq!(stage.turn(TELL, fresh(), "one"), "turn 1, I remember nothing");
     assert_eq!(stage.turn(TELL, resume(ID), "two"), "turn 2, I remember one");
     assert_eq!(stage.turn(TELL, resume(ID), "three"), "turn 3, I remember one | two");
@@ -32,7 +32,7 @@ fn a_resumed_session_remembers() {
 
 #[test]
 fn entries_are_a_chain_with_the_uuids_of_the_stream() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- say: hi\n- run: echo ho\n", fresh()));
     let uuid = "aaaaaaaa-0000-4000-8000-000000000001";
     talk.prompt_as(uuid, "go");
@@ -56,7 +56,7 @@ fn entries_are_a_chain_with_the_uuids_of_the_stream() {
 
 #[test]
 fn sessions_are_private() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     let file = stage.session_file(ID);
     let mode =
@@ -67,7 +67,7 @@ fn sessions_are_private() {
 
 #[test]
 fn a_session_is_found_from_another_folder_and_stays_where_it_is() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     let mut play = stage.play(TELL, resume(ID));
     play.cwd = stage.root.clone();
@@ -81,10 +81,10 @@ fn a_session_is_found_from_another_folder_and_stays_where_it_is() {
 
 #[test]
 fn an_unknown_session_is_refused_in_claudes_words() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play(TELL, resume(OTHER)));
     talk.prompt("one");
-    assert_eq!(talk.end(), Exit::Code(1));
+    assert_eq!(talk.end(), ScriptExit::Code(1));
     let result = talk.result();
     assert_eq!(result["errors"][0], format!("No conversation found with session ID: {OTHER}"));
     assert_eq!(result["subtype"], "error_during_execution");
@@ -95,23 +95,23 @@ fn an_unknown_session_is_refused_in_claudes_words() {
 
 #[test]
 fn a_session_id_is_used_once() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     let mut talk = start(stage.play(TELL, fresh()));
     talk.prompt("two");
-    assert_eq!((talk.end(), talk.seen.len()), (Exit::Code(1), 0));
+    assert_eq!((talk.end(), talk.seen.len()), (ScriptExit::Code(1), 0));
 }
 
 #[test]
 fn a_session_without_a_prompt_does_not_exist() {
-    let stage = Stage::new();
-    assert_eq!(start(stage.play(TELL, fresh())).end(), Exit::Code(0));
+    let stage = ScriptedFixture::new();
+    assert_eq!(start(stage.play(TELL, fresh())).end(), ScriptExit::Code(0));
     assert!(!stage.session_file(ID).exists());
 }
 
 #[test]
 fn a_fork_goes_its_own_way() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     stage.turn(TELL, resume(ID), "two");
     let before = std::fs::read(stage.session_file(ID)).unwrap();
@@ -124,7 +124,7 @@ fn a_fork_goes_its_own_way() {
 
 #[test]
 fn a_fork_at_a_message_knows_nothing_after_it() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     stage.turn(TELL, resume(ID), "two");
     let answer =
@@ -138,12 +138,12 @@ fn a_fork_at_a_message_knows_nothing_after_it() {
 
 #[test]
 fn a_fork_at_an_unknown_message_is_refused() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     let at = json!("aaaaaaaa-0000-4000-8000-00000000000f");
     let mut talk = start(stage.play(TELL, fork(Some(&at))));
     talk.prompt("two");
-    assert_eq!(talk.end(), Exit::Code(1));
+    assert_eq!(talk.end(), ScriptExit::Code(1));
     let error = format!("No message found with message.uuid of: {}", at.as_str().unwrap());
     assert_eq!(talk.result()["errors"][0], error);
     assert!(!stage.session_file(OTHER).exists());
@@ -151,7 +151,7 @@ fn a_fork_at_an_unknown_message_is_refused() {
 
 #[test]
 fn how_a_session_started_can_be_asked() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "
 - when: {session: new}
   do: [{say: new}]
@@ -167,7 +167,7 @@ fn how_a_session_started_can_be_asked() {
 
 #[test]
 fn costs_go_on_over_processes_and_forks() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "- cost: 0.5\n- usage: {input: 10}\n";
     stage.turn(script, fresh(), "one");
     let mut talk = start(stage.play(script, resume(ID)));
@@ -184,18 +184,18 @@ fn costs_go_on_over_processes_and_forks() {
 
 #[test]
 fn the_budget_is_that_of_the_process() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn("- cost: 0.9\n", fresh(), "one");
     let mut play = stage.play("- cost: 0.9\n- say: fine\n", resume(ID));
     play.max_budget_usd = Some(1.0);
     let mut talk = start(play);
     talk.prompt("two");
-    assert_eq!(talk.end(), Exit::Code(0));
+    assert_eq!(talk.end(), ScriptExit::Code(0));
 }
 
 #[test]
 fn a_session_whose_process_died_in_a_line_is_resumed() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     stage.turn(TELL, fresh(), "one");
     let file = stage.session_file(ID);
     let mut text = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
@@ -207,15 +207,15 @@ fn a_session_whose_process_died_in_a_line_is_resumed() {
 
 #[test]
 fn a_session_that_was_cut_off_in_a_tool_is_resumed() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let (_, exit) = stage.perform("- run: echo hi\n- exit: 9\n");
-    assert_eq!(exit, Exit::Code(9));
+    assert_eq!(exit, ScriptExit::Code(9));
     assert_eq!(stage.turn(TELL, resume(ID), "two"), "turn 2, I remember do it");
 }
 
 #[test]
 fn secrets_are_not_remembered() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "- run: echo canary-$SCRIPT_PROMPT\n- say: I remember {remembered}\n";
     let mut talk = start(stage.play_with(script, fresh(), &["hush-hush-hush"]));
     talk.prompt("hush-hush-hush");
@@ -229,10 +229,10 @@ fn secrets_are_not_remembered() {
 
 #[test]
 fn a_session_that_cannot_be_kept_ends_the_process() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     std::fs::write(stage.root.join("home"), "in the way").unwrap();
     let mut talk = start(stage.play(TELL, fresh()));
     talk.prompt("one");
-    assert_eq!(talk.end(), Exit::Code(1));
+    assert_eq!(talk.end(), ScriptExit::Code(1));
     assert!(talk.seen.iter().all(|line| line["type"] != "assistant"), "{}", talk.shown());
 }

@@ -1,18 +1,18 @@
 //! Every step, as it sounds in the stream.
 
 use expect_test::{Expect, expect};
-use heeler_model::message::read_line;
-use heeler_model::outcome::{Ending, Tally};
+use heeler_model::message::parse_line;
+use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::run::ErrorClass;
-use heeler_model::script::Exit;
+use heeler_model::script::ScriptExit;
 use serde_json::json;
 
-use super::super::children::OUTPUT_BYTES_MAX;
-use super::{Stage, Talk, fresh, start};
+use super::super::commands::OUTPUT_BYTES_MAX;
+use super::{ScriptedAgentHandle, ScriptedFixture, fresh, start};
 
 #[track_caller]
 fn check(yaml: &str, expect: Expect) {
-    let (shown, exit) = Stage::new().perform(yaml);
+    let (shown, exit) = ScriptedFixture::new().perform(yaml);
     expect.assert_eq(&format!("{shown}\n{exit:?}"));
 }
 
@@ -32,7 +32,7 @@ fn texts_are_said_one_line_a_block() {
 
 #[test]
 fn a_thought_and_what_follows_are_one_message_and_a_second_text_is_another() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk =
         start(stage.play("- think: hm\n- say: a\n- run: true\n- say: b\n- say: c\n", fresh()));
     talk.prompt("go");
@@ -47,7 +47,7 @@ fn a_thought_and_what_follows_are_one_message_and_a_second_text_is_another() {
 
 #[test]
 fn pieces_are_told_before_the_whole_when_asked_for() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut play = stage.play("- say: abcdef\n  chunks: 3\n  delay: 1ms\n- run: 'true'\n", fresh());
     play.partial = true;
     let mut talk = start(play);
@@ -101,7 +101,7 @@ fn commands_are_really_run_where_the_agent_works() {
 
 #[test]
 fn a_prompt_is_no_part_of_a_command() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- run: echo {prompt}\n", fresh()));
     talk.prompt("; touch owned");
     talk.end();
@@ -112,7 +112,7 @@ fn a_prompt_is_no_part_of_a_command() {
 
 #[test]
 fn a_grandchild_that_keeps_the_output_open_holds_nobody_up() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- run: sleep 600 & echo $!\n- say: '{output}'\n", fresh()));
     talk.prompt("go");
     talk.end();
@@ -123,7 +123,7 @@ fn a_grandchild_that_keeps_the_output_open_holds_nobody_up() {
 
 #[test]
 fn a_command_is_no_argument_and_has_nothing_to_read() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "- run: |-\n    tr '\\0' ' ' < /proc/$$/cmdline # hush-hush-hush\n    cat\n";
     let mut talk = start(stage.play(script, fresh()));
     talk.prompt("go");
@@ -135,7 +135,7 @@ fn a_command_is_no_argument_and_has_nothing_to_read() {
 
 #[test]
 fn output_is_cut_at_its_limit() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- run: head -c 5000000 /dev/zero | tr '\\0' x\n", fresh()));
     talk.prompt("go");
     talk.end();
@@ -146,7 +146,7 @@ fn output_is_cut_at_its_limit() {
 
 #[test]
 fn output_that_is_cut_within_a_secret_holds_no_half_of_it() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let before = OUTPUT_BYTES_MAX - 10;
     let script = format!("- run: head -c {before} /dev/zero | tr '\\0' x; echo hush-hush-hush\n");
     let mut talk = start(stage.play_with(&script, fresh(), &["hush-hush-hush"]));
@@ -159,7 +159,7 @@ fn output_that_is_cut_within_a_secret_holds_no_half_of_it() {
 
 #[test]
 fn files_are_really_read_written_and_changed() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "
 - write: a.txt
   text: one two for {prompt}
@@ -251,7 +251,7 @@ fn a_sub_agent_speaks_within_its_tool_use() {
 
 #[test]
 fn a_command_in_the_background_ends_in_a_turn_of_its_own() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "
 - background: while [ ! -e go ]; do sleep 0.01; done; echo finished; exit 4
   then:
@@ -263,7 +263,7 @@ fn a_command_in_the_background_ends_in_a_turn_of_its_own() {
     talk.until("result success");
     std::fs::write(stage.work().join("go"), "").unwrap();
     talk.until("result success");
-    assert_eq!(talk.end(), Exit::Code(0));
+    assert_eq!(talk.end(), ScriptExit::Code(0));
     expect![[r#"
         system init model="scripted"
         assistant tool_use "Bash" {"command":"while [ ! -e go ]; do sleep 0.01; done; echo finished; exit 4","run_in_background":true}
@@ -283,7 +283,7 @@ fn a_command_in_the_background_ends_in_a_turn_of_its_own() {
 }
 
 /// Shows a talk with the one id that a text holds left out.
-fn without_ids(talk: &Talk) -> String {
+fn without_ids(talk: &ScriptedAgentHandle) -> String {
     let shown = talk.shown();
     let id = shown.split_once("with ID: ").map_or("", |(_, rest)| &rest[..9]);
     shown.replace(id, "ID")
@@ -291,7 +291,7 @@ fn without_ids(talk: &Talk) -> String {
 
 #[test]
 fn a_background_command_ends_with_the_agent() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "- background: echo $$ > pid; exec sleep 600\n- run: while [ ! -s pid ]; do sleep 0.01; done; cat pid\n";
     let mut talk = start(stage.play(script, fresh()));
     talk.prompt("go");
@@ -346,10 +346,10 @@ fn an_error_names_its_status_and_kind() {
         ("model_not_found", json!(404), "model_not_found"),
         ("network", json!(null), "unknown"),
     ] {
-        let stage = Stage::new();
+        let stage = ScriptedFixture::new();
         let mut talk = start(stage.play(&format!("- error: {word}\n"), fresh()));
         talk.prompt("go");
-        assert_eq!(talk.end(), Exit::Code(1));
+        assert_eq!(talk.end(), ScriptExit::Code(1));
         assert_eq!(talk.result()["api_error_status"], status, "{word}");
         let said = talk.seen.iter().find(|line| line["type"] == "assistant").unwrap();
         assert_eq!(said["error"], kind, "{word}");
@@ -372,25 +372,26 @@ fn a_run_is_judged_as_the_script_wants() {
         ("[{error: network}]", Some(ErrorClass::Network)),
         ("[{say: bye}, {exit: 3}]", Some(ErrorClass::AgentDied)),
     ] {
-        let stage = Stage::new();
+        let stage = ScriptedFixture::new();
         let mut talk = start(stage.play(steps, fresh()));
         talk.prompt("go");
         let code = match talk.end() {
-            Exit::Code(code) => Some(i32::from(code)),
-            Exit::Signal(_) => None,
+            ScriptExit::Code(code) => Some(i32::from(code)),
+            ScriptExit::Signal(_) => None,
         };
-        let mut tally = Tally::new();
+        let mut tally = RunOutcomeBuilder::new();
         for line in &talk.seen {
-            tally.message(&read_line(line.to_string().as_bytes()));
+            tally.add_message(&parse_line(line.to_string().as_bytes()));
         }
-        let end = tally.conclude(&Ending::Exited { code, signal: None, stderr: String::new() });
+        let end =
+            tally.conclude(&AgentProcessExit::Exited { code, signal: None, stderr: String::new() });
         assert_eq!(end.error.map(|error| error.class), class, "{steps}");
     }
 }
 
 #[test]
 fn a_flood_says_every_message_once_and_in_order() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- flood: 5000\n  size: 100\n- say: dry\n", fresh()));
     talk.prompt("go");
     talk.end();
@@ -439,7 +440,7 @@ fn garbage_is_as_it_was_asked_for() {
             no message 20 bytes "this line has no end"
             Code(0)"#]],
     );
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut talk = start(stage.play("- garbage: huge_line\n  size: 3m\n", fresh()));
     talk.prompt("go");
     talk.end();
@@ -466,7 +467,7 @@ fn a_process_can_end_without_a_result() {
 
 #[test]
 fn costs_and_tokens_are_those_of_the_script() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script =
         "- cost: 0.25\n- usage: {input: 100, output: 20}\n- usage: {output: 1}\n- say: hi\n";
     let mut talk = start(stage.play(script, fresh()));
@@ -486,7 +487,7 @@ fn costs_and_tokens_are_those_of_the_script() {
 
 #[test]
 fn conditions_choose_what_is_done() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let script = "
 - when: {prompt: DEPLOY, turn: 1}
   do: [{say: deploying}]
@@ -523,12 +524,12 @@ fn repetitions_count() {
 
 #[test]
 fn turns_are_limited() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut play = stage.play("- repeat: 5\n  do: [{run: echo hi}]\n", fresh());
     play.max_turns = Some(2);
     let mut talk = start(play);
     talk.prompt("go");
-    assert_eq!(talk.end(), Exit::Code(1));
+    assert_eq!(talk.end(), ScriptExit::Code(1));
     expect![[r#"
         system init model="scripted"
         assistant tool_use "Bash" {"command":"echo hi"}
@@ -541,12 +542,12 @@ fn turns_are_limited() {
 
 #[test]
 fn money_is_limited() {
-    let stage = Stage::new();
+    let stage = ScriptedFixture::new();
     let mut play = stage.play("- repeat: 5\n  do: [{say: hi}, {cost: 0.4}]\n", fresh());
     play.max_budget_usd = Some(1.0);
     let mut talk = start(play);
     talk.prompt("go");
-    assert_eq!(talk.end(), Exit::Code(1));
+    assert_eq!(talk.end(), ScriptExit::Code(1));
     expect![[r#"
         system init model="scripted"
         assistant "hi"

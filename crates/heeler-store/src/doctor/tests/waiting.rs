@@ -1,28 +1,28 @@
 //! What waits for nothing, what nobody waits for, and what of it a rebuild cannot bring back.
 
 use super::*;
-use crate::db::money::Reservation;
-use crate::db::queue::Queued;
-use crate::db::{DbError, migrate};
+use crate::db::queue::QueuedJobRecord;
+use crate::db::spending::ReservationRecord;
+use crate::db::{DatabaseError, migrate};
 
-fn queued(id: &str) -> Queued {
-    Queued {
+fn queued(id: &str) -> QueuedJobRecord {
+    QueuedJobRecord {
         job: id.parse().unwrap(),
         priority: 0,
-        asked_at: now(),
+        requested_at: now(),
         not_before: None,
         expires_at: None,
-        wanted: "{}".to_owned(),
+        request_json: "{}".to_owned(),
         reason: "full".to_owned(),
     }
 }
 
 #[test]
 fn a_job_that_is_in_the_queue_and_waits_no_longer_is_taken_out() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let store = fleet.store();
     store
-        .write::<(), DbError, _>(|tx| {
+        .write::<(), DatabaseError, _>(|tx| {
             tx.insert_job(&job("job-2026-11-15-bbbbbb", JobStatus::Pending))?;
             tx.enqueue(&queued("job-2026-11-15-bbbbbb"))?;
             tx.enqueue(&queued("job-2026-11-15-aaaaaa"))
@@ -30,16 +30,16 @@ fn a_job_that_is_in_the_queue_and_waits_no_longer_is_taken_out() {
         .unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    let finding = fleet.finds(Area::Database, Severity::Warning, "waits no longer");
+    let finding = fleet.finds(FindingArea::Database, FindingSeverity::Warning, "waits no longer");
     assert_eq!(finding.subject, "job-2026-11-15-aaaaaa");
     assert_eq!(fleet.fixes(), ["took 1 job out of the queue"]);
-    let waiting = Reader::open(&fleet.dir).unwrap().queue().unwrap();
+    let waiting = StoreReader::open(&fleet.dir).unwrap().queue().unwrap();
     assert_eq!(waiting, [queued("job-2026-11-15-bbbbbb")]);
 }
 
 #[test]
 fn a_job_that_is_pending_and_not_in_the_queue_is_told() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let id = RunId::mint(now(), [1; 10]);
     let run = run_of("job-2026-11-15-bbbbbb", id);
     let store = fleet.store();
@@ -54,18 +54,18 @@ fn a_job_that_is_pending_and_not_in_the_queue_is_told() {
     drop(store);
     fleet.write(&format!("runs/{id}/spec.json"), "{}");
     assert_eq!(fleet.examine(), [], "it is being started");
-    let ended = Run { committed: true, ..run };
+    let ended = RunRecord { committed: true, ..run };
     fleet.store().write(move |tx| tx.update_run(&ended)).unwrap();
-    let finding = fleet.finds(Area::Database, Severity::Warning, "nothing starts it");
-    assert_eq!((finding.subject.as_str(), finding.fix), ("job-2026-11-15-bbbbbb", None));
+    let finding = fleet.finds(FindingArea::Database, FindingSeverity::Warning, "nothing starts it");
+    assert_eq!((finding.subject.as_str(), finding.repair), ("job-2026-11-15-bbbbbb", None));
 }
 
 #[test]
 fn money_of_runs_that_ended_or_are_gone_is_freed() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     let (id, gone) = (RunId::mint(now(), [1; 10]), RunId::mint(now(), [9; 10]));
-    let ended = Run { committed: true, ..run_of("job-2026-11-15-aaaaaa", id) };
-    let reservation = |run| Reservation {
+    let ended = RunRecord { committed: true, ..run_of("job-2026-11-15-aaaaaa", id) };
+    let reservation = |run| ReservationRecord {
         run,
         agent: "coder".to_owned(),
         day: "2026-11-15".parse().unwrap(),
@@ -74,18 +74,18 @@ fn money_of_runs_that_ended_or_are_gone_is_freed() {
     let reserved = [reservation(ended.id), reservation(gone)];
     fleet
         .store()
-        .write::<(), DbError, _>(move |tx| {
+        .write::<(), DatabaseError, _>(move |tx| {
             tx.insert_run(&ended)?;
             reserved.iter().try_for_each(|reservation| tx.reserve(reservation))
         })
         .unwrap();
-    fleet.finds(Area::Database, Severity::Warning, "money is still set aside");
+    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "money is still set aside");
     assert_eq!(fleet.fixes(), ["freed the money of 2 runs"]);
 }
 
 #[test]
 fn a_rebuild_tells_what_only_the_database_knew_of_the_daemons_work() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fleet.sql(
         "INSERT INTO occurrences VALUES ('coder', 'nightly', '2026-11-15T00:00:00.000Z', 'x');
          INSERT INTO skips VALUES ('coder', 'nightly', 'x', 'x', 1, 'missed', 'x');
@@ -99,7 +99,7 @@ fn a_rebuild_tells_what_only_the_database_knew_of_the_daemons_work() {
     );
     let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
     let lost: Vec<_> =
-        rebuilt.lost.iter().map(|lost| lost.split(" since ").next().unwrap()).collect();
+        rebuilt.losses.iter().map(|lost| lost.split(" since ").next().unwrap()).collect();
     let expected = [
         "1 settings of schedules",
         "1 disabled agents",
@@ -116,13 +116,13 @@ fn a_rebuild_tells_what_only_the_database_knew_of_the_daemons_work() {
 
 #[test]
 fn a_rebuild_of_an_old_schema_misses_nothing_that_it_never_had() {
-    let fleet = Fleet::new();
+    let fleet = DoctorTestFleet::new();
     fs::remove_file(fleet.dir.database()).unwrap();
-    let old = Db::write(&fleet.dir.database()).unwrap();
+    let old = StateDatabase::open_read_write(&fleet.dir.database()).unwrap();
     for version in 0..2 {
         migrate::apply_next(&old.conn, migrate::MIGRATIONS, version, now()).unwrap();
     }
     drop(old);
     let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
-    assert_eq!(rebuilt.lost, Vec::<String>::new());
+    assert_eq!(rebuilt.losses, Vec::<String>::new());
 }

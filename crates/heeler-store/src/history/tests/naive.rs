@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_model::record::BEFORE_KEY;
+use heeler_model::recorder::PRIOR_COUNTS_KEY;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use crate::history::{Cut, HistoryMessage, Role};
+use crate::history::{ForkSafety, HistoryMessage, HistoryRole};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Message {
+pub(super) struct NaiveMessage {
     pub(super) number: u64,
     pub(super) is_user: bool,
     pub(super) uuid: Option<Uuid>,
@@ -22,19 +22,19 @@ pub(super) struct Message {
     pub(super) end: u64,
 }
 
-impl Message {
-    pub(super) fn of(message: &HistoryMessage) -> Message {
+impl NaiveMessage {
+    pub(super) fn of(message: &HistoryMessage) -> NaiveMessage {
         let tools = message.tools.iter().map(|tool| {
             let result = tool.result.as_ref().map(|result| result.content.clone());
             (tool.id.clone().unwrap_or_default(), result)
         });
-        Message {
+        NaiveMessage {
             number: message.number,
-            is_user: message.role == Role::User,
+            is_user: message.role == HistoryRole::User,
             uuid: message.uuid,
             rows: message.rows.len(),
             tools: tools.collect(),
-            is_safe: message.cut == Cut::Safe,
+            is_safe: message.fork_safety == ForkSafety::Safe,
             in_context: message.in_context,
             commit: message.snapshot.as_ref().map(|note| note.commit.clone()),
             end: 0,
@@ -43,8 +43,8 @@ impl Message {
 }
 
 /// A message, and what decides about its cut.
-struct Draft {
-    message: Message,
+struct NaiveMessageDraft {
+    message: NaiveMessage,
     ids: Vec<Uuid>,
     last_id: Option<String>,
     is_finished: bool,
@@ -89,8 +89,8 @@ fn chain(own: &[u8]) -> HashSet<Uuid> {
     met
 }
 
-pub(super) fn read(log: &[u8], own: &[u8]) -> Vec<Message> {
-    let mut reader = Reader::default();
+pub(super) fn read(log: &[u8], own: &[u8]) -> Vec<NaiveMessage> {
+    let mut reader = NaiveReader::default();
     for (end, row) in objects(log) {
         reader.row(end, &row);
     }
@@ -98,15 +98,15 @@ pub(super) fn read(log: &[u8], own: &[u8]) -> Vec<Message> {
 }
 
 #[derive(Default)]
-struct Reader {
-    drafts: Vec<Draft>,
+struct NaiveReader {
+    drafts: Vec<NaiveMessageDraft>,
     run: usize,
     number: u64,
 }
 
-impl Reader {
+impl NaiveReader {
     fn row(&mut self, end: u64, row: &Json) {
-        if let Some(before) = row[BEFORE_KEY]["messages"].as_u64() {
+        if let Some(before) = row[PRIOR_COUNTS_KEY]["messages"].as_u64() {
             self.begin(before, uuid(&row["forkedFrom"]["messageUuid"]));
             return;
         }
@@ -148,7 +148,7 @@ impl Reader {
             && last.is_some_and(|last| self.drafts[last].last_id == id);
         if !goes_on {
             self.number += 1;
-            let message = Message {
+            let message = NaiveMessage {
                 number: self.number,
                 is_user: kind == "user",
                 uuid: None,
@@ -160,7 +160,13 @@ impl Reader {
                 end: 0,
             };
             let (ids, run) = (Vec::new(), self.run);
-            self.drafts.push(Draft { message, ids, last_id: id, is_finished: false, run });
+            self.drafts.push(NaiveMessageDraft {
+                message,
+                ids,
+                last_id: id,
+                is_finished: false,
+                run,
+            });
         }
         let draft = self.drafts.last_mut().unwrap();
         draft.is_finished = false;
@@ -190,7 +196,7 @@ impl Reader {
     }
 }
 
-fn gave(message: &mut Message, content: &Json) {
+fn gave(message: &mut NaiveMessage, content: &Json) {
     for block in content.as_array().unwrap() {
         for (call, result) in &mut message.tools {
             if block["tool_use_id"] == call.as_str() {
@@ -200,8 +206,8 @@ fn gave(message: &mut Message, content: &Json) {
     }
 }
 
-fn judge(drafts: Vec<Draft>, met: &HashSet<Uuid>) -> Vec<Message> {
-    let is_met = |draft: &Draft| draft.ids.iter().any(|id| met.contains(id));
+fn judge(drafts: Vec<NaiveMessageDraft>, met: &HashSet<Uuid>) -> Vec<NaiveMessage> {
+    let is_met = |draft: &NaiveMessageDraft| draft.ids.iter().any(|id| met.contains(id));
     let mut messages = Vec::new();
     for (at, draft) in drafts.iter().enumerate() {
         let next = drafts.get(at + 1);

@@ -2,29 +2,29 @@
 //! that goes with each.
 
 use fastrand::Rng;
-use heeler_model::record::{BEFORE_KEY, MessageCount};
+use heeler_model::recorder::{MessageCounter, PRIOR_COUNTS_KEY};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 /// The two files of a session.
-pub(super) struct Scene {
+pub(super) struct RandomSessionFiles {
     pub(super) log: Vec<u8>,
     pub(super) own: Vec<u8>,
     rng: Rng,
-    count: MessageCount,
+    count: MessageCounter,
     /// The last entry of each.
     last: Option<Uuid>,
     own_last: Option<Uuid>,
     own_entries: Vec<Uuid>,
 }
 
-impl Scene {
-    pub(super) fn play(seed: u64) -> Scene {
-        let mut scene = Scene {
+impl RandomSessionFiles {
+    pub(super) fn play(seed: u64) -> RandomSessionFiles {
+        let mut scene = RandomSessionFiles {
             log: Vec::new(),
             own: Vec::new(),
             rng: Rng::with_seed(seed),
-            count: MessageCount::default(),
+            count: MessageCounter::default(),
             last: None,
             own_last: None,
             own_entries: Vec::new(),
@@ -54,7 +54,7 @@ impl Scene {
     }
 
     fn row(&mut self, row: &Json) {
-        self.count.row(row);
+        self.count.count_row(row);
         self.log.extend(format!("{row}\n").bytes());
         match self.rng.u8(..30) {
             0 => self.log.extend(b"what is this\n"),
@@ -68,13 +68,13 @@ impl Scene {
     /// Begins a run: of the same session, or of a fork that has all rows so far.
     fn begin(&mut self) {
         let mut row = json!({"type": "system", "subtype": "session", "uuid": self.id(),
-            BEFORE_KEY: {"messages": self.count.messages(), "tokens": 0, "last": self.last}});
+            PRIOR_COUNTS_KEY: {"messages": self.count.messages(), "tokens": 0, "last": self.last}});
         if self.rng.u8(..4) == 0 {
             row["forkedFrom"] = json!({"sessionId": "s", "messageUuid": self.last});
         }
         self.row(&row);
         // Whoever goes on counts from there.
-        self.count = MessageCount::after(self.count.messages());
+        self.count = MessageCounter::starting_at(self.count.messages());
         if self.rng.u8(..5) == 0 && !self.own_entries.is_empty() {
             let at = self.rng.usize(..self.own_entries.len());
             self.own_last = Some(self.own_entries[at]);

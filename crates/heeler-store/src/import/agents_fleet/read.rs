@@ -1,13 +1,13 @@
 //! A session file of agents-fleet, versions 1 to 3, raised to version 3: pure.
 //!
-//! Raising adds and never removes. Start at [`FleetSession`].
+//! Raising adds and never removes. Start at [`AgentsFleetSession`].
 
-use heeler_model::{AgentSessionId, Approvals, Session, from_iso};
+use heeler_model::{AgentSessionId, ApprovalMode, Session, parse_iso};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::import::record::Record;
-use crate::import::session::resting_session;
+use crate::import::foreign_record::ForeignRecord;
+use crate::import::idle_session::idle_session;
 use crate::import::source::unsafe_name;
 
 /// The agent under which sessions of people at a terminal are listed.
@@ -18,9 +18,9 @@ const SCHEMA_VERSION: i64 = 3;
 
 /// A session file.
 #[derive(Debug)]
-pub(crate) struct FleetSession {
+pub(crate) struct AgentsFleetSession {
     pub(crate) id: AgentSessionId,
-    record: Record,
+    record: ForeignRecord,
     /// The file names of its workers' transcripts.
     pub(crate) workers: Vec<String>,
     /// Workers whose transcript may not be read: which one, and why.
@@ -29,11 +29,11 @@ pub(crate) struct FleetSession {
     pub(crate) transcript: Result<String, String>,
 }
 
-impl FleetSession {
+impl AgentsFleetSession {
     /// Reads `<stem>.json`.
-    pub(crate) fn read(stem: &str, text: &str) -> Result<FleetSession, String> {
+    pub(crate) fn read(stem: &str, text: &str) -> Result<AgentsFleetSession, String> {
         let id: AgentSessionId = stem.parse().map_err(|error| format!("{error}"))?;
-        let record = Record::json(text)?;
+        let record = ForeignRecord::json(text)?;
         let said = record.filled("id").or_else(|| record.filled("sessionId"));
         if let Some(said) = said.filter(|said| said != stem) {
             return Err(format!("its id `{said}` is not its file name"));
@@ -53,7 +53,7 @@ impl FleetSession {
                 Some(reason) => Err(format!("transcript path `{path}`: {reason}")),
             },
         };
-        Ok(FleetSession { id, record, workers, unsafe_workers, transcript })
+        Ok(AgentsFleetSession { id, record, workers, unsafe_workers, transcript })
     }
 
     /// Returns the inline transcript, one entry a line; `None` when there is none.
@@ -69,7 +69,7 @@ impl FleetSession {
     }
 
     /// Returns the file raised to version 3, as agents-fleet would write it.
-    pub(crate) fn raised(&self, messages: i64) -> Vec<u8> {
+    pub(crate) fn upgraded_json(&self, messages: i64) -> Vec<u8> {
         let mut record = self.record.clone();
         let map = record.map_mut();
         map.insert("schemaVersion".to_owned(), SCHEMA_VERSION.into());
@@ -88,9 +88,9 @@ impl FleetSession {
         let created = first(&["createdAt", "created_at", "startedAt"]);
         let last = first(&["updatedAt", "lastActiveAt", "savedAt", "updated_at", "lastUpdated"]);
         let last = last.or(created).unwrap_or(file_time);
-        let mut session = resting_session(INTERACTIVE, Some(self.id.clone()), last);
+        let mut session = idle_session(INTERACTIVE, Some(self.id.clone()), last);
         session.created_at = created.unwrap_or(last);
-        session.approvals = Approvals::Interactive;
+        session.approvals = ApprovalMode::Interactive;
         session.message_count = messages;
         let folder = ["cwd", "workingDirectory", "projectRoot", "workspace"];
         session.working_directory =
@@ -107,17 +107,17 @@ pub(crate) fn own_transcript(id: &AgentSessionId) -> String {
 /// Reads a moment: ISO text, or milliseconds as JavaScript counts them.
 fn moment(value: &Value) -> Option<Timestamp> {
     match value {
-        Value::String(text) => from_iso(text),
+        Value::String(text) => parse_iso(text),
         Value::Number(number) => Timestamp::from_millisecond(number.as_i64()?).ok(),
         _ => None,
     }
 }
 
-type Workers = (Vec<String>, Vec<(String, String)>);
+type WorkerTranscripts = (Vec<String>, Vec<(String, String)>);
 
-fn workers(record: &Record) -> Workers {
+fn workers(record: &ForeignRecord) -> WorkerTranscripts {
     let roster = record.map().get("workers").and_then(Value::as_array);
-    let mut found: Workers = Default::default();
+    let mut found: WorkerTranscripts = Default::default();
     for (at, worker) in roster.into_iter().flatten().enumerate() {
         let path = ["transcriptPath", "transcript", "path"]
             .iter()
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn raising_to_version_3_adds_and_removes_nothing() {
-        let read = FleetSession::read("f-2", V2).unwrap();
-        let raised: Value = serde_json::from_slice(&read.raised(2)).unwrap();
+        let read = AgentsFleetSession::read("f-2", V2).unwrap();
+        let raised: Value = serde_json::from_slice(&read.upgraded_json(2)).unwrap();
         let original: Value = serde_json::from_str(V2).unwrap();
         for (key, value) in original.as_object().unwrap() {
             if key != "schemaVersion" {
@@ -164,18 +164,18 @@ mod tests {
 
     #[test]
     fn the_inline_transcript_becomes_lines() {
-        let read = FleetSession::read("f-2", V2).unwrap();
+        let read = AgentsFleetSession::read("f-2", V2).unwrap();
         let lines = String::from_utf8(read.inline_transcript().unwrap()).unwrap();
         assert_eq!(
             lines,
             "{\"role\":\"user\",\"content\":\"go\"}\n{\"role\":\"assistant\",\"content\":\"ok\"}\n"
         );
-        assert!(FleetSession::read("f-3", "{}").unwrap().inline_transcript().is_none());
+        assert!(AgentsFleetSession::read("f-3", "{}").unwrap().inline_transcript().is_none());
     }
 
     #[test]
     fn unsafe_worker_paths_are_refused_one_by_one() {
-        let read = FleetSession::read("f-2", V2).unwrap();
+        let read = AgentsFleetSession::read("f-2", V2).unwrap();
         assert_eq!(read.workers, ["w1.ndjson"]);
         let refused = read.unsafe_workers.iter().map(|(who, why)| format!("{who}: {why}"));
         assert_eq!(
@@ -190,24 +190,26 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_session_is_refused_with_the_reason() {
-        assert!(FleetSession::read("..", "{}").unwrap_err().contains("agent session id"));
+        assert!(AgentsFleetSession::read("..", "{}").unwrap_err().contains("agent session id"));
         assert!(
-            FleetSession::read("a", r#"{"id":"b"}"#).unwrap_err().contains("not its file name")
+            AgentsFleetSession::read("a", r#"{"id":"b"}"#)
+                .unwrap_err()
+                .contains("not its file name")
         );
-        let error = FleetSession::read("a", r#"{"schemaVersion":9}"#).unwrap_err();
+        let error = AgentsFleetSession::read("a", r#"{"schemaVersion":9}"#).unwrap_err();
         assert_eq!(error, "its schemaVersion is 9; 1 to 3 are known");
-        let read = FleetSession::read("a", r#"{"transcriptPath":"../../x"}"#).unwrap();
+        let read = AgentsFleetSession::read("a", r#"{"transcriptPath":"../../x"}"#).unwrap();
         assert!(read.transcript.unwrap_err().contains("it contains `..`"));
     }
 
     #[test]
     fn times_are_read_as_text_or_milliseconds() {
-        let at = from_iso("2025-01-15T10:00:00Z").unwrap();
-        let read = FleetSession::read("f-2", V2).unwrap();
+        let at = parse_iso("2025-01-15T10:00:00Z").unwrap();
+        let read = AgentsFleetSession::read("f-2", V2).unwrap();
         let session = read.session(2, Timestamp::UNIX_EPOCH);
         assert_eq!((session.created_at, session.last_active_at), (at, at));
         assert_eq!(session.agent, INTERACTIVE);
-        let read = FleetSession::read("f", "{}").unwrap();
+        let read = AgentsFleetSession::read("f", "{}").unwrap();
         assert_eq!(read.session(0, at).last_active_at, at);
     }
 }

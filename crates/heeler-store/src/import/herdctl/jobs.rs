@@ -4,34 +4,34 @@ use std::cmp::Ordering;
 use std::io::Cursor;
 
 use camino::Utf8Path;
-use heeler_model::{Job, JobId, from_iso};
+use heeler_model::{Job, JobId, parse_iso};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::read::{HerdctlJob, check_agent, job, settle};
-use super::{Brought, Herdctl, Purpose};
-use crate::db::jobs::{self, ForeignExecution};
-use crate::import::place::{self, Put};
+use super::{HerdctlImport, ImportPurpose, SourceFileOutcome};
+use crate::db::jobs::{self, LastLightExecution};
+use crate::import::atomic_files::{self, PutOutcome};
 use crate::import::source::unsafe_name;
-use crate::import::{ImportError, Kind};
-use crate::views::{View, sha256_hex};
-use heeler_transcript::plain;
+use crate::import::{ImportError, ImportItemKind};
+use crate::views::{PublishedView, sha256_hex};
+use heeler_transcript::untrusted_file;
 
 /// How many jobs share a sync and a transaction.
 const BATCH: usize = 1000;
 
 /// A job whose files are in place.
-struct Placed {
+struct CopiedHerdctlJob {
     read: HerdctlJob,
     /// The row that is there and knows less than the file.
     known: Option<Job>,
     sha256: String,
 }
 
-impl Herdctl<'_> {
+impl HerdctlImport<'_> {
     /// Imports all jobs, and logs without a record.
     pub(super) fn jobs(&mut self) -> Result<(), ImportError> {
-        let names = self.source.names("jobs", Kind::Job, &mut self.report);
+        let names = self.source.names("jobs", ImportItemKind::Job, &mut self.report);
         let stems = names
             .iter()
             .filter_map(|name| name.strip_suffix(".yaml"))
@@ -46,10 +46,11 @@ impl Herdctl<'_> {
             match id {
                 // Records that name another log have brought it already.
                 Ok(id) if jobs::exists(&self.target.db().conn, &id)? => {}
-                Ok(_) => self.bring_loose(Kind::Transcript, &format!("jobs/{name}"))?,
+                Ok(_) => self
+                    .copy_unreferenced_file(ImportItemKind::Transcript, &format!("jobs/{name}"))?,
                 Err(error) => {
                     let what = format!("jobs/{name}");
-                    self.report.refuse(Kind::Transcript, what, error.to_string());
+                    self.report.refuse(ImportItemKind::Transcript, what, error.to_string());
                 }
             }
         }
@@ -69,36 +70,36 @@ impl Herdctl<'_> {
         let now = self.now;
         let (fresh, unfinished) = self.target.commit(move |tx| {
             let (mut fresh, mut unfinished) = (0_u64, 0_u64);
-            for Placed { read, known, sha256 } in &placed {
+            for CopiedHerdctlJob { read, known, sha256 } in &placed {
                 match known {
                     Some(job) => drop(tx.update_job(job)?),
-                    None if !tx.import_job(&read.job, &ForeignExecution::default())? => continue,
+                    None if !tx.import_job(&read.job, &LastLightExecution::default())? => continue,
                     None => {}
                 }
                 fresh += 1;
-                let view = View::Job(read.job.head.id.clone());
+                let view = PublishedView::Job(read.job.head.id.clone());
                 tx.adopt_view(&view, sha256, now)?;
                 if read.job.interrupted && read.unfinished {
                     unfinished += 1;
-                    tx.mark(&view)?;
+                    tx.mark_view_due(&view)?;
                 }
             }
             Ok((fresh, unfinished))
         })?;
-        (0..fresh).for_each(|_| self.report.imported(Kind::Job));
+        (0..fresh).for_each(|_| self.report.count_imported(ImportItemKind::Job));
         self.interrupted += unfinished;
         Ok(())
     }
 
     /// Reads a job and puts its files in place; `None` when it is here already or refused.
-    fn place_job(&mut self, stem: &str) -> Result<Option<Placed>, ImportError> {
+    fn place_job(&mut self, stem: &str) -> Result<Option<CopiedHerdctlJob>, ImportError> {
         let relative = format!("jobs/{stem}.yaml");
         let known = match stem.parse() {
-            Ok(id) if self.purpose == Purpose::Rebuild => self.target.db().job(&id)?,
+            Ok(id) if self.purpose == ImportPurpose::Rebuild => self.target.db().job(&id)?,
             Ok(id) if jobs::exists(&self.target.db().conn, &id)? => {
-                self.report.already_there(Kind::Job);
+                self.report.count_existing(ImportItemKind::Job);
                 if self.source.has(&format!("jobs/{stem}.jsonl")) {
-                    self.report.already_there(Kind::Transcript);
+                    self.report.count_existing(ImportItemKind::Transcript);
                 }
                 return Ok(None);
             }
@@ -106,7 +107,7 @@ impl Herdctl<'_> {
         };
         let read = self.source.text(&relative).and_then(|text| {
             let read = job(stem, &text)?;
-            if self.purpose == Purpose::TakeOver {
+            if self.purpose == ImportPurpose::TakeOver {
                 check_agent(&read.job.head.agent)?;
             }
             Ok((read, text))
@@ -114,14 +115,14 @@ impl Herdctl<'_> {
         let (mut read, text) = match read {
             Ok(read) => read,
             Err(reason) => {
-                self.report.refuse(Kind::Job, relative, reason);
+                self.report.refuse(ImportItemKind::Job, relative, reason);
                 return Ok(None);
             }
         };
-        if let (Some(pid), true) = (self.alive, read.unfinished) {
+        if let (Some(pid), true) = (self.running_pid, read.unfinished) {
             let reason =
                 format!("herdctl (process {pid}) is at it; import again when it has ended");
-            self.report.refuse(Kind::Job, relative, reason);
+            self.report.refuse(ImportItemKind::Job, relative, reason);
             return Ok(None);
         }
         let known = match known {
@@ -129,34 +130,43 @@ impl Herdctl<'_> {
             Some(row) => match overlay(row, &read.job) {
                 Some(job) => Some(job),
                 None => {
-                    self.report.already_there(Kind::Job);
+                    self.report.count_existing(ImportItemKind::Job);
                     return Ok(None);
                 }
             },
         };
-        if self.place_logs(stem, &read)? == Brought::Taken {
-            self.report.refuse(Kind::Job, relative, "its log has a name that is taken here");
+        if self.place_logs(stem, &read)? == SourceFileOutcome::NameTaken {
+            self.report.refuse(
+                ImportItemKind::Job,
+                relative,
+                "its log has a name that is taken here",
+            );
             return Ok(None);
         }
-        if read.unfinished && self.purpose == Purpose::TakeOver {
+        if read.unfinished && self.purpose == ImportPurpose::TakeOver {
             settle(&mut read.job);
-            read.job.head.finished_at = last_moment(&self.target.dir.log_of(&read.job.head.id));
+            read.job.head.finished_at =
+                last_moment(&self.target.dir.job_transcript(&read.job.head.id));
         }
         read.job.origin.clone_from(&self.origin);
         // The record goes last: what is in `jobs/` with a record is complete.
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
             let to = self.target.path(&relative)?;
-            let put = place::put_new(&mut Cursor::new(&text), &to)?;
-            if matches!(put, Put::Longer | Put::Taken) {
-                self.report.refuse(Kind::Job, relative, place::TAKEN);
+            let put = atomic_files::put_new(&mut Cursor::new(&text), &to)?;
+            if matches!(put, PutOutcome::Grown | PutOutcome::NameTaken) {
+                self.report.refuse(ImportItemKind::Job, relative, atomic_files::NAME_TAKEN);
                 return Ok(None);
             }
         }
-        Ok(Some(Placed { read, known, sha256: sha256_hex(text.as_bytes()) }))
+        Ok(Some(CopiedHerdctlJob { read, known, sha256: sha256_hex(text.as_bytes()) }))
     }
 
     /// Puts a job's files in place, and returns what became of its log.
-    fn place_logs(&mut self, stem: &str, read: &HerdctlJob) -> Result<Brought, ImportError> {
+    fn place_logs(
+        &mut self,
+        stem: &str,
+        read: &HerdctlJob,
+    ) -> Result<SourceFileOutcome, ImportError> {
         let usual = format!("{stem}.jsonl");
         let other = read.output_name.as_deref().filter(|name| unsafe_name(name).is_none());
         let log = [Some(usual.as_str()), other]
@@ -164,15 +174,17 @@ impl Herdctl<'_> {
             .flatten()
             .find(|name| self.source.has(&format!("jobs/{name}")));
         let brought = match log {
-            Some(log) => {
-                self.bring(Kind::Transcript, &format!("jobs/{log}"), &format!("jobs/{usual}"))?
-            }
-            None => Brought::Here,
+            Some(log) => self.copy_file(
+                ImportItemKind::Transcript,
+                &format!("jobs/{log}"),
+                &format!("jobs/{usual}"),
+            )?,
+            None => SourceFileOutcome::Present,
         };
         let output = format!("jobs/{stem}/output.log");
         if self.source.has(&output) {
-            place::folder(&self.target.dir.root().join(format!("jobs/{stem}")))?;
-            self.bring(Kind::File, &output, &output)?;
+            atomic_files::create_folder(&self.target.dir.root().join(format!("jobs/{stem}")))?;
+            self.copy_file(ImportItemKind::File, &output, &output)?;
         }
         Ok(brought)
     }
@@ -218,8 +230,8 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
 /// Returns when the last row of a log was written: as late as is known that the job lived.
 fn last_moment(log: &Utf8Path) -> Option<Timestamp> {
     // A pipe would be waited for.
-    plain::open(log).ok()?;
-    let page = heeler_transcript::tail(log, 1).ok()?;
+    untrusted_file::open(log).ok()?;
+    let page = heeler_transcript::read_tail(log, 1).ok()?;
     let row: Value = serde_json::from_str(&page.records.last()?.text).ok()?;
-    from_iso(row.get("timestamp")?.as_str()?)
+    parse_iso(row.get("timestamp")?.as_str()?)
 }

@@ -1,19 +1,19 @@
 //! herdctl's files as records of ours: pure, one file in, one record out.
 //!
 //! An error is the reason why a file is refused. Nothing here touches the disk. Start at
-//! [`job`], [`session`], [`chat_sessions`] and [`agents`].
+//! [`job`], [`idle_session`], [`chat_sessions`] and [`agents`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{
-    AgentName, AgentState, AgentStatus, Approvals, ExitReason, Job, JobId, JobStatus,
+    AgentName, AgentState, AgentStatus, ApprovalMode, ExitReason, Job, JobId, JobStatus,
     SUMMARY_BYTES_MAX, ScheduleState, ScheduleStatus, Session, SessionId, SessionMode,
-    SessionStatus, TriggerType, Usage,
+    SessionStatus, TriggerType, UsageTotals,
 };
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use crate::import::record::{DURATION_MS_MAX, Record};
-use crate::import::session::resting_session;
+use crate::import::foreign_record::{DURATION_MS_MAX, ForeignRecord};
+use crate::import::idle_session::idle_session;
 
 /// What the record of a job says that herdctl left behind when it died.
 pub(crate) const INTERRUPTED: &str = "interrupted: herdctl ended without finishing this job";
@@ -36,7 +36,7 @@ pub(crate) fn check_agent(name: &str) -> Result<(), String> {
 
 /// Reads `jobs/<stem>.yaml`. The agent's name is not checked.
 pub(crate) fn job(stem: &str, text: &str) -> Result<HerdctlJob, String> {
-    let record = Record::yaml(text)?;
+    let record = ForeignRecord::yaml(text)?;
     let id: JobId = stem.parse().map_err(|error| format!("{error}"))?;
     if let Some(said) = record.filled("id").filter(|said| said != stem) {
         return Err(format!("its id `{said}` is not its file name"));
@@ -51,7 +51,7 @@ pub(crate) fn job(stem: &str, text: &str) -> Result<HerdctlJob, String> {
         record.time("started_at").ok_or("it has no `started_at` that is a moment in time")?;
     let trigger = record.filled("trigger_type").unwrap_or_else(|| "manual".to_owned());
 
-    let mut job = Job::asked(id, &agent, TriggerType::from_word(&trigger), started_at);
+    let mut job = Job::new_pending(id, &agent, TriggerType::from_word(&trigger), started_at);
     job.head.status = status;
     job.run_started_at = (status != JobStatus::Pending).then_some(started_at);
     fill_job(&mut job, &record);
@@ -60,7 +60,7 @@ pub(crate) fn job(stem: &str, text: &str) -> Result<HerdctlJob, String> {
     Ok(HerdctlJob { job, unfinished, output_name })
 }
 
-fn fill_job(job: &mut Job, record: &Record) {
+fn fill_job(job: &mut Job, record: &ForeignRecord) {
     let exit_word = record.filled("exit_reason");
     let head = &mut job.head;
     head.schedule = record.filled("schedule");
@@ -86,13 +86,13 @@ fn fill_job(job: &mut Job, record: &Record) {
     }
 }
 
-fn read_usage(record: &Record) -> Usage {
+fn read_usage(record: &ForeignRecord) -> UsageTotals {
     let per_model = record.record("per_model").unwrap_or_default();
     let sum = |key: &str| {
         let mut found = per_model.records().filter_map(|(_, model)| model.integer(key)).peekable();
         found.peek().is_some().then(|| found.fold(0_i64, i64::saturating_add))
     };
-    Usage {
+    UsageTotals {
         num_turns: record.integer("num_turns"),
         api_duration_ms: None,
         input_tokens: sum("input_tokens"),
@@ -120,7 +120,7 @@ pub(crate) fn cut_summary(text: &str) -> String {
 ///
 /// herdctl writes an absolute path, which is wrong as soon as the project moves; only its last part
 /// means anything, and the log is looked for beside the record.
-fn output_name(id: &JobId, record: &Record) -> Option<String> {
+fn output_name(id: &JobId, record: &ForeignRecord) -> Option<String> {
     let path = record.filled("output_file")?;
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
     (name != format!("{id}.jsonl")).then(|| name.to_owned())
@@ -128,7 +128,7 @@ fn output_name(id: &JobId, record: &Record) -> Option<String> {
 
 /// Reads `sessions/<stem>.json`, of either kind: an agent's, or `sess-xxxxxxxx`.
 pub(crate) fn session(stem: &str, text: &str) -> Result<Session, String> {
-    let record = Record::json(text)?;
+    let record = ForeignRecord::json(text)?;
     if record.map().contains_key("agentId") {
         numbered_session(stem, &record)
     } else {
@@ -136,7 +136,7 @@ pub(crate) fn session(stem: &str, text: &str) -> Result<Session, String> {
     }
 }
 
-fn agent_session(stem: &str, record: &Record) -> Result<Session, String> {
+fn agent_session(stem: &str, record: &ForeignRecord) -> Result<Session, String> {
     let name = record.filled("agent_name").unwrap_or_else(|| stem.to_owned());
     if name != stem {
         return Err(format!("its agent `{name}` is not its file name"));
@@ -146,9 +146,9 @@ fn agent_session(stem: &str, record: &Record) -> Result<Session, String> {
     let last = record.time("last_used_at").or_else(|| record.time("created_at"));
     let last = last.ok_or("it has no `last_used_at` that is a moment in time")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
-    let mut session = resting_session(agent.as_str(), Some(id), last);
+    let mut session = idle_session(agent.as_str(), Some(id), last);
     session.created_at = record.time("created_at").unwrap_or(last);
-    session.approvals = word(record, "mode").unwrap_or(Approvals::Autonomous);
+    session.approvals = word(record, "mode").unwrap_or(ApprovalMode::Autonomous);
     session.job_count = record.integer("job_count").unwrap_or(0);
     session.working_directory = record.filled("working_directory").map(Utf8PathBuf::from);
     session.runtime = record.filled("runtime_type").unwrap_or_else(|| "sdk".to_owned());
@@ -156,7 +156,7 @@ fn agent_session(stem: &str, record: &Record) -> Result<Session, String> {
     Ok(session)
 }
 
-fn numbered_session(stem: &str, record: &Record) -> Result<Session, String> {
+fn numbered_session(stem: &str, record: &ForeignRecord) -> Result<Session, String> {
     let id: SessionId = stem.parse().map_err(|error| format!("{error}"))?;
     if let Some(said) = record.filled("id").filter(|said| said != stem) {
         return Err(format!("its id `{said}` is not its file name"));
@@ -165,11 +165,11 @@ fn numbered_session(stem: &str, record: &Record) -> Result<Session, String> {
     let last = record.time("lastActiveAt").or_else(|| record.time("createdAt"));
     let last = last.ok_or("it has no `lastActiveAt` that is a moment in time")?;
     let own = record.filled("agentSessionId").or_else(|| record.filled("session_id"));
-    let mut session = resting_session(&agent, own.and_then(|id| id.parse().ok()), last);
+    let mut session = idle_session(&agent, own.and_then(|id| id.parse().ok()), last);
     session.id = id;
     session.created_at = record.time("createdAt").unwrap_or(last);
     session.mode = word(record, "mode").unwrap_or(SessionMode::Persistent);
-    session.status = at_rest(word(record, "status").unwrap_or(SessionStatus::Paused));
+    session.status = idle_status(word(record, "status").unwrap_or(SessionStatus::Paused));
     session.channel_id = record.filled("channelId");
     session.message_count = record.integer("messageCount").unwrap_or(0);
     session.token_estimate = record.integer("tokenEstimate").unwrap_or(0);
@@ -181,22 +181,22 @@ fn numbered_session(stem: &str, record: &Record) -> Result<Session, String> {
 }
 
 /// herdctl is not running, so nothing is active in its sessions.
-fn at_rest(status: SessionStatus) -> SessionStatus {
+fn idle_status(status: SessionStatus) -> SessionStatus {
     if status == SessionStatus::Active { SessionStatus::Paused } else { status }
 }
 
-fn word<T: std::str::FromStr>(record: &Record, key: &str) -> Option<T> {
+fn word<T: std::str::FromStr>(record: &ForeignRecord, key: &str) -> Option<T> {
     record.text(key)?.parse().ok()
 }
 
 /// A channel, and its session or the reason why that is refused.
-pub(crate) type Channel = (String, Result<Session, String>);
+pub(crate) type HerdctlChannelSession = (String, Result<Session, String>);
 
 /// Reads `discord-sessions/<stem>.yaml` and its siblings: one session for each channel.
 ///
 /// A channel that cannot be read is an error of its own, named by the channel.
-pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<Channel>, String> {
-    let record = Record::yaml(text)?;
+pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<HerdctlChannelSession>, String> {
+    let record = ForeignRecord::yaml(text)?;
     let name = record.filled("agentName").unwrap_or_else(|| stem.to_owned());
     let agent: AgentName = name.parse().map_err(|error| format!("{error}"))?;
     let channels = record.record("channels").unwrap_or_default();
@@ -211,11 +211,15 @@ pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<Channel>, Stri
     Ok(read.collect())
 }
 
-fn chat_session(agent: &AgentName, channel: &str, record: &Record) -> Result<Session, String> {
+fn chat_session(
+    agent: &AgentName,
+    channel: &str,
+    record: &ForeignRecord,
+) -> Result<Session, String> {
     let id = record.filled("sessionId").ok_or("it has no `sessionId`")?;
     let last = record.time("lastMessageAt").ok_or("it has no `lastMessageAt` that is a moment")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
-    let mut session = resting_session(agent.as_str(), Some(id), last);
+    let mut session = idle_session(agent.as_str(), Some(id), last);
     session.mode = SessionMode::PerChannel;
     session.channel_id = Some(channel.to_owned());
     Ok(session)
@@ -223,21 +227,21 @@ fn chat_session(agent: &AgentName, channel: &str, record: &Record) -> Result<Ses
 
 /// Reads `adopted-sessions/<stem>.yaml`: a session begun by hand and given to an agent.
 pub(crate) fn adopted_session(stem: &str, text: &str) -> Result<Session, String> {
-    let record = Record::yaml(text)?;
+    let record = ForeignRecord::yaml(text)?;
     let id = record.filled("sessionId").unwrap_or_else(|| stem.to_owned());
     let agent = record.filled("agentName").ok_or("it names no agent")?;
     let agent: AgentName = agent.parse().map_err(|error| format!("{error}"))?;
     let at = record.time("adoptedAt").ok_or("it has no `adoptedAt` that is a moment in time")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
-    let mut session = resting_session(agent.as_str(), Some(id), at);
-    session.approvals = Approvals::Interactive;
+    let mut session = idle_session(agent.as_str(), Some(id), at);
+    session.approvals = ApprovalMode::Interactive;
     session.working_directory = record.filled("sourceCwd").map(Utf8PathBuf::from);
     Ok(session)
 }
 
 /// Reads the agents of `state.yaml`, at rest. An agent that cannot be read is an error of its own.
 pub(crate) fn agents(text: &str) -> Result<IndexMap<String, Result<AgentState, String>>, String> {
-    let record = Record::yaml(text)?;
+    let record = ForeignRecord::yaml(text)?;
     let agents = record.record("agents").unwrap_or_default();
     let read = agents.map().iter().map(|(name, value)| {
         let state = match (name.parse::<AgentName>(), value.as_object()) {
@@ -254,13 +258,13 @@ pub(crate) fn agents(text: &str) -> Result<IndexMap<String, Result<AgentState, S
 
 /// Reads what else `state.yaml` says: when the fleet was started, and keys that only herdctl knows.
 pub(crate) fn fleet(text: &str) -> Result<(Option<Timestamp>, Vec<String>), String> {
-    let record = Record::yaml(text)?;
+    let record = ForeignRecord::yaml(text)?;
     let started_at = record.record("fleet").and_then(|fleet| fleet.time("started_at"));
     let others = record.map().keys().filter(|key| !["fleet", "agents"].contains(&key.as_str()));
     Ok((started_at, others.cloned().collect()))
 }
 
-fn agent_state(record: &Record) -> AgentState {
+fn agent_state(record: &ForeignRecord) -> AgentState {
     let status = word(record, "status").unwrap_or(AgentStatus::Idle);
     let schedules = record.record("schedules").unwrap_or_default();
     AgentState {
@@ -281,7 +285,7 @@ fn agent_state(record: &Record) -> AgentState {
     }
 }
 
-fn schedule_state(record: &Record) -> ScheduleState {
+fn schedule_state(record: &ForeignRecord) -> ScheduleState {
     let status = word(record, "status").unwrap_or(ScheduleStatus::Idle);
     ScheduleState {
         status: if status == ScheduleStatus::Running { ScheduleStatus::Idle } else { status },
@@ -293,7 +297,7 @@ fn schedule_state(record: &Record) -> ScheduleState {
 
 #[cfg(test)]
 mod tests {
-    use heeler_model::{from_iso, iso_millis};
+    use heeler_model::{iso_millis, parse_iso};
 
     use super::*;
 
@@ -411,7 +415,7 @@ ticket: 17
             "working_directory":"/home/ann/site","runtime_type":"cli","docker_enabled":true}"#;
         let read = session("coder", text).unwrap();
         assert_eq!(read.agent_session_id.as_ref().unwrap().as_str(), "c-1");
-        assert_eq!((read.mode, read.approvals), (SessionMode::Persistent, Approvals::Review));
+        assert_eq!((read.mode, read.approvals), (SessionMode::Persistent, ApprovalMode::Review));
         assert_eq!((read.job_count, read.runtime.as_str()), (15, "cli"));
         assert!(read.docker_enabled);
 
@@ -445,14 +449,14 @@ ticket: 17
                     status: running\n    current_job: job-2024-01-19-def456\n    schedules:\n      \
                     nightly:\n        status: running\n        last_run_at: 2026-11-15T00:48:57.120Z\n      \
                     off: {status: disabled}\n  \"../x\": {}\n  bare:\n";
-        assert_eq!(fleet(text).unwrap(), (from_iso("2025-01-19T10:00:00Z"), Vec::new()));
+        assert_eq!(fleet(text).unwrap(), (parse_iso("2025-01-19T10:00:00Z"), Vec::new()));
         let read = agents(text).unwrap();
         let coder = read["coder"].as_ref().unwrap();
         assert_eq!(coder.status, AgentStatus::Idle);
         assert_eq!(coder.current_job, None);
         assert_eq!(coder.last_job.as_ref().unwrap().as_str(), "job-2024-01-19-def456");
         assert_eq!(coder.schedules["nightly"].status, ScheduleStatus::Idle);
-        assert_eq!(coder.schedules["nightly"].last_run_at, from_iso("2026-11-15T00:48:57.120Z"));
+        assert_eq!(coder.schedules["nightly"].last_run_at, parse_iso("2026-11-15T00:48:57.120Z"));
         assert_eq!(coder.schedules["off"].status, ScheduleStatus::Disabled);
         assert!(read["../x"].is_err());
         assert!(read["bare"].is_ok());

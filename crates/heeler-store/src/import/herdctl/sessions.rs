@@ -6,18 +6,18 @@ use heeler_transcript::resolve_inside;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use super::{Brought, Herdctl, Purpose, read};
-use crate::db::{DbError, views};
-use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
-use crate::import::{ImportError, Kind, messages, place};
-use crate::tx::Tx;
-use crate::views::View;
+use super::{HerdctlImport, ImportPurpose, SourceFileOutcome, read};
+use crate::db::{DatabaseError, views};
+use crate::import::idle_session::{UNKNOWN_AGENT, idle_session, put_imported};
+use crate::import::{ImportError, ImportItemKind, atomic_files, message_count};
+use crate::transaction::StoreTransaction;
+use crate::views::PublishedView;
 
 /// Where the contexts of numbered sessions go: nothing says where their agents worked.
 const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
 
 /// A session that is to become a row.
-struct Planned {
+struct PlannedSession {
     session: Session,
     /// The agent whose own session it is, and its file as it was read.
     own_view: Option<(String, String)>,
@@ -26,41 +26,41 @@ struct Planned {
 }
 
 /// A session whose files are in place.
-struct Ready {
+struct CopiedHerdctlSession {
     session: Session,
     /// The hash of its own file, when that was taken over.
     sha256: Option<String>,
     /// Whether it is the one that its agent goes on with.
-    own: Own,
+    agent_session_policy: AgentSessionPolicy,
     /// The hash of its agent's file, when that was taken over.
     own_sha256: Option<String>,
 }
 
 /// Whether a session is the one that its agent goes on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Own {
-    No,
+enum AgentSessionPolicy {
+    Never,
     /// If the agent has none.
     IfNone,
     /// Whatever the row says: it comes from a backup, and the agent's file is newer.
     Always,
 }
 
-impl Ready {
-    fn put(self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
+impl CopiedHerdctlSession {
+    fn put(self, tx: &mut StoreTransaction<'_>, now: Timestamp) -> Result<(), DatabaseError> {
         let session = put_imported(tx, self.session)?;
         if let Some(sha256) = self.sha256 {
-            let view = View::Session(session.id.clone());
+            let view = PublishedView::Session(session.id.clone());
             tx.adopt_view(&view, &sha256, now)?;
             if session.log_path.is_some() {
                 // With the file comes the link to the log.
-                tx.mark(&view)?;
+                tx.mark_view_due(&view)?;
             }
         }
-        let is_own = match self.own {
-            Own::No => false,
-            Own::IfNone => tx.agent_session(&session.agent)?.is_none(),
-            Own::Always => true,
+        let is_own = match self.agent_session_policy {
+            AgentSessionPolicy::Never => false,
+            AgentSessionPolicy::IfNone => tx.agent_session(&session.agent)?.is_none(),
+            AgentSessionPolicy::Always => true,
         };
         if !is_own {
             return Ok(());
@@ -70,22 +70,26 @@ impl Ready {
             return Ok(());
         };
         // The file is about this session: deleting it later lets the session go.
-        match tx.view(&View::AgentSession(agent).path())? {
-            Some(row) => {
-                views::published(&tx.conn, &row, Some(&sha256), Some(session.id.as_str()), now)
-            }
+        match tx.view(&PublishedView::AgentSession(agent).path())? {
+            Some(row) => views::record_published(
+                &tx.conn,
+                &row,
+                Some(&sha256),
+                Some(session.id.as_str()),
+                now,
+            ),
             None => Ok(()),
         }
     }
 }
 
 /// Sessions by the agent's id, or by ours where there is none.
-type Plan = IndexMap<String, Planned>;
+type SessionImportPlan = IndexMap<String, PlannedSession>;
 
-impl Herdctl<'_> {
+impl HerdctlImport<'_> {
     /// Imports all sessions.
     pub(super) fn sessions(&mut self) -> Result<(), ImportError> {
-        let mut plan = Plan::new();
+        let mut plan = SessionImportPlan::new();
         let files = self.records("sessions", ".json");
         let (numbered, own) =
             files.into_iter().partition(|(stem, _)| stem.parse::<SessionId>().is_ok());
@@ -100,14 +104,14 @@ impl Herdctl<'_> {
         self.put_plan(plan)
     }
 
-    fn plan_chats(&mut self, folder: &str, plan: &mut Plan) {
+    fn plan_chats(&mut self, folder: &str, plan: &mut SessionImportPlan) {
         for (stem, what) in self.records(folder, ".yaml") {
             let channels =
                 self.source.text(&what).and_then(|text| read::chat_sessions(&stem, &text));
             let channels = match channels {
                 Ok(channels) => channels,
                 Err(reason) => {
-                    self.report.refuse(Kind::Session, what, reason);
+                    self.report.refuse(ImportItemKind::Session, what, reason);
                     continue;
                 }
             };
@@ -115,7 +119,7 @@ impl Herdctl<'_> {
                 let what = format!("{what}: channel {channel}");
                 match session {
                     Ok(session) => self.plan(plan, what, session),
-                    Err(reason) => self.report.refuse(Kind::Session, what, reason),
+                    Err(reason) => self.report.refuse(ImportItemKind::Session, what, reason),
                 }
             }
         }
@@ -124,12 +128,12 @@ impl Herdctl<'_> {
     fn plan_files(
         &mut self,
         files: Vec<(String, String)>,
-        plan: &mut Plan,
+        plan: &mut SessionImportPlan,
     ) -> Result<(), ImportError> {
         for (stem, what) in files {
             let read = self.source.text(&what).and_then(|text| {
                 let session = read::session(&stem, &text)?;
-                if self.purpose == Purpose::TakeOver {
+                if self.purpose == ImportPurpose::TakeOver {
                     read::check_agent(&session.agent)?;
                 }
                 Ok((session, text))
@@ -137,13 +141,13 @@ impl Herdctl<'_> {
             let (mut session, text) = match read {
                 Ok(read) => read,
                 Err(reason) => {
-                    self.report.refuse(Kind::Session, what, reason);
+                    self.report.refuse(ImportItemKind::Session, what, reason);
                     continue;
                 }
             };
             let numbered = stem.parse::<SessionId>().is_ok();
             if numbered {
-                self.bring_context(&stem, &mut session)?;
+                self.copy_context(&stem, &mut session)?;
             }
             let (key, agent) = (key_of(&session), session.agent.clone());
             self.plan(plan, what, session);
@@ -156,30 +160,32 @@ impl Herdctl<'_> {
         Ok(())
     }
 
-    fn plan_adopted(&mut self, plan: &mut Plan) {
+    fn plan_adopted(&mut self, plan: &mut SessionImportPlan) {
         for (stem, what) in self.records("adopted-sessions", ".yaml") {
             match self.source.text(&what).and_then(|text| read::adopted_session(&stem, &text)) {
                 Ok(session) => self.plan(plan, what, session),
-                Err(reason) => self.report.refuse(Kind::Session, what, reason),
+                Err(reason) => self.report.refuse(ImportItemKind::Session, what, reason),
             }
         }
     }
 
     /// Logs of containers: of a session that is planned, of a job's, or of nobody's.
-    fn plan_containers(&mut self, plan: &mut Plan) -> Result<(), ImportError> {
+    fn plan_containers(&mut self, plan: &mut SessionImportPlan) -> Result<(), ImportError> {
         for (stem, what) in self.records("docker-sessions", ".jsonl") {
             let id: AgentSessionId = match stem.parse() {
                 Ok(id) => id,
                 Err(error) => {
-                    self.report.refuse(Kind::Transcript, what, format!("{error}"));
+                    self.report.refuse(ImportItemKind::Transcript, what, format!("{error}"));
                     continue;
                 }
             };
             if self.target.db().session_by_agent_id(&id)?.is_some() {
-                self.report.already_there(Kind::Transcript);
+                self.report.count_existing(ImportItemKind::Transcript);
                 continue;
             }
-            if self.bring(Kind::Transcript, &what, &what)? != Brought::Here {
+            if self.copy_file(ImportItemKind::Transcript, &what, &what)?
+                != SourceFileOutcome::Present
+            {
                 continue;
             }
             if !plan.contains_key(&stem) {
@@ -198,14 +204,14 @@ impl Herdctl<'_> {
         let job = self.target.db().jobs_of_session(&id, None, 1)?.pop();
         let agent = job.as_ref().map_or(UNKNOWN_AGENT, |job| job.agent.as_str());
         let at = job.as_ref().map_or(self.now, |job| job.finished_at.unwrap_or(job.started_at));
-        let mut session = resting_session(agent, Some(id), at);
+        let mut session = idle_session(agent, Some(id), at);
         session.mode = SessionMode::FreshPerJob;
         session.job_count = i64::from(job.is_some());
         Ok(session)
     }
 
     /// Copies the conversation of a numbered session to where logs of sessions are.
-    fn bring_context(&mut self, stem: &str, session: &mut Session) -> Result<(), ImportError> {
+    fn copy_context(&mut self, stem: &str, session: &mut Session) -> Result<(), ImportError> {
         let context = format!("sessions/{stem}.context");
         let known = match &session.agent_session_id {
             Some(id) => self.target.db().session_by_agent_id(id)?,
@@ -223,14 +229,15 @@ impl Herdctl<'_> {
             session.log_path = self.linked_log(&link);
             if session.log_path.is_none() {
                 let reason = "it is a link to where no log can be";
-                self.report.refuse(Kind::Transcript, context, reason);
+                self.report.refuse(ImportItemKind::Transcript, context, reason);
             }
             return Ok(());
         }
         let name = session.agent_session_id.as_ref().map_or(stem, AgentSessionId::as_str);
         let to = format!("{CONTEXTS}/{name}.jsonl");
-        place::folder(&self.target.dir.root().join(CONTEXTS))?;
-        if self.bring(Kind::Transcript, &context, &to)? == Brought::Here {
+        atomic_files::create_folder(&self.target.dir.root().join(CONTEXTS))?;
+        if self.copy_file(ImportItemKind::Transcript, &context, &to)? == SourceFileOutcome::Present
+        {
             self.set_log(session, &to)?;
         }
         Ok(())
@@ -240,7 +247,7 @@ impl Herdctl<'_> {
     fn linked_log(&self, link: &Utf8Path) -> Option<Utf8PathBuf> {
         if link.is_absolute() {
             // Logs of interactive sessions are in the user's folder; only we make such links.
-            return (self.purpose == Purpose::Rebuild).then(|| link.to_owned());
+            return (self.purpose == ImportPurpose::Rebuild).then(|| link.to_owned());
         }
         let log = link.strip_prefix("..").ok()?;
         log.as_str().strip_prefix("agent-sessions/")?;
@@ -251,7 +258,7 @@ impl Herdctl<'_> {
     fn set_log(&self, session: &mut Session, relative: &str) -> Result<(), ImportError> {
         if session.message_count == 0 {
             let log = self.target.dir.root().join(relative);
-            session.message_count = messages::count(&log)
+            session.message_count = message_count::count(&log)
                 .map_err(|error| ImportError::Write { path: log, source: error.source })?;
         }
         session.log_path = Some(relative.into());
@@ -259,10 +266,13 @@ impl Herdctl<'_> {
     }
 
     /// Adds a session to the plan, or completes the one that is there.
-    fn plan(&mut self, plan: &mut Plan, what: String, session: Session) {
+    fn plan(&mut self, plan: &mut SessionImportPlan, what: String, session: Session) {
         match plan.get_mut(&key_of(&session)) {
             None => {
-                plan.insert(key_of(&session), Planned { session, own_view: None, view: None });
+                plan.insert(
+                    key_of(&session),
+                    PlannedSession { session, own_view: None, view: None },
+                );
             }
             Some(planned) => {
                 let clash = session.channel_id.is_some()
@@ -270,16 +280,16 @@ impl Herdctl<'_> {
                     && session.channel_id != planned.session.channel_id;
                 if clash {
                     let reason = "another channel has the same session; the first one keeps it";
-                    self.report.refuse(Kind::Session, what, reason);
+                    self.report.refuse(ImportItemKind::Session, what, reason);
                     return;
                 }
                 complete(&mut planned.session, session);
-                self.report.already_there(Kind::Session);
+                self.report.count_existing(ImportItemKind::Session);
             }
         }
     }
 
-    fn put_plan(&mut self, plan: Plan) -> Result<(), ImportError> {
+    fn put_plan(&mut self, plan: SessionImportPlan) -> Result<(), ImportError> {
         let (mut ready, mut newer, mut own) = (Vec::new(), Vec::new(), Vec::new());
         for planned in plan.into_values() {
             let db = self.target.db();
@@ -287,7 +297,7 @@ impl Herdctl<'_> {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => db.session(&planned.session.id)?,
             };
-            if let (Some(row), Some((agent, _)), Purpose::Rebuild) =
+            if let (Some(row), Some((agent, _)), ImportPurpose::Rebuild) =
                 (&known, &planned.own_view, self.purpose)
                 && row.agent == *agent
             {
@@ -295,14 +305,14 @@ impl Herdctl<'_> {
             }
             match known {
                 None => {
-                    ready.push(self.place_views(planned)?);
-                    self.report.imported(Kind::Session);
+                    ready.push(self.copy_views(planned)?);
+                    self.report.count_imported(ImportItemKind::Session);
                 }
-                Some(row) if self.is_news(&row, &planned.session) => {
+                Some(row) if self.is_newer(&row, &planned.session) => {
                     newer.push(overlay(row, &planned.session));
-                    self.report.imported(Kind::Session);
+                    self.report.count_imported(ImportItemKind::Session);
                 }
-                Some(_) => self.report.already_there(Kind::Session),
+                Some(_) => self.report.count_existing(ImportItemKind::Session),
             }
         }
         let now = self.now;
@@ -319,32 +329,32 @@ impl Herdctl<'_> {
     }
 
     /// Says whether a view knows more of a session than its row does.
-    fn is_news(&self, row: &Session, view: &Session) -> bool {
-        self.purpose == Purpose::Rebuild && view.last_active_at > row.last_active_at
+    fn is_newer(&self, row: &Session, view: &Session) -> bool {
+        self.purpose == ImportPurpose::Rebuild && view.last_active_at > row.last_active_at
     }
 
-    fn place_views(&mut self, planned: Planned) -> Result<Ready, ImportError> {
-        let Planned { mut session, own_view, view } = planned;
+    fn copy_views(&mut self, planned: PlannedSession) -> Result<CopiedHerdctlSession, ImportError> {
+        let PlannedSession { mut session, own_view, view } = planned;
         session.origin.clone_from(&self.origin);
         let own = match (&own_view, self.purpose) {
-            (None, _) => Own::No,
-            (Some(_), Purpose::TakeOver) => Own::IfNone,
-            (Some(_), Purpose::Rebuild) => Own::Always,
+            (None, _) => AgentSessionPolicy::Never,
+            (Some(_), ImportPurpose::TakeOver) => AgentSessionPolicy::IfNone,
+            (Some(_), ImportPurpose::Rebuild) => AgentSessionPolicy::Always,
         };
         let own_sha256 = match own_view {
-            Some((agent, text)) => self.bring_view(&format!("sessions/{agent}.json"), &text)?,
+            Some((agent, text)) => self.copy_view(&format!("sessions/{agent}.json"), &text)?,
             None => None,
         };
         let sha256 = match view {
-            Some(text) => self.bring_view(&format!("sessions/{}.json", session.id), &text)?,
+            Some(text) => self.copy_view(&format!("sessions/{}.json", session.id), &text)?,
             None => None,
         };
-        Ok(Ready { session, sha256, own, own_sha256 })
+        Ok(CopiedHerdctlSession { session, sha256, agent_session_policy: own, own_sha256 })
     }
 
     /// Lists the records of a folder: their stems, and their paths in the source.
     fn records(&mut self, folder: &str, ending: &str) -> Vec<(String, String)> {
-        let names = self.source.names(folder, Kind::Session, &mut self.report);
+        let names = self.source.names(folder, ImportItemKind::Session, &mut self.report);
         names
             .iter()
             .filter(|name| !name.starts_with('.'))

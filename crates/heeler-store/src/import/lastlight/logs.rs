@@ -3,12 +3,12 @@
 use heeler_model::{AgentSessionId, Session, SessionMode};
 use jiff::Timestamp;
 
-use super::LastLight;
-use super::read::{ForeignRow, chat_session};
-use crate::import::place::{self, Put};
-use crate::import::session::{UNKNOWN_AGENT, put_new, resting_session};
+use super::LastLightImport;
+use super::read::{LastLightRow, chat_session};
+use crate::import::atomic_files::{self, PutOutcome};
+use crate::import::idle_session::{UNKNOWN_AGENT, idle_session, put_new};
 use crate::import::source::unsafe_name;
-use crate::import::{ImportError, Kind, messages};
+use crate::import::{ImportError, ImportItemKind, message_count};
 
 /// Where Last Light and Heeler both keep event logs.
 const PROJECTS: &str = "agent-sessions/projects";
@@ -19,17 +19,17 @@ const SUB_AGENT: &str = "agent-";
 /// How many sessions share a sync and a transaction.
 const BATCH: usize = 500;
 
-impl LastLight<'_> {
+impl LastLightImport<'_> {
     /// Copies all logs and makes a session of each.
-    pub(super) fn session_logs(&mut self, threads: &[ForeignRow]) -> Result<(), ImportError> {
+    pub(super) fn session_logs(&mut self, threads: &[LastLightRow]) -> Result<(), ImportError> {
         let mut batch = Vec::new();
-        for slug in self.source.names(PROJECTS, Kind::Transcript, &mut self.report) {
+        for slug in self.source.names(PROJECTS, ImportItemKind::Transcript, &mut self.report) {
             let folder = format!("{PROJECTS}/{slug}");
             if let Some(reason) = unsafe_name(&slug) {
-                self.report.refuse(Kind::Transcript, folder, reason);
+                self.report.refuse(ImportItemKind::Transcript, folder, reason);
                 continue;
             }
-            for name in self.source.names(&folder, Kind::Transcript, &mut self.report) {
+            for name in self.source.names(&folder, ImportItemKind::Transcript, &mut self.report) {
                 let relative = format!("{folder}/{name}");
                 batch.extend(self.log(&relative, &name, threads)?);
                 if batch.len() >= BATCH {
@@ -38,7 +38,7 @@ impl LastLight<'_> {
             }
         }
         // Logs of sub-agents have no row whose commit would see to them.
-        place::sync(self.target.dir.root())?;
+        atomic_files::sync(self.target.dir.root())?;
         self.put_sessions(batch)
     }
 
@@ -47,7 +47,7 @@ impl LastLight<'_> {
         &mut self,
         relative: &str,
         name: &str,
-        threads: &[ForeignRow],
+        threads: &[LastLightRow],
     ) -> Result<Option<Session>, ImportError> {
         let Some(stem) = name.strip_suffix(".jsonl").filter(|stem| !stem.starts_with('.')) else {
             return Ok(None);
@@ -55,7 +55,7 @@ impl LastLight<'_> {
         let id: AgentSessionId = match stem.parse() {
             Ok(id) => id,
             Err(error) => {
-                self.report.refuse(Kind::Transcript, relative, format!("{error}"));
+                self.report.refuse(ImportItemKind::Transcript, relative, format!("{error}"));
                 return Ok(None);
             }
         };
@@ -65,39 +65,41 @@ impl LastLight<'_> {
             false => self.target.db().session_by_agent_id(&id)?,
         };
         if known.as_ref().and_then(|known| known.log_path.as_deref()) == Some(relative.into()) {
-            self.report.already_there(Kind::Transcript);
-            self.report.already_there(Kind::Session);
+            self.report.count_existing(ImportItemKind::Transcript);
+            self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
         let mut file = match self.source.file(relative) {
             Ok(file) => file,
             Err(reason) => {
-                self.report.refuse(Kind::Transcript, relative, reason);
+                self.report.refuse(ImportItemKind::Transcript, relative, reason);
                 return Ok(None);
             }
         };
         let written_at = file.metadata().and_then(|meta| meta.modified()).ok();
         let written_at = written_at.and_then(|at| Timestamp::try_from(at).ok());
         let to = self.target.path(relative)?;
-        place::folder(to.parent().expect("a log lies in its project's folder"))?;
-        match place::put_new(&mut file, &to)? {
-            Put::New => self.report.imported(Kind::Transcript),
-            Put::Same | Put::Longer => self.report.already_there(Kind::Transcript),
-            Put::Taken => {
-                self.report.refuse(Kind::Transcript, relative, place::TAKEN);
+        atomic_files::create_folder(to.parent().expect("a log lies in its project's folder"))?;
+        match atomic_files::put_new(&mut file, &to)? {
+            PutOutcome::New => self.report.count_imported(ImportItemKind::Transcript),
+            PutOutcome::Same | PutOutcome::Grown => {
+                self.report.count_existing(ImportItemKind::Transcript)
+            }
+            PutOutcome::NameTaken => {
+                self.report.refuse(ImportItemKind::Transcript, relative, atomic_files::NAME_TAKEN);
                 return Ok(None);
             }
         }
         if known.is_some() {
             // It has logs in two projects, and keeps the first.
-            self.report.already_there(Kind::Session);
+            self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
         if is_sub_agent {
             return Ok(None);
         }
         let mut session = self.session(id, written_at.unwrap_or(self.now), threads)?;
-        session.message_count = messages::count(&to)
+        session.message_count = message_count::count(&to)
             .map_err(|error| ImportError::Write { path: to, source: error.source })?;
         session.log_path = Some(relative.into());
         session.origin = Some(self.origin.clone());
@@ -109,7 +111,7 @@ impl LastLight<'_> {
         &self,
         id: AgentSessionId,
         written_at: Timestamp,
-        threads: &[ForeignRow],
+        threads: &[LastLightRow],
     ) -> Result<Session, ImportError> {
         let thread = threads
             .iter()
@@ -119,11 +121,11 @@ impl LastLight<'_> {
         let mut session = match (thread, jobs.first()) {
             (Some(session), _) => session,
             (None, Some(newest)) => {
-                let mut session = resting_session(&newest.agent, Some(id), newest.started_at);
+                let mut session = idle_session(&newest.agent, Some(id), newest.started_at);
                 session.mode = SessionMode::FreshPerJob;
                 session
             }
-            (None, None) => resting_session(UNKNOWN_AGENT, Some(id), written_at),
+            (None, None) => idle_session(UNKNOWN_AGENT, Some(id), written_at),
         };
         for job in &jobs {
             session.created_at = session.created_at.min(job.started_at);
@@ -142,7 +144,7 @@ impl LastLight<'_> {
             let put = sessions.into_iter().map(|session| put_new(tx, session));
             put.collect::<Result<Vec<_>, _>>()
         })?;
-        fresh.into_iter().for_each(|fresh| self.count(Kind::Session, fresh));
+        fresh.into_iter().for_each(|fresh| self.count(ImportItemKind::Session, fresh));
         Ok(())
     }
 }

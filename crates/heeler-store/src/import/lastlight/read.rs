@@ -1,20 +1,20 @@
 //! Rows of Last Light's database as records of ours: pure, one row in, one record out.
 //!
 //! ForeignRow came and went between its versions, so every read is by name and an absent column is
-//! NULL. An error is the reason why a row is refused. Start at [`ForeignRow`] and [`execution`].
+//! NULL. An error is the reason why a row is refused. Start at [`LastLightRow`] and [`execution`].
 
 use std::sync::Arc;
 
 use heeler_model::{
-    AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType, Usage,
-    from_foreign,
+    AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType,
+    UsageTotals, parse_foreign_time,
 };
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
-use crate::db::jobs::ForeignExecution;
-use crate::import::record::DURATION_MS_MAX;
-use crate::import::session::resting_session;
+use crate::db::jobs::LastLightExecution;
+use crate::import::foreign_record::DURATION_MS_MAX;
+use crate::import::idle_session::idle_session;
 
 /// What the record of an execution says that Last Light left behind when it died.
 pub(crate) const INTERRUPTED: &str = "interrupted: Last Light ended without finishing this";
@@ -52,15 +52,15 @@ pub(crate) const EXECUTIONS: [&str; 27] = [
 
 /// A row, by column name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ForeignRow {
+pub(crate) struct LastLightRow {
     names: Arc<[&'static str]>,
     values: Vec<Value>,
 }
 
-impl ForeignRow {
-    pub(crate) fn new(names: Arc<[&'static str]>, values: Vec<Value>) -> ForeignRow {
+impl LastLightRow {
+    pub(crate) fn new(names: Arc<[&'static str]>, values: Vec<Value>) -> LastLightRow {
         debug_assert_eq!(names.len(), values.len());
-        ForeignRow { names, values }
+        LastLightRow { names, values }
     }
 
     /// Returns a value; NULL when there is no such column.
@@ -109,7 +109,7 @@ impl ForeignRow {
     }
 
     pub(crate) fn time(&self, name: &str) -> Option<Timestamp> {
-        from_foreign(&self.text(name)?)
+        parse_foreign_time(&self.text(name)?)
     }
 
     /// Returns the key, for a report.
@@ -150,14 +150,14 @@ impl ForeignRow {
 }
 
 /// Reads a row of `executions`. The flag says whether Last Light left it unfinished.
-pub(crate) fn execution(row: &ForeignRow) -> Result<(Job, bool), String> {
+pub(crate) fn execution(row: &LastLightRow) -> Result<(Job, bool), String> {
     row.require(&["id", "trigger_type", "skill", "started_at"])?;
     let id: JobId = row.key().parse().map_err(|error| format!("{error}"))?;
     let skill = row.text("skill").unwrap_or_default();
     let trigger = TriggerType::from_word(&row.text("trigger_type").unwrap_or_default());
     let started_at = row.time("started_at").ok_or("its `started_at` is not a moment in time")?;
 
-    let mut job = Job::asked(id, &skill, trigger, started_at);
+    let mut job = Job::new_pending(id, &skill, trigger, started_at);
     job.run_started_at = Some(started_at);
     job.trigger_id = row.text("trigger_id").unwrap_or_default();
     job.repo = repository(row);
@@ -166,14 +166,14 @@ pub(crate) fn execution(row: &ForeignRow) -> Result<(Job, bool), String> {
     job.stop_reason = row.text("stop_reason");
     job.error = row.text("error");
     job.output_text = row.text("output_text");
-    job.usage = Usage {
+    job.usage = UsageTotals {
         num_turns: row.integer("turns"),
         api_duration_ms: row.duration("api_duration_ms"),
         input_tokens: row.integer("input_tokens"),
         cache_creation_input_tokens: row.integer("cache_creation_input_tokens"),
         cache_read_input_tokens: row.integer("cache_read_input_tokens"),
         output_tokens: row.integer("output_tokens"),
-        ..Usage::default()
+        ..UsageTotals::default()
     };
     job.head.finished_at = row.time("finished_at");
     job.head.duration_ms = row.duration("duration_ms");
@@ -210,8 +210,8 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
 }
 
 /// Returns what only Last Light knows of an execution.
-pub(crate) fn extra(row: &ForeignRow) -> ForeignExecution {
-    ForeignExecution {
+pub(crate) fn lastlight_fields(row: &LastLightRow) -> LastLightExecution {
+    LastLightExecution {
         owner: row.text("owner"),
         triggered_by: row.text("triggered_by"),
         trigger_actor_type: row.text("trigger_actor_type"),
@@ -221,7 +221,7 @@ pub(crate) fn extra(row: &ForeignRow) -> ForeignExecution {
 }
 
 /// Returns `owner/name`; newer versions keep the two apart.
-fn repository(row: &ForeignRow) -> Option<String> {
+fn repository(row: &LastLightRow) -> Option<String> {
     let repo = row.text("repo")?;
     match row.text("owner") {
         Some(owner) if !repo.contains('/') && !owner.is_empty() => Some(format!("{owner}/{repo}")),
@@ -230,10 +230,10 @@ fn repository(row: &ForeignRow) -> Option<String> {
 }
 
 /// Makes the session of a chat thread, when the agent has given it an id.
-pub(crate) fn chat_session(row: &ForeignRow) -> Option<Session> {
+pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
     let own: AgentSessionId = row.text("agent_session_id")?.parse().ok()?;
     let last = row.time("last_activity_at").or_else(|| row.time("created_at"))?;
-    let mut session = resting_session("chat", Some(own), last);
+    let mut session = idle_session("chat", Some(own), last);
     session.created_at = row.time("created_at").unwrap_or(last);
     session.mode = SessionMode::PerChannel;
     let channel = row.text("channel_id").unwrap_or_default();
@@ -248,7 +248,7 @@ pub(crate) fn chat_session(row: &ForeignRow) -> Option<Session> {
 /// Leaves one active thread for each place, the newest, and returns how many were put to rest.
 ///
 /// Last Light's unique index does not bind threads without a `thread_id`, so it made several.
-pub(crate) fn keep_newest_active(rows: &mut [ForeignRow]) -> u64 {
+pub(crate) fn keep_newest_active(rows: &mut [LastLightRow]) -> u64 {
     let mut newest: std::collections::HashMap<Vec<Option<String>>, usize> = Default::default();
     let mut rested = 0;
     for at in 0..rows.len() {
@@ -279,8 +279,8 @@ mod tests {
     const THREADS: [&str; 7] =
         ["id", "platform", "channel_id", "thread_id", "user_id", "last_activity_at", "active"];
 
-    fn row(names: &[&'static str], set: &[(&str, Value)]) -> ForeignRow {
-        let mut row = ForeignRow::new(names.into(), vec![Value::Null; names.len()]);
+    fn row(names: &[&'static str], set: &[(&str, Value)]) -> LastLightRow {
+        let mut row = LastLightRow::new(names.into(), vec![Value::Null; names.len()]);
         for (name, value) in set {
             row.set(name, value.clone());
         }

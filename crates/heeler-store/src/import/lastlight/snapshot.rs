@@ -1,7 +1,7 @@
 //! A private copy of another system's SQLite database.
 //!
 //! SQLite alters a database by opening it (it makes shared memory, it may check the log in), so the
-//! original is only ever copied, together with its write-ahead log. Start at [`Snapshot`].
+//! original is only ever copied, together with its write-ahead log. Start at [`DatabaseSnapshot`].
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,33 +12,36 @@ use heeler_transcript::temp_name;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Row, Statement};
 
-use super::read::ForeignRow;
-use crate::db::Db;
-use crate::import::{ImportError, place};
-use heeler_transcript::plain;
+use super::read::LastLightRow;
+use crate::db::StateDatabase;
+use crate::import::{ImportError, atomic_files};
+use heeler_transcript::untrusted_file;
 
 /// How often a copy is tried while the original keeps changing.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// The copy; dropping it removes it.
-pub(crate) struct Snapshot {
+pub(crate) struct DatabaseSnapshot {
     // Declared first: the database is closed before its folder goes.
-    db: Db,
-    _folder: TempFolder,
+    db: StateDatabase,
+    _folder: TempFolderGuard,
 }
 
-impl Snapshot {
+impl DatabaseSnapshot {
     /// Copies a database into a folder of its own in `near`, and opens the copy.
-    pub(crate) fn take(original: &Utf8Path, near: &Utf8Path) -> Result<Snapshot, ImportError> {
-        let folder = TempFolder::make(near)?;
+    pub(crate) fn take(
+        original: &Utf8Path,
+        near: &Utf8Path,
+    ) -> Result<DatabaseSnapshot, ImportError> {
+        let folder = TempFolderGuard::make(near)?;
         let copy = folder.path.join("copy.db");
         copy_steady(original, &copy, || fingerprint(original))?;
         let unreadable = |source| ImportError::Database { path: original.to_owned(), source };
-        let db = Db::private(&copy).map_err(|error| unreadable(Box::new(error)))?;
+        let db = StateDatabase::private(&copy).map_err(|error| unreadable(Box::new(error)))?;
         db.conn
             .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
             .map_err(|error| unreadable(Box::new(error)))?;
-        Ok(Snapshot { db, _folder: folder })
+        Ok(DatabaseSnapshot { db, _folder: folder })
     }
 
     /// Returns the first thing that is wrong with the database.
@@ -68,7 +71,7 @@ impl Snapshot {
         &self,
         table: &str,
         columns: &[&'static str],
-        mut take: impl FnMut(ForeignRow) -> Result<(), ImportError>,
+        mut take: impl FnMut(LastLightRow) -> Result<(), ImportError>,
     ) -> Result<Option<rusqlite::Error>, ImportError> {
         let names: Arc<[&'static str]> = columns.into();
         let mut statement = match self.select(table, columns) {
@@ -86,7 +89,7 @@ impl Snapshot {
                 Err(error) => Err(error),
             };
             match row {
-                Ok(values) => take(ForeignRow::new(Arc::clone(&names), values))?,
+                Ok(values) => take(LastLightRow::new(Arc::clone(&names), values))?,
                 Err(error) => return Ok(Some(error)),
             }
         }
@@ -169,8 +172,8 @@ fn log_of(database: &Utf8Path) -> Utf8PathBuf {
 
 /// Copies a file; the copy of a missing write-ahead log is none.
 fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
-    match plain::open(from) {
-        Ok(mut file) => place::copy(&mut file, to),
+    match untrusted_file::open(from) {
+        Ok(mut file) => atomic_files::copy(&mut file, to),
         Err(error)
             if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") =>
         {
@@ -185,25 +188,25 @@ fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
     }
 }
 
-struct TempFolder {
+struct TempFolderGuard {
     path: Utf8PathBuf,
 }
 
-impl TempFolder {
+impl TempFolderGuard {
     /// Makes a folder in `near`. One that is there was left by a crash: its maker held the same lock.
-    fn make(near: &Utf8Path) -> Result<TempFolder, ImportError> {
+    fn make(near: &Utf8Path) -> Result<TempFolderGuard, ImportError> {
         let entries = near.read_dir_utf8().into_iter().flatten().flatten();
         for left in entries.filter(|entry| entry.file_name().starts_with(".import.tmp.")) {
             // What cannot be removed is found by `doctor`, and in nobody's way.
             let _removed = fs::remove_dir_all(left.path());
         }
         let path = temp_name(&near.join("import"));
-        place::folder(&path)?;
-        Ok(TempFolder { path })
+        atomic_files::create_folder(&path)?;
+        Ok(TempFolderGuard { path })
     }
 }
 
-impl Drop for TempFolder {
+impl Drop for TempFolderGuard {
     fn drop(&mut self) {
         // What cannot be removed now is swept by `doctor`, as after a crash.
         let _removed = fs::remove_dir_all(&self.path);

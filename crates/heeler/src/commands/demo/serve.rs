@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::commands::workflow;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-use super::{Stage, say, tell};
+use super::{DemoContext, say, tell};
 
 /// Where the fleet is in the demo's folder.
-const PLACE: &str = "living";
+const FLEET_FOLDER: &str = "living";
 
 /// How often it is looked whether Ctrl-C was pressed.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A fleet in which something goes on.
 const FLEET: [(&str, &str); 2] = [
@@ -22,10 +22,10 @@ const FLEET: [(&str, &str); 2] = [
 ];
 
 /// Serves the fleet until Ctrl-C; then nothing of it is left, unless the user named its folder.
-pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
-    stage.write(PLACE, &FLEET)?;
+pub(super) fn run(stage: &DemoContext, is_temporary: bool) -> CommandResult {
+    stage.write(FLEET_FOLDER, &FLEET)?;
     let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
-    stage.write(PLACE, &example.copied().collect::<Vec<_>>())?;
+    stage.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;
     // A daemon in the background does not hear Ctrl-C.
     let served = start(stage).and_then(|link| {
         tell("A small fleet lives here: scripted agents, a schedule each few seconds, and a workflow that asks you.")?;
@@ -36,7 +36,7 @@ pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
         };
         say(format!("The link logs you in, once. Ctrl-C ends the fleet and {after}."))?;
         while !stage.interrupted.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     });
@@ -48,24 +48,25 @@ pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
 }
 
 /// Starts the daemon and returns a link to its dashboard.
-fn start(stage: &Stage) -> Outcome<String> {
-    let mut start = stage.command(PLACE, &["start", "-d", "-q"]);
+fn start(stage: &DemoContext) -> CommandResult<String> {
+    let mut start = stage.command(FLEET_FOLDER, &["start", "-d", "-q"]);
     let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
-    super::ended_well(&["start", "-d"], started)?;
-    let said = stage.command(PLACE, &["open", "--print"]).output()?;
+    super::check_status(&["start", "-d"], started)?;
+    let said = stage.command(FLEET_FOLDER, &["open", "--print"]).output()?;
     if !said.status.success() {
         let why = String::from_utf8_lossy(&said.stderr).into_owned();
-        return Err(Failure::message(Code::Failed, why));
+        return Err(CommandFailure::message(FailureCode::Failed, why));
     }
     let said = String::from_utf8_lossy(&said.stdout);
     let link = said.split_whitespace().find(|word| word.starts_with("http"));
-    let missing = || Failure::message(Code::Bug, "there is no link");
+    let missing = || CommandFailure::message(FailureCode::Bug, "there is no link");
     link.map(str::to_owned).ok_or_else(missing)
 }
 
 /// Ends the daemon and its jobs.
-fn stop(stage: &Stage) -> Outcome {
+fn stop(stage: &DemoContext) -> CommandResult {
     let stop = ["stop", "--force"];
-    let said = stage.command(PLACE, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    super::ended_well(&stop, said)
+    let said =
+        stage.command(FLEET_FOLDER, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    super::check_status(&stop, said)
 }

@@ -4,20 +4,20 @@ use std::io::{self, IsTerminal as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::LockFile;
-use heeler_workspace::Snapshots;
+use heeler_workspace::SnapshotStore;
 use serde_json::{Value, json};
 
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines};
-use crate::place::Place;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable};
 
 /// Where a unit of systemd's may be: of the user, and of the machine.
 const UNITS: [(&str, &str); 2] =
     [("home", ".config/systemd/user/heeler.service"), ("", "/etc/systemd/system/heeler.service")];
 
 /// One thing of ours.
-struct Item {
+struct FootprintItem {
     what: &'static str,
     path: Utf8PathBuf,
     bytes: u64,
@@ -28,11 +28,11 @@ struct Item {
 }
 
 /// Lists everything of ours; with `remove`, takes it away after asking.
-pub(super) fn run(place: &Place, remove: bool, yes: bool, is_json: bool) -> Outcome {
+pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool) -> CommandResult {
     let items = items(place)?;
     if !remove {
         return match is_json {
-            true => Ok(output::json(&to_json(&items))?),
+            true => Ok(output::print_json(&to_json(&items))?),
             false => print(&items),
         };
     }
@@ -46,24 +46,26 @@ pub(super) fn run(place: &Place, remove: bool, yes: bool, is_json: bool) -> Outc
     let mut removed = Vec::new();
     // The state directory first: without it nothing of ours starts again.
     for item in items.into_iter().filter(|item| item.is_removed) {
-        take_away(&item.path)?;
+        remove_path(&item.path)?;
         removed.push(item);
     }
     match is_json {
-        true => Ok(output::json(&json!({ "removed": to_json(&removed)["items"] }))?),
+        true => Ok(output::print_json(&json!({ "removed": to_json(&removed)["items"] }))?),
         false => {
-            let count = output::counted(removed.len() as u64, "place");
-            Ok(output::line(format!("removed {count}; the config and what agents made stay"))?)
+            let count = output::pluralize(removed.len() as u64, "place");
+            Ok(output::print_line(format!(
+                "removed {count}; the config and what agents made stay"
+            ))?)
         }
     }
 }
 
-fn items(place: &Place) -> Outcome<Vec<Item>> {
+fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     let mut items = Vec::new();
     let mut add = |what, path: &Utf8Path, remark: Option<&str>, is_removed| {
         if path.symlink_metadata().is_ok() {
             let (path, bytes, remark) = (path.to_owned(), size(path), remark.map(str::to_owned));
-            items.push(Item { what, path, bytes, remark, is_removed });
+            items.push(FootprintItem { what, path, bytes, remark, is_removed });
         }
     };
     add("state", &place.state_dir, None, true);
@@ -74,8 +76,8 @@ fn items(place: &Place) -> Outcome<Vec<Item>> {
         add("worktree", worktree.path(), Some("part of the state; a fork's files"), false);
     }
     // One that was made elsewhere is known to its repository.
-    for key in Snapshots::keys(&workspaces).unwrap_or_default() {
-        let snapshots = Snapshots::open_key(&workspaces, &key);
+    for key in SnapshotStore::keys(&workspaces).unwrap_or_default() {
+        let snapshots = SnapshotStore::open_key(&workspaces, &key);
         for at in snapshots.and_then(|it| it.worktrees()).unwrap_or_default() {
             if !at.starts_with(&place.state_dir) {
                 add("worktree", &at, Some("elsewhere: not removed"), false);
@@ -86,7 +88,7 @@ fn items(place: &Place) -> Outcome<Vec<Item>> {
         let remark = "of all your fleets: session locks, what scripted agents remember";
         add("home", home, Some(remark), true);
     }
-    if let Some(file) = daemon::file(place)?
+    if let Some(file) = daemon::read_daemon_file(place)?
         && let Some(folder) = file.socket.parent()
     {
         add("sockets", folder, Some("of all your fleets"), true);
@@ -100,15 +102,17 @@ fn items(place: &Place) -> Outcome<Vec<Item>> {
     Ok(items)
 }
 
-fn print(items: &[Item]) -> Outcome {
+fn print(items: &[FootprintItem]) -> CommandResult {
     if items.is_empty() {
-        return Ok(output::line("nothing of Heeler's is on this machine, as seen from here")?);
+        return Ok(output::print_line(
+            "nothing of Heeler's is on this machine, as seen from here",
+        )?);
     }
-    let mut lines = Lines::new(&["WHAT", "SIZE", "PATH", "REMARK"], &["PATH", "REMARK"]);
+    let mut lines = OutputTable::new(&["WHAT", "SIZE", "PATH", "REMARK"], &["PATH", "REMARK"]);
     for item in items {
         lines.push(vec![
             item.what.into(),
-            output::size(item.bytes).into(),
+            output::format_size(item.bytes).into(),
             item.path.as_str().into(),
             item.remark.as_deref().unwrap_or_default().into(),
         ]);
@@ -116,8 +120,8 @@ fn print(items: &[Item]) -> Outcome {
     Ok(lines.print()?)
 }
 
-fn to_json(items: &[Item]) -> Value {
-    let item = |item: &Item| {
+fn to_json(items: &[FootprintItem]) -> Value {
+    let item = |item: &FootprintItem| {
         json!({
             "what": item.what, "path": item.path, "bytes": item.bytes, "remark": item.remark,
         })
@@ -126,12 +130,12 @@ fn to_json(items: &[Item]) -> Value {
 }
 
 /// Refuses while something of ours lives: a daemon, or a run that has a session.
-fn refuse_in_use(place: &Place) -> Outcome {
+fn refuse_in_use(place: &CommandContext) -> CommandResult {
     let in_use = |who: String, hint: &str| {
         let message = format!("Heeler is in use: {who}");
-        Err(Failure::message(Code::Refused, message).hint(hint.to_owned()))
+        Err(CommandFailure::message(FailureCode::Refused, message).hint(hint.to_owned()))
     };
-    if let Some(holder) = daemon::writer(place)? {
+    if let Some(holder) = daemon::find_writer(place)? {
         return in_use(holder, "heeler stop");
     }
     let Some(home) = &place.home else { return Ok(()) };
@@ -144,20 +148,20 @@ fn refuse_in_use(place: &Place) -> Outcome {
     Ok(())
 }
 
-fn confirm() -> Outcome {
+fn confirm() -> CommandResult {
     if !std::io::stdin().is_terminal() {
         let message = "removing all jobs, sessions, snapshots and forks' files cannot be undone";
-        return Err(Failure::message(Code::Refused, message)
+        return Err(CommandFailure::message(FailureCode::Refused, message)
             .hint("heeler backup keeps them; --yes removes them"));
     }
     let question = "Remove all this for good? Jobs, sessions, snapshots and the files of forks go.";
-    match output::ask(question, false)? {
+    match output::confirm(question, false)? {
         true => Ok(()),
-        false => Err(Failure::message(Code::Refused, "nothing was changed")),
+        false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
     }
 }
 
-fn take_away(path: &Utf8Path) -> Outcome {
+fn remove_path(path: &Utf8Path) -> CommandResult {
     let gone = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),
@@ -166,7 +170,7 @@ fn take_away(path: &Utf8Path) -> Outcome {
     match gone {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let message = format!("cannot remove {path}: {error}");
-            Err(Failure::message(Code::Failed, message))
+            Err(CommandFailure::message(FailureCode::Failed, message))
         }
         _ => Ok(()),
     }

@@ -3,16 +3,18 @@
 use clap::Args;
 use heeler_model::JobId;
 use heeler_model::run::{ErrorClass, RunError};
-use heeler_query::jobs::{FailedHookItem, JobDetails, JobFile, RunItem, UsageItem, attempts};
-use heeler_store::{Reader, StateDir};
+use heeler_query::jobs::{
+    FailedHookSummary, JobDetails, JobFile, RunSummary, UsageSummary, load_runs,
+};
+use heeler_store::{StateDir, StoreReader};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{status_text, took};
-use crate::cli::{self, Global};
-use crate::failure::Outcome;
-use crate::output::{self, Text};
-use crate::place::{self, Place};
+use super::{duration_text, status_text};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
+use crate::output::{self, SafeText};
 
 /// How much of a prompt is shown.
 const PROMPT_CHARS_MAX: usize = 2_000;
@@ -21,7 +23,7 @@ const PROMPT_LINES_MAX: usize = 20;
 
 /// Arguments of `jobs show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct JobShowArgs {
     /// The job's id; a beginning will do while it is unique
     #[arg(add = cli::jobs())]
     pub(super) id: String,
@@ -32,40 +34,41 @@ pub(crate) struct ShowArgs {
 
 /// Returns what went wrong in the last run of a job, with a cure that names the run's folder.
 pub(crate) fn last_error(
-    reader: &Reader,
+    reader: &StoreReader,
     dir: &StateDir,
     job: &JobId,
-) -> Outcome<Option<RunError>> {
-    Ok(attempts(reader, dir, job)?.pop().and_then(|last| last.fault))
+) -> CommandResult<Option<RunError>> {
+    Ok(load_runs(reader, dir, job)?.pop().and_then(|last| last.fault))
 }
 
 /// Shows one job.
-pub(super) fn show(global: &Global, args: &ShowArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
+pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
     drop(place.reader_for("job", &args.id)?);
-    let job = place.records()?.job(&args.id)?;
+    let job = place.open_records()?.job(&args.id)?;
     match args.json {
-        true => Ok(output::json(&json!({ "job": job }))?),
+        true => Ok(output::print_json(&json!({ "job": job }))?),
         false => print(&job, now),
     }
 }
 
-fn print(job: &JobDetails, now: Timestamp) -> Outcome {
+fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     let error = job.runs.last().and_then(|last| last.fault.as_ref());
     // That somebody cancelled it is no fault to be cured.
     let error = error.filter(|error| error.class != ErrorClass::Cancelled);
     let item = &job.item;
-    let text = |text: &Option<String>| text.as_deref().map(Text::from);
-    let when =
-        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+    let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
+    let when = |at: Timestamp| {
+        format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
+    };
     let reason = item.exit_reason.filter(|reason| reason.as_str() != item.status.as_str());
     let status = match reason {
-        Some(reason) => status_text(item.status, item.dead).then(format!(" ({reason})")),
+        Some(reason) => status_text(item.status, item.dead).append(format!(" ({reason})")),
         None => status_text(item.status, item.dead),
     };
     let asked = item.started_at.is_none_or(|at| at != item.asked_at);
-    let fields: [(&str, Option<Text>); 29] = [
+    let fields: [(&str, Option<SafeText>); 29] = [
         ("job", Some(item.id.as_str().into())),
         ("agent", Some(item.agent.as_str().into())),
         ("status", Some(status)),
@@ -73,15 +76,15 @@ fn print(job: &JobDetails, now: Timestamp) -> Outcome {
         ("trigger", Some(item.trigger_type.as_str().into())),
         ("schedule", text(&item.schedule)),
         ("parent", text(&job.parent)),
-        ("workflow", workflow(job).map(Text::from)),
+        ("workflow", workflow(job).map(SafeText::from)),
         ("asked", asked.then(|| when(item.asked_at).into())),
-        ("waits", waits(job, now).map(Text::from)),
-        ("started", item.started_at.map(when).map(Text::from)),
-        ("finished", item.finished_at.map(when).map(Text::from)),
-        ("took", took(item).map(Text::from)),
-        ("cost", output::price(item.cost_usd).map(Text::from)),
-        ("tokens", tokens(&job.usage).map(Text::from)),
-        ("models", models(&job.usage).map(Text::from)),
+        ("waits", wait_reason(job, now).map(SafeText::from)),
+        ("started", item.started_at.map(when).map(SafeText::from)),
+        ("finished", item.finished_at.map(when).map(SafeText::from)),
+        ("took", duration_text(item).map(SafeText::from)),
+        ("cost", output::format_price(item.cost_usd).map(SafeText::from)),
+        ("tokens", tokens(&job.usage).map(SafeText::from)),
+        ("models", models(&job.usage).map(SafeText::from)),
         ("session", text(&job.session)),
         ("forked from", text(&job.forked_from)),
         ("origin", text(&job.origin)),
@@ -91,28 +94,28 @@ fn print(job: &JobDetails, now: Timestamp) -> Outcome {
         ("runs", (job.runs.len() > 1).then(|| runs(&job.runs).into())),
         ("summary", text(&item.summary)),
         ("error", text(&job.error)),
-        ("error class", error.map(|error| class(error, now).into())),
+        ("error class", error.map(|error| error_class_text(error, now).into())),
         ("cure", error.map(|error| error.cure.as_str().into())),
         (
             "failed hooks",
             (!job.failed_hooks.is_empty()).then(|| hook_list(&job.failed_hooks).into()),
         ),
-        ("prompt", job.prompt.as_deref().map(|prompt| beginning(prompt, &item.id).into())),
+        ("prompt", job.prompt.as_deref().map(|prompt| prompt_excerpt(prompt, &item.id).into())),
     ];
     for (name, value) in fields {
-        output::field(name, value)?;
+        output::print_field(name, value)?;
     }
     Ok(())
 }
 
 /// Says why a job waits.
-fn waits(job: &JobDetails, now: Timestamp) -> Option<String> {
+fn wait_reason(job: &JobDetails, now: Timestamp) -> Option<String> {
     let mut text = output::one_line(job.waits.as_ref()?);
     if let Some(at) = job.not_before.filter(|at| *at > now) {
         text.push_str(&format!(", not before {}", heeler_model::iso_millis(at)));
     }
     if let Some(at) = job.expires_at {
-        text.push_str(&format!("\ngiven up {}", output::upcoming(at, now)));
+        text.push_str(&format!("\ngiven up {}", output::due_text(at, now)));
     }
     if !job.has_daemon {
         text.push_str("\nno daemon runs, so nobody starts it: heeler start -d");
@@ -129,12 +132,12 @@ fn workflow(job: &JobDetails) -> Option<String> {
 }
 
 fn file_list(files: &[JobFile]) -> String {
-    let line = |file: &JobFile| format!("{} ({})", file.path, output::size(file.bytes));
+    let line = |file: &JobFile| format!("{} ({})", file.path, output::format_size(file.bytes));
     files.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn hook_list(hooks: &[FailedHookItem]) -> String {
-    let line = |hook: &FailedHookItem| {
+fn hook_list(hooks: &[FailedHookSummary]) -> String {
+    let line = |hook: &FailedHookSummary| {
         let again = if hook.given_up { "" } else { " (it is tried again)" };
         format!("{}: {}{again}", output::one_line(&hook.name), output::one_line(&hook.error))
     };
@@ -142,7 +145,7 @@ fn hook_list(hooks: &[FailedHookItem]) -> String {
 }
 
 /// Returns the beginning of a prompt, and where the rest is.
-fn beginning(prompt: &str, id: &str) -> String {
+fn prompt_excerpt(prompt: &str, id: &str) -> String {
     let lines = prompt.char_indices().filter(|(_, letter)| *letter == '\n').map(|(at, _)| at);
     let end = lines.skip(PROMPT_LINES_MAX - 1).chain([prompt.len()]).next();
     let by_chars = prompt.char_indices().nth(PROMPT_CHARS_MAX).map(|(at, _)| at);
@@ -150,13 +153,13 @@ fn beginning(prompt: &str, id: &str) -> String {
     match prompt[end..].trim().is_empty() {
         true => prompt.trim_end().to_owned(),
         false => {
-            let more = output::grouped(prompt[end..].chars().count() as u64);
+            let more = output::group_thousands(prompt[end..].chars().count() as u64);
             format!("{}…\n({more} more chars: heeler jobs show {id} --json)", &prompt[..end])
         }
     }
 }
 
-fn tokens(usage: &UsageItem) -> Option<String> {
+fn tokens(usage: &UsageSummary) -> Option<String> {
     match (usage.input_tokens, usage.output_tokens) {
         (None, None) => None,
         (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
@@ -164,12 +167,12 @@ fn tokens(usage: &UsageItem) -> Option<String> {
 }
 
 /// Returns what each model cost, in the words of the agent that reported it.
-fn models(usage: &UsageItem) -> Option<String> {
+fn models(usage: &UsageSummary) -> Option<String> {
     let number =
         |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
     let lines = usage.per_model.iter().map(|(model, usage)| {
-        let cost =
-            output::price(number(usage, ["costUSD", "cost_usd"])).map(|cost| format!(", {cost}"));
+        let cost = output::format_price(number(usage, ["costUSD", "cost_usd"]))
+            .map(|cost| format!(", {cost}"));
         let read = number(usage, ["inputTokens", "input_tokens"]).unwrap_or(0.0);
         let written = number(usage, ["outputTokens", "output_tokens"]).unwrap_or(0.0);
         format!("{model}: {read} in, {written} out{}", cost.unwrap_or_default())
@@ -178,22 +181,22 @@ fn models(usage: &UsageItem) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-fn runs(attempts: &[RunItem]) -> String {
-    let line = |run: &RunItem| format!("{} {} {}", run.attempt, run.id, run.status);
+fn runs(attempts: &[RunSummary]) -> String {
+    let line = |run: &RunSummary| format!("{} {} {}", run.attempt, run.id, run.status);
     attempts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns what kind of failure it was, and whether the same again may succeed.
-fn class(error: &RunError, now: Timestamp) -> String {
+fn error_class_text(error: &RunError, now: Timestamp) -> String {
     let again = match (error.recoverable, error.retry_after_ms, error.resets_at) {
         (false, ..) => "the same again would fail".to_owned(),
-        (true, _, Some(at)) => format!("try again {}", output::relative(at, now)),
+        (true, _, Some(at)) => format!("try again {}", output::relative_time(at, now)),
         (true, Some(wait), None) => {
             let wait = i64::try_from(wait).unwrap_or(i64::MAX);
-            format!("try again after {}", output::duration(wait))
+            format!("try again after {}", output::format_duration(wait))
         }
         (true, None, None) => "the same again may succeed".to_owned(),
     };
-    let messages = output::counted(error.messages_received, "message");
+    let messages = output::pluralize(error.messages_received, "message");
     format!("{}: {again}; {messages} received", error.class)
 }

@@ -5,10 +5,10 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Args;
 use heeler_query::diff::SessionDiff;
 
-use crate::cli::{self, Global};
-use crate::failure::Outcome;
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
 use crate::output;
-use crate::place::{self, Place};
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -24,7 +24,7 @@ Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 
 /// Arguments of `session diff`.
 #[derive(Args)]
-pub(crate) struct DiffArgs {
+pub(crate) struct SessionDiffArgs {
     /// The session; a beginning of its id will do while only one begins so
     #[arg(add = cli::sessions())]
     id: String,
@@ -40,34 +40,36 @@ pub(crate) struct DiffArgs {
 }
 
 /// Shows what changed.
-pub(crate) fn run(global: &Global, args: &DiffArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     drop(super::find(&place, &args.id)?);
-    let diff = place.records()?.diff(&args.id, args.at_message, place::now())?;
+    let diff = place.open_records()?.diff(&args.id, args.at_message, context::now())?;
     if !place.quiet && !args.json {
-        diff.note.iter().try_for_each(|words| output::note(words))?;
+        diff.note.iter().try_for_each(|words| output::print_note(words))?;
     }
     print(args, diff)
 }
 
-fn print(args: &DiffArgs, mut diff: SessionDiff) -> Outcome {
+fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     if args.json {
         diff.patch = diff.patch.filter(|_| !args.stat);
-        return Ok(output::json(&diff)?);
+        return Ok(output::print_json(&diff)?);
     }
     if diff.bytes.is_empty() {
-        return Ok(output::note("nothing has changed")?);
+        return Ok(output::print_note("nothing has changed")?);
     }
     if args.stat {
-        return Ok(output::line(diff.summary.trim_end())?);
+        return Ok(output::print_line(diff.summary.trim_end())?);
     }
     // A patch is for programs too: its bytes are those of the files.
     match std::io::stdout().is_terminal() {
-        true => output::line(String::from_utf8_lossy(&diff.bytes).trim_end())?,
+        true => output::print_line(String::from_utf8_lossy(&diff.bytes).trim_end())?,
         false => std::io::stdout().lock().write_all(&diff.bytes)?,
     }
     match diff.cut {
-        true => Ok(output::note("the patch is longer than what is shown; --stat lists all files")?),
+        true => Ok(output::print_note(
+            "the patch is longer than what is shown; --stat lists all files",
+        )?),
         false => Ok(()),
     }
 }

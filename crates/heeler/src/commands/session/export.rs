@@ -4,14 +4,14 @@ use std::io::{self, BufWriter, Write as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
-use heeler_query::export::{Files, SessionExport};
-use heeler_store::bundle::{ExportError, Sums};
+use heeler_query::export::{SessionExport, SnapshotInclusion};
+use heeler_store::bundle::{BundleChecksums, BundleExportError};
 
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet::Fleets;
+use crate::cli::{self, GlobalArgs};
+use crate::context::{CommandContext, parent_dir};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config::OptionalFleetConfig;
 use crate::output;
-use crate::place::{Place, beside};
 
 /// What the help of `session export` shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -32,7 +32,7 @@ Exit codes: 0 exported, 4 not found, 5 refused: there is no snapshot for --works
 
 /// Arguments of `session export`.
 #[derive(Args)]
-pub(crate) struct ExportArgs {
+pub(crate) struct SessionExportArgs {
     /// The session; a beginning of its id will do while only one begins so
     #[arg(add = cli::sessions())]
     id: String,
@@ -45,13 +45,14 @@ pub(crate) struct ExportArgs {
 }
 
 /// Exports a session.
-pub(crate) fn run(global: &Global, args: &ExportArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     drop(super::find(&place, &args.id)?);
     // Of a `.env` that cannot be read nobody knows which secrets are to be taken out.
-    let loaded = Fleets::of(&place)?.into_loaded();
-    let files = if args.workspace { Files::Included } else { Files::LeftOut };
-    let export = place.records_by(loaded)?.export(&args.id, files)?;
+    let loaded = OptionalFleetConfig::load(&place)?.into_loaded();
+    let files =
+        if args.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
+    let export = place.open_records_with(loaded)?.export(&args.id, files)?;
     if args.workspace && !place.quiet {
         warn(&export)?;
     }
@@ -64,9 +65,9 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> Outcome {
             sums
         }
         Some(file) => {
-            let sums = to_file(&place.here.join(file), &export)?;
-            let lines = output::counted(sums.events.lines, "row");
-            output::note(&format!("{} with {lines} is in {file}", session.id))?;
+            let sums = write_to_file(&place.working_dir.join(file), &export)?;
+            let lines = output::pluralize(sums.events.lines, "row");
+            output::print_note(&format!("{} with {lines} is in {file}", session.id))?;
             sums
         }
     };
@@ -75,37 +76,37 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> Outcome {
             Some(fork) => format!("the agent's own record of {} is gone", fork.source),
             None => "the agent's own record of it is gone, or it keeps none".to_owned(),
         };
-        output::note(&format!("another machine can read the session but not go on: {why}"))?;
+        output::print_note(&format!("another machine can read the session but not go on: {why}"))?;
     }
     Ok(())
 }
 
 /// Says what is in the files that go with a session.
-fn warn(export: &SessionExport) -> Outcome {
-    let what = output::counted(export.snapshots, "snapshot");
+fn warn(export: &SessionExport) -> CommandResult {
+    let what = output::pluralize(export.snapshots, "snapshot");
     let words = "hold the files as they were and the commits below them: know what is in there \
                  before you give it away, nothing is taken out";
-    output::complain(format!("warning: {what} may hold secrets: they {words}"))?;
-    match export.snapshots_gone {
+    output::print_error(format!("warning: {what} may hold secrets: they {words}"))?;
+    match export.snapshots_missing {
         0 => Ok(()),
         gone => {
-            let gone = output::counted(gone, "snapshot");
-            Ok(output::note(&format!("{gone} of this session are not kept any more"))?)
+            let gone = output::pluralize(gone, "snapshot");
+            Ok(output::print_note(&format!("{gone} of this session are not kept any more"))?)
         }
     }
 }
 
-fn write(export: &SessionExport, out: &mut dyn io::Write) -> Outcome<Sums> {
+fn write(export: &SessionExport, out: &mut dyn io::Write) -> CommandResult<BundleChecksums> {
     export.write(out).map_err(|error| match error {
         // Whoever reads it may have had enough.
-        ExportError::Write(error) => Failure::from(error),
-        error => Failure::new(Code::Failed, error),
+        BundleExportError::Write(error) => CommandFailure::from(error),
+        error => CommandFailure::new(FailureCode::Failed, error),
     })
 }
 
 /// Writes a file, which appears under its name whole.
-fn to_file(file: &Utf8Path, export: &SessionExport) -> Outcome<Sums> {
-    let mut temp = tempfile::NamedTempFile::new_in(beside(file))?;
+fn write_to_file(file: &Utf8Path, export: &SessionExport) -> CommandResult<BundleChecksums> {
+    let mut temp = tempfile::NamedTempFile::new_in(parent_dir(file))?;
     let mut out = BufWriter::new(&mut temp);
     let sums = write(export, &mut out)?;
     out.flush()?;

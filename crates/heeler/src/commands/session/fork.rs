@@ -1,16 +1,16 @@
 //! `heeler session fork` and `heeler jobs fork`: a new session with the history of another.
 
 use clap::Args;
-use heeler_engine::{Answer, Command, MadeSession, SessionOrder};
+use heeler_engine::{CommandReply, DaemonCommand, ForkedSession, SessionOperation};
 use heeler_model::SessionId;
-use heeler_workspace::LeftOut;
+use heeler_workspace::SnapshotOmission;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use crate::place::Place;
 
 /// What the help of `session fork` shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -39,12 +39,12 @@ Exit codes: 0 forked, 4 not found, 5 refused: the job has no session, or it cann
 
 /// Arguments of `session fork`.
 #[derive(Args)]
-pub(crate) struct ForkArgs {
+pub(crate) struct SessionForkArgs {
     /// The session; a beginning of its id will do while only one begins so
     #[arg(add = cli::sessions())]
     id: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: ForkOptionArgs,
     /// The last message that the fork knows [default: the last it can be cut behind]
     #[arg(short = 'm', long, value_name = "N")]
     at_message: Option<u64>,
@@ -57,12 +57,12 @@ pub(crate) struct JobForkArgs {
     #[arg(add = cli::jobs())]
     id: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: ForkOptionArgs,
 }
 
 /// How a fork is made, and what comes next.
 #[derive(Args)]
-pub(crate) struct How {
+pub(crate) struct ForkOptionArgs {
     /// Give the fork a worktree of its own, in the state that the files were in at that message
     #[arg(short = 'W', long)]
     workspace: bool,
@@ -81,94 +81,97 @@ pub(crate) struct How {
 }
 
 /// Forks a session.
-pub(crate) fn run(global: &Global, args: &ForkArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     let session = super::find(&place, &args.id)?;
     fork(global, &place, session.id, args.at_message, &args.how)
 }
 
 /// Forks the session of a job behind the job's last message.
-pub(crate) fn of_job(global: &Global, args: &JobForkArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn fork_job(global: &GlobalArgs, args: &JobForkArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     drop(place.reader_for("job", &args.id)?);
-    let (session, at) = place.records()?.end_of_job(&args.id)?;
+    let (session, at) = place.open_records()?.fork_point_of_job(&args.id)?;
     fork(global, &place, session.id, Some(at), &args.how)
 }
 
 fn fork(
-    global: &Global,
-    place: &Place,
+    global: &GlobalArgs,
+    place: &CommandContext,
     session: SessionId,
     at_message: Option<u64>,
-    how: &How,
-) -> Outcome {
+    how: &ForkOptionArgs,
+) -> CommandResult {
     // A prompt that is none leaves no fork behind.
     let prompt = trigger::read_prompt(how.prompt.as_deref())?;
-    let order = SessionOrder::Fork {
+    let order = SessionOperation::Fork {
         session,
         at_message,
         agent: how.agent.clone(),
         workspace: how.workspace,
     };
-    let command = Command::Session { order, by: place.who() };
-    let answer = daemon::ask(place, &command)?;
-    let Answer::Session(made) = &answer else { return Err(daemon::unexpected(&answer)) };
+    let command = DaemonCommand::Session { order, by: place.caller_name() };
+    let answer = daemon::request(place, &command)?;
+    let CommandReply::Session(made) = &answer else { return Err(daemon::unexpected(&answer)) };
     if how.run {
         if !how.json && !global.quiet {
-            told(made)?;
+            print_fork(made)?;
         }
         let (id, given) = (made.id.as_str(), how.prompt.clone());
         let mut next = TriggerArgs::in_session(&made.agent, id, given, how.json);
         next.forked = how.json.then(|| daemon::to_json(&answer));
-        return trigger::run_with(global, &next, prompt).map_err(|failure| unrun(failure, made));
+        return trigger::run_with(global, &next, prompt)
+            .map_err(|failure| fork_not_run_failure(failure, made));
     }
     if how.json || global.quiet {
-        return daemon::tell(&answer, how.json);
+        return daemon::print_answer(&answer, how.json);
     }
-    output::line(made.id.as_str())?;
-    told(made)?;
-    Ok(output::note(&format!("go on in it: heeler session resume {} -p '…'", made.id))?)
+    output::print_line(made.id.as_str())?;
+    print_fork(made)?;
+    Ok(output::print_note(&format!("go on in it: heeler session resume {} -p '…'", made.id))?)
 }
 
 /// Says of a fork that nothing ran in that it is there.
-fn unrun(failure: Failure, made: &MadeSession) -> Failure {
+fn fork_not_run_failure(failure: CommandFailure, made: &ForkedSession) -> CommandFailure {
     if failure.is_silent() {
         return failure;
     }
     let made = format!("{} is made, but nothing ran in it", made.id);
-    Failure { error: failure.error.context(made), ..failure }
+    CommandFailure { error: failure.error.context(made), ..failure }
 }
 
 /// Says what the fork is, beside its id.
-fn told(made: &MadeSession) -> Outcome {
-    let MadeSession { id, parent, at_message, .. } = made;
-    output::note(&format!("{id} has the history of {parent} up to message {at_message}"))?;
+fn print_fork(made: &ForkedSession) -> CommandResult {
+    let ForkedSession { id, parent, at_message, .. } = made;
+    output::print_note(&format!("{id} has the history of {parent} up to message {at_message}"))?;
     if let Some(asked) = made.asked_for {
         let why = "a session is cut behind the last answer of a finished turn";
-        output::note(&format!(
+        output::print_note(&format!(
             "message {asked} is no place to cut: {why}, {at_message} is the last before it"
         ))?;
     }
     if made.left_behind > 0 {
-        let left = output::counted(made.left_behind, "message");
-        output::note(&format!(
+        let left = output::pluralize(made.left_behind, "message");
+        output::print_note(&format!(
             "{left} after that did not come along, since their turn has not ended: \
              heeler session show {parent} --history"
         ))?;
     }
     if let Some(workspace) = &made.workspace {
-        output::note(&format!("its files are in {workspace}"))?;
+        output::print_note(&format!("its files are in {workspace}"))?;
     }
     for left_out in &made.left_out {
-        let known: Option<LeftOut> = serde_json::from_value(left_out.clone()).ok();
+        let known: Option<SnapshotOmission> = serde_json::from_value(left_out.clone()).ok();
         let words = known.map_or_else(|| left_out.to_string(), |known| known.to_string());
-        output::note(&format!("not in there: {words}"))?;
+        output::print_note(&format!("not in there: {words}"))?;
     }
     if !made.others.is_empty() {
         let jobs = made.others.join(", ");
-        output::note(&format!("what {jobs} had half done in the same folder may be in there"))?;
+        output::print_note(&format!(
+            "what {jobs} had half done in the same folder may be in there"
+        ))?;
     }
     Ok(())
 }

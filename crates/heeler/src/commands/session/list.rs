@@ -3,16 +3,16 @@
 use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::SessionStatus;
-use heeler_query::sessions::{SessionItem, SessionPage, SessionsWanted};
-use heeler_store::native::NativeFilter;
+use heeler_query::sessions::{SessionListQuery, SessionPage, SessionSummary};
+use heeler_store::native::NativeSessionFilter;
 use jiff::Timestamp;
 
 use super::native;
-use crate::cli::{self, Global, Page};
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines};
-use crate::place::{self, Place};
-use crate::since;
+use crate::cli::{self, GlobalArgs, ListPageArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable};
+use crate::time_argument;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 8;
 
 /// Arguments of `session list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct SessionListArgs {
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
@@ -45,18 +45,22 @@ pub(crate) struct ListArgs {
     #[arg(short = 'd', long, value_name = "DIR", requires = "native")]
     directory: Option<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) page: Page,
+    pub(crate) page: ListPageArgs,
 }
 
 /// Lists sessions.
-pub(crate) fn run(global: &Global, args: &ListArgs) -> Outcome {
-    let place = Place::find(global)?;
-    let since =
-        args.page.since.as_deref().map(|text| since::moment(text, place::now())).transpose()?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let since = args
+        .page
+        .since
+        .as_deref()
+        .map(|text| time_argument::parse_moment(text, context::now()))
+        .transpose()?;
     if args.native {
         return native::list(&place, args, native_filter(&place, args, since)?);
     }
-    let wanted = SessionsWanted {
+    let wanted = SessionListQuery {
         agent: args.page.agent.clone(),
         status: args.status,
         channel: args.channel.clone(),
@@ -65,26 +69,26 @@ pub(crate) fn run(global: &Global, args: &ListArgs) -> Outcome {
         limit: args.page.limit.get() as usize,
         tree: args.tree,
     };
-    let page = place.records()?.sessions(&wanted, place::now())?;
+    let page = place.open_records()?.sessions(&wanted, context::now())?;
     match args.page.json {
-        true => Ok(output::json(&page)?),
+        true => Ok(output::print_json(&page)?),
         false => print(&place, &page, args),
     }
 }
 
 fn native_filter(
-    place: &Place,
-    args: &ListArgs,
+    place: &CommandContext,
+    args: &SessionListArgs,
     since: Option<Timestamp>,
-) -> Outcome<NativeFilter> {
-    let usage = |error| Failure::new(Code::Usage, error);
+) -> CommandResult<NativeSessionFilter> {
+    let usage = |error| CommandFailure::new(FailureCode::Usage, error);
     let before = args.page.before.as_deref().map(str::parse).transpose().map_err(usage)?;
     // Claude names folders by their real paths.
     let real = |path: &Utf8PathBuf| {
-        let path = place.here.join(path);
+        let path = place.working_dir.join(path);
         path.canonicalize_utf8().unwrap_or(path)
     };
-    Ok(NativeFilter { cwd: args.directory.as_ref().map(real), since, before })
+    Ok(NativeSessionFilter { cwd: args.directory.as_ref().map(real), since, before })
 }
 
 /// Draws what leads to each entry of a tree, which are given by their depths.
@@ -106,31 +110,31 @@ fn branches(depths: &[usize]) -> Vec<String> {
     drawn
 }
 
-fn print(place: &Place, page: &SessionPage, args: &ListArgs) -> Outcome {
+fn print(place: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> CommandResult {
     let listed = &page.sessions;
     let status = args.status.map(SessionStatus::as_str);
     if listed.is_empty() {
         let nothing = match &args.channel {
             Some(_) => "no sessions match".to_owned(),
-            None => args.page.nothing("sessions", status, place),
+            None => args.page.empty_list_note("sessions", status, place),
         };
-        return Ok(output::line(nothing)?);
+        return Ok(output::print_line(nothing)?);
     }
     table(listed)?;
     if let Some(next) = &page.next {
-        let (shown, total) = (listed.len(), output::grouped(page.total.unsigned_abs()));
+        let (shown, total) = (listed.len(), output::group_thousands(page.total.unsigned_abs()));
         let channel = args.channel.as_ref().map(|id| format!(" --channel {id}"));
         let tree = if args.tree { " --tree" } else { "" };
         let command = format!("session list{tree}{}", channel.unwrap_or_default());
-        let next = args.page.next(&command, status, next);
-        output::note(&format!("showing {shown} of {total}; older: {next}"))?;
+        let next = args.page.next_page_command(&command, status, next);
+        output::print_note(&format!("showing {shown} of {total}; older: {next}"))?;
     }
     Ok(())
 }
 
-fn table(listed: &[SessionItem]) -> Outcome {
-    let now = place::now();
-    let mut lines = Lines::new(
+fn table(listed: &[SessionSummary]) -> CommandResult {
+    let now = context::now();
+    let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FROM"],
         &["AGENT", "MODE", "FROM"],
     );
@@ -149,7 +153,7 @@ fn table(listed: &[SessionItem]) -> Outcome {
             output::one_line(&session.agent_id).into(),
             session.status.as_str().into(),
             session.mode.as_str().into(),
-            output::relative(session.last_active_at, now).into(),
+            output::relative_time(session.last_active_at, now).into(),
             session.message_count.to_string().into(),
             session.job_count.to_string().into(),
             from.into(),

@@ -2,124 +2,140 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
-use heeler_query::sessions::command_line;
-use heeler_store::Reader;
-use heeler_store::history::{History, history};
-use heeler_store::native::{self, Cleaner, NativeError, NativeFilter, NativeSession};
+use heeler_query::sessions::build_resume_command;
+use heeler_store::StoreReader;
+use heeler_store::history::{HistoryPage, load_history};
+use heeler_store::native::{
+    self, DisplayRedactor, NativeSession, NativeSessionError, NativeSessionFilter,
+};
 use serde_json::{Value, json};
 
 use super::{list, show};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet::Fleets;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config::OptionalFleetConfig;
+use crate::output::{self, OutputTable, SafeText};
 
 /// Where claude keeps sessions, and what is taken out of them before anybody sees it.
-pub(crate) struct Natives {
+pub(crate) struct NativeSessionReader {
     pub(crate) projects: Utf8PathBuf,
-    pub(crate) cleaner: Cleaner,
+    pub(crate) cleaner: DisplayRedactor,
 }
 
-impl Natives {
+impl NativeSessionReader {
     /// Finds them as claude does: by a variable, else in the user's home.
-    pub(crate) fn of(place: &Place) -> Outcome<Natives> {
+    pub(crate) fn open(place: &CommandContext) -> CommandResult<NativeSessionReader> {
         let folder = |name: &str| place.env.get(name).filter(|path| !path.is_empty());
         let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-            (Some(config), _) => place.here.join(config),
-            (None, Some(home)) => place.here.join(home).join(".claude"),
+            (Some(config), _) => place.working_dir.join(config),
+            (None, Some(home)) => place.working_dir.join(home).join(".claude"),
             (None, None) => {
                 let message = "HOME is not set, so nobody knows where claude keeps its sessions";
-                return Err(Failure::message(Code::Usage, message)
+                return Err(CommandFailure::message(FailureCode::Usage, message)
                     .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
             }
         };
-        let cleaner = Cleaner::new(&Fleets::of(place)?.secrets());
-        Ok(Natives { projects: config.join("projects"), cleaner })
+        let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(place)?.secrets());
+        Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
     }
 
     /// Finds one; `None` if claude has none with such an id.
-    pub(super) fn find(&self, id: &str) -> Outcome<Option<NativeSession>> {
+    pub(super) fn find(&self, id: &str) -> CommandResult<Option<NativeSession>> {
         match native::find(&self.projects, id) {
             Ok(mut session) => {
                 self.cleaner.session(&mut session);
                 Ok(Some(session))
             }
-            Err(NativeError::Unknown { .. }) => Ok(None),
+            Err(NativeSessionError::Unknown { .. }) => Ok(None),
             Err(error) => Err(failure(error)),
         }
     }
 
     /// Reads messages of one.
-    fn read(&self, session: &NativeSession, before: Option<u64>, count: usize) -> Outcome<History> {
-        let past = history(&session.path, Some(&session.path), before, count);
-        let mut past = past.map_err(|error| Failure::new(Code::Failed, error))?;
+    fn read(
+        &self,
+        session: &NativeSession,
+        before: Option<u64>,
+        count: usize,
+    ) -> CommandResult<HistoryPage> {
+        let past = load_history(&session.path, Some(&session.path), before, count);
+        let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         self.cleaner.history(&mut past);
         Ok(past)
     }
 }
 
-fn failure(error: NativeError) -> Failure {
+fn failure(error: NativeSessionError) -> CommandFailure {
     let code = match error {
-        NativeError::Unknown { .. } => Code::NotFound,
-        NativeError::Ambiguous { .. } => Code::Usage,
-        NativeError::Disk(_) => Code::Failed,
+        NativeSessionError::Unknown { .. } => FailureCode::NotFound,
+        NativeSessionError::Ambiguous { .. } => FailureCode::Usage,
+        NativeSessionError::Disk(_) => FailureCode::Failed,
     };
-    Failure::new(code, error)
+    CommandFailure::new(code, error)
 }
 
 /// Lists them.
-pub(super) fn list(place: &Place, args: &list::ListArgs, filter: NativeFilter) -> Outcome {
-    let natives = Natives::of(place)?;
+pub(super) fn list(
+    place: &CommandContext,
+    args: &list::SessionListArgs,
+    filter: NativeSessionFilter,
+) -> CommandResult {
+    let natives = NativeSessionReader::open(place)?;
     let limit = args.page.limit.get() as usize;
     let mut page = native::list(&natives.projects, &filter, limit).map_err(failure)?;
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
-    let reader = place.reader()?;
+    let reader = place.open_reader()?;
     let mut listed = Vec::with_capacity(page.sessions.len());
     for session in page.sessions {
-        let ours = ours(reader.as_ref(), &session.id)?;
+        let ours = own_session_id(reader.as_ref(), &session.id)?;
         listed.push((session, ours));
     }
     drop(reader);
     for error in &page.unreadable {
-        output::complain(format!("{error}: {}", error.source))?;
+        output::print_error(format!("{error}: {}", error.source))?;
     }
     if args.page.json {
         let sessions: Vec<Value> =
             listed.iter().map(|(session, ours)| to_json(session, ours.as_ref())).collect();
         let (total, limit) = (page.total, args.page.limit);
-        return Ok(output::json(&json!({ "sessions": sessions, "total": total, "limit": limit }))?);
+        return Ok(output::print_json(
+            &json!({ "sessions": sessions, "total": total, "limit": limit }),
+        )?);
     }
     let Some((last, _)) = listed.last() else {
-        return Ok(output::line(format!("no sessions of claude's in {}", natives.projects))?);
+        return Ok(output::print_line(format!("no sessions of claude's in {}", natives.projects))?);
     };
-    let next = args.page.next("session list --native", None, last.id.as_str());
+    let next = args.page.next_page_command("session list --native", None, last.id.as_str());
     let more = (filter.before.is_none() && page.total > listed.len())
         .then(|| format!("showing {} of {}; older: {next}", listed.len(), page.total));
     table(&listed)?;
     if let Some(more) = more {
-        output::note(&more)?;
+        output::print_note(&more)?;
     }
-    Ok(output::note("take one over: heeler session adopt ID")?)
+    Ok(output::print_note("take one over: heeler session adopt ID")?)
 }
 
 /// Returns our id of a session.
-fn ours(reader: Option<&Reader>, id: &AgentSessionId) -> Outcome<Option<SessionId>> {
+fn own_session_id(
+    reader: Option<&StoreReader>,
+    id: &AgentSessionId,
+) -> CommandResult<Option<SessionId>> {
     let known = reader.map(|reader| reader.session_by_agent_id(id)).transpose()?.flatten();
     Ok(known.map(|session| session.id))
 }
 
-fn table(listed: &[(NativeSession, Option<SessionId>)]) -> Outcome {
-    let now = place::now();
-    let mut lines = Lines::new(
+fn table(listed: &[(NativeSession, Option<SessionId>)]) -> CommandResult {
+    let now = context::now();
+    let mut lines = OutputTable::new(
         &["ID", "LAST USED", "MESSAGES", "SIZE", "OURS", "TITLE", "DIRECTORY"],
         &["OURS", "TITLE", "DIRECTORY"],
     );
     for (session, ours) in listed {
         lines.push(vec![
             session.id.as_str().into(),
-            session.last_at.map(|at| output::relative(at, now)).unwrap_or_default().into(),
+            session.last_at.map(|at| output::relative_time(at, now)).unwrap_or_default().into(),
             messages(session).into(),
-            output::size(session.bytes).into(),
+            output::format_size(session.bytes).into(),
             ours.as_ref().map_or("", |id| id.as_str()).into(),
             output::one_line(session.title.as_deref().unwrap_or_default()).into(),
             session.cwd.as_ref().map_or(String::new(), |cwd| output::one_line(cwd.as_str())).into(),
@@ -154,41 +170,42 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
 
 /// Shows one, or what was said in it.
 pub(super) fn show(
-    place: &Place,
-    natives: &Natives,
+    place: &CommandContext,
+    natives: &NativeSessionReader,
     session: &NativeSession,
-    args: &show::ShowArgs,
-) -> Outcome {
+    args: &show::SessionShowArgs,
+) -> CommandResult {
     if let Some(page) = args.page() {
         let past = natives.read(session, page.before, page.count)?;
         return args.print_page(session.id.as_str(), &past);
     }
     let cwd = session.cwd.as_deref();
-    let resume = cwd.map(|cwd| command_line(&place.env, cwd, &session.id, &session.path));
+    let resume = cwd.map(|cwd| build_resume_command(&place.env, cwd, &session.id, &session.path));
     if args.json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);
-        return Ok(output::json(&json!({ "session": value }))?);
+        return Ok(output::print_json(&json!({ "session": value }))?);
     }
-    let now = place::now();
-    let when = |at| Text::from(format!("{} ({})", iso_millis(at), output::relative(at, now)));
-    let fields: [(&str, Option<Text>); 11] = [
+    let now = context::now();
+    let when =
+        |at| SafeText::from(format!("{} ({})", iso_millis(at), output::relative_time(at, now)));
+    let fields: [(&str, Option<SafeText>); 11] = [
         ("session", Some(session.id.as_str().into())),
         ("made with", Some("claude, in a terminal".into())),
-        ("title", session.title.as_deref().map(Text::from)),
+        ("title", session.title.as_deref().map(SafeText::from)),
         ("created", session.first_at.map(when)),
         ("last used", session.last_at.map(when)),
         ("messages", Some(messages(session).into())),
         ("tokens", show::tokens(session.tokens.cast_signed())),
         ("directory", cwd.map(|path| path.as_str().into())),
-        ("git branch", session.git_branch.as_deref().map(Text::from)),
-        ("size", Some(output::size(session.bytes).into())),
+        ("git branch", session.git_branch.as_deref().map(SafeText::from)),
+        ("size", Some(output::format_size(session.bytes).into())),
         ("log", Some(session.path.as_str().into())),
     ];
     for (name, value) in fields {
-        output::field(name, value)?;
+        output::print_field(name, value)?;
     }
-    output::command("by hand", resume.as_deref())?;
-    output::note(&format!("what was said: heeler session show {} --history", session.id))?;
-    Ok(output::note(&format!("take it over: heeler session adopt {}", session.id))?)
+    output::print_command("by hand", resume.as_deref())?;
+    output::print_note(&format!("what was said: heeler session show {} --history", session.id))?;
+    Ok(output::print_note(&format!("take it over: heeler session adopt {}", session.id))?)
 }

@@ -4,20 +4,21 @@ use std::io::IsTerminal as _;
 
 use clap::Args;
 use heeler_engine::{
-    Answer, CLEANUP_MAX, Cleanup, Command, KeptSession, SessionOrder, plan_cleanup,
+    CLEANUP_MAX, CleanupPlan, CommandReply, DaemonCommand, RetainedSession, SessionOperation,
+    plan_cleanup,
 };
 use heeler_model::{Session, SessionId};
-use heeler_store::{DeletedSession, LookupError, Reader};
+use heeler_store::{DeletedSession, IdLookupError, StoreReader};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet::Fleets;
-use crate::output::{self, Lines};
-use crate::place::{self, Place};
-use crate::since;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config::OptionalFleetConfig;
+use crate::output::{self, OutputTable};
+use crate::time_argument;
 
 /// What the help of `session delete` shows at its end.
 pub(crate) const DELETE: &str = "Examples:
@@ -39,7 +40,7 @@ pub(crate) const RESTORE: &str = "Examples:
 Exit codes: 0 restored or listed, 4 not found, or it was purged.";
 
 /// What of a session stays when it is purged.
-const STAYS: &str = "the logs of its jobs and what the agent's own program remembers";
+const KEPT_AFTER_PURGE: &str = "the logs of its jobs and what the agent's own program remembers";
 
 /// What the help of `session cleanup` shows at its end.
 pub(crate) const CLEANUP: &str = "Examples:
@@ -53,7 +54,7 @@ Exit codes: 0 done.";
 
 /// Arguments of `session delete`.
 #[derive(Args)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct SessionDeleteArgs {
     /// The session; a beginning of its id will do while only one begins so
     #[arg(add = cli::sessions())]
     id: String,
@@ -70,7 +71,7 @@ pub(crate) struct DeleteArgs {
 
 /// Arguments of `session restore`.
 #[derive(Args)]
-pub(crate) struct RestoreArgs {
+pub(crate) struct SessionRestoreArgs {
     /// The session that was deleted; without one, those that are in the trash are listed
     id: Option<String>,
     /// Print JSON
@@ -80,7 +81,7 @@ pub(crate) struct RestoreArgs {
 
 /// Arguments of `session cleanup`.
 #[derive(Args)]
-pub(crate) struct CleanupArgs {
+pub(crate) struct SessionCleanupArgs {
     /// Only those that were not used for so long
     #[arg(long, value_name = "TIME", default_value = "7d")]
     older_than: String,
@@ -93,88 +94,91 @@ pub(crate) struct CleanupArgs {
 }
 
 /// Deletes a session.
-pub(crate) fn delete(global: &Global, args: &DeleteArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     let reader = place.reader_for("session", &args.id)?;
     let session = match reader.find_session(&args.id) {
         Ok(session) => session,
-        Err(LookupError::Unknown { .. }) => deleted(&reader, &args.id)?,
+        Err(IdLookupError::Unknown { .. }) => find_deleted(&reader, &args.id)?,
         Err(error) => return Err(error.into()),
     };
     drop(reader);
     if args.purge && !args.yes {
         confirm(&session)?;
     }
-    let order = SessionOrder::Delete { session: session.id.clone(), purge: args.purge };
-    let answer = daemon::ask(&place, &Command::Session { order, by: place.who() })?;
+    let order = SessionOperation::Delete { session: session.id.clone(), purge: args.purge };
+    let answer =
+        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
     if args.json || global.quiet {
-        return daemon::tell(&answer, args.json);
+        return daemon::print_answer(&answer, args.json);
     }
     let id = &session.id;
     match args.purge {
         true => {
-            output::line(format!("{id} is gone for good"))?;
-            Ok(output::note(&format!("{STAYS} are left"))?)
+            output::print_line(format!("{id} is gone for good"))?;
+            Ok(output::print_note(&format!("{KEPT_AFTER_PURGE} are left"))?)
         }
-        false => Ok(output::line(format!(
+        false => Ok(output::print_line(format!(
             "{id} is deleted; heeler session restore {id} brings it back"
         ))?),
     }
 }
 
 /// Finds a session that was deleted.
-pub(super) fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
-    let mut found = heeler_query::sessions::deleted(reader, text)?;
+pub(super) fn find_deleted(reader: &StoreReader, text: &str) -> CommandResult<Session> {
+    let mut found = heeler_query::sessions::find_deleted_sessions(reader, text)?;
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {
             let message = format!("no session `{text}` is in the trash");
-            Err(Failure::message(Code::NotFound, message).hint("heeler session restore lists them"))
+            Err(CommandFailure::message(FailureCode::NotFound, message)
+                .hint("heeler session restore lists them"))
         }
-        _ => Err(Failure::message(
-            Code::Usage,
+        _ => Err(CommandFailure::message(
+            FailureCode::Usage,
             format!("several deleted sessions begin with `{text}`"),
         )),
     }
 }
 
-fn confirm(session: &Session) -> Outcome {
-    let messages = output::counted(session.message_count.unsigned_abs(), "message");
+fn confirm(session: &Session) -> CommandResult {
+    let messages = output::pluralize(session.message_count.unsigned_abs(), "message");
     if !std::io::stdin().is_terminal() {
         let message = format!("purging {} cannot be undone", session.id);
-        return Err(Failure::message(Code::Refused, message).hint("--yes does it"));
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint("--yes does it"));
     }
-    output::complain(format!(
-        "Its log, snapshots and worktree go. {STAYS} stay; see heeler session show {}",
+    output::print_error(format!(
+        "Its log, snapshots and worktree go. {KEPT_AFTER_PURGE} stay; see heeler session show {}",
         session.id
     ))?;
     let question = format!("Remove {} of {} ({messages}) for good?", session.id, session.agent);
-    match output::ask(&question, false)? {
+    match output::confirm(&question, false)? {
         true => Ok(()),
-        false => Err(Failure::message(Code::Refused, "nothing was changed")),
+        false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
     }
 }
 
 /// Brings a session back.
-pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
-    let Some(id) = &args.id else { return trash(&place, args.json) };
+pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
+    let Some(id) = &args.id else { return list_trash(&place, args.json) };
     let reader = place.reader_for("session", id)?;
-    let session = deleted(&reader, id)?.id;
+    let session = find_deleted(&reader, id)?.id;
     drop(reader);
-    let order = SessionOrder::Restore { session: session.clone() };
-    let answer = daemon::ask(&place, &Command::Session { order, by: place.who() })?;
+    let order = SessionOperation::Restore { session: session.clone() };
+    let answer =
+        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
     if args.json || global.quiet {
-        return daemon::tell(&answer, args.json);
+        return daemon::print_answer(&answer, args.json);
     }
-    Ok(output::line(format!("{session} is back"))?)
+    Ok(output::print_line(format!("{session} is back"))?)
 }
 
 /// Lists what is in the trash.
-fn trash(place: &Place, is_json: bool) -> Outcome {
-    let all = match place.reader()? {
+fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
+    let all = match place.open_reader()? {
         Some(reader) => reader.deleted_sessions()?,
         None => Vec::new(),
     };
@@ -182,23 +186,24 @@ fn trash(place: &Place, is_json: bool) -> Outcome {
     if is_json {
         let rows = all.iter().map(|it| {
             json!({
-                "id": it.session.id, "agentId": it.session.agent, "deletedAt": it.at,
-                "deletedBy": it.by, "messageCount": it.session.message_count,
+                "id": it.session.id, "agentId": it.session.agent, "deletedAt": it.deleted_at,
+                "deletedBy": it.deleted_by, "messageCount": it.session.message_count,
             })
         });
         let rows: Vec<_> = rows.collect();
-        return Ok(output::json(&json!({ "sessions": rows, "total": rows.len() }))?);
+        return Ok(output::print_json(&json!({ "sessions": rows, "total": rows.len() }))?);
     }
     if all.is_empty() {
-        return Ok(output::line("no session is in the trash")?);
+        return Ok(output::print_line("no session is in the trash")?);
     }
-    let now = place::now();
-    let mut lines = Lines::new(&["ID", "AGENT", "DELETED", "BY", "MESSAGES"], &["AGENT", "BY"]);
-    for DeletedSession { session, at, by, .. } in &all {
+    let now = context::now();
+    let mut lines =
+        OutputTable::new(&["ID", "AGENT", "DELETED", "BY", "MESSAGES"], &["AGENT", "BY"]);
+    for DeletedSession { session, deleted_at: at, deleted_by: by, .. } in &all {
         lines.push(vec![
             session.id.as_str().into(),
             output::one_line(&session.agent).into(),
-            output::relative(*at, now).into(),
+            output::relative_time(*at, now).into(),
             output::one_line(by).into(),
             session.message_count.to_string().into(),
         ]);
@@ -207,79 +212,80 @@ fn trash(place: &Place, is_json: bool) -> Outcome {
 }
 
 /// Deletes sessions that nobody is expected to use any more.
-pub(crate) fn cleanup(global: &Global, args: &CleanupArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
-    let before = since::moment(&args.older_than, place::now())?;
+pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
+    let before = time_argument::parse_moment(&args.older_than, context::now())?;
     let plan = plan(&place, before)?;
     if args.dry_run {
-        let Cleanup { going, kept } = plan;
-        return tell_cleanup(global, args, &going, &kept);
+        let CleanupPlan { removed: going, retained: kept } = plan;
+        return print_cleanup(global, args, &going, &kept);
     }
-    let order = SessionOrder::Cleanup { before };
-    let answer = daemon::ask(&place, &Command::Session { order, by: place.who() })?;
-    let Answer::Sessions { sessions, kept } = answer else {
+    let order = SessionOperation::Cleanup { before };
+    let answer =
+        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
+    let CommandReply::Sessions { sessions, kept } = answer else {
         return Err(daemon::unexpected(&answer));
     };
     // What it was is known from before it went.
-    let was = |id: &SessionId| plan.going.iter().find(|session| session.id == *id).cloned();
-    let unknown = |id: &SessionId| Session::new(id.clone(), "", place::now());
+    let was = |id: &SessionId| plan.removed.iter().find(|session| session.id == *id).cloned();
+    let unknown = |id: &SessionId| Session::new(id.clone(), "", context::now());
     let gone: Vec<Session> =
         sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
-    tell_cleanup(global, args, &gone, &kept)
+    print_cleanup(global, args, &gone, &kept)
 }
 
 /// Finds out what a clean-up would do.
-fn plan(place: &Place, before: Timestamp) -> Outcome<Cleanup> {
-    let Some(reader) = place.reader()? else { return Ok(Cleanup::default()) };
-    let home = place.home.clone().ok_or_else(place::no_home)?;
-    let loaded = Fleets::of(place)?.into_loaded();
-    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, place::now())?)
+fn plan(place: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan> {
+    let Some(reader) = place.open_reader()? else { return Ok(CleanupPlan::default()) };
+    let home = place.home.clone().ok_or_else(context::no_home)?;
+    let loaded = OptionalFleetConfig::load(place)?.into_loaded();
+    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, context::now())?)
 }
 
 /// Says what is deleted, or would be, and what is not.
-fn tell_cleanup(
-    global: &Global,
-    args: &CleanupArgs,
+fn print_cleanup(
+    global: &GlobalArgs,
+    args: &SessionCleanupArgs,
     gone: &[Session],
-    kept: &[KeptSession],
-) -> Outcome {
+    kept: &[RetainedSession],
+) -> CommandResult {
     if args.json {
         let ids: Vec<_> = gone.iter().map(|session| &session.id).collect();
         let told = json!({
             "sessions": ids, "total": ids.len(), "kept": kept, "dryRun": args.dry_run,
         });
-        return Ok(output::json(&told)?);
+        return Ok(output::print_json(&told)?);
     }
     if global.quiet {
-        return gone.iter().try_for_each(|session| Ok(output::line(session.id.as_str())?));
+        return gone.iter().try_for_each(|session| Ok(output::print_line(session.id.as_str())?));
     }
     if !gone.is_empty() {
-        print_gone(gone)?;
+        print_deleted(gone)?;
     }
-    for KeptSession { reason, .. } in kept {
-        output::note(&format!("kept: {reason}"))?;
+    for RetainedSession { reason, .. } in kept {
+        output::print_note(&format!("kept: {reason}"))?;
     }
-    let count = output::counted(gone.len() as u64, "session");
-    output::note(&match args.dry_run {
+    let count = output::pluralize(gone.len() as u64, "session");
+    output::print_note(&match args.dry_run {
         true => format!("{count} would be deleted"),
         false if gone.is_empty() => format!("{count} deleted"),
         false => format!("{count} deleted; `heeler session restore ID` brings one back"),
     })?;
     if gone.len() + kept.len() >= CLEANUP_MAX {
-        output::note("there may be more: the same again")?;
+        output::print_note("there may be more: the same again")?;
     }
     Ok(())
 }
 
-fn print_gone(gone: &[Session]) -> Outcome {
-    let now = place::now();
-    let mut lines = Lines::new(&["ID", "AGENT", "LAST USED", "MESSAGES"], &["AGENT"]);
+fn print_deleted(gone: &[Session]) -> CommandResult {
+    let now = context::now();
+    let mut lines = OutputTable::new(&["ID", "AGENT", "LAST USED", "MESSAGES"], &["AGENT"]);
     for session in gone {
         lines.push(vec![
             session.id.as_str().into(),
             output::one_line(&session.agent).into(),
-            output::relative(session.last_active_at, now).into(),
+            output::relative_time(session.last_active_at, now).into(),
             session.message_count.to_string().into(),
         ]);
     }

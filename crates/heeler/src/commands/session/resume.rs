@@ -1,15 +1,15 @@
 //! `heeler session resume` and `heeler agent resume`: go on in a session.
 
 use clap::Args;
-use heeler_engine::GO_ON;
+use heeler_engine::RESUME_PROMPT;
 use heeler_model::Session;
 use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
-use crate::failure::{Code, Failure, Outcome};
-use crate::place::Place;
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
 /// What the help of `session resume` shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -38,7 +38,7 @@ Exit codes: those of `trigger`; 4 no such agent, or it has no session; 5 refused
 
 /// How to go on.
 #[derive(Args)]
-pub(crate) struct How {
+pub(crate) struct ResumeOptionArgs {
     /// What to tell the agent [default: that it was interrupted and may go on]; `-` reads it
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
@@ -55,12 +55,12 @@ pub(crate) struct How {
 
 /// Arguments of `session resume`.
 #[derive(Args)]
-pub(crate) struct ResumeArgs {
+pub(crate) struct SessionResumeArgs {
     /// The session; a beginning of its id will do while only one begins so
     #[arg(add = cli::sessions())]
     id: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: ResumeOptionArgs,
 }
 
 /// Arguments of `agent resume`.
@@ -70,43 +70,44 @@ pub(crate) struct AgentResumeArgs {
     #[arg(add = cli::agents())]
     agent: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: ResumeOptionArgs,
 }
 
 /// Goes on in a session.
-pub(crate) fn run(global: &Global, args: &ResumeArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     let session = super::find(&place, &args.id)?;
-    go_on(global, &session, &args.how)
+    resume_session(global, &session, &args.how)
 }
 
 /// Goes on in an agent's last session.
-pub(crate) fn of_agent(global: &Global, args: &AgentResumeArgs) -> Outcome {
-    let place = Place::find(global)?;
-    place.bring_up_to_date()?;
+pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    place.migrate_database()?;
     let none = |agent: &str| {
         let message = format!("{agent} has no session yet");
-        Failure::message(Code::NotFound, message).hint(format!("heeler trigger {agent} -p '…'"))
+        CommandFailure::message(FailureCode::NotFound, message)
+            .hint(format!("heeler trigger {agent} -p '…'"))
     };
-    let Some(reader) = place.reader()? else { return Err(none(&args.agent)) };
-    let agent = place.known_agent(&reader, &args.agent)?;
+    let Some(reader) = place.open_reader()? else { return Err(none(&args.agent)) };
+    let agent = place.find_agent(&reader, &args.agent)?;
     let filter = SessionFilter { agent: Some(agent.clone()), ..SessionFilter::default() };
     let last = reader.sessions(&filter, None, 1)?.pop().ok_or_else(|| none(&agent))?;
     drop(reader);
-    go_on(global, &last, &args.how)
+    resume_session(global, &last, &args.how)
 }
 
-fn go_on(global: &Global, session: &Session, how: &How) -> Outcome {
+fn resume_session(global: &GlobalArgs, session: &Session, how: &ResumeOptionArgs) -> CommandResult {
     if session.runtime == RuntimeType::Command.as_str() {
         let message = format!("{} is a command, which has no session to go on in", session.agent);
         let hint = format!("heeler trigger {}", session.agent);
-        return Err(Failure::message(Code::Refused, message).hint(hint));
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     let prompt = trigger::read_prompt(how.prompt.as_deref())?;
     let (id, given) = (session.id.as_str(), how.prompt.clone());
     let mut args = TriggerArgs::in_session(&session.agent, id, given, how.json);
     args.take_in = how.take_in;
     args.detach = how.detach;
-    trigger::run_with(global, &args, Some(prompt.unwrap_or_else(|| GO_ON.to_owned())))
+    trigger::run_with(global, &args, Some(prompt.unwrap_or_else(|| RESUME_PROMPT.to_owned())))
 }

@@ -4,18 +4,18 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use heeler_model::iso_millis;
-use heeler_query::messages::{self, MessagesWanted};
+use heeler_query::messages::{self, MessageListQuery};
 use heeler_query::sessions::SessionDetails;
-use heeler_store::history::History;
+use heeler_store::history::HistoryPage;
 use serde_json::json;
 
 use super::find;
-use super::native::{self, Natives};
-use super::past::{self, Extent};
-use crate::cli::{self, Global};
-use crate::failure::{Code, Outcome};
-use crate::output::{self, Text};
-use crate::place::{self, Place};
+use super::history::{self, MessageExtent};
+use super::native::{self, NativeSessionReader};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
+use crate::failure::{CommandResult, FailureCode};
+use crate::output::{self, SafeText};
 
 /// What the help of `session show` shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -33,7 +33,7 @@ const SHOWN_MAX: usize = 10;
 
 /// Arguments of `session show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct SessionShowArgs {
     /// The session's id or the agent's own id of it; a beginning will do while it is unique. One
     /// that was made with claude in a terminal is found by claude's id
     #[arg(add = cli::sessions())]
@@ -56,69 +56,75 @@ pub(crate) struct ShowArgs {
 }
 
 /// Which messages are asked for.
-pub(super) struct Page {
+pub(super) struct HistoryRange {
     pub(super) before: Option<u64>,
     pub(super) count: usize,
 }
 
-impl ShowArgs {
+impl SessionShowArgs {
     /// Returns which messages are asked for, if any are.
-    pub(super) fn page(&self) -> Option<Page> {
-        let page = Page { before: self.before, count: self.number.get() };
+    pub(super) fn page(&self) -> Option<HistoryRange> {
+        let page = HistoryRange { before: self.before, count: self.number.get() };
         self.history.then_some(page)
     }
 
     /// Prints messages of a session.
-    pub(super) fn print_page(&self, session: &str, past: &History) -> Outcome {
+    pub(super) fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
         if self.json {
-            return Ok(output::json(&messages::page(session, past))?);
+            return Ok(output::print_json(&messages::message_page(session, past))?);
         }
-        past::print(session, past, if self.full { Extent::Full } else { Extent::Brief })
+        history::print(
+            session,
+            past,
+            if self.full { MessageExtent::Full } else { MessageExtent::Brief },
+        )
     }
 }
 
 /// Shows a session.
-pub(crate) fn run(global: &Global, args: &ShowArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     if let Err(unknown) = find(&place, &args.id) {
-        let natives = Natives::of(&place).ok().filter(|_| unknown.code == Code::NotFound);
+        let natives = NativeSessionReader::open(&place)
+            .ok()
+            .filter(|_| unknown.code == FailureCode::NotFound);
         let Some(natives) = natives else { return Err(unknown) };
         let found = natives.find(&args.id)?.ok_or(unknown)?;
         return native::show(&place, &natives, &found, args);
     }
-    let records = place.records()?;
+    let records = place.open_records()?;
     if let Some(page) = args.page() {
-        let wanted = MessagesWanted { before: page.before, limit: page.count };
+        let wanted = MessageListQuery { before: page.before, limit: page.count };
         let (session, past) = records.history(&args.id, wanted)?;
         return args.print_page(session.id.as_str(), &past);
     }
-    let session = records.session(&args.id, place::now())?;
+    let session = records.session(&args.id, context::now())?;
     match args.json {
-        true => Ok(output::json(&json!({ "session": session }))?),
+        true => Ok(output::print_json(&json!({ "session": session }))?),
         false => print(&session),
     }
 }
 
-fn print(details: &SessionDetails) -> Outcome {
-    let now = place::now();
+fn print(details: &SessionDetails) -> CommandResult {
+    let now = context::now();
     let session = &details.item;
-    let when = |at| format!("{} ({})", iso_millis(at), output::relative(at, now));
+    let when = |at| format!("{} ({})", iso_millis(at), output::relative_time(at, now));
     let from = session.parent.as_ref().map(|parent| match session.forked_at_message {
         Some(at) => format!("{parent}, at message {at}"),
         None => parent.clone(),
     });
     let unbegun = details.is_unbegun.then_some("it takes its history over when it begins");
-    let text = |text: &Option<String>| text.as_deref().map(Text::from);
-    let fields: [(&str, Option<Text>); 21] = [
+    let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
+    let fields: [(&str, Option<SafeText>); 21] = [
         ("session", Some(session.id.as_str().into())),
         ("own id", text(&session.agent_session_id)),
         ("agent", Some(session.agent_id.as_str().into())),
         ("status", Some(session.status.as_str().into())),
-        ("forked from", from.map(Text::from)),
-        ("not begun", unbegun.map(Text::from)),
+        ("forked from", from.map(SafeText::from)),
+        ("not begun", unbegun.map(SafeText::from)),
         ("continues", text(&session.continues)),
-        ("continued by", newest(&details.continued_by).map(Text::from)),
-        ("forks", newest(&details.forks).map(Text::from)),
+        ("continued by", newest(&details.continued_by).map(SafeText::from)),
+        ("forks", newest(&details.forks).map(SafeText::from)),
         ("mode", Some(session.mode.as_str().into())),
         ("channel", text(&session.channel_id)),
         ("created", Some(when(session.created_at).into())),
@@ -130,22 +136,25 @@ fn print(details: &SessionDetails) -> Outcome {
         ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
         ("origin", text(&session.origin)),
         ("log", text(&details.log)),
-        ("jobs", newest(&session.jobs).map(Text::from)),
+        ("jobs", newest(&session.jobs).map(SafeText::from)),
     ];
     for (name, value) in fields {
-        output::field(name, value)?;
+        output::print_field(name, value)?;
     }
-    output::command("by hand", details.resume_command.as_deref())?;
+    output::print_command("by hand", details.resume_command.as_deref())?;
     if details.log.is_some() {
-        output::note(&format!("what was said: heeler session show {} --history", session.id))?;
+        output::print_note(&format!(
+            "what was said: heeler session show {} --history",
+            session.id
+        ))?;
     }
     Ok(())
 }
 
 /// Returns how large the context is, if that is known.
-pub(super) fn tokens(estimate: i64) -> Option<Text> {
+pub(super) fn tokens(estimate: i64) -> Option<SafeText> {
     let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
-    Some(format!("about {}", output::grouped(estimate)).into())
+    Some(format!("about {}", output::group_thousands(estimate)).into())
 }
 
 /// Returns the newest, one a line, and how many are older.

@@ -3,15 +3,15 @@
 use anstyle::Style;
 use heeler_engine::{BudgetStatus, DaemonMode};
 use heeler_model::{JobStatus, ScheduleStatus};
-use heeler_query::fleet::{FleetAgent, OpenRun, WaitingItem};
-use heeler_query::jobs::JobItem;
+use heeler_query::fleet::{FleetAgentSummary, OpenWorkflowRun, QueuedJobSummary};
+use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
 
-use super::Snapshot;
-use crate::commands::jobs::{account, begun, status_text};
+use super::StatusSnapshot;
+use crate::commands::jobs::{job_summary, start_text, status_text};
 use crate::commands::workflow::outcome;
-use crate::output::{self, Lines, Text};
-use crate::place::{Place, beside};
+use crate::context::{CommandContext, parent_dir};
+use crate::output::{self, OutputTable, SafeText};
 
 /// How many jobs that wait are shown.
 const WAITING_MAX: usize = 10;
@@ -26,46 +26,46 @@ const BUDGET_SHOWN_PERCENT: i64 = 80;
 
 /// What is shown: the lines, and remarks that are no result.
 #[derive(Default)]
-pub(super) struct Page {
-    pub(super) lines: Vec<Text>,
+pub(super) struct StatusPage {
+    pub(super) lines: Vec<SafeText>,
     pub(super) notes: Vec<String>,
 }
 
-impl Page {
-    fn line(&mut self, text: impl Into<Text>) {
+impl StatusPage {
+    fn line(&mut self, text: impl Into<SafeText>) {
         self.lines.push(text.into());
     }
 
     /// Returns everything as lines.
-    pub(super) fn all(self) -> Vec<Text> {
+    pub(super) fn into_lines(self) -> Vec<SafeText> {
         let mut lines = self.lines;
-        let dimmed = |note: &String| Text::styled(Style::new().dimmed(), note);
+        let dimmed = |note: &String| SafeText::styled(Style::new().dimmed(), note);
         lines.extend(self.notes.iter().map(dimmed));
         lines
     }
 }
 
 /// The parts of a page whose columns are aligned with each other.
-struct Parts {
-    lines: Lines,
+struct StatusSections {
+    lines: OutputTable,
     /// Each title, and how many rows it has.
     titles: Vec<(String, usize)>,
 }
 
-impl Parts {
+impl StatusSections {
     fn begin(&mut self, title: impl Into<String>) {
         self.titles.push((title.into(), 0));
     }
 
-    fn row(&mut self, cells: [Text; 5]) {
+    fn row(&mut self, cells: [SafeText; 5]) {
         let [first, rest @ ..] = cells;
-        let mut row = vec![Text::from("  ").then(first)];
+        let mut row = vec![SafeText::from("  ").append(first)];
         row.extend(rest);
         self.lines.push(row);
         self.titles.last_mut().expect("a part was begun").1 += 1;
     }
 
-    fn add_to(self, page: &mut Page) {
+    fn add_to(self, page: &mut StatusPage) {
         let mut lines = self.lines.lines().into_iter();
         for (title, rows) in self.titles.into_iter().filter(|(_, rows)| *rows > 0) {
             page.line("");
@@ -76,13 +76,17 @@ impl Parts {
 }
 
 /// Makes the page of a moment.
-pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
-    let mut page = Page::default();
-    if let Some(warning) = snapshot.keeper.warning() {
-        page.line(Text::styled(output::status_style(JobStatus::Cancelled), warning));
+pub(super) fn page(
+    snapshot: &StatusSnapshot,
+    place: &CommandContext,
+    now: Timestamp,
+) -> StatusPage {
+    let mut page = StatusPage::default();
+    if let Some(warning) = snapshot.writer.warning() {
+        page.line(SafeText::styled(output::status_style(JobStatus::Cancelled), warning));
     }
     let name = snapshot.fleet.fleet.name.as_deref().unwrap_or("fleet");
-    let jobs = output::counted(snapshot.fleet.jobs_total.unsigned_abs(), "job");
+    let jobs = output::pluralize(snapshot.fleet.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
     let daemon = snapshot.fleet.daemon.as_ref();
@@ -90,24 +94,24 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
         page.line(format!("dashboard: {url} (heeler open logs you in)"));
     }
     if daemon.is_some_and(|daemon| daemon.stopping) {
-        let jobs = output::counted(snapshot.fleet.running.len() as u64, "job");
+        let jobs = output::pluralize(snapshot.fleet.running.len() as u64, "job");
         page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
     }
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
     }
-    let base = place.config.as_deref().map_or(place.here.as_path(), beside);
-    let faulty = snapshot.faulty.iter().map(|it| it.told(base));
+    let base = place.config.as_deref().map_or(place.working_dir.as_path(), parent_dir);
+    let faulty = snapshot.faulty_workflows.iter().map(|it| it.describe(base));
     let faults = daemon.iter().flat_map(|daemon| &daemon.faults).cloned();
     for fault in faults.chain(faulty) {
         let red = output::status_style(JobStatus::Failed);
-        page.line(Text::styled(red, "fault").then(format!(" {fault}")));
+        page.line(SafeText::styled(red, "fault").append(format!(" {fault}")));
     }
-    if !snapshot.faulty.is_empty() {
+    if !snapshot.faulty_workflows.is_empty() {
         page.notes.push("what is wrong with workflows: heeler workflow validate".to_owned());
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
-    page.lines.extend(budgets.map(Text::from));
+    page.lines.extend(budgets.map(SafeText::from));
     if snapshot.fleet.agents.is_empty() && snapshot.config_faults.is_none() {
         page.line("no agents yet; add one with: heeler init agent NAME");
     } else if !snapshot.fleet.agents.is_empty() {
@@ -115,7 +119,8 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
         page.lines.extend(agents(snapshot, now));
     }
     // An account gives way on a narrow terminal.
-    let mut parts = Parts { lines: Lines::bare(5, 4), titles: Vec::new() };
+    let mut parts =
+        StatusSections { lines: OutputTable::without_headings(5, 4), titles: Vec::new() };
     add_work(&mut parts, &mut page, snapshot, now);
     add_workflows(&mut parts, &mut page, snapshot, now);
     add_next(&mut parts, snapshot, now);
@@ -133,9 +138,9 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     page
 }
 
-fn daemon_text(snapshot: &Snapshot, now: Timestamp) -> String {
-    let Some(daemon) = &snapshot.keeper.daemon else {
-        return match &snapshot.keeper.writer {
+fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {
+    let Some(daemon) = &snapshot.writer.daemon else {
+        return match &snapshot.writer.writer {
             Some(holder) => format!("written to by {holder}"),
             None => "no daemon".to_owned(),
         };
@@ -144,7 +149,7 @@ fn daemon_text(snapshot: &Snapshot, now: Timestamp) -> String {
         DaemonMode::Permanent => "daemon",
         DaemonMode::UntilIdle => "daemon until idle",
     };
-    let up = output::brief(now.duration_since(daemon.since).abs());
+    let up = output::format_short_duration(now.duration_since(daemon.since).abs());
     let other = match daemon.version == env!("CARGO_PKG_VERSION") {
         true => String::new(),
         false => format!(" (version {}: heeler restart)", daemon.version),
@@ -173,26 +178,31 @@ fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
 }
 
 /// Adds what runs and what waits.
-fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+fn add_work(
+    parts: &mut StatusSections,
+    page: &mut StatusPage,
+    snapshot: &StatusSnapshot,
+    now: Timestamp,
+) {
     parts.begin("Running");
     for job in &snapshot.fleet.running {
         parts.row(job_row(job, 1, now));
     }
-    match snapshot.keeper.writer {
+    match snapshot.writer.writer {
         Some(_) => parts.begin("Waiting"),
         None => parts.begin("Waiting, and nobody starts them: heeler start -d"),
     }
-    for WaitingItem { job, not_before, waits, .. } in
+    for QueuedJobSummary { job, not_before, waits, .. } in
         snapshot.fleet.waiting.iter().take(WAITING_MAX)
     {
         let not_before = not_before.filter(|at| *at > now);
-        let not_before = not_before.map(|at| format!(", {}", output::upcoming(at, now)));
+        let not_before = not_before.map(|at| format!(", {}", output::due_text(at, now)));
         let why = output::one_line(waits);
         parts.row([
             job.id.as_str().into(),
             output::one_line(&job.agent).into(),
             status_text(job.status, false),
-            output::relative(job.asked_at, now).into(),
+            output::relative_time(job.asked_at, now).into(),
             format!("{why}{}", not_before.unwrap_or_default()).into(),
         ]);
     }
@@ -203,16 +213,21 @@ fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timest
 }
 
 /// Adds the runs of workflows that go on, those that wait for people first.
-fn add_workflows(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+fn add_workflows(
+    parts: &mut StatusSections,
+    page: &mut StatusPage,
+    snapshot: &StatusSnapshot,
+    now: Timestamp,
+) {
     parts.begin("Workflows");
-    for OpenRun { run, asks } in snapshot.fleet.workflow_runs.iter().take(WORKFLOWS_MAX) {
+    for OpenWorkflowRun { run, asks } in snapshot.fleet.workflow_runs.iter().take(WORKFLOWS_MAX) {
         let status = outcome(run.status, run.mode.as_deref());
-        let status = if *asks { status.then(", waits for you") } else { status };
+        let status = if *asks { status.append(", waits for you") } else { status };
         parts.row([
             run.id.as_str().into(),
             output::one_line(&run.workflow).into(),
             status,
-            output::relative(run.started_at, now).into(),
+            output::relative_time(run.started_at, now).into(),
             output::one_line(&run.current_phase).into(),
         ]);
     }
@@ -223,7 +238,7 @@ fn add_workflows(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: T
 }
 
 /// Adds the schedules that come next.
-fn add_next(parts: &mut Parts, snapshot: &Snapshot, now: Timestamp) {
+fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestamp) {
     let mut next: Vec<(Timestamp, &str, &str)> = Vec::new();
     for agent in &snapshot.fleet.agents {
         let due = agent.schedules.iter().filter_map(|it| Some((it.next_run_at?, &it.name)));
@@ -233,17 +248,17 @@ fn add_next(parts: &mut Parts, snapshot: &Snapshot, now: Timestamp) {
     parts.begin("Next");
     for (at, agent, schedule) in next.into_iter().take(NEXT_MAX) {
         parts.row([
-            output::upcoming(at, now).into(),
+            output::due_text(at, now).into(),
             output::one_line(agent).into(),
             output::one_line(schedule).into(),
-            Text::default(),
-            Text::default(),
+            SafeText::default(),
+            SafeText::default(),
         ]);
     }
 }
 
 /// Adds the credentials that ran into a limit.
-fn add_parked(page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+fn add_parked(page: &mut StatusPage, snapshot: &StatusSnapshot, now: Timestamp) {
     let mut parked = snapshot.fleet.parked.iter().filter(|parked| parked.until > now).peekable();
     if parked.peek().is_some() {
         page.line("");
@@ -251,14 +266,19 @@ fn add_parked(page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
     }
     for parked in parked {
         let (until, since) =
-            (output::upcoming(parked.until, now), output::relative(parked.since, now));
+            (output::due_text(parked.until, now), output::relative_time(parked.since, now));
         let reason = output::one_line(&parked.reason);
         page.line(format!("  goes on {until}  {reason} (since {since}, {})", parked.job));
     }
 }
 
 /// Adds what failed, one row for each agent.
-fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+fn add_failed(
+    parts: &mut StatusSections,
+    page: &mut StatusPage,
+    snapshot: &StatusSnapshot,
+    now: Timestamp,
+) {
     parts.begin("Failed in the last 24 hours");
     let mut told = 0;
     for (newest, count) in &snapshot.fleet.failing {
@@ -275,30 +295,30 @@ fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Time
     }
 }
 
-fn job_row(job: &JobItem, count: usize, now: Timestamp) -> [Text; 5] {
+fn job_row(job: &JobSummary, count: usize, now: Timestamp) -> [SafeText; 5] {
     let status = status_text(job.status, job.dead);
     let (status, since) = match count {
-        1 => (status, begun(job, now)),
-        _ => (status.then(format!(" ×{count}")), format!("last {}", begun(job, now))),
+        1 => (status, start_text(job, now)),
+        _ => (status.append(format!(" ×{count}")), format!("last {}", start_text(job, now))),
     };
     [
         job.id.as_str().into(),
         output::one_line(&job.agent).into(),
         status,
         since.into(),
-        output::shortened(&account(job), ACCOUNT_CHARS_MAX).into(),
+        output::truncate_chars(&job_summary(job), ACCOUNT_CHARS_MAX).into(),
     ]
 }
 
-fn agents(snapshot: &Snapshot, now: Timestamp) -> Vec<Text> {
+fn agents(snapshot: &StatusSnapshot, now: Timestamp) -> Vec<SafeText> {
     let mut lines =
-        Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"], &["SCHEDULES"]);
+        OutputTable::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"], &["SCHEDULES"]);
     for agent in &snapshot.fleet.agents {
         let next = agent
             .next_trigger_at
             .or_else(|| agent.schedules.iter().filter_map(|state| state.next_run_at).min());
         let current = agent.current_job.as_ref();
-        let is_current = |job: &&JobItem| Some(&job.id) == current;
+        let is_current = |job: &&JobSummary| Some(&job.id) == current;
         let dead = snapshot.fleet.running.iter().find(is_current).is_some_and(|job| job.dead);
         let status = match dead {
             true => status_text(JobStatus::Running, dead),
@@ -310,13 +330,13 @@ fn agents(snapshot: &Snapshot, now: Timestamp) -> Vec<Text> {
             status,
             current.or(agent.last_job.as_ref()).map_or("", String::as_str).into(),
             schedules(agent).into(),
-            next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
+            next.map(|at| output::due_text(at, now)).unwrap_or_default().into(),
         ]);
     }
     lines.lines()
 }
 
-fn schedules(agent: &FleetAgent) -> String {
+fn schedules(agent: &FleetAgentSummary) -> String {
     let named = agent.schedules.iter().map(|it| match it.status {
         ScheduleStatus::Idle => it.name.clone(),
         status => format!("{} ({status})", it.name),

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Text, without_colours};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{SafeText, strip_colours};
 
 /// How often a frame is drawn.
-const EVERY: Duration = Duration::from_secs(1);
+const FRAME_INTERVAL: Duration = Duration::from_secs(1);
 /// The height of a terminal that does not say it.
 const ROWS: usize = 24;
 
@@ -21,12 +21,14 @@ const ROWS: usize = 24;
 const CTRL_C: u8 = 3;
 
 /// Draws frames until a key ends it.
-pub(super) fn run(mut page: impl FnMut() -> Outcome<Vec<Text>>) -> Outcome {
+pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> CommandResult {
     if !io::stdout().is_terminal() {
         let message = "`--watch` needs a terminal";
-        return Err(Failure::message(Code::Usage, message).hint("heeler status --json"));
+        return Err(
+            CommandFailure::message(FailureCode::Usage, message).hint("heeler status --json")
+        );
     }
-    let keys = Keys::new();
+    let keys = RawKeyboardGuard::new();
     // What is on the screen scrolls up instead of being overwritten.
     let mut out = io::stdout().lock();
     out.write_all("\n".repeat(rows()).as_bytes())?;
@@ -34,25 +36,25 @@ pub(super) fn run(mut page: impl FnMut() -> Outcome<Vec<Text>>) -> Outcome {
         let frame = frame(&page()?, rows());
         // Without colours where they are not wanted; what moves the cursor is none.
         let frame = match anstream::stdout().current_choice() {
-            anstream::ColorChoice::Never => without_colours(&frame),
+            anstream::ColorChoice::Never => strip_colours(&frame),
             _ => frame,
         };
         out.write_all(frame.as_bytes())?;
         out.flush()?;
-        match keys.wait(Instant::now() + EVERY) {
+        match keys.wait(Instant::now() + FRAME_INTERVAL) {
             Some(b'q' | b'Q') => return Ok(()),
-            Some(CTRL_C) => return Err(Failure::silent(Code::Interrupted)),
+            Some(CTRL_C) => return Err(CommandFailure::silent(FailureCode::Interrupted)),
             _ => {}
         }
     }
 }
 
 /// A keyboard whose keys are read as they are typed; it is put back when it is dropped.
-struct Keys(Option<Termios>);
+struct RawKeyboardGuard(Option<Termios>);
 
-impl Keys {
+impl RawKeyboardGuard {
     /// Takes the keyboard, where there is one.
-    fn new() -> Keys {
+    fn new() -> RawKeyboardGuard {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut modes = before.clone();
@@ -60,7 +62,7 @@ impl Keys {
             // Where it cannot be taken, Ctrl-C still is a signal.
             let _taken = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
         }
-        Keys(before)
+        RawKeyboardGuard(before)
     }
 
     /// Returns the next key that ends it, or `None` at the deadline.
@@ -84,7 +86,7 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for RawKeyboardGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             // A terminal that is gone needs nothing.
@@ -102,7 +104,7 @@ fn rows() -> usize {
 
 /// Returns what draws a page over what was drawn before, whatever the terminal's size was then. One
 /// row is left for the cursor: at the end of the last one it would scroll.
-fn frame(lines: &[Text], rows: usize) -> String {
+fn frame(lines: &[SafeText], rows: usize) -> String {
     let room = rows - 1;
     let cut = lines.len().saturating_sub(room);
     let shown = if cut > 0 { room - 1 } else { lines.len() };
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     fn drawn(lines: usize, rows: usize) -> String {
-        let lines: Vec<Text> = (0..lines).map(|n| Text::from(format!("l{n}"))).collect();
+        let lines: Vec<SafeText> = (0..lines).map(|n| SafeText::from(format!("l{n}"))).collect();
         frame(&lines, rows)
     }
 
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn without_colours_the_cursor_still_moves() {
-        let text = without_colours("\x1b[H\x1b[31mred\x1b[0m\x1b[K\r\n");
+        let text = strip_colours("\x1b[H\x1b[31mred\x1b[0m\x1b[K\r\n");
         assert_eq!(text, "\x1b[Hred\x1b[K\r\n");
     }
 }

@@ -3,34 +3,41 @@
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use heeler_engine::Fleet;
+use heeler_engine::EngineContext;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session};
-use heeler_store::{Reader, STOPPED_AT, StateDir};
+use heeler_store::{STOPPED_AT, StateDir, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::TriggerArgs;
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::commands::jobs;
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::live::Seen;
-use crate::output::{self, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::job_watch::JobWatchOutcome;
+use crate::output::{self, SafeText};
 
 /// How long a job that was left alone may take to be settled by the daemon that is started for it.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
 /// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the job once it is on record how it ended. Where its daemon died, another is started.
-pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
+pub(super) fn wait_for_record(
+    place: &CommandContext,
+    engine: &EngineContext,
+    id: &JobId,
+    seen: &JobWatchOutcome,
+) -> CommandResult<Job> {
     let on_record = || {
-        let gone = || Failure::message(Code::Failed, format!("the record of job {id} is gone"));
-        Reader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
+        let gone = || {
+            CommandFailure::message(FailureCode::Failed, format!("the record of job {id} is gone"))
+        };
+        StoreReader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
     };
     let mut job = on_record()?;
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
@@ -40,7 +47,7 @@ pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) 
     let daemon = daemon::connect_or_start(place)?;
     let deadline = Instant::now() + SETTLE_WAIT;
     while !job.head.status.is_final() && Instant::now() < deadline {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
         job = on_record()?;
     }
     drop(daemon);
@@ -48,8 +55,8 @@ pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) 
 }
 
 /// Says whether a job waits, and nobody starts it before a person starts the fleet.
-pub(crate) fn waits_for_start(place: &Place, id: &JobId) -> Outcome<bool> {
-    let reader = Reader::open(&place.dir()?)?;
+pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResult<bool> {
+    let reader = StoreReader::open(&place.dir()?)?;
     let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
     let job = reader.job(id)?;
     Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
@@ -57,66 +64,66 @@ pub(crate) fn waits_for_start(place: &Place, id: &JobId) -> Outcome<bool> {
 
 /// Tells what came of the job, and ends as it did.
 pub(super) fn report(
-    global: &Global,
+    global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &Place,
-    engine: &Fleet,
+    place: &CommandContext,
+    engine: &EngineContext,
     job: &Job,
-    seen: &Seen,
-) -> Outcome {
-    let reader = Reader::open(&engine.dir)?;
+    seen: &JobWatchOutcome,
+) -> CommandResult {
+    let reader = StoreReader::open(&engine.dir)?;
     // What came of the job decides how we end, whether or not somebody hears of it.
-    if let Err(failure) = tell(global, args, place, &reader, job, seen) {
+    if let Err(failure) = print_result(global, args, place, &reader, job, seen) {
         tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
     }
     let success = job.head.status == JobStatus::Completed;
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
-        (false, true) => Err(Failure::silent(Code::Interrupted)),
+        (false, true) => Err(CommandFailure::silent(FailureCode::Interrupted)),
         (false, false) if job.head.status == JobStatus::Pending => {
-            Err(Failure::silent(Code::NoDaemon))
+            Err(CommandFailure::silent(FailureCode::NoDaemon))
         }
         (false, false) if is_busy(&reader, &engine.dir, job)? => {
-            Err(Failure::silent(Code::Refused))
+            Err(CommandFailure::silent(FailureCode::Refused))
         }
-        (false, false) => Err(Failure::silent(Code::Failed)),
+        (false, false) => Err(CommandFailure::silent(FailureCode::Failed)),
     }
 }
 
 /// Prints what came of the job.
-fn tell(
-    global: &Global,
+fn print_result(
+    global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &Place,
-    reader: &Reader,
+    place: &CommandContext,
+    reader: &StoreReader,
     job: &Job,
-    seen: &Seen,
-) -> Outcome {
+    seen: &JobWatchOutcome,
+) -> CommandResult {
     let success = job.head.status == JobStatus::Completed;
     // The record has a short account only.
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
-        let job = place.records()?.details(reader, job.clone())?;
+        let job = place.open_records()?.job_details(reader, job.clone())?;
         let mut told = json!({ "success": success, "result": answer, "job": job });
         if let Some(fork) = &args.forked {
             told["fork"] = fork.clone();
         }
-        return Ok(output::json(&told)?);
+        return Ok(output::print_json(&told)?);
     }
     if global.quiet && success {
-        return Ok(answer.map(output::line).transpose().map(drop)?);
+        return Ok(answer.map(output::print_line).transpose().map(drop)?);
     }
-    say_outcome(args, job, reader, &place.dir()?, seen)
+    print_outcome(args, job, reader, &place.dir()?, seen)
 }
 
 /// Says whether the job failed because somebody else had gone on with its session.
-pub(super) fn moved_on(engine: &Fleet, job: &Job) -> Outcome<bool> {
-    let error = jobs::last_error(&Reader::open(&engine.dir)?, &engine.dir, &job.head.id)?;
+pub(super) fn is_session_moved(engine: &EngineContext, job: &Job) -> CommandResult<bool> {
+    let error = jobs::last_error(&StoreReader::open(&engine.dir)?, &engine.dir, &job.head.id)?;
     Ok(error.is_some_and(|error| error.class == ErrorClass::SessionMovedOn))
 }
 
 /// Says whether the job failed because another run was at its session.
-fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
+fn is_busy(reader: &StoreReader, dir: &StateDir, job: &Job) -> CommandResult<bool> {
     let error = jobs::last_error(reader, dir, &job.head.id)?;
     Ok(error.is_some_and(|error| {
         matches!(error.class, ErrorClass::SessionBusy | ErrorClass::SessionMovedOn)
@@ -124,16 +131,16 @@ fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
 }
 
 /// Says how the job ended, what it cost, and what to do next.
-fn say_outcome(
+fn print_outcome(
     args: &TriggerArgs,
     job: &Job,
-    reader: &Reader,
+    reader: &StoreReader,
     dir: &StateDir,
-    seen: &Seen,
-) -> Outcome {
+    seen: &JobWatchOutcome,
+) -> CommandResult {
     let head = &job.head;
-    let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
-    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
+    let took = head.duration_ms.map(|took| format!(" in {}", output::format_duration(took)));
+    let cost = output::format_price(head.cost_usd).map(|cost| format!(", {cost}"));
     let session = match &head.session_id {
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
@@ -142,34 +149,34 @@ fn say_outcome(
     let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
-    output::complain(sign(head.status).then(rest))?;
-    if seen.unasked > 0 {
-        let were = if seen.unasked == 1 { "was" } else { "were" };
-        let denied = output::counted(seen.unasked, "request");
-        output::complain(format!(
+    output::print_error(status_symbol(head.status).append(rest))?;
+    if seen.denied_unasked > 0 {
+        let were = if seen.denied_unasked == 1 { "was" } else { "were" };
+        let denied = output::pluralize(seen.denied_unasked, "request");
+        output::print_error(format!(
             "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
         ))?;
     }
     let error = jobs::last_error(reader, dir, &head.id)?;
     if head.status == JobStatus::Failed {
-        say_error(error.as_ref(), job, seen)?;
+        print_run_error(error.as_ref(), job, seen)?;
     }
-    let next = next(args, job, error.as_ref(), resumable.as_ref());
-    Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+    let next = next_command(args, job, error.as_ref(), resumable.as_ref());
+    Ok(output::print_error(SafeText::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
-fn sign(status: JobStatus) -> Text {
+fn status_symbol(status: JobStatus) -> SafeText {
     match status {
-        JobStatus::Completed => Text::styled(AnsiColor::Green.on_default(), "✓ completed"),
-        JobStatus::Cancelled => Text::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
-        JobStatus::Failed => Text::styled(AnsiColor::Red.on_default(), "✗ failed"),
-        JobStatus::Pending => Text::styled(AnsiColor::Cyan.on_default(), "· waits"),
-        JobStatus::Running => Text::styled(AnsiColor::Cyan.on_default(), "· still running"),
+        JobStatus::Completed => SafeText::styled(AnsiColor::Green.on_default(), "✓ completed"),
+        JobStatus::Cancelled => SafeText::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
+        JobStatus::Failed => SafeText::styled(AnsiColor::Red.on_default(), "✗ failed"),
+        JobStatus::Pending => SafeText::styled(AnsiColor::Cyan.on_default(), "· waits"),
+        JobStatus::Running => SafeText::styled(AnsiColor::Cyan.on_default(), "· still running"),
     }
 }
 
 /// Returns the command that is most likely wanted now.
-fn next(
+fn next_command(
     args: &TriggerArgs,
     job: &Job,
     error: Option<&RunError>,
@@ -196,24 +203,24 @@ fn was_cut_off(class: ErrorClass) -> bool {
 }
 
 /// Says what went wrong, unless that was shown already, when it may go well again, and the cure.
-fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
+fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) -> CommandResult {
     let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
     let shown = seen.error.as_deref().map(str::trim);
     if let Some(message) = message.map(str::trim).filter(|message| shown != Some(message)) {
-        output::complain(format!("  {message}"))?;
+        output::print_error(format!("  {message}"))?;
     }
     let Some(error) = error else { return Ok(()) };
-    if let Some(when) = again_when(error, place::now(), &TimeZone::system()) {
-        output::complain(format!("  not before: {when}"))?;
+    if let Some(when) = retry_time_text(error, context::now(), &TimeZone::system()) {
+        output::print_error(format!("  not before: {when}"))?;
     }
     if !error.cure.is_empty() {
-        output::complain(format!("  cure: {}", error.cure))?;
+        output::print_error(format!("  cure: {}", error.cure))?;
     }
     Ok(())
 }
 
 /// Says when the API takes requests again, where it said so.
-fn again_when(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<String> {
+fn retry_time_text(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<String> {
     let wait = error.retry_after_ms.and_then(|ms| i64::try_from(ms).ok());
     let after = wait.and_then(|ms| now.checked_add(SignedDuration::from_millis(ms)).ok());
     let at = error.resets_at.or(after)?;
@@ -222,7 +229,7 @@ fn again_when(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<Strin
         false => "%Y-%m-%d %H:%M",
     };
     let clock = at.to_zoned(here.clone()).strftime(form);
-    Some(format!("{clock} ({})", output::relative(at, now)))
+    Some(format!("{clock} ({})", output::relative_time(at, now)))
 }
 
 #[cfg(test)]
@@ -232,8 +239,8 @@ mod tests {
     #[test]
     fn the_moment_from_which_the_api_takes_requests_again_is_told() {
         let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
-        let mut error = RunError::of(ErrorClass::RateLimited, "slow down");
-        let when = |error: &RunError| again_when(error, now, &TimeZone::UTC);
+        let mut error = RunError::new(ErrorClass::RateLimited, "slow down");
+        let when = |error: &RunError| retry_time_text(error, now, &TimeZone::UTC);
         assert_eq!(when(&error), None);
         error.retry_after_ms = Some(90_000);
         assert_eq!(when(&error).unwrap(), "12:01:30 (in 1m)");

@@ -3,9 +3,9 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 
-use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines};
-use crate::place;
+use crate::context;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable};
 
 /// What the help shows at its end.
 pub(super) const ABOUT: &str = "Examples:
@@ -18,7 +18,7 @@ its script, and Claude does the work.
 Exit codes: 0 written, 4 no such example, 5 the folder is in use.";
 
 /// An example: a fleet with a workflow.
-struct Example {
+struct WorkflowExample {
     /// Its name, which is the workflow's.
     name: &'static str,
     about: &'static str,
@@ -34,20 +34,20 @@ macro_rules! file {
 }
 
 /// The examples.
-const EXAMPLES: [Example; 3] = [
-    Example {
+const EXAMPLES: [WorkflowExample; 3] = [
+    WorkflowExample {
         name: "build",
         about: "Plan, ask you, build, test, then review and fix until the review approves",
         command: "heeler workflow run build -i task='Greet the world'",
         files: &[file!("build", "heeler.yaml"), file!("build", "workflows/build.yaml")],
     },
-    Example {
+    WorkflowExample {
         name: "interview",
         about: "Ask you until an idea is clear, then write it down",
         command: "heeler workflow run interview -i idea='A garden planner'",
         files: &[file!("interview", "heeler.yaml"), file!("interview", "workflows/interview.yaml")],
     },
-    Example {
+    WorkflowExample {
         name: "nightly",
         about: "Look after many repositories side by side, each night, and report",
         command: "heeler workflow run nightly",
@@ -64,7 +64,7 @@ const EXAMPLES: [Example; 3] = [
 
 /// Arguments of `workflow example`.
 #[derive(Args)]
-pub(crate) struct ExampleArgs {
+pub(crate) struct WorkflowExampleArgs {
     /// Which [default: they are listed]
     #[arg(value_parser = EXAMPLES.map(|it| it.name))]
     name: Option<String>,
@@ -80,40 +80,41 @@ pub(crate) fn files_of(name: &str) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Writes an example, or lists them.
-pub(super) fn run(args: &ExampleArgs) -> Outcome {
+pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
     let Some(name) = &args.name else { return list() };
-    let unknown = || Failure::message(Code::NotFound, format!("there is no example `{name}`"));
+    let unknown =
+        || CommandFailure::message(FailureCode::NotFound, format!("there is no example `{name}`"));
     let example = EXAMPLES.iter().find(|it| it.name == name).ok_or_else(unknown)?;
     let dir = args.dir.clone().unwrap_or_else(|| example.name.into());
-    let folder = place::working_directory()?.join(&dir);
+    let folder = context::working_directory()?.join(&dir);
     let is_used =
         folder.exists() && folder.read_dir_utf8().map_or(true, |mut it| it.next().is_some());
     if is_used {
         let message = format!("{dir} is in use; an example is written to a new or empty folder");
         let hint = format!("heeler workflow example {name} {dir}-2");
-        return Err(Failure::message(Code::Refused, message).hint(hint));
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     for (path, text) in example.files {
         write(&folder.join(path), text)?;
-        output::line(format!("wrote {}", dir.join(path)))?;
+        output::print_line(format!("wrote {}", dir.join(path)))?;
     }
-    Ok(output::line(format!("\nNext: cd {dir} && {}", example.command))?)
+    Ok(output::print_line(format!("\nNext: cd {dir} && {}", example.command))?)
 }
 
-fn write(path: &Utf8Path, text: &str) -> Outcome {
-    let written =
-        std::fs::create_dir_all(place::beside(path)).and_then(|()| std::fs::write(path, text));
+fn write(path: &Utf8Path, text: &str) -> CommandResult {
+    let written = std::fs::create_dir_all(context::parent_dir(path))
+        .and_then(|()| std::fs::write(path, text));
     written.map_err(|error| {
         let error = anyhow::Error::new(error).context(format!("cannot write {path}"));
-        Failure::new(Code::Failed, error)
+        CommandFailure::new(FailureCode::Failed, error)
     })
 }
 
-fn list() -> Outcome {
-    let mut lines = Lines::new(&["NAME", "WHAT IT DOES"], &["WHAT IT DOES"]);
+fn list() -> CommandResult {
+    let mut lines = OutputTable::new(&["NAME", "WHAT IT DOES"], &["WHAT IT DOES"]);
     for example in &EXAMPLES {
         lines.push(vec![example.name.into(), example.about.into()]);
     }
     lines.print()?;
-    Ok(output::note("heeler workflow example NAME writes one into a folder of its own")?)
+    Ok(output::print_note("heeler workflow example NAME writes one into a folder of its own")?)
 }

@@ -4,15 +4,15 @@ use std::io::IsTerminal as _;
 
 use clap::Args;
 use heeler_model::workflow::Workflow;
-use heeler_model::workflow::graph::{self, Mark};
+use heeler_model::workflow::graph::{self, PhaseDisplayStatus};
 
-use super::stand::Stand;
+use super::progress::WorkflowRunProgress;
 use super::{definition, find, find_run};
-use crate::cli::{self, Global};
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
+use crate::cli::{self, GlobalArgs};
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
 use crate::output;
-use crate::place::Place;
 
 /// What the help shows at its end.
 pub(super) const ABOUT: &str = "Examples:
@@ -27,7 +27,7 @@ const WIDTH: usize = 100;
 
 /// Arguments of `workflow graph`.
 #[derive(Args)]
-pub(crate) struct GraphArgs {
+pub(crate) struct WorkflowGraphArgs {
     /// The workflow [default: that of --run]
     #[arg(value_name = "NAME", required_unless_present = "run", add = cli::workflows())]
     workflow: Option<String>,
@@ -40,29 +40,37 @@ pub(crate) struct GraphArgs {
 }
 
 /// Draws.
-pub(super) fn run(global: &Global, args: &GraphArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     let Some(run) = &args.run else {
         let name = args.workflow.as_deref().expect("it is required without a run");
-        let all = fleet::load(&place)?;
-        return draw(&find(&place, &all, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
+        let all = fleet_config::load(&place)?;
+        return draw(
+            &find(&place, &all, name)?.workflow,
+            &|_| PhaseDisplayStatus::Waiting,
+            args.mermaid,
+        );
     };
     let (reader, row) = find_run(&place, run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
-        return Err(Failure::message(Code::Usage, message));
+        return Err(CommandFailure::message(FailureCode::Usage, message));
     }
     let Some(workflow) = definition(&place, &reader, &row)? else {
         let message = format!("what {} went by is not on record", row.head.id);
-        return Err(Failure::message(Code::NotFound, message));
+        return Err(CommandFailure::message(FailureCode::NotFound, message));
     };
-    let stand = Stand::read(&reader, row, Some(workflow.clone()))?;
-    draw(&workflow, &|at| stand.phases[at].mark, args.mermaid)
+    let stand = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;
+    draw(&workflow, &|at| stand.phases[at].status, args.mermaid)
 }
 
-fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, mermaid: bool) -> Outcome {
+fn draw(
+    workflow: &Workflow,
+    state: &dyn Fn(usize) -> PhaseDisplayStatus,
+    mermaid: bool,
+) -> CommandResult {
     if mermaid {
-        return Ok(output::line(graph::mermaid(workflow).trim_end())?);
+        return Ok(output::print_line(graph::mermaid(workflow).trim_end())?);
     }
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
     let width = match size.map_or(0, |size| usize::from(size.ws_col)) {
@@ -71,7 +79,7 @@ fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, mermaid: bool) -> Ou
     };
     let width = if std::io::stdout().is_terminal() { width } else { WIDTH };
     for line in graph::draw(workflow, state, width) {
-        output::line(line)?;
+        output::print_line(line)?;
     }
     Ok(())
 }

@@ -1,65 +1,70 @@
 //! `heeler workflow list`.
 
 use clap::Args;
-use heeler_query::workflows::{WorkflowChanged, WorkflowKnown};
-use heeler_store::Reader;
+use heeler_query::workflows::{StoredWorkflowState, WorkflowOverrideSummary};
+use heeler_store::StoreReader;
 use jiff::Timestamp;
 
 use super::{folder, runs};
-use crate::cli::Global;
-use crate::failure::Outcome;
-use crate::fleet;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
+use crate::failure::CommandResult;
+use crate::fleet_config;
+use crate::output::{self, OutputTable, SafeText};
 
 /// Arguments of `workflow list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct WorkflowListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Reads what the state knows of a workflow, with so many runs.
-pub(super) fn known(reader: Option<&Reader>, name: &str, runs: usize) -> Outcome<WorkflowKnown> {
+pub(super) fn known(
+    reader: Option<&StoreReader>,
+    name: &str,
+    runs: usize,
+) -> CommandResult<StoredWorkflowState> {
     match reader {
-        Some(reader) => Ok(WorkflowKnown::read(reader, name, runs)?),
-        None => Ok(WorkflowKnown::default()),
+        Some(reader) => Ok(StoredWorkflowState::read(reader, name, runs)?),
+        None => Ok(StoredWorkflowState::default()),
     }
 }
 
 /// Says whether a workflow may run, and who decided that.
-pub(super) fn status(changed: Option<&WorkflowChanged>, now: Timestamp) -> Text {
+pub(super) fn status(changed: Option<&WorkflowOverrideSummary>, now: Timestamp) -> SafeText {
     match changed {
         Some(changed) if !changed.enabled => {
-            let (by, when) = (output::one_line(&changed.by), output::relative(changed.at, now));
+            let (by, when) =
+                (output::one_line(&changed.by), output::relative_time(changed.at, now));
             let style = anstyle::AnsiColor::Yellow.on_default();
-            Text::styled(style, "disabled").then(format!(" by {by}, {when}"))
+            SafeText::styled(style, "disabled").append(format!(" by {by}, {when}"))
         }
         _ => "enabled".into(),
     }
 }
 
 /// Lists workflows.
-pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let records = place.records_by(Some(fleet::load(&place)?))?;
+pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
     let page = records.workflows()?;
     if args.json {
-        return Ok(output::json(&page)?);
+        return Ok(output::print_json(&page)?);
     }
-    let files = records.known().loaded.expect("they were loaded above");
+    let files = records.context().loaded.expect("they were loaded above");
     if page.workflows.is_empty() && page.faulty.is_empty() {
-        output::line(format!("no workflows in {}", folder(&files)))?;
-        return Ok(output::note("heeler workflow example lists some that you can try")?);
+        output::print_line(format!("no workflows in {}", folder(&files)))?;
+        return Ok(output::print_note("heeler workflow example lists some that you can try")?);
     }
     let mut lines =
-        Lines::new(&["NAME", "STATUS", "PHASES", "LAST RUN", "WHEN", "ABOUT"], &["ABOUT"]);
+        OutputTable::new(&["NAME", "STATUS", "PHASES", "LAST RUN", "WHEN", "ABOUT"], &["ABOUT"]);
     for workflow in &page.workflows {
         let last = workflow.last_run.as_ref().map(|run| {
-            let when = format!(" {}", output::relative(run.started_at, now));
-            runs::outcome(run.status, run.mode.as_deref()).then(when)
+            let when = format!(" {}", output::relative_time(run.started_at, now));
+            runs::outcome(run.status, run.mode.as_deref()).append(when)
         });
         let crons = workflow.crons.iter().filter(|cron| cron.enabled);
         let when: Vec<&str> = crons.map(|cron| cron.schedule.as_str()).collect();
@@ -75,10 +80,10 @@ pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
     }
     let red = anstyle::AnsiColor::Red.on_default();
     for faulty in page.faulty.iter().filter(|it| it.kind == "workflow") {
-        let mut row = vec![output::one_line(&faulty.name).into(), Text::styled(red, "faulty")];
-        row.resize(6, Text::default());
+        let mut row = vec![output::one_line(&faulty.name).into(), SafeText::styled(red, "faulty")];
+        row.resize(6, SafeText::default());
         lines.push(row);
     }
     lines.print()?;
-    Ok(fleet::print_faulty(&place, &files)?)
+    Ok(fleet_config::print_workflow_faults(&place, &files)?)
 }

@@ -8,22 +8,24 @@ use std::io::Read as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder, WorkflowWanted};
-use heeler_model::workflow::CourseStatus;
+use heeler_engine::{
+    CommandReply, DaemonCommand, WorkflowMode, WorkflowOperation, WorkflowRunRequest,
+};
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalStatus, TriggerType, WorkflowRunId};
-use heeler_store::{ApprovalFilter, Reader, WorkflowRunRow};
+use heeler_store::{ApprovalFilter, StoreReader, WorkflowRunRow};
 use serde_json::{Map, Value, json};
 
-use super::stand::{is_of_agent, outputs};
-use super::watch::{self, Seen, View};
-use super::{Watching, definition, find_run, runs};
-use crate::cli::{self, Global};
+use super::progress::{is_agent_question, load_phase_outputs};
+use super::watch::{self, WorkflowWatchOptions, WorkflowWatchOutcome};
+use super::{RunWatchArgs, definition, find_run, runs};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::fleet;
-use crate::live::Listener;
-use crate::output::{self, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::job_watch::JobEventListener;
+use crate::output::{self, SafeText};
 
 /// What the help of `workflow run` shows at its end.
 pub(super) const ABOUT: &str = "Examples:
@@ -69,7 +71,7 @@ const INPUTS_BYTES_MAX: u64 = 1 << 20;
 
 /// Arguments of `workflow run`.
 #[derive(Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct WorkflowRunArgs {
     /// The workflow
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: String,
@@ -89,12 +91,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "RUN", add = cli::workflow_runs())]
     replay: Option<String>,
     #[command(flatten)]
-    pub(crate) how: Watching,
+    pub(crate) how: RunWatchArgs,
 }
 
 /// Arguments of `workflow watch`.
 #[derive(Args)]
-pub(crate) struct WatchArgs {
+pub(crate) struct WorkflowWatchArgs {
     /// The run's id; a beginning will do while it is unique
     #[arg(value_name = "RUN", add = cli::workflow_runs())]
     id: String,
@@ -115,18 +117,18 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 /// How a run that is watched came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum WatchedRunOrigin {
     /// It is asked for.
     New,
     /// It is let go on.
-    Again,
+    Retried,
     /// It was there.
     Joined,
 }
 
 /// Runs a workflow.
-pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     // A daemon that is there may go by files that it read earlier: it judges the name and inputs.
     place.config_file()?;
     let mut inputs = match &args.inputs {
@@ -134,7 +136,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
         None => Map::new(),
     };
     inputs.extend(args.input.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))));
-    place.bring_up_to_date()?;
+    place.migrate_database()?;
     let mode = match (&args.replay, args.dry_run) {
         (Some(run), _) => {
             let (_, row) = find_run(&place, run)?;
@@ -149,7 +151,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
         (None, true) => WorkflowMode::Dry,
         (None, false) => WorkflowMode::Real,
     };
-    let order = WorkflowOrder::Run(WorkflowWanted {
+    let order = WorkflowOperation::Run(WorkflowRunRequest {
         workflow: args.workflow.clone(),
         inputs,
         trigger_id: args.trigger_id.clone(),
@@ -159,35 +161,38 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
     if !(global.quiet || args.how.json) {
         warn(&place, &args.workflow)?;
     }
-    attend(global, &place, &args.how, order, Begun::New)
+    start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::New)
 }
 
 /// Tells what works in a workflow, but not as its author may think.
-fn warn(place: &Place, workflow: &str) -> Outcome {
-    let loaded = fleet::try_load(place, place.config_file()?, &fleet::read_text)?;
+fn warn(place: &CommandContext, workflow: &str) -> CommandResult {
+    let loaded = fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)?;
     // What is wrong with the config is told by the daemon, if it goes by it.
     let Ok(loaded) = loaded else { return Ok(()) };
     let warnings = loaded.workflow(workflow).map(|it| &it.warnings);
-    Ok(warnings.map_or(Ok(()), |warnings| fleet::print_faults(place, warnings))?)
+    Ok(warnings.map_or(Ok(()), |warnings| fleet_config::print_faults(place, warnings))?)
 }
 
 /// Joins a run.
-pub(super) fn watch(global: &Global, args: &WatchArgs) -> Outcome {
-    let place = Place::find(global)?;
+pub(super) fn watch(global: &GlobalArgs, args: &WorkflowWatchArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
     let (reader, row) = find_run(&place, &args.id)?;
     drop(reader);
-    let how = Watching { detach: false, follow: args.follow, until_asked: false, json: args.json };
-    let listener = Listener::new()?;
-    see(global, &place, &how, &row.head.id, Begun::Joined, listener)
+    let how =
+        RunWatchArgs { detach: false, follow: args.follow, until_asked: false, json: args.json };
+    let listener = JobEventListener::new()?;
+    watch_to_end(global, &place, &how, &row.head.id, WatchedRunOrigin::Joined, listener)
 }
 
-fn read_inputs(place: &Place, file: &str) -> Outcome<Map<String, Value>> {
+fn read_inputs(place: &CommandContext, file: &str) -> CommandResult<Map<String, Value>> {
     let name = if file == "-" { "standard input" } else { file };
-    let usage = |why: String| Failure::message(Code::Usage, format!("cannot use {name}: {why}"));
+    let usage = |why: String| {
+        CommandFailure::message(FailureCode::Usage, format!("cannot use {name}: {why}"))
+    };
     let mut bytes = Vec::new();
     let read = match file {
         "-" => std::io::stdin().lock().take(INPUTS_BYTES_MAX + 1).read_to_end(&mut bytes),
-        path => File::open(place.here.join(path))
+        path => File::open(place.working_dir.join(path))
             .and_then(|file| file.take(INPUTS_BYTES_MAX + 1).read_to_end(&mut bytes)),
     };
     read.map_err(|error| usage(error.to_string()))?;
@@ -202,109 +207,126 @@ fn read_inputs(place: &Place, file: &str) -> Outcome<Map<String, Value>> {
 }
 
 /// Asks for a run, or that one goes on, and watches it.
-pub(super) fn attend(
-    global: &Global,
-    place: &Place,
-    how: &Watching,
-    order: WorkflowOrder,
-    begun: Begun,
-) -> Outcome {
-    let mut listener = Listener::new()?;
-    let command = Command::Workflow { order, by: place.who() };
-    let (run, status, is_new) = match listener.ask(place, command)? {
-        Answer::WorkflowRun { run, status, is_new } => (run, status, is_new),
+pub(super) fn start_and_watch(
+    global: &GlobalArgs,
+    place: &CommandContext,
+    how: &RunWatchArgs,
+    order: WorkflowOperation,
+    begun: WatchedRunOrigin,
+) -> CommandResult {
+    let mut listener = JobEventListener::new()?;
+    let command = DaemonCommand::Workflow { order, by: place.caller_name() };
+    let (run, status, is_new) = match listener.request_job(place, command)? {
+        CommandReply::WorkflowRun { run, status, is_new } => (run, status, is_new),
         other => return Err(daemon::unexpected(&other)),
     };
     if how.detach {
-        return detached(global, how, &run, status, (begun, is_new));
+        return print_detached(global, how, &run, status, (begun, is_new));
     }
-    let joined = begun == Begun::New && !is_new;
+    let joined = begun == WatchedRunOrigin::New && !is_new;
     if joined && !(how.json || global.quiet) {
-        output::note(&format!("{run} is at it already; it is watched, none was started"))?;
+        output::print_note(&format!("{run} is at it already; it is watched, none was started"))?;
     }
-    see(global, place, how, &run, if joined { Begun::Joined } else { begun }, listener)
+    watch_to_end(
+        global,
+        place,
+        how,
+        &run,
+        if joined { WatchedRunOrigin::Joined } else { begun },
+        listener,
+    )
 }
 
-fn detached(
-    global: &Global,
-    how: &Watching,
+fn print_detached(
+    global: &GlobalArgs,
+    how: &RunWatchArgs,
     run: &WorkflowRunId,
-    status: CourseStatus,
-    (begun, is_new): (Begun, bool),
-) -> Outcome {
+    status: WorkflowRunStatus,
+    (begun, is_new): (WatchedRunOrigin, bool),
+) -> CommandResult {
     if how.json {
         let told = json!({ "run": { "id": run, "status": status, "isNew": is_new } });
-        return Ok(output::json(&told)?);
+        return Ok(output::print_json(&told)?);
     }
-    output::line(run.as_str())?;
+    output::print_line(run.as_str())?;
     if !global.quiet {
         let known = match (begun, is_new) {
-            (Begun::Again, _) => "it goes on; ",
+            (WatchedRunOrigin::Retried, _) => "it goes on; ",
             (_, true) => "",
             (_, false) => "it was there already; ",
         };
         // The run goes on, whether or not this remark can be written.
-        drop(output::note(&format!("{known}watch it: heeler workflow watch {run}")));
+        drop(output::print_note(&format!("{known}watch it: heeler workflow watch {run}")));
     }
     Ok(())
 }
 
 /// Shows a run until it has ended, and ends as it did.
-fn see(
-    global: &Global,
-    place: &Place,
-    how: &Watching,
+fn watch_to_end(
+    global: &GlobalArgs,
+    place: &CommandContext,
+    how: &RunWatchArgs,
     run: &WorkflowRunId,
-    begun: Begun,
-    listener: Listener,
-) -> Outcome {
-    let engine = place::engine(&place.state_dir, &place.env)?;
-    let reader = Reader::open(&engine.dir)?;
-    let gone = || Failure::message(Code::NotFound, format!("the record of {run} is gone"));
+    begun: WatchedRunOrigin,
+    listener: JobEventListener,
+) -> CommandResult {
+    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let reader = StoreReader::open(&engine.dir)?;
+    let gone =
+        || CommandFailure::message(FailureCode::NotFound, format!("the record of {run} is gone"));
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     let workflow = definition(place, &reader, &row)?;
     drop(reader);
-    let view = View { place, run, workflow, begun, how, is_quiet: global.quiet || how.json };
+    let view = WorkflowWatchOptions {
+        place,
+        run,
+        workflow,
+        origin: begun,
+        how,
+        is_quiet: global.quiet || how.json,
+    };
     let seen = watch::watch(&view, listener)?;
-    let reader = Reader::open(&engine.dir)?;
+    let reader = StoreReader::open(&engine.dir)?;
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     // What came of the run decides how we end, whether or not somebody hears of it.
-    if let Err(failure) = tell(global, place, how, &reader, &row, &seen) {
+    if let Err(failure) = print_outcome(global, place, how, &reader, &row, &seen) {
         tracing::debug!(error = ?failure.error, "cannot tell what came of the run");
     }
     match row.head.status {
-        CourseStatus::Succeeded => Ok(()),
-        _ if seen.interrupts > 0 => Err(Failure::silent(Code::Interrupted)),
-        CourseStatus::Failed | CourseStatus::Cancelled => Err(Failure::silent(Code::Failed)),
-        _ if seen.is_left_alone => Err(Failure::silent(Code::NoDaemon)),
+        WorkflowRunStatus::Succeeded => Ok(()),
+        _ if seen.interrupts > 0 => Err(CommandFailure::silent(FailureCode::Interrupted)),
+        WorkflowRunStatus::Failed | WorkflowRunStatus::Cancelled => {
+            Err(CommandFailure::silent(FailureCode::Failed))
+        }
+        _ if seen.is_unattended => Err(CommandFailure::silent(FailureCode::NoDaemon)),
         // It was to be watched until it waits for somebody.
         _ => Ok(()),
     }
 }
 
 /// Prints what came of a run.
-fn tell(
-    global: &Global,
-    place: &Place,
-    how: &Watching,
-    reader: &Reader,
+fn print_outcome(
+    global: &GlobalArgs,
+    place: &CommandContext,
+    how: &RunWatchArgs,
+    reader: &StoreReader,
     row: &WorkflowRunRow,
-    seen: &Seen,
-) -> Outcome {
+    seen: &WorkflowWatchOutcome,
+) -> CommandResult {
     let head = &row.head;
-    let success = head.status == CourseStatus::Succeeded;
+    let success = head.status == WorkflowRunStatus::Succeeded;
     if how.json {
-        let run = place.records()?.run_details(reader, row.clone())?;
+        let run = place.open_records()?.workflow_run_details(reader, row.clone())?;
         let told = json!({ "success": success, "message": seen.last_message, "run": run });
-        return Ok(output::json(&told)?);
+        return Ok(output::print_json(&told)?);
     }
     if success {
-        tell_output(global, place, reader, row)?;
+        print_output(global, place, reader, row)?;
     }
     if global.quiet && success {
-        return Ok(seen.last_message.as_deref().map(output::line).transpose().map(drop)?);
+        return Ok(seen.last_message.as_deref().map(output::print_line).transpose().map(drop)?);
     }
-    let took = runs::took(head.started_at, head.finished_at)
+    let took = runs::duration_text(head.started_at, head.finished_at)
         .map(|took| format!(" in {took}"))
         .unwrap_or_default();
     let cost = runs::cost(head.spent).map(|cost| format!(", {cost}")).unwrap_or_default();
@@ -312,31 +334,40 @@ fn tell(
     let filter = ApprovalFilter { run: Some(head.id.to_string()), status: pending };
     let asked = reader.approvals(&filter, None, usize::MAX)?;
     let status = match head.status {
-        CourseStatus::Running if asked.iter().any(is_of_agent) => CourseStatus::Paused,
+        WorkflowRunStatus::Running if asked.iter().any(is_agent_question) => {
+            WorkflowRunStatus::Paused
+        }
         status => status,
     };
-    output::complain(sign(status).then(format!(
+    output::print_error(status_symbol(status).append(format!(
         "{}{took}{cost}, {}",
-        runs::played(head.mode.as_deref()),
+        runs::mode_suffix(head.mode.as_deref()),
         head.id
     )))?;
     if let Some(error) = head.error.as_deref().filter(|_| !success) {
-        output::complain(format!("  {}", output::one_line(error)))?;
+        output::print_error(format!("  {}", output::one_line(error)))?;
     }
     let id = &head.id;
     let next = match status {
-        CourseStatus::Succeeded => format!("heeler workflow show {id}"),
-        CourseStatus::Failed | CourseStatus::Cancelled => {
+        WorkflowRunStatus::Succeeded => format!("heeler workflow show {id}"),
+        WorkflowRunStatus::Failed | WorkflowRunStatus::Cancelled => {
             format!("heeler workflow show {id}, heeler workflow retry {id}")
         }
-        CourseStatus::Paused => format!("heeler approvals list, heeler workflow watch {id}"),
-        CourseStatus::Running | CourseStatus::Queued => format!("heeler workflow watch {id}"),
+        WorkflowRunStatus::Paused => format!("heeler approvals list, heeler workflow watch {id}"),
+        WorkflowRunStatus::Running | WorkflowRunStatus::Queued => {
+            format!("heeler workflow watch {id}")
+        }
     };
-    Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+    Ok(output::print_error(SafeText::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
 /// Prints what the last phase said, where the workflow itself said nothing.
-fn tell_output(global: &Global, place: &Place, reader: &Reader, row: &WorkflowRunRow) -> Outcome {
+fn print_output(
+    global: &GlobalArgs,
+    place: &CommandContext,
+    reader: &StoreReader,
+    row: &WorkflowRunRow,
+) -> CommandResult {
     let id = &row.head.id;
     let events = reader.workflow_events(id, 0, usize::MAX)?;
     let workflow = definition(place, reader, row)?;
@@ -345,7 +376,7 @@ fn tell_output(global: &Global, place: &Place, reader: &Reader, row: &WorkflowRu
     };
     let names: Vec<String> =
         workflow.phases.iter().map(|phase| phase.name.as_str().to_owned()).collect();
-    let said = outputs(reader, row, Some(workflow))?;
+    let said = load_phase_outputs(reader, row, Some(workflow))?;
     let said = names.iter().rev().find_map(|name| {
         let text = said.get(name)?.trim();
         (!text.is_empty()).then_some((name, text))
@@ -353,22 +384,24 @@ fn tell_output(global: &Global, place: &Place, reader: &Reader, row: &WorkflowRu
     let Some((name, text)) = said else { return Ok(()) };
     let lines: Vec<&str> = text.lines().collect();
     let shown = if global.quiet { lines.len() } else { lines.len().min(OUTPUT_LINES_MAX) };
-    output::line(output::harmless(&lines[..shown].join("\n")))?;
+    output::print_line(output::sanitize(&lines[..shown].join("\n")))?;
     if shown < lines.len() {
         let rest = lines.len() - shown;
-        output::note(&format!("… {rest} more lines: heeler workflow logs {id} --phase {name}"))?;
+        output::print_note(&format!(
+            "… {rest} more lines: heeler workflow logs {id} --phase {name}"
+        ))?;
     }
     Ok(())
 }
 
-fn sign(status: CourseStatus) -> Text {
+fn status_symbol(status: WorkflowRunStatus) -> SafeText {
     let (color, text) = match status {
-        CourseStatus::Succeeded => (AnsiColor::Green, "✓ succeeded"),
-        CourseStatus::Failed => (AnsiColor::Red, "✗ failed"),
-        CourseStatus::Cancelled => (AnsiColor::Yellow, "✗ cancelled"),
-        CourseStatus::Paused => (AnsiColor::Magenta, "◆ waits for you"),
-        CourseStatus::Running => (AnsiColor::Cyan, "· goes on"),
-        CourseStatus::Queued => (AnsiColor::Cyan, "· waits for its turn"),
+        WorkflowRunStatus::Succeeded => (AnsiColor::Green, "✓ succeeded"),
+        WorkflowRunStatus::Failed => (AnsiColor::Red, "✗ failed"),
+        WorkflowRunStatus::Cancelled => (AnsiColor::Yellow, "✗ cancelled"),
+        WorkflowRunStatus::Paused => (AnsiColor::Magenta, "◆ waits for you"),
+        WorkflowRunStatus::Running => (AnsiColor::Cyan, "· goes on"),
+        WorkflowRunStatus::Queued => (AnsiColor::Cyan, "· waits for its turn"),
     };
-    Text::styled(color.on_default(), text)
+    SafeText::styled(color.on_default(), text)
 }

@@ -6,17 +6,17 @@ use std::num::NonZeroU32;
 use anstyle::AnsiColor;
 use clap::Args;
 use heeler_model::ApprovalStatus;
-use heeler_model::workflow::CourseStatus;
-use heeler_query::approvals::ApprovalsWanted;
-use heeler_query::runs::{RunPage, RunsWanted, WorkflowRunItem};
+use heeler_model::workflow::WorkflowRunStatus;
+use heeler_query::approvals::ApprovalListQuery;
+use heeler_query::workflow_runs::{WorkflowRunListQuery, WorkflowRunPage, WorkflowRunSummary};
 use jiff::Timestamp;
 
-use crate::cli::{self, Global};
+use crate::cli::{self, GlobalArgs};
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::Outcome;
-use crate::output::{self, Lines, Text};
-use crate::place::{self, Place};
-use crate::since;
+use crate::failure::CommandResult;
+use crate::output::{self, OutputTable, SafeText};
+use crate::time_argument;
 
 /// What the help shows at its end.
 pub(super) const ABOUT: &str = "Examples:
@@ -36,13 +36,13 @@ const LIMIT: &str = "20";
 
 /// Arguments of `workflow runs`.
 #[derive(Args)]
-pub(crate) struct RunsArgs {
+pub(crate) struct WorkflowRunsArgs {
     /// Only runs of this workflow
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: Option<String>,
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::run_status())]
-    status: Option<CourseStatus>,
+    status: Option<WorkflowRunStatus>,
     /// Only what is newer: a length (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
@@ -58,93 +58,94 @@ pub(crate) struct RunsArgs {
 }
 
 /// Lists runs.
-pub(super) fn run(global: &Global, args: &RunsArgs) -> Outcome {
-    let now = place::now();
-    let place = Place::find(global)?;
-    let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
-    let wanted = RunsWanted {
+pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult {
+    let now = context::now();
+    let place = CommandContext::find(global)?;
+    let since =
+        args.since.as_deref().map(|text| time_argument::parse_moment(text, now)).transpose()?;
+    let wanted = WorkflowRunListQuery {
         workflow: args.workflow.clone(),
         status: args.status,
         since,
         before: args.before.clone(),
         limit: args.limit.get() as usize,
     };
-    let records = place.records()?;
-    let page = records.runs(&wanted)?;
+    let records = place.open_records()?;
+    let page = records.workflow_runs(&wanted)?;
     if args.json {
-        return Ok(output::json(&page)?);
+        return Ok(output::print_json(&page)?);
     }
     let status = Some(ApprovalStatus::Pending);
-    let pending = ApprovalsWanted { status, limit: ASKED_MAX, ..ApprovalsWanted::default() };
+    let pending = ApprovalListQuery { status, limit: ASKED_MAX, ..ApprovalListQuery::default() };
     let pending = records.approvals(&pending)?.approvals;
     let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
     print(&place, &page, &asking, args, now)
 }
 
 fn print(
-    place: &Place,
-    page: &RunPage,
+    place: &CommandContext,
+    page: &WorkflowRunPage,
     asking: &HashSet<String>,
-    args: &RunsArgs,
+    args: &WorkflowRunsArgs,
     now: Timestamp,
-) -> Outcome {
+) -> CommandResult {
     if page.runs.is_empty() {
         let is_filtered = args.workflow.is_some() || args.status.is_some() || args.since.is_some();
-        return Ok(output::line(match (is_filtered, &args.before) {
+        return Ok(output::print_line(match (is_filtered, &args.before) {
             (true, _) => "no runs match".to_owned(),
             (false, Some(id)) => format!("no runs before {id}"),
             (false, None) => format!("no workflow has run yet in {}", place.state_dir),
         })?);
     }
-    let mut lines = Lines::new(
+    let mut lines = OutputTable::new(
         &["ID", "WORKFLOW", "STATUS", "PHASE", "STARTED", "TOOK", "COST", "ABOUT"],
         &["WORKFLOW", "PHASE", "ABOUT"],
     )
-    .keeping("WORKFLOW");
+    .keep_column("WORKFLOW");
     for run in &page.runs {
         lines.push(vec![
             run.id.as_str().into(),
             output::one_line(&run.workflow).into(),
-            match run.status == CourseStatus::Running && asking.contains(&run.id) {
-                true => outcome(run.status, run.mode.as_deref()).then(", asks"),
+            match run.status == WorkflowRunStatus::Running && asking.contains(&run.id) {
+                true => outcome(run.status, run.mode.as_deref()).append(", asks"),
                 false => outcome(run.status, run.mode.as_deref()),
             },
             output::one_line(&run.current_phase).into(),
-            output::relative(run.started_at, now).into(),
-            took(run.started_at, run.finished_at).unwrap_or_default().into(),
-            output::price(Some(run.cost_usd)).unwrap_or_default().into(),
-            about(run).into(),
+            output::relative_time(run.started_at, now).into(),
+            duration_text(run.started_at, run.finished_at).unwrap_or_default().into(),
+            output::format_price(Some(run.cost_usd)).unwrap_or_default().into(),
+            run_subject(run).into(),
         ]);
     }
     lines.print()?;
-    let needs_daemon = |run: &WorkflowRunItem| needs_daemon(run.status, run.origin.as_deref());
-    if page.runs.iter().any(needs_daemon) && daemon::writer(place)?.is_none() {
-        output::note(&format!("running or queued: {NO_DAEMON}"))?;
+    let needs_daemon = |run: &WorkflowRunSummary| needs_daemon(run.status, run.origin.as_deref());
+    if page.runs.iter().any(needs_daemon) && daemon::find_writer(place)?.is_none() {
+        output::print_note(&format!("running or queued: {NO_DAEMON}"))?;
     }
     if let Some(older) = &page.next {
-        let (shown, total) = (page.runs.len(), output::grouped(page.total.unsigned_abs()));
-        output::note(&format!("showing {shown} of {total}; older: {}", next(args, older)))?;
+        let (shown, total) = (page.runs.len(), output::group_thousands(page.total.unsigned_abs()));
+        output::print_note(&format!("showing {shown} of {total}; older: {}", next(args, older)))?;
     }
     Ok(())
 }
 
 /// Says whether a run goes on only while there is a daemon: one that waits for people needs none, nor
 /// does one that is only on record.
-pub(super) fn needs_daemon(status: CourseStatus, origin: Option<&str>) -> bool {
-    matches!(status, CourseStatus::Running | CourseStatus::Queued) && origin.is_none()
+pub(super) fn needs_daemon(status: WorkflowRunStatus, origin: Option<&str>) -> bool {
+    matches!(status, WorkflowRunStatus::Running | WorkflowRunStatus::Queued) && origin.is_none()
 }
 
 /// Returns why a run failed, or else what it is about, if that says something.
-fn about(run: &WorkflowRunItem) -> String {
+fn run_subject(run: &WorkflowRunSummary) -> String {
     let trigger = Some(&run.trigger_id).filter(|id| **id != run.id);
     run.error.as_ref().or(trigger).map(|text| output::one_line(text)).unwrap_or_default()
 }
 
 /// Returns the command for the next page.
-fn next(args: &RunsArgs, before: &str) -> String {
+fn next(args: &WorkflowRunsArgs, before: &str) -> String {
     let limit = args.limit.to_string();
     let options = [
-        ("--status", args.status.map(CourseStatus::as_str)),
+        ("--status", args.status.map(WorkflowRunStatus::as_str)),
         ("--since", args.since.as_deref()),
         ("--limit", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
         ("--before", Some(before)),
@@ -155,36 +156,36 @@ fn next(args: &RunsArgs, before: &str) -> String {
 }
 
 /// Returns how long a run took that has ended.
-pub(super) fn took(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
+pub(super) fn duration_text(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
     let took = ended?.duration_since(began).as_millis();
-    i64::try_from(took).ok().map(output::duration)
+    i64::try_from(took).ok().map(output::format_duration)
 }
 
 /// Returns an amount in millionths of a dollar; nothing where there is none.
 pub(super) fn cost(micros: i64) -> Option<String> {
-    output::price(Some(micros as f64 / 1e6))
+    output::format_price(Some(micros as f64 / 1e6))
 }
 
 /// Returns a status in its colour.
-pub(super) fn status_text(status: CourseStatus) -> Text {
+pub(super) fn status_text(status: WorkflowRunStatus) -> SafeText {
     let color = match status {
-        CourseStatus::Queued => AnsiColor::Blue,
-        CourseStatus::Running => AnsiColor::Cyan,
-        CourseStatus::Paused => AnsiColor::Magenta,
-        CourseStatus::Succeeded => AnsiColor::Green,
-        CourseStatus::Failed => AnsiColor::Red,
-        CourseStatus::Cancelled => AnsiColor::Yellow,
+        WorkflowRunStatus::Queued => AnsiColor::Blue,
+        WorkflowRunStatus::Running => AnsiColor::Cyan,
+        WorkflowRunStatus::Paused => AnsiColor::Magenta,
+        WorkflowRunStatus::Succeeded => AnsiColor::Green,
+        WorkflowRunStatus::Failed => AnsiColor::Red,
+        WorkflowRunStatus::Cancelled => AnsiColor::Yellow,
     };
-    Text::styled(color.on_default(), status.as_str())
+    SafeText::styled(color.on_default(), status.as_str())
 }
 
 /// Returns the status of a run, marked where it was only played.
-pub(crate) fn outcome(status: CourseStatus, mode: Option<&str>) -> Text {
-    status_text(status).then(played(mode))
+pub(crate) fn outcome(status: WorkflowRunStatus, mode: Option<&str>) -> SafeText {
+    status_text(status).append(mode_suffix(mode))
 }
 
 /// Returns the mark of a run that was only played.
-pub(super) fn played(mode: Option<&str>) -> &'static str {
+pub(super) fn mode_suffix(mode: Option<&str>) -> &'static str {
     match mode {
         None => "",
         Some(mode) if mode.starts_with("replay:") => " (replay)",

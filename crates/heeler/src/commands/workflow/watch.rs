@@ -4,10 +4,10 @@
 //! Everything is read from the record and the transcripts, whoever writes them; the run does not
 //! depend on this. Start at [`watch`].
 
-mod agents;
-mod asking;
-mod block;
+mod agent_activity;
+mod approval_prompt;
 mod frame;
+mod redrawn_block;
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -16,293 +16,304 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use heeler_engine::{Command, WorkflowOrder};
-use heeler_model::workflow::graph::Mark;
-use heeler_model::workflow::{CourseStatus, Workflow};
+use heeler_engine::{DaemonCommand, WorkflowOperation};
+use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_model::workflow::{Workflow, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalId, WorkflowRunId};
-use heeler_store::{Reader, STOPPED_AT};
+use heeler_store::{STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
 
-use self::agents::Agents;
-use self::asking::Asking;
-pub(super) use self::asking::commands;
-use self::block::Block;
-pub(super) use self::frame::sign;
-use super::Watching;
-use super::run::Begun;
-use super::stand::{Journal, Stand, is_of_agent};
+use self::agent_activity::AgentActivityReader;
+use self::approval_prompt::ApprovalPrompt;
+pub(super) use self::approval_prompt::answer_commands;
+pub(super) use self::frame::phase_symbol;
+use self::redrawn_block::RedrawnBlock;
+use super::RunWatchArgs;
+use super::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
+use super::run::WatchedRunOrigin;
+use crate::context::{self, CommandContext};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
-use crate::live::{Event, Listener};
-use crate::output::{self, Text};
-use crate::place::{self, Place};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::job_watch::{JobEventListener, JobWatchEvent};
+use crate::output::{self, SafeText};
 
 /// How often the record is looked at, and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
 /// How long nobody may write the state before a run that goes on counts as left alone. A daemon that
 /// makes way for another is gone for a moment.
-const ALONE_AFTER: Duration = Duration::from_secs(2);
+const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
 /// How many events are read at once.
 const EVENTS_MAX: usize = 1000;
 
 /// What is watched, and how.
-pub(super) struct View<'v> {
-    pub(super) place: &'v Place,
+pub(super) struct WorkflowWatchOptions<'v> {
+    pub(super) place: &'v CommandContext,
     pub(super) run: &'v WorkflowRunId,
     pub(super) workflow: Option<Workflow>,
-    pub(super) begun: Begun,
-    pub(super) how: &'v Watching,
+    pub(super) origin: WatchedRunOrigin,
+    pub(super) how: &'v RunWatchArgs,
     /// Only what came of it is told, by somebody else.
     pub(super) is_quiet: bool,
 }
 
 /// What was seen of a run.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct WorkflowWatchOutcome {
     /// How often Ctrl-C was pressed.
     pub(super) interrupts: u32,
     /// Whether nobody cares for it.
-    pub(super) is_left_alone: bool,
+    pub(super) is_unattended: bool,
     /// What the workflow said last.
     pub(super) last_message: Option<String>,
 }
 
 /// Shows a run until it and its jobs have ended, or there is nothing to wait for.
-pub(super) fn watch(view: &View<'_>, listener: Listener) -> Outcome<Seen> {
+pub(super) fn watch(
+    view: &WorkflowWatchOptions<'_>,
+    listener: JobEventListener,
+) -> CommandResult<WorkflowWatchOutcome> {
     let (tell, events, interrupted) = listener.into_parts();
-    let reader = Reader::open(&view.place.dir()?)?;
+    let reader = StoreReader::open(&view.place.dir()?)?;
     let term = view.place.env.get("TERM").map(String::as_str);
     let moves = term.is_some_and(|term| term != "dumb") && std::io::stderr().is_terminal();
-    let mut live = Live {
+    let mut live = WorkflowWatcher {
         view,
-        block: Block::new(moves && !view.is_quiet),
-        agents: Agents::new(view.place.dir()?, view.how.follow && !view.is_quiet),
-        asking: Asking::new(view, &tell),
+        block: RedrawnBlock::new(moves && !view.is_quiet),
+        agents: AgentActivityReader::new(view.place.dir()?, view.how.follow && !view.is_quiet),
+        prompt: ApprovalPrompt::new(view, &tell),
         workflow: view.workflow.clone().map(Arc::new),
-        tell,
-        journal: Journal::default(),
-        stand: None,
+        events: tell,
+        journal: WorkflowRunJournal::default(),
+        run_state: None,
         marks: HashMap::new(),
-        told: Vec::new(),
+        questions_shown: Vec::new(),
         event: last_event(&reader, view)?,
-        seen: Seen::default(),
-        written: Instant::now(),
+        outcome: WorkflowWatchOutcome::default(),
+        last_write_seen: Instant::now(),
         is_reviving: Arc::default(),
-        turn: 0,
+        spinner_frame: 0,
         reader,
     };
     if interrupted {
-        live.interrupt()?;
+        live.handle_interrupt()?;
     }
-    let done = live.go(&events);
-    live.block.leave();
+    let done = live.run(&events);
+    live.block.keep_lines();
     done?;
-    Ok(live.seen)
+    Ok(live.outcome)
 }
 
 /// Returns the event after which what is said is news.
-fn last_event(reader: &Reader, view: &View<'_>) -> Outcome<i64> {
-    if view.begun == Begun::New {
+fn last_event(reader: &StoreReader, view: &WorkflowWatchOptions<'_>) -> CommandResult<i64> {
+    if view.origin == WatchedRunOrigin::New {
         return Ok(0);
     }
     let events = reader.workflow_events(view.run, 0, usize::MAX)?;
-    let is_news = |kind: &str| view.begun == Begun::Joined || kind == "retried";
+    let is_news = |kind: &str| view.origin == WatchedRunOrigin::Joined || kind == "retried";
     Ok(events.iter().rfind(|event| is_news(&event.kind)).map_or(0, |event| event.number))
 }
 
-struct Live<'v> {
-    view: &'v View<'v>,
-    reader: Reader,
-    tell: SyncSender<Event>,
-    block: Block,
-    agents: Agents,
-    asking: Asking,
+struct WorkflowWatcher<'v> {
+    view: &'v WorkflowWatchOptions<'v>,
+    reader: StoreReader,
+    events: SyncSender<JobWatchEvent>,
+    block: RedrawnBlock,
+    agents: AgentActivityReader,
+    prompt: ApprovalPrompt,
     workflow: Option<Arc<Workflow>>,
-    journal: Journal,
-    stand: Option<Stand>,
+    journal: WorkflowRunJournal,
+    run_state: Option<WorkflowRunProgress>,
     /// What was told of each phase.
-    marks: HashMap<String, Mark>,
+    marks: HashMap<String, PhaseDisplayStatus>,
     /// The questions that were told.
-    told: Vec<ApprovalId>,
+    questions_shown: Vec<ApprovalId>,
     /// The last event that was told.
     event: i64,
-    seen: Seen,
+    outcome: WorkflowWatchOutcome,
     /// When somebody was last seen to write the state.
-    written: Instant,
+    last_write_seen: Instant,
     /// Whether somebody is being found who cares for it.
     is_reviving: Arc<AtomicBool>,
-    turn: usize,
+    spinner_frame: usize,
 }
 
-impl Live<'_> {
-    fn go(&mut self, events: &Receiver<Event>) -> Outcome {
+impl WorkflowWatcher<'_> {
+    fn run(&mut self, events: &Receiver<JobWatchEvent>) -> CommandResult {
         if !self.view.is_quiet {
-            self.remark(&format!("{}: {}", self.title()?, self.view.run))?;
+            self.print_remark(&format!("{}: {}", self.title()?, self.view.run))?;
         }
         loop {
-            self.look()?;
+            self.refresh()?;
             self.draw();
             if self.is_done() {
                 return Ok(());
             }
             match events.recv_timeout(TICK) {
-                Ok(Event::Interrupt) => self.interrupt()?,
-                Ok(Event::CancelFailed(why)) => self.remark(&format!("not cancelled: {why}"))?,
-                Ok(Event::LeftAlone(why)) => {
-                    self.remark(&why)?;
-                    self.seen.is_left_alone = true;
+                Ok(JobWatchEvent::Interrupt) => self.handle_interrupt()?,
+                Ok(JobWatchEvent::CancelFailed(why)) => {
+                    self.print_remark(&format!("not cancelled: {why}"))?
                 }
-                Ok(Event::Answered(Err(failure))) => {
-                    self.remark(&format!("{:#}", failure.error))?;
-                    self.asking.failed();
+                Ok(JobWatchEvent::Unattended(why)) => {
+                    self.print_remark(&why)?;
+                    self.outcome.is_unattended = true;
                 }
-                Ok(Event::Typed(question, line)) => self.typed(question, line),
+                Ok(JobWatchEvent::DaemonAnswer(Err(failure))) => {
+                    self.print_remark(&format!("{:#}", failure.error))?;
+                    self.prompt.answer_failed();
+                }
+                Ok(JobWatchEvent::LineTyped(question, line)) => self.handle_line(question, line),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
     }
 
-    fn title(&self) -> Outcome<String> {
+    fn title(&self) -> CommandResult<String> {
         let row = self.reader.workflow_run(self.view.run)?;
         Ok(output::one_line(&row.map(|row| row.head.workflow).unwrap_or_default()))
     }
 
     /// Says whether there is nothing more to wait for.
     fn is_done(&self) -> bool {
-        let Some(stand) = &self.stand else { return false };
+        let Some(stand) = &self.run_state else { return false };
         let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
-        let open = parts.filter(|part| part.how.is_none()).count();
+        let open = parts.filter(|part| part.outcome.is_none()).count();
         let is_over = stand.row.head.status.is_final() && open == 0;
-        let joined = self.view.begun == Begun::Joined && self.seen.interrupts > 0;
-        let asks =
-            stand.row.head.status == CourseStatus::Paused || stand.pending().any(is_of_agent);
+        let joined = self.view.origin == WatchedRunOrigin::Joined && self.outcome.interrupts > 0;
+        let asks = stand.row.head.status == WorkflowRunStatus::Paused
+            || stand.pending().any(is_agent_question);
         let asked = self.view.how.until_asked && asks;
-        is_over || joined || asked || self.seen.interrupts > 2 || self.seen.is_left_alone
+        is_over || joined || asked || self.outcome.interrupts > 2 || self.outcome.is_unattended
     }
 
     /// Reads the record, and tells what is new.
-    fn look(&mut self) -> Outcome {
-        let gone =
-            || Failure::message(Code::Failed, format!("the record of {} is gone", self.view.run));
+    fn refresh(&mut self) -> CommandResult {
+        let gone = || {
+            CommandFailure::message(
+                FailureCode::Failed,
+                format!("the record of {} is gone", self.view.run),
+            )
+        };
         let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
         self.journal.update(&self.reader, self.view.run)?;
-        let stand = Stand::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
-        let lines = self.agents.look(&stand);
+        let stand =
+            WorkflowRunProgress::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
+        let lines = self.agents.new_lines(&stand);
         for line in lines {
             self.line(line)?;
         }
-        self.tell_phases(&stand)?;
-        self.tell_events()?;
-        self.tell_questions(&stand)?;
-        self.care(&stand)?;
-        self.stand = Some(stand);
+        self.print_phases(&stand)?;
+        self.print_events()?;
+        self.print_questions(&stand)?;
+        self.revive_if_unattended(&stand)?;
+        self.run_state = Some(stand);
         Ok(())
     }
 
     /// Tells each phase that began or ended, where they are not drawn.
-    fn tell_phases(&mut self, stand: &Stand) -> Outcome {
-        let now = place::now();
+    fn print_phases(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
+        let now = context::now();
         let is_first = self.marks.is_empty();
         for phase in &stand.phases {
-            let before = self.marks.insert(phase.name.clone(), phase.mark);
-            let is_old = is_first && self.view.begun != Begun::New;
-            if before == Some(phase.mark) || phase.mark == Mark::Waiting || is_old {
+            let before = self.marks.insert(phase.name.clone(), phase.status);
+            let is_old = is_first && self.view.origin != WatchedRunOrigin::New;
+            if before == Some(phase.status) || phase.status == PhaseDisplayStatus::Waiting || is_old
+            {
                 continue;
             }
             if self.block.is_drawn() || self.view.is_quiet {
                 continue;
             }
             // What is quick began and ended between two looks.
-            let was_waiting = matches!(before, None | Some(Mark::Waiting));
+            let was_waiting = matches!(before, None | Some(PhaseDisplayStatus::Waiting));
             let has_jobs = phase.parts.iter().any(|part| part.job.is_some());
-            if was_waiting && has_jobs && phase.mark != Mark::Running {
-                self.line(frame::begins(phase))?;
+            if was_waiting && has_jobs && phase.status != PhaseDisplayStatus::Running {
+                self.line(frame::phase_start_line(phase))?;
             }
-            self.line(frame::told(phase, now))?;
+            self.line(frame::phase_change_line(phase, now))?;
         }
         Ok(())
     }
 
     /// Tells what the workflow says, and what people did.
-    fn tell_events(&mut self) -> Outcome {
+    fn print_events(&mut self) -> CommandResult {
         for event in self.reader.workflow_events(self.view.run, self.event, EVENTS_MAX)? {
             self.event = event.number;
             match event.kind.as_str() {
                 "message" => {
-                    self.seen.last_message = Some(event.text.clone());
-                    self.say(&event.text)?;
+                    self.outcome.last_message = Some(event.text.clone());
+                    self.print_message(&event.text)?;
                 }
                 "started" | "asked" | "ended" | "retried" => {}
                 _ if self.view.is_quiet => {}
-                _ => self.remark(&output::one_line(&event.text))?,
+                _ => self.print_remark(&output::one_line(&event.text))?,
             }
         }
         Ok(())
     }
 
     /// Tells who is asked what, once, and asks whoever sits here.
-    fn tell_questions(&mut self, stand: &Stand) -> Outcome {
+    fn print_questions(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
         let pending: Vec<Approval> = stand.pending().cloned().collect();
         for approval in &pending {
-            if self.view.is_quiet || self.told.contains(&approval.id) {
+            if self.view.is_quiet || self.questions_shown.contains(&approval.id) {
                 continue;
             }
-            self.told.push(approval.id.clone());
+            self.questions_shown.push(approval.id.clone());
             // A list has a short account only.
             let whole = self.reader.approval(&approval.id)?;
-            let here = self.asking.is_here();
-            for line in asking::question(whole.as_ref().unwrap_or(approval), here) {
+            let here = self.prompt.is_interactive();
+            for line in approval_prompt::question_lines(whole.as_ref().unwrap_or(approval), here) {
                 self.line(line)?;
             }
         }
-        let is_new = self.asking.next(&pending);
+        let is_new = self.prompt.next(&pending);
         // Lines that came meanwhile stand below a question that was put before them.
-        if let Some(prompt) = self.asking.current().filter(|_| is_new || !self.block.is_asking()) {
+        if let Some(prompt) = self.prompt.current().filter(|_| is_new || !self.block.is_asking()) {
             self.block.prompt(&prompt);
         }
         Ok(())
     }
 
-    fn typed(&mut self, question: u64, line: Option<String>) {
-        match self.asking.typed(question, line) {
-            asking::Typed::Nothing => {}
-            asking::Typed::Again(prompt) => {
+    fn handle_line(&mut self, question: u64, line: Option<String>) {
+        match self.prompt.handle_line(question, line) {
+            approval_prompt::TypedLineOutcome::Nothing => {}
+            approval_prompt::TypedLineOutcome::AskAgain(prompt) => {
                 self.block.answered();
                 self.block.prompt(&prompt);
             }
-            asking::Typed::Answer(command) => {
+            approval_prompt::TypedLineOutcome::Answer(command) => {
                 self.block.answered();
-                let (place, tell) = (self.view.place.clone(), self.tell.clone());
+                let (place, tell) = (self.view.place.clone(), self.events.clone());
                 std::thread::spawn(move || {
                     // Where nobody listens any more there is nobody to tell.
-                    drop(tell.send(Event::Answered(daemon::ask(&place, &command))));
+                    drop(tell.send(JobWatchEvent::DaemonAnswer(daemon::request(&place, &command))));
                 });
             }
         }
     }
 
     /// Has a run cared for again whose daemon is gone. One that only waits for people needs none.
-    fn care(&mut self, stand: &Stand) -> Outcome {
+    fn revive_if_unattended(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
         let lock = self.view.place.dir()?.lock();
         if !matches!(LockFile::probe(&lock), Ok(None)) {
-            self.written = Instant::now();
+            self.last_write_seen = Instant::now();
         }
-        let now = place::now();
+        let now = context::now();
         let expired = |it: &Approval| it.expires_at.is_some_and(|at| at <= now);
         let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
-        let is_at_work = parts.into_iter().any(|part| part.how.is_none());
+        let is_at_work = parts.into_iter().any(|part| part.outcome.is_none());
         let needs_care = match stand.row.head.status {
-            CourseStatus::Running | CourseStatus::Queued => true,
-            CourseStatus::Paused => stand.pending().any(expired),
+            WorkflowRunStatus::Running | WorkflowRunStatus::Queued => true,
+            WorkflowRunStatus::Paused => stand.pending().any(expired),
             _ => is_at_work,
         };
         let is_reviving = self.is_reviving.load(Ordering::Relaxed);
-        if !needs_care || is_reviving || self.written.elapsed() < ALONE_AFTER {
+        if !needs_care || is_reviving || self.last_write_seen.elapsed() < UNATTENDED_AFTER {
             return Ok(());
         }
         self.is_reviving.store(true, Ordering::Relaxed);
-        let (place, tell) = (self.view.place.clone(), self.tell.clone());
+        let (place, tell) = (self.view.place.clone(), self.events.clone());
         let done = Arc::clone(&self.is_reviving);
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
@@ -314,32 +325,32 @@ impl Live<'_> {
                 },
             };
             // Where nobody listens any more there is nobody to tell.
-            drop(tell.send(Event::LeftAlone(why)));
+            drop(tell.send(JobWatchEvent::Unattended(why)));
         });
         Ok(())
     }
 
-    fn interrupt(&mut self) -> Outcome {
-        self.seen.interrupts += 1;
-        self.asking.stop();
-        if self.view.begun == Begun::Joined {
-            return self.remark("the run goes on");
+    fn handle_interrupt(&mut self) -> CommandResult {
+        self.outcome.interrupts += 1;
+        self.prompt.stop();
+        if self.view.origin == WatchedRunOrigin::Joined {
+            return self.print_remark("the run goes on");
         }
-        let (now, said) = match self.seen.interrupts {
+        let (now, said) = match self.outcome.interrupts {
             1 => (false, "cancelling, as you asked; Ctrl-C again ends it at once"),
             2 => (true, "ending it at once"),
             _ => return Ok(()),
         };
-        self.remark(said)?;
-        let (place, tell) = (self.view.place.clone(), self.tell.clone());
-        let order = WorkflowOrder::Cancel { run: self.view.run.clone(), now };
+        self.print_remark(said)?;
+        let (place, tell) = (self.view.place.clone(), self.events.clone());
+        let order = WorkflowOperation::Cancel { run: self.view.run.clone(), now };
         std::thread::spawn(move || {
-            let command = Command::Workflow { order, by: "Ctrl-C".to_owned() };
-            match daemon::ask(&place, &command) {
+            let command = DaemonCommand::Workflow { order, by: "Ctrl-C".to_owned() };
+            match daemon::request(&place, &command) {
                 // It ended by itself meanwhile.
-                Err(failure) if failure.code == Code::Refused => {}
+                Err(failure) if failure.code == FailureCode::Refused => {}
                 Err(failure) => {
-                    drop(tell.send(Event::CancelFailed(format!("{:#}", failure.error))));
+                    drop(tell.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
                 }
                 Ok(_) => {}
             }
@@ -348,34 +359,36 @@ impl Live<'_> {
     }
 
     fn draw(&mut self) {
-        let Some(stand) = &self.stand else { return };
-        if self.asking.is_asking() || !self.block.is_drawn() {
+        let Some(stand) = &self.run_state else { return };
+        if self.prompt.is_asking() || !self.block.is_drawn() {
             return;
         }
-        self.turn += 1;
-        let doing = |phase: &super::stand::PhaseStand| self.agents.doing(&self.reader, phase);
-        let size = (output::width(), block::rows());
-        self.block.draw(&frame::frame(stand, &doing, self.turn, size, place::now()));
+        self.spinner_frame += 1;
+        let doing = |phase: &super::progress::WorkflowPhaseProgress| {
+            self.agents.current_activity(&self.reader, phase)
+        };
+        let size = (output::width(), redrawn_block::rows());
+        self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, context::now()));
     }
 
     /// Shows what the workflow says, on stdout.
-    fn say(&mut self, text: &str) -> Outcome {
+    fn print_message(&mut self, text: &str) -> CommandResult {
         if self.view.is_quiet {
             return Ok(());
         }
         self.block.erase();
         // A reader that went away, as `head` does, does not end the run, nor our waiting for it.
         let mut out = std::io::stdout().lock();
-        drop(writeln!(out, "{}", output::harmless(text.trim_end())).and_then(|()| out.flush()));
+        drop(writeln!(out, "{}", output::sanitize(text.trim_end())).and_then(|()| out.flush()));
         Ok(())
     }
 
-    fn remark(&mut self, text: &str) -> Outcome {
-        self.line(Text::styled(anstyle::Style::new().dimmed(), text))
+    fn print_remark(&mut self, text: &str) -> CommandResult {
+        self.line(SafeText::styled(anstyle::Style::new().dimmed(), text))
     }
 
     /// Shows a line that stays.
-    fn line(&mut self, text: Text) -> Outcome {
+    fn line(&mut self, text: SafeText) -> CommandResult {
         self.block.erase();
         // Where this cannot be written nobody looks; the run goes on.
         drop(writeln!(anstream::stderr().lock(), "{text}"));

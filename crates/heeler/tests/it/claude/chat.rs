@@ -1,7 +1,7 @@
 //! The real claude in a conversation on a terminal.
 
 use expect_test::expect;
-use heeler_testkit::{MessagesApi, Script, Step, claude};
+use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
 use serde_json::json;
 
 use crate::chat_lines::session;
@@ -21,7 +21,7 @@ fn chat(fleet: &Fleet, api: &MessagesApi, args: &[&str]) -> Pty {
 }
 
 /// Says something; what the model does about it is in it.
-fn say(pty: &Pty, words: &str, script: &Script) {
+fn say(pty: &Pty, words: &str, script: &ModelScript) {
     pty.paste(&format!("{words} {script}"));
     pty.type_in(ENTER);
 }
@@ -38,7 +38,7 @@ fn a_conversation_streams_asks_is_interrupted_left_and_gone_on_with() {
     let pty = chat(&fleet, &api, &["chat"]);
 
     let write = |name: &str| json!({"file_path": fleet.file(name), "content": "hi"});
-    let script = Script::new()
+    let script = ModelScript::new()
         .tool("Write", write("yes.txt"))
         .tool("Write", write("no.txt"))
         .text("All is **written**.");
@@ -58,12 +58,12 @@ fn a_conversation_streams_asks_is_interrupted_left_and_gone_on_with() {
     assert!(told.contains("rather not"), "{told}");
 
     // What is said is on the screen while the rest of it does not come.
-    let stalls = Step {
+    let stalls = ModelScriptStep {
         piece: Some(6),
         stall_after: Some(3),
-        ..Step::text("These words are never said to their end.")
+        ..ModelScriptStep::text("These words are never said to their end.")
     };
-    say(&pty, "Two.", &Script::new().step(stalls));
+    say(&pty, "Two.", &ModelScript::new().step(stalls));
     pty.shows("● These words");
     pty.type_in(ESC);
     answered(&pty, "  interrupted");
@@ -80,7 +80,7 @@ fn a_conversation_streams_asks_is_interrupted_left_and_gone_on_with() {
     .assert_eq(&said.iter().map(words).collect::<Vec<_>>().join("\n"));
     let pty = chat(&fleet, &api, &["--resume", &id]);
     pty.shows("● All is written.");
-    say(&pty, "Three.", &Script::new().text("It goes on."));
+    say(&pty, "Three.", &ModelScript::new().text("It goes on."));
     answered(&pty, "● It goes on.");
     leave(pty);
     let told = api.messages().last().unwrap().history().join("\n");

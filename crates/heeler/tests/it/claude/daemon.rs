@@ -1,8 +1,8 @@
 //! The real claude under daemons that die, are replaced, and wait for a limit's reset.
 
-use heeler_model::run::{End, ErrorClass};
-use heeler_model::{JobId, JobStatus, Wanted};
-use heeler_testkit::{MessagesApi, Script, Step, claude};
+use heeler_model::run::{ErrorClass, RunEnd};
+use heeler_model::{JobId, JobRequest, JobStatus};
+use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
 use serde_json::{Value as Json, json};
 
 use crate::daemon_kills::Herd;
@@ -35,16 +35,19 @@ fn herd(api: &MessagesApi) -> Herd {
 }
 
 /// A turn that waits in a tool, then says something slowly.
-fn turn() -> Script {
+fn turn() -> ModelScript {
     let command = "echo there >> waits; read line < gate; echo through";
-    let slowly =
-        Step { piece: Some(5), delay_ms: Some(PIECE_MS), ..Step::text(&"word ".repeat(PIECES)) };
-    Script::new().tool("Bash", json!({"command": command})).step(slowly)
+    let slowly = ModelScriptStep {
+        piece: Some(5),
+        delay_ms: Some(PIECE_MS),
+        ..ModelScriptStep::text(&"word ".repeat(PIECES))
+    };
+    ModelScript::new().tool("Bash", json!({"command": command})).step(slowly)
 }
 
 impl Herd {
-    fn prompt(&self, agent: &str, script: &Script) -> Wanted {
-        Wanted { prompt: Some(format!("Please. {script}")), ..wanted(agent) }
+    fn prompt(&self, agent: &str, script: &ModelScript) -> JobRequest {
+        JobRequest { prompt: Some(format!("Please. {script}")), ..wanted(agent) }
     }
 
     /// Waits until so many turns have come to their tool.
@@ -64,7 +67,7 @@ impl Herd {
             let told = TOLD.iter().map(|key| ((*key).to_owned(), row[*key].clone()));
             Json::Object(told.filter(|(_, value)| !value.is_null()).collect())
         };
-        rows(&self.dir().log_of(job)).iter().map(shape).collect()
+        rows(&self.dir().job_transcript(job)).iter().map(shape).collect()
     }
 }
 
@@ -97,7 +100,7 @@ fn a_turn_outlives_its_daemon_and_the_next_one_and_its_transcript_is_whole() {
         let ended = herd.ends(job);
         assert_eq!(ended.head.status, JobStatus::Completed, "{ended:#?}");
         assert_eq!(herd.run_ids(job).len(), 1, "it ran once");
-        assert_eq!(herd.results(job)[0].end, End::Finished);
+        assert_eq!(herd.results(job)[0].end, RunEnd::Finished);
         assert_eq!(herd.shape(job), herd.shape(like), "its transcript is whole");
         assert_eq!(ended.head.summary, herd.job(like).head.summary);
     }
@@ -111,12 +114,12 @@ fn a_usage_limit_that_claude_runs_into_is_waited_for_and_its_job_goes_on_once() 
     let herd = herd(&api);
     let (mut life, mut client) = herd.begin(&[]);
     let reset = in_seconds(10);
-    let limit = Step {
+    let limit = ModelScriptStep {
         message: Some(format!("This would exceed your rate limit, which resets at {reset}")),
-        ..Step::error(429)
+        ..ModelScriptStep::error(429)
     };
     // Claude asks once more by itself.
-    let script = Script::new().step(limit.times(2)).text("Went on.");
+    let script = ModelScript::new().step(limit.times(2)).text("Went on.");
     let job = ask(&mut client, herd.prompt("sdk", &script));
     let ended = herd.ends(&job);
     assert_eq!(ended.head.status, JobStatus::Completed, "{ended:#?}");

@@ -3,22 +3,25 @@
 use expect_test::expect;
 use heeler_model::ExitReason::{Cancelled, Error, MaxTurns, Timeout};
 use heeler_model::run::ErrorClass;
-use heeler_testkit::{Script, Step};
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
 
 use super::{BOTH, Cli, End, Rig, Sdk, alike, failed, gone, succeeded, told, tool_results};
 
-fn cheap_tool() -> Step {
+fn cheap_tool() -> ModelScriptStep {
     let usage = json!({"input_tokens": 1_000_000, "output_tokens": 1000});
-    Step { usage: Some(usage), ..Step::tools([("Bash", json!({"command": "echo one"}))]) }
+    ModelScriptStep {
+        usage: Some(usage),
+        ..ModelScriptStep::tools([("Bash", json!({"command": "echo one"}))])
+    }
 }
 
 #[test]
 fn turns_and_money_run_out() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
-        let script = Script::new().step(cheap_tool()).step(cheap_tool()).text("Never said.");
+        let script = ModelScript::new().step(cheap_tool()).step(cheap_tool()).text("Never said.");
         let mut plan = rig.script(runtime, &script);
         plan.spec.limits.max_turns = Some(1);
         let end = rig.run(plan);
@@ -66,18 +69,18 @@ fn asked_once(end: &End) {
 #[test]
 fn errors_of_the_api_are_told_by_class() {
     let rig = Rig::new();
-    let limited = Step { retry_after: Some(1), ..Step::error(429) };
+    let limited = ModelScriptStep { retry_after: Some(1), ..ModelScriptStep::error(429) };
     let cases = [
-        (Sdk, 401, Step::error(401), ErrorClass::Authentication, false),
+        (Sdk, 401, ModelScriptStep::error(401), ErrorClass::Authentication, false),
         (Sdk, 429, limited, ErrorClass::RateLimited, true),
-        (Sdk, 500, Step::error(500), ErrorClass::ServerError, true),
-        (Sdk, 529, Step::error(529), ErrorClass::Overloaded, true),
-        (Sdk, 400, Step::error(400), ErrorClass::InvalidRequest, false),
-        (Cli, 529, Step::error(529), ErrorClass::Overloaded, true),
-        (Cli, 401, Step::error(401), ErrorClass::Authentication, false),
+        (Sdk, 500, ModelScriptStep::error(500), ErrorClass::ServerError, true),
+        (Sdk, 529, ModelScriptStep::error(529), ErrorClass::Overloaded, true),
+        (Sdk, 400, ModelScriptStep::error(400), ErrorClass::InvalidRequest, false),
+        (Cli, 529, ModelScriptStep::error(529), ErrorClass::Overloaded, true),
+        (Cli, 401, ModelScriptStep::error(401), ErrorClass::Authentication, false),
     ];
     for (runtime, status, step, class, recoverable) in cases {
-        let end = rig.run(rig.script(runtime, &Script::new().step(step)));
+        let end = rig.run(rig.script(runtime, &ModelScript::new().step(step)));
         failed(&end, class, Error);
         let error = end.result.error.as_ref().unwrap();
         assert_eq!(error.recoverable, recoverable, "{error:#?}");
@@ -101,7 +104,7 @@ fn errors_of_the_api_are_told_by_class() {
 #[test]
 fn an_overloaded_api_shows_in_the_rows() {
     let rig = Rig::new();
-    let end = rig.run(rig.script(Sdk, &Script::new().step(Step::error(529))));
+    let end = rig.run(rig.script(Sdk, &ModelScript::new().step(ModelScriptStep::error(529))));
     failed(&end, ErrorClass::Overloaded, Error);
     expect![[r#"
         {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
@@ -117,9 +120,12 @@ fn an_overloaded_api_shows_in_the_rows() {
 #[test]
 fn an_expired_login_is_tried_once_more() {
     let rig = Rig::new();
-    let expired = Step { message: Some("OAuth token has expired.".into()), ..Step::error(401) };
+    let expired = ModelScriptStep {
+        message: Some("OAuth token has expired.".into()),
+        ..ModelScriptStep::error(401)
+    };
     for (times, expected) in [(2, None), (9, Some(ErrorClass::TokenExpired))] {
-        let script = Script::new().step(expired.clone().times(times)).text("Here I am.");
+        let script = ModelScript::new().step(expired.clone().times(times)).text("Here I am.");
         let mut plan = rig.script(Sdk, &script);
         plan.brief.env.shift_remove("ANTHROPIC_API_KEY");
         plan.brief.env.insert("CLAUDE_CODE_OAUTH_TOKEN".to_owned(), "mock-oauth-token".to_owned());
@@ -159,10 +165,10 @@ fn a_run_without_a_key_says_so() {
 fn a_stream_that_breaks_is_said_again_and_recorded_once() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let script = Script::new()
-            .step(Step::dropped(3).times(1))
-            .step(Step::tools([("Bash", json!({"command": "echo one"}))]))
-            .step(Step::broken(2).times(1))
+        let script = ModelScript::new()
+            .step(ModelScriptStep::dropped(3).times(1))
+            .step(ModelScriptStep::tools([("Bash", json!({"command": "echo one"}))]))
+            .step(ModelScriptStep::broken(2).times(1))
             .text("Whole.");
         let end = rig.run(rig.script(runtime, &script));
         succeeded(&end);
@@ -181,8 +187,9 @@ fn a_stream_that_breaks_is_said_again_and_recorded_once() {
 fn a_stalled_stream_is_cut_by_us() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let script = Script::new().step(Step::tools([("Bash", json!({"command": "echo one"}))]));
-        let mut plan = rig.script(runtime, &script.step(Step::stalled(2)));
+        let script = ModelScript::new()
+            .step(ModelScriptStep::tools([("Bash", json!({"command": "echo one"}))]));
+        let mut plan = rig.script(runtime, &script.step(ModelScriptStep::stalled(2)));
         plan.spec.limits.stall_timeout_ms = Some(6_000);
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
@@ -202,7 +209,7 @@ fn a_stalled_stream_is_cut_by_us() {
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
     let rig = Rig::new();
-    let endless = Script::new().step(Step::tools([rig.endless()]));
+    let endless = ModelScript::new().step(ModelScriptStep::tools([rig.endless()]));
     let mut plan = rig.script(Sdk, &endless);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
     plan.spec.limits.timeout_ms = Some(10_000);
@@ -224,14 +231,15 @@ fn a_run_that_takes_too_long_is_ended() {
 fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
-        let mut live = rig.start(rig.script(runtime, &Script::new().step(Step::stalled(3))));
+        let mut live =
+            rig.start(rig.script(runtime, &ModelScript::new().step(ModelScriptStep::stalled(3))));
         live.until_said("partial");
         live.cancel();
         let end = live.finish();
         failed(&end, ErrorClass::Cancelled, Cancelled);
         asked_once(&end);
         // The conversation goes on after it.
-        let on = rig.run(rig.script(runtime, &Script::new().text("Again.")).resume(&end));
+        let on = rig.run(rig.script(runtime, &ModelScript::new().text("Again.")).resume(&end));
         succeeded(&on);
         assert!(told(&on).contains("assistant: partial partial"), "{}", told(&on));
         rig.show(&end.rows)
@@ -254,7 +262,8 @@ fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
 fn a_cancel_in_the_middle_of_a_tool_ends_the_tool() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let endless = Script::new().step(Step::tools([rig.endless()])).text("Never said.");
+        let endless =
+            ModelScript::new().step(ModelScriptStep::tools([rig.endless()])).text("Never said.");
         let mut plan = rig.script(runtime, &endless);
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         let mut live = rig.start(plan);
@@ -277,7 +286,8 @@ fn a_cancel_in_the_middle_of_a_tool_ends_the_tool() {
 fn an_agent_that_is_killed_takes_its_tools_with_it() {
     for (runtime, signal) in [(Sdk, Signal::TERM), (Cli, Signal::KILL), (Sdk, Signal::KILL)] {
         let rig = Rig::new();
-        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        let mut plan =
+            rig.script(runtime, &ModelScript::new().step(ModelScriptStep::tools([rig.endless()])));
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         let live = rig.start(plan);
         let [tool, claude] = rig.pids();

@@ -1,7 +1,7 @@
 //! Sessions that go on in a new one because their context had grown too large.
 
 use heeler_model::run::{ErrorClass, SessionStart};
-use heeler_testkit::{Script, Step};
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::{Value as Json, json};
 
 use super::{BOTH, Rig, RuntimeType, succeeded};
@@ -9,21 +9,22 @@ use crate::rig::{End, Plan, new_session};
 
 /// A session of three turns; the second one uses tools side by side.
 fn conversation(rig: &Rig, runtime: RuntimeType) -> End {
-    let first = rig.run(rig.plan(runtime, &format!("one {}", Script::new().text("First."))));
+    let first = rig.run(rig.plan(runtime, &format!("one {}", ModelScript::new().text("First."))));
     succeeded(&first);
     let call = |word: &str| ("Bash", json!({"command": format!("echo {word}")}));
-    let tools = Script::new().step(Step::tools([call("a"), call("b")])).text("Second.");
+    let tools =
+        ModelScript::new().step(ModelScriptStep::tools([call("a"), call("b")])).text("Second.");
     let second = rig.plan(runtime, &format!("two {tools}")).resume(&first);
     succeeded(&rig.run(second));
     // The directive of the last prompt is what answers, also for the summary.
-    let third = Script::new().text("Third.").text("never said");
+    let third = ModelScript::new().text("Third.").text("never said");
     let third = rig.run(rig.plan(runtime, &format!("three {third}")).resume(&first));
     succeeded(&third);
     third
 }
 
 fn go_on(rig: &Rig, runtime: RuntimeType, from: &End, keep: u32) -> Plan {
-    let mut plan = rig.plan(runtime, &format!("four {}", Script::new().text("Fourth.")));
+    let mut plan = rig.plan(runtime, &format!("four {}", ModelScript::new().text("Fourth.")));
     let (source, id) = (from.session_id(), new_session());
     plan.spec.session.start = SessionStart::Continue { source, id, keep };
     plan
@@ -83,8 +84,9 @@ fn the_model_gets_the_summary_the_last_messages_and_the_new_prompt() {
         assert!(session.resumable && session.own.is_some(), "{session:#?}");
         // Ten are sent and five are said, by the figures of the fake API; the source had more.
         assert!(session.tokens < 100, "{}", session.tokens);
-        let on =
-            rig.run(rig.plan(runtime, &format!("five {}", Script::new().text("On."))).resume(&end));
+        let on = rig.run(
+            rig.plan(runtime, &format!("five {}", ModelScript::new().text("On."))).resume(&end),
+        );
         succeeded(&on);
         let told = shown(&on, 0);
         assert_eq!(told[2], "user: two", "{told:#?}");
@@ -103,7 +105,7 @@ fn the_model_gets_the_summary_the_last_messages_and_the_new_prompt() {
 fn a_summary_that_the_api_refuses_fails_the_run_and_the_source_goes_on() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let script = Script::new().text("First.").step(Step::error(529));
+        let script = ModelScript::new().text("First.").step(ModelScriptStep::error(529));
         let first = rig.run(rig.plan(runtime, &format!("one {script}")));
         succeeded(&first);
         let file = rig.own(&first.session_id());
@@ -116,7 +118,7 @@ fn a_summary_that_the_api_refuses_fails_the_run_and_the_source_goes_on() {
         assert_eq!(rig.own_sessions(), 1);
         let said: Vec<&Json> = end.rows.iter().filter(|row| row["type"] == "assistant").collect();
         assert_eq!(said.len(), 0, "{said:#?}");
-        let on = format!("two {}", Script::new().text("On."));
+        let on = format!("two {}", ModelScript::new().text("On."));
         succeeded(&rig.run(rig.plan(runtime, &on).resume(&first)));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use heeler_testkit::{MessagesApi, Script, claude};
+use heeler_testkit::{MessagesApi, ModelScript, claude};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Fleet;
@@ -54,7 +54,7 @@ impl Home {
     /// Has the agent say something in a session, or as its rules say; returns what the model was sent.
     #[track_caller]
     fn say(&self, session: Option<&str>, prompt: &str, answer: &str) -> Vec<String> {
-        let prompt = format!("{prompt} {}", Script::new().text(answer));
+        let prompt = format!("{prompt} {}", ModelScript::new().text(answer));
         let given = session.map(|id| ["--session", id]);
         let mut args = vec!["trigger", "coder", "-q", "-p", &prompt];
         args.extend(given.iter().flatten());
@@ -82,7 +82,7 @@ impl Home {
 
     fn by_hand_in(&self, session: &[&str], directory: &str, prompt: &str, answer: &str) {
         let mut command = Command::new(claude());
-        let prompt = format!("{prompt} {}", Script::new().text(answer));
+        let prompt = format!("{prompt} {}", ModelScript::new().text(answer));
         command
             .args(["-p", &prompt])
             .args(session)
@@ -184,7 +184,7 @@ fn what_was_said_outside_is_shown_before_and_after_it_is_taken_in() {
     let older = home.json(&["session", "show", &id, "--history", "--before", "3"]);
     assert_eq!(older["messages"].as_array().unwrap().len(), 2, "they are the last ones");
 
-    let prompt = format!("two {}", Script::new().text("Second."));
+    let prompt = format!("two {}", ModelScript::new().text("Second."));
     home.run(&["trigger", "coder", "-q", "--take-in", "-p", &prompt]);
     let taken = [(Some(3), true, true), (Some(4), true, true)];
     let new = [(Some(5), false, true), (Some(6), false, true)];

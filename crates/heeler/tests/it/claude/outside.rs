@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::run::{ErrorClass, SessionStart};
-use heeler_store::history::{Cut, find_cut, history};
+use heeler_store::history::{ForkSafety, find_fork_point, load_history};
 use heeler_store::native;
-use heeler_testkit::{Script, Step};
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -63,7 +63,7 @@ impl Plan {
 }
 
 fn says(prompt: &str, text: &str) -> String {
-    format!("{prompt} {}", Script::new().text(text))
+    format!("{prompt} {}", ModelScript::new().text(text))
 }
 
 /// What the model was sent last, without the scripts in prompts.
@@ -130,7 +130,7 @@ fn a_session_that_a_person_is_at_work_in_is_not_gone_on_with() {
         let first = rig.run(rig.plan(runtime, &says("one", "First.")));
         succeeded(&first);
         // The person's claude is in the middle of a turn.
-        let script = Script::new().step(Step::tools([rig.endless()]));
+        let script = ModelScript::new().step(ModelScriptStep::tools([rig.endless()]));
         let mut plan = rig.plan(runtime, "");
         let mut person = Command::new(plan.claude().program.clone())
             .args(["-p", &format!("by hand {script}"), "--resume", first.session_id().as_str()])
@@ -178,22 +178,22 @@ fn fork(rig: &Rig, runtime: RuntimeType, prompt: &str, source: &End, at: Uuid) -
 #[track_caller]
 fn read_as_it_is(end: &End, own: &Utf8Path) {
     let log = &end.result.session.as_ref().unwrap().log;
-    let page = history(log, Some(own), None, 50).unwrap();
+    let page = load_history(log, Some(own), None, 50).unwrap();
     let forgotten: Vec<_> = page.messages.iter().filter(|message| !message.in_context).collect();
     assert!(page.total == 7 && forgotten.is_empty(), "{forgotten:#?}");
-    let safe = page.messages.iter().filter(|message| message.cut == Cut::Safe);
+    let safe = page.messages.iter().filter(|message| message.fork_safety == ForkSafety::Safe);
     assert_eq!(safe.map(|message| message.number).collect::<Vec<_>>(), [2, 5, 7]);
     for (asked, found) in [(1, None), (2, Some(2)), (4, Some(2)), (6, Some(5)), (7, Some(7))] {
-        let cut = find_cut(log, Some(own), Some(asked)).ok();
+        let cut = find_fork_point(log, Some(own), Some(asked)).ok();
         assert_eq!(cut.map(|cut| cut.number), found, "{asked}");
     }
     let native = native::find(own.parent().unwrap().parent().unwrap(), end.session_id().as_str());
     let native = native.unwrap();
     assert_eq!((native.messages, native.is_estimate), (7, false));
-    assert_eq!(native.last, page.messages.last().unwrap().uuid);
+    assert_eq!(native.last_entry, page.messages.last().unwrap().uuid);
     assert!(native.title.as_ref().unwrap().starts_with("one"), "{native:?}");
     assert!(native.cwd.as_ref().unwrap().ends_with("work") && native.tokens > 0, "{native:?}");
-    let whole = history(own, Some(own), None, 50).unwrap();
+    let whole = load_history(own, Some(own), None, 50).unwrap();
     assert_eq!(whole.total, 7);
     assert!(whole.messages.iter().all(|message| message.in_context));
 }
@@ -204,7 +204,8 @@ fn a_fork_at_each_safe_message_has_exactly_what_was_said_before() {
         let rig = Rig::new();
         let first = rig.run(rig.plan(runtime, &says("one", "First.")));
         let call = |word: &str| ("Bash", json!({"command": format!("echo {word}")}));
-        let tools = Script::new().step(Step::tools([call("a"), call("b")])).text("Second.");
+        let tools =
+            ModelScript::new().step(ModelScriptStep::tools([call("a"), call("b")])).text("Second.");
         let second = rig.run(rig.plan(runtime, &format!("two {tools}")).after(&first));
         let third = rig.run(rig.plan(runtime, &says("three", "Third.")).after(&second));
         succeeded(&third);
@@ -258,7 +259,8 @@ fn a_fork_whose_first_run_was_cut_off_goes_on_or_begins_again() {
         let end = rig.run(plan);
         assert_eq!(end.result.error.as_ref().unwrap().class, ErrorClass::NotStarted);
         assert!(!end.result.session.as_ref().unwrap().resumable);
-        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        let mut plan =
+            rig.script(runtime, &ModelScript::new().step(ModelScriptStep::tools([rig.endless()])));
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         plan.spec.session.start = start.clone();
         let spec = plan.spec.clone();
@@ -292,7 +294,9 @@ fn the_files_are_recorded_at_the_end_of_a_turn() {
             .status()
             .expect("git is installed");
         assert!(git.success());
-        let script = Script::new().step(Step::tools([rig.write("new.txt", "x")])).text("Done.");
+        let script = ModelScript::new()
+            .step(ModelScriptStep::tools([rig.write("new.txt", "x")]))
+            .text("Done.");
         let mut plan = rig.script(runtime, &script);
         plan.spec.workspaces = Some(rig.path("state/workspaces"));
         let end = rig.run(plan);

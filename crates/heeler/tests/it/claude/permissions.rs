@@ -3,8 +3,8 @@
 use expect_test::expect;
 use heeler_model::ExitReason;
 use heeler_model::config::PermissionMode;
-use heeler_model::run::{Answer, ErrorClass};
-use heeler_testkit::{Script, Step};
+use heeler_model::run::{ErrorClass, QuestionAnswer};
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_results};
@@ -12,10 +12,10 @@ use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_resu
 #[test]
 fn a_person_allows_changes_and_denies() {
     let rig = Rig::new();
-    let script = Script::new()
-        .step(Step::tools([rig.write("allowed.txt", "as it was")]))
-        .step(Step::tools([rig.write("changed.txt", "as it was")]))
-        .step(Step::tools([rig.write("denied.txt", "as it was")]))
+    let script = ModelScript::new()
+        .step(ModelScriptStep::tools([rig.write("allowed.txt", "as it was")]))
+        .step(ModelScriptStep::tools([rig.write("changed.txt", "as it was")]))
+        .step(ModelScriptStep::tools([rig.write("denied.txt", "as it was")]))
         .text("Done.");
     let mut plan = rig.script(Sdk, &script).attended();
     plan.claude().permission_mode = "default".to_owned();
@@ -23,13 +23,16 @@ fn a_person_allows_changes_and_denies() {
     let ask = live.until_asked();
     assert_eq!((ask.kind.as_str(), ask.tool.as_str()), ("permission", "Write"));
     assert_eq!(ask.input["file_path"], rig.work("allowed.txt").as_str());
-    live.answer(&ask, Answer::Allow { input: None });
+    live.answer(&ask, QuestionAnswer::Allow { input: None });
     let ask = live.until_asked();
     let mut input = ask.input.clone();
     input["content"] = json!("as the person wants it");
-    live.answer(&ask, Answer::Allow { input: Some(input) });
+    live.answer(&ask, QuestionAnswer::Allow { input: Some(input) });
     let ask = live.until_asked();
-    live.answer(&ask, Answer::Deny { message: "not this one".to_owned(), interrupt: false });
+    live.answer(
+        &ask,
+        QuestionAnswer::Deny { message: "not this one".to_owned(), interrupt: false },
+    );
     let end = live.finish();
     succeeded(&end);
     expect![[r#"
@@ -70,13 +73,13 @@ fn a_person_answers_a_question() {
         "question": "Which one?", "header": "Choice", "multiSelect": false,
         "options": [option("left"), option("right")],
     }]});
-    let script = Script::new().tool("AskUserQuestion", question).text("I see.");
+    let script = ModelScript::new().tool("AskUserQuestion", question).text("I see.");
     let mut live = rig.start(rig.script(Sdk, &script).attended());
     let ask = live.until_asked();
     assert_eq!((ask.kind.as_str(), ask.tool.as_str()), ("question", "AskUserQuestion"));
     let mut input = ask.input.clone();
     input["answers"] = json!({"Which one?": "right"});
-    live.answer(&ask, Answer::Allow { input: Some(input) });
+    live.answer(&ask, QuestionAnswer::Allow { input: Some(input) });
     let end = live.finish();
     succeeded(&end);
     expect![[r#"
@@ -96,12 +99,14 @@ fn a_person_answers_a_question() {
 #[test]
 fn a_person_who_denies_can_end_the_turn_too() {
     let rig = Rig::new();
-    let script = Script::new().step(Step::tools([rig.write("no.txt", "x")])).text("Never said.");
+    let script = ModelScript::new()
+        .step(ModelScriptStep::tools([rig.write("no.txt", "x")]))
+        .text("Never said.");
     let mut plan = rig.script(Sdk, &script).attended();
     plan.claude().permission_mode = "default".to_owned();
     let mut live = rig.start(plan);
     let ask = live.until_asked();
-    live.answer(&ask, Answer::Deny { message: "stop".to_owned(), interrupt: true });
+    live.answer(&ask, QuestionAnswer::Deny { message: "stop".to_owned(), interrupt: true });
     let end = live.finish();
     failed(&end, ErrorClass::Cancelled, ExitReason::Cancelled);
     assert_eq!(end.sent.len(), 1);
@@ -112,7 +117,9 @@ fn a_person_who_denies_can_end_the_turn_too() {
 fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
-        let script = Script::new().step(Step::tools([rig.write("never.txt", "x")])).text("Well.");
+        let script = ModelScript::new()
+            .step(ModelScriptStep::tools([rig.write("never.txt", "x")]))
+            .text("Well.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "default".to_owned();
         let end = rig.run(plan);
@@ -145,15 +152,15 @@ fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
 }
 
 /// Calls tools that are not listed, by itself and through a sub-agent.
-fn break_out(rig: &Rig) -> Script {
+fn break_out(rig: &Rig) -> ModelScript {
     let touch = ("Bash", json!({"command": format!("touch {}", rig.work("by-bash"))}));
-    let inner = Script::new().step(Step::tools([touch.clone()])).text("inner");
+    let inner = ModelScript::new().step(ModelScriptStep::tools([touch.clone()])).text("inner");
     let task = json!({
         "description": "d", "prompt": format!("inner {inner}"),
         "subagent_type": "general-purpose", "run_in_background": false,
     });
     let steps = [touch, rig.write("by-write", "x"), ("Agent", task)];
-    Script::new().step(Step::tools(steps)).text("Done.")
+    ModelScript::new().step(ModelScriptStep::tools(steps)).text("Done.")
 }
 
 fn an_unlisted_tool_never_runs(runtime: RuntimeType) {
@@ -173,7 +180,7 @@ fn an_unlisted_tool_never_runs(runtime: RuntimeType) {
     }
     // A listed one does, also where the mode would ask.
     let script =
-        Script::new().tool("Read", json!({"file_path": rig.work("note.txt")})).text("Read.");
+        ModelScript::new().tool("Read", json!({"file_path": rig.work("note.txt")})).text("Read.");
     let mut plan = rig.script(runtime, &script);
     plan.claude().permission_mode = "default".to_owned();
     plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);
@@ -198,7 +205,9 @@ fn a_listed_command_allows_no_other_command() {
     let rig = Rig::new();
     let bash = |command: &str| ("Bash", json!({"command": command}));
     let touch = format!("touch {}", rig.work("by-bash"));
-    let script = Script::new().step(Step::tools([bash("echo fine"), bash(&touch)])).text("Done.");
+    let script = ModelScript::new()
+        .step(ModelScriptStep::tools([bash("echo fine"), bash(&touch)]))
+        .text("Done.");
     let mut plan = rig.script(Sdk, &script);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
     plan.claude().allowed_tools = Some(vec!["Bash(echo:*)".to_owned()]);
@@ -214,7 +223,9 @@ fn a_listed_command_allows_no_other_command() {
 fn a_denied_tool_does_not_run_even_where_everything_is_allowed() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let script = Script::new().step(Step::tools([rig.write("no.txt", "x")])).text("Done.");
+        let script = ModelScript::new()
+            .step(ModelScriptStep::tools([rig.write("no.txt", "x")]))
+            .text("Done.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         plan.claude().denied_tools = vec!["Write".to_owned()];
@@ -229,7 +240,7 @@ fn a_denied_tool_does_not_run_even_where_everything_is_allowed() {
 fn a_mode_that_claude_does_not_know_is_told_with_those_that_it_knows() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let mut plan = rig.script(runtime, &Script::new().text("Never said."));
+        let mut plan = rig.script(runtime, &ModelScript::new().text("Never said."));
         plan.claude().permission_mode = "delegate".to_owned();
         let end = rig.run(plan);
         failed(&end, ErrorClass::NotStarted, ExitReason::Error);

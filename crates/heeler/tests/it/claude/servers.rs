@@ -1,8 +1,8 @@
 //! MCP: our own servers, in process and over HTTP, and configured ones.
 
 use expect_test::expect;
-use heeler_model::run::McpBrief;
-use heeler_testkit::{Script, Step};
+use heeler_model::run::McpServerSpec;
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told, tool_results};
@@ -28,7 +28,7 @@ fn our_own_tools_work_in_process_and_over_http() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
         std::fs::write(rig.work("report.txt"), "all is well").unwrap();
-        let script = Script::new()
+        let script = ModelScript::new()
             .tool("mcp__heeler__report_progress", json!({"message": "half way", "percent": 50}))
             .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
             .tool("mcp__heeler__ask_human", json!({"question": "Shall I?"}))
@@ -77,7 +77,7 @@ fn our_own_tools_run_in_every_mode(runtime: RuntimeType) {
     std::fs::write(rig.work("report.txt"), "all is well").unwrap();
     for mode in PermissionMode::ALL {
         let mode = mode.as_str();
-        let script = Script::new()
+        let script = ModelScript::new()
             .tool("mcp__heeler__report_progress", json!({"message": "half way"}))
             .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
             .text("Sent.");
@@ -110,7 +110,7 @@ fn configured_servers_get_their_headers_and_variables() {
     for runtime in BOTH {
         let rig = Rig::new();
         let variables = [("TOLD".to_owned(), "by-variable".to_owned())];
-        let teller = McpBrief::Stdio {
+        let teller = McpServerSpec::Stdio {
             command: "sh".to_owned(),
             args: vec!["-c".to_owned(), TELLER.to_owned()],
             env: variables.into(),
@@ -118,7 +118,7 @@ fn configured_servers_get_their_headers_and_variables() {
             always_load: None,
         };
         let headers = [("x-told".to_owned(), "by-header".to_owned())];
-        let adder = McpBrief::Http {
+        let adder = McpServerSpec::Http {
             url: rig.api.mcp_url(),
             headers: headers.into(),
             timeout_ms: None,
@@ -126,7 +126,7 @@ fn configured_servers_get_their_headers_and_variables() {
         };
         let calls =
             [("mcp__teller__tell", json!({})), ("mcp__adder__add", json!({"a": 2, "b": 3}))];
-        let script = Script::new().step(Step::tools(calls)).text("Done.");
+        let script = ModelScript::new().step(ModelScriptStep::tools(calls)).text("Done.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         plan.claude().mcp_servers =

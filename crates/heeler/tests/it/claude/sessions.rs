@@ -1,8 +1,8 @@
 //! Conversations: resumed, forked, forked at a message, and gone.
 
 use expect_test::expect;
-use heeler_model::run::{End as Ended, ErrorClass, SessionStart};
-use heeler_testkit::{Script, Step};
+use heeler_model::run::{ErrorClass, RunEnd as Ended, SessionStart};
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -35,9 +35,9 @@ fn turn_of(end: &End, said: &str) {
 
 fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
     let rig = Rig::new();
-    let first = rig.run(rig.plan(runtime, &format!("one {}", Script::new().text("First."))));
+    let first = rig.run(rig.plan(runtime, &format!("one {}", ModelScript::new().text("First."))));
     succeeded(&first);
-    let second = rig.plan(runtime, &format!("two {}", Script::new().text("Second.")));
+    let second = rig.plan(runtime, &format!("two {}", ModelScript::new().text("Second.")));
     let second = rig.run(second.resume(&first));
     succeeded(&second);
     assert_eq!(second.session_id(), first.session_id());
@@ -52,7 +52,8 @@ fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
     assert!((one - two).abs() < one / 2.0, "{one} and {two}");
 
     let fork = |prompt: &str, at: Option<Uuid>| {
-        let mut plan = rig.plan(runtime, &format!("{prompt} {}", Script::new().text("Forked.")));
+        let mut plan =
+            rig.plan(runtime, &format!("{prompt} {}", ModelScript::new().text("Forked.")));
         let (source, id) = (first.session_id(), new_session());
         plan.spec.session.start = SessionStart::Fork { source, id: id.clone(), at };
         let end = rig.run(plan);
@@ -67,7 +68,7 @@ fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
     assert!(told(&early).contains("assistant: First.\nuser: four"), "{}", told(&early));
     assert!(!told(&early).contains("Second."), "{}", told(&early));
 
-    let on = rig.plan(runtime, &format!("five {}", Script::new().text("On."))).resume(&early);
+    let on = rig.plan(runtime, &format!("five {}", ModelScript::new().text("On."))).resume(&early);
     let on = rig.run(on);
     succeeded(&on);
     assert!(told(&on).contains("assistant: Forked.\nuser: five"), "{}", told(&on));
@@ -92,7 +93,7 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
         let gone = new_session();
-        let mut plan = rig.script(runtime, &Script::new().text("Here I am."));
+        let mut plan = rig.script(runtime, &ModelScript::new().text("Here I am."));
         plan.spec.session.start = SessionStart::Resume { id: gone.clone() };
         let end = rig.run(plan);
         succeeded(&end);
@@ -120,7 +121,8 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
 fn an_orphaned_claude_still_holds_its_session() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        let mut plan =
+            rig.script(runtime, &ModelScript::new().step(ModelScriptStep::tools([rig.endless()])));
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         let first = plan.spec.clone();
         let mut live = rig.start(plan);
@@ -131,7 +133,7 @@ fn an_orphaned_claude_still_holds_its_session() {
         live.child.kill().unwrap();
         live.child.wait().unwrap();
         let resume = || {
-            let mut plan = rig.script(runtime, &Script::new().text("Here I am."));
+            let mut plan = rig.script(runtime, &ModelScript::new().text("Here I am."));
             plan.spec.session.start = SessionStart::Resume { id: first.session.start.id().clone() };
             rig.run(plan)
         };
@@ -152,8 +154,8 @@ fn an_orphaned_claude_still_holds_its_session() {
 fn a_fork_of_nothing_fails_and_says_so() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let first = rig.run(rig.script(runtime, &Script::new().text("First.")));
-        let mut plan = rig.script(runtime, &Script::new().text("Never said."));
+        let first = rig.run(rig.script(runtime, &ModelScript::new().text("First.")));
+        let mut plan = rig.script(runtime, &ModelScript::new().text("Never said."));
         let at = Some(Uuid::new_v4());
         let (source, id) = (first.session_id(), new_session());
         plan.spec.session.start = SessionStart::Fork { source, id, at };

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use heeler_testkit::{MessagesApi, Script, Step, claude};
+use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn fleet() -> (Fleet, MessagesApi) {
     (fleet, MessagesApi::start())
 }
 
-fn trigger(fleet: &Fleet, api: &MessagesApi, agent: &str, script: &Script) -> Command {
+fn trigger(fleet: &Fleet, api: &MessagesApi, agent: &str, script: &ModelScript) -> Command {
     let prompt = format!("Please. {script}");
     let mut command = fleet.command(&["trigger", agent, "--prompt", &prompt]);
     command.env("ANTHROPIC_BASE_URL", api.url()).env("ANTHROPIC_API_KEY", "mock-api-key");
@@ -43,14 +43,14 @@ fn a_job_is_asked_shown_recorded_and_continued() {
     let (fleet, api) = fleet();
     for agent in ["sdk", "cli"] {
         let before = api.messages().len();
-        let script = Script::new().tool("Bash", json!({"command": "echo one"})).text("Two.");
+        let script = ModelScript::new().tool("Bash", json!({"command": "echo one"})).text("Two.");
         let said = run(trigger(&fleet, &api, agent, &script));
         assert!(said.stderr.contains("Bash"), "{}", said.stderr);
         assert!(said.ok().contains("Two."), "the agent's words are on stdout");
         let job = fleet.json(&["jobs", "--agent", agent, "--json"])["jobs"][0].clone();
         assert_eq!((&job["status"], &job["exitReason"]), (&json!("completed"), &json!("success")));
         assert_eq!(job["summary"], "Two.");
-        let again = Script::new().text("Three.");
+        let again = ModelScript::new().text("Three.");
         run(trigger(&fleet, &api, agent, &again)).ok();
         let sent = &api.messages()[before..];
         assert_eq!(sent.len(), 3);
@@ -90,9 +90,11 @@ fn an_agent_with_a_list_writes_nothing_that_decides_what_it_may_do() {
         let absolute = |name: &&str| write(fleet.path().join(name).display().to_string());
         let calls: Vec<_> = names.iter().map(absolute).collect();
         let relative = names.iter().map(|name| write((*name).to_owned()));
-        let script = Script::new()
-            .step(Step::tools(names.iter().map(read)))
-            .step(Step::tools(calls.into_iter().chain(relative).chain([absolute(&"notes.txt")])))
+        let script = ModelScript::new()
+            .step(ModelScriptStep::tools(names.iter().map(read)))
+            .step(ModelScriptStep::tools(
+                calls.into_iter().chain(relative).chain([absolute(&"notes.txt")]),
+            ))
             .text("Done.");
         run(trigger(&fleet, &api, agent, &script)).ok();
         let after = names.map(|name| std::fs::read(fleet.path().join(name)).ok());
@@ -105,7 +107,7 @@ fn an_agent_with_a_list_writes_nothing_that_decides_what_it_may_do() {
 #[test]
 fn a_job_that_fails_says_why_and_what_to_do() {
     let (fleet, api) = fleet();
-    let script = Script::new().step(Step::error(529));
+    let script = ModelScript::new().step(ModelScriptStep::error(529));
     let said = run(trigger(&fleet, &api, "sdk", &script)).fails(1);
     assert!(said.contains("529"), "{said}");
     let id = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].clone();
@@ -120,7 +122,7 @@ fn ctrl_c_cancels_the_job_and_its_tools() {
     let (pid, temp) = (fleet.file("pid"), fleet.file("pid.tmp"));
     let (pid, temp) = (pid.display(), temp.display());
     let endless = format!("echo $$ > {temp}; mv {temp} {pid}; exec tail -f /dev/null");
-    let script = Script::new().tool("Bash", json!({"command": endless}));
+    let script = ModelScript::new().tool("Bash", json!({"command": endless}));
     let agent = fleet.read("agents/sdk.yaml").replacen('{', r#"{"allowed_tools":["Bash"],"#, 1);
     fleet.write("agents/sdk.yaml", &agent);
     let mut command = trigger(&fleet, &api, "sdk", &script);

@@ -1,8 +1,8 @@
 //! What claude says and does: text, thoughts, tools, sub-agents, background tasks, further messages.
 
 use expect_test::expect;
-use heeler_model::run::Op;
-use heeler_testkit::{Script, Step};
+use heeler_model::run::ControlOperation;
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::{Value as Json, json};
 
 use super::{BOTH, Rig, Sdk, alike, succeeded, told, tool_results, wait};
@@ -11,8 +11,11 @@ use super::{BOTH, Rig, Sdk, alike, succeeded, told, tool_results, wait};
 fn text_and_thoughts() {
     let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
-        let thoughtful = Step { thinking: Some("hm".into()), ..Step::text("The answer is 42.") };
-        let plan = rig.script(runtime, &Script::new().step(thoughtful));
+        let thoughtful = ModelScriptStep {
+            thinking: Some("hm".into()),
+            ..ModelScriptStep::text("The answer is 42.")
+        };
+        let plan = rig.script(runtime, &ModelScript::new().step(thoughtful));
         let prompt = plan.brief.prompt.clone();
         let end = rig.run(plan);
         succeeded(&end);
@@ -50,9 +53,12 @@ fn tools_side_by_side_with_their_results() {
         let rig = Rig::new();
         let fails = ("Bash", json!({"command": "echo oh no; exit 3"}));
         let echoes = ("Bash", json!({"command": "echo one"}));
-        let script = Script::new()
-            .step(Step { text: Some("I try.".into()), ..Step::tools([echoes, fails]) })
-            .step(Step::tools([rig.write("new.txt", "written")]))
+        let script = ModelScript::new()
+            .step(ModelScriptStep {
+                text: Some("I try.".into()),
+                ..ModelScriptStep::tools([echoes, fails])
+            })
+            .step(ModelScriptStep::tools([rig.write("new.txt", "written")]))
             .text("Done.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "bypassPermissions".to_owned();
@@ -90,12 +96,13 @@ fn tools_side_by_side_with_their_results() {
 #[test]
 fn a_sub_agent_works_under_the_call_that_began_it() {
     let rig = Rig::new();
-    let inner = Script::new().tool("Bash", json!({"command": "echo inner"})).text("Inner done.");
+    let inner =
+        ModelScript::new().tool("Bash", json!({"command": "echo inner"})).text("Inner done.");
     let task = json!({
         "description": "inner", "prompt": format!("inner {inner}"),
         "subagent_type": "general-purpose", "run_in_background": false,
     });
-    let end = rig.run(rig.script(Sdk, &Script::new().tool("Agent", task).text("Outer done.")));
+    let end = rig.run(rig.script(Sdk, &ModelScript::new().tool("Agent", task).text("Outer done.")));
     succeeded(&end);
     expect![[r#"
         {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
@@ -131,7 +138,8 @@ fn a_run_ends_when_its_background_task_has_ended() {
         let go = rig.work("go");
         let command = format!("until [ -e {go} ]; do sleep 0.02; done; echo finished");
         let start = json!({"command": command, "run_in_background": true});
-        let script = Script::new().tool("Bash", start).text("Started.").text("It has finished.");
+        let script =
+            ModelScript::new().tool("Bash", start).text("Started.").text("It has finished.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         let mut live = rig.start(plan);
@@ -163,14 +171,14 @@ fn a_message_to_a_working_agent_reaches_it() {
     let go = rig.work("go");
     let begun = rig.work("begun");
     let command = format!("touch {begun}; until [ -e {go} ]; do sleep 0.02; done; echo went");
-    let script = Script::new().tool("Bash", json!({"command": command})).text("Heard.");
+    let script = ModelScript::new().tool("Bash", json!({"command": command})).text("Heard.");
     let mut plan = rig.script(Sdk, &script);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
     let mut live = rig.start(plan);
     wait("the tool", || begun.exists().then_some(()));
-    live.send(Op::Message { text: "Hurry up, please.".to_owned() });
+    live.send(ControlOperation::Message { text: "Hurry up, please.".to_owned() });
     live.until("the row of the message", |happening| match happening {
-        heeler_model::run::Happening::Row { row, .. } => {
+        heeler_model::run::ControlEvent::Row { row, .. } => {
             (row["content"] == "Hurry up, please.").then_some(())
         }
         _ => None,
@@ -186,11 +194,15 @@ fn a_message_to_a_working_agent_reaches_it() {
 #[test]
 fn a_message_to_a_speaking_agent_is_its_next_turn() {
     let rig = Rig::new();
-    let long = Step { delay_ms: Some(20), piece: Some(2), ..Step::text(&"word ".repeat(20)) };
-    let mut live = rig.start(rig.script(Sdk, &Script::new().step(long)));
+    let long = ModelScriptStep {
+        delay_ms: Some(20),
+        piece: Some(2),
+        ..ModelScriptStep::text(&"word ".repeat(20))
+    };
+    let mut live = rig.start(rig.script(Sdk, &ModelScript::new().step(long)));
     live.until_said("wo");
-    let next = Script::new().text("And on.");
-    live.send(Op::Message { text: format!("Go on. {next}") });
+    let next = ModelScript::new().text("And on.");
+    live.send(ControlOperation::Message { text: format!("Go on. {next}") });
     let end = live.finish();
     succeeded(&end);
     assert_eq!(end.result.summary.as_deref(), Some("And on."), "{:#?}", end.rows);
@@ -203,7 +215,7 @@ fn instructions_and_model_are_the_agents_own() {
     for runtime in BOTH {
         let rig = Rig::new();
         std::fs::write(rig.work("CLAUDE.md"), "The mascot is a blue dog.").unwrap();
-        let mut plan = rig.script(runtime, &Script::new().text("Yes."));
+        let mut plan = rig.script(runtime, &ModelScript::new().text("Yes."));
         plan.claude().system_prompt = Some("You are a terse poet.".to_owned());
         plan.claude().model = Some("sonnet".to_owned());
         plan.claude().setting_sources = vec!["project".to_owned()];
@@ -217,7 +229,7 @@ fn instructions_and_model_are_the_agents_own() {
         assert!(sent.tools().contains(&"Read".to_owned()), "{:?}", sent.tools());
         assert!(!sent.tools().contains(&"Bash".to_owned()), "{:?}", sent.tools());
         // Without sources nothing is picked up.
-        let end = rig.run(rig.script(runtime, &Script::new().text("Yes.")));
+        let end = rig.run(rig.script(runtime, &ModelScript::new().text("Yes.")));
         succeeded(&end);
         assert!(!end.sent[0].body.to_string().contains("The mascot is a blue dog."));
     }

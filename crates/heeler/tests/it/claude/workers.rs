@@ -1,7 +1,7 @@
 //! The real claude as a coordinator: its tools of the fleet, in process and over HTTP.
 
 use heeler_model::JobStatus;
-use heeler_testkit::{MessagesApi, Script, claude};
+use heeler_testkit::{MessagesApi, ModelScript, claude};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Ran;
@@ -40,7 +40,7 @@ fn claude_sets_workers_to_work_waits_for_them_talks_to_one_and_stops_one() {
     };
     let coder = format!("{}\ninstances: {{max_concurrent: 9}}", scripted(CODER));
     let fleet = fleet(&[("sdk", &lead("sdk")), ("cli", &lead("cli")), ("coder", &coder)]);
-    let script = Script::new()
+    let script = ModelScript::new()
         .tool("mcp__heeler__spawn_worker", json!({"agent": "coder", "task": "one"}))
         .tool(
             "mcp__heeler__spawn_worker",

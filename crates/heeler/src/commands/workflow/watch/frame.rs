@@ -1,15 +1,15 @@
 //! What is drawn of a run: a line for each phase, as many as there is room for.
 
 use anstyle::{AnsiColor, Style};
-use heeler_model::workflow::Part;
-use heeler_model::workflow::graph::Mark;
-use heeler_store::{PartRow, WorkflowRunHead};
+use heeler_model::workflow::PhasePart;
+use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_store::{WorkflowPartRow, WorkflowRunHead};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::super::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use super::super::runs;
-use super::super::stand::{self, PhaseStand, Stand};
-use crate::output::{self, SIGNS, Text, fitting, one_line};
+use crate::output::{self, SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
 
 /// The widest name that others are aligned to.
 const NAME_WIDTH_MAX: usize = 24;
@@ -19,28 +19,28 @@ const DOING_WIDTH_MIN: usize = 8;
 const ROWS_ABOVE: usize = 3;
 
 /// Returns the sign of a phase, and its style.
-pub(in super::super) fn sign(mark: Mark) -> (char, Style) {
+pub(in super::super) fn phase_symbol(mark: PhaseDisplayStatus) -> (char, Style) {
     match mark {
-        Mark::Waiting => ('·', Style::new().dimmed()),
-        Mark::Running => ('▸', AnsiColor::Cyan.on_default()),
-        Mark::Asking => ('◆', AnsiColor::Magenta.on_default()),
-        Mark::Succeeded => ('✓', AnsiColor::Green.on_default()),
-        Mark::Failed => ('✗', AnsiColor::Red.on_default()),
-        Mark::Skipped => ('○', Style::new().dimmed()),
-        Mark::Cancelled => ('✗', AnsiColor::Yellow.on_default()),
+        PhaseDisplayStatus::Waiting => ('·', Style::new().dimmed()),
+        PhaseDisplayStatus::Running => ('▸', AnsiColor::Cyan.on_default()),
+        PhaseDisplayStatus::WaitingForAnswer => ('◆', AnsiColor::Magenta.on_default()),
+        PhaseDisplayStatus::Succeeded => ('✓', AnsiColor::Green.on_default()),
+        PhaseDisplayStatus::Failed => ('✗', AnsiColor::Red.on_default()),
+        PhaseDisplayStatus::Skipped => ('○', Style::new().dimmed()),
+        PhaseDisplayStatus::Cancelled => ('✗', AnsiColor::Yellow.on_default()),
     }
 }
 
 /// Returns what a part is called where its phase is not told.
-pub(super) fn name_of(phase: &PhaseStand, part: &PartRow) -> String {
+pub(super) fn part_name(phase: &WorkflowPhaseProgress, part: &WorkflowPartRow) -> String {
     let name = one_line(phase.title());
-    phase.name_of(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
+    phase.part_name(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
 }
 
 /// Says how far a phase is that is done for each of several items.
-pub(super) fn items_word(phase: &PhaseStand, open: usize) -> String {
-    let is_item = |part: &&PartRow| matches!(part.part, Part::Item(_));
-    let done = phase.parts.iter().filter(is_item).filter(|part| part.how.is_some()).count();
+pub(super) fn items_word(phase: &WorkflowPhaseProgress, open: usize) -> String {
+    let is_item = |part: &&WorkflowPartRow| matches!(part.part, PhasePart::Item(_));
+    let done = phase.parts.iter().filter(is_item).filter(|part| part.outcome.is_some()).count();
     match phase.items.as_ref().map(Vec::len) {
         Some(items) => format!("{} of {items} done, {open} at work", done.min(items)),
         None => format!("{open} at work"),
@@ -48,142 +48,164 @@ pub(super) fn items_word(phase: &PhaseStand, open: usize) -> String {
 }
 
 /// Returns the line that tells that a phase began.
-pub(super) fn begins(phase: &PhaseStand) -> Text {
-    let (sign, style) = sign(Mark::Running);
-    Text::styled(style, &sign.to_string()).then(format!(" {} begins", one_line(phase.title())))
+pub(super) fn phase_start_line(phase: &WorkflowPhaseProgress) -> SafeText {
+    let (sign, style) = phase_symbol(PhaseDisplayStatus::Running);
+    SafeText::styled(style, &sign.to_string())
+        .append(format!(" {} begins", one_line(phase.title())))
 }
 
 /// Returns the line that tells that a phase began or ended.
-pub(super) fn told(phase: &PhaseStand, now: Timestamp) -> Text {
-    let (sign, style) = sign(phase.mark);
+pub(super) fn phase_change_line(phase: &WorkflowPhaseProgress, now: Timestamp) -> SafeText {
+    let (sign, style) = phase_symbol(phase.status);
     let name = one_line(phase.title());
-    let rest = match phase.mark {
-        Mark::Waiting | Mark::Running => return begins(phase),
-        Mark::Asking => " waits for an answer".to_owned(),
-        Mark::Skipped => " skipped".to_owned(),
-        Mark::Succeeded => figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default(),
-        Mark::Failed | Mark::Cancelled => {
+    let rest = match phase.status {
+        PhaseDisplayStatus::Waiting | PhaseDisplayStatus::Running => {
+            return phase_start_line(phase);
+        }
+        PhaseDisplayStatus::WaitingForAnswer => " waits for an answer".to_owned(),
+        PhaseDisplayStatus::Skipped => " skipped".to_owned(),
+        PhaseDisplayStatus::Succeeded => {
+            figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default()
+        }
+        PhaseDisplayStatus::Failed | PhaseDisplayStatus::Cancelled => {
             let took = figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default();
             let why = phase.error().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
-            format!(" {}{took}{why}", stand::word(phase.mark))
+            format!(" {}{took}{why}", progress::phase_status_name(phase.status))
         }
     };
-    Text::styled(style, &sign.to_string()).then(format!(" {name}{rest}"))
+    SafeText::styled(style, &sign.to_string()).append(format!(" {name}{rest}"))
 }
 
 /// Returns how long a phase took so far, and what it cost.
-fn figures(phase: &PhaseStand, now: Timestamp) -> Option<String> {
-    let took = output::duration(phase.took_ms(now)?);
-    Some(match runs::cost(phase.micros()) {
+fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
+    let took = output::format_duration(phase.elapsed_ms(now)?);
+    Some(match runs::cost(phase.cost_micros()) {
         Some(cost) => format!("{took} {cost}"),
         None => took,
     })
 }
 
 /// Returns the last line of the frame: how long the run took so far, and what it cost.
-fn total(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> Text {
+fn total_line(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> SafeText {
     let until = head.finished_at.unwrap_or(now);
     let took = until.duration_since(head.started_at).as_millis().max(0);
-    let took = output::duration(i64::try_from(took).unwrap_or(i64::MAX));
+    let took = output::format_duration(i64::try_from(took).unwrap_or(i64::MAX));
     let cost = runs::cost(head.spent).map(|cost| format!(" {cost}")).unwrap_or_default();
     let text = format!("  {:names$}  {:>7}", "total", format!("{took}{cost}"));
-    Text::styled(Style::new().dimmed(), fitting(&text, width.saturating_sub(1)))
+    SafeText::styled(Style::new().dimmed(), truncate_to_width(&text, width.saturating_sub(1)))
 }
 
 /// Draws a run for a terminal of this width and height.
 pub(super) fn frame(
-    stand: &Stand,
-    doing: &dyn Fn(&PhaseStand) -> Option<String>,
+    stand: &WorkflowRunProgress,
+    doing: &dyn Fn(&WorkflowPhaseProgress) -> Option<String>,
     turn: usize,
     (width, rows): (usize, usize),
     now: Timestamp,
-) -> Vec<Text> {
+) -> Vec<SafeText> {
     // One more is for the total.
     let room = rows.saturating_sub(ROWS_ABOVE + 1).max(1);
     let shown = choose(&stand.phases, room);
     let names = shown.iter().filter_map(|row| match row {
-        Shown::Phase(at) => Some(one_line(stand.phases[*at].title()).width()),
-        Shown::More(..) => None,
+        FrameLine::Phase(at) => Some(one_line(stand.phases[*at].title()).width()),
+        FrameLine::Omitted(..) => None,
     });
     let names = names.max().unwrap_or(0).min(NAME_WIDTH_MAX).min(width / 2);
-    let line = |row: &Shown| match row {
-        Shown::Phase(at) => {
+    let line = |row: &FrameLine| match row {
+        FrameLine::Phase(at) => {
             let phase = &stand.phases[*at];
-            let doing = match phase.mark {
-                Mark::Running | Mark::Waiting => doing(phase),
-                Mark::Asking => Some("waits for an answer".to_owned()),
-                Mark::Failed => phase.error().map(one_line),
-                Mark::Skipped => Some("skipped".to_owned()),
+            let doing = match phase.status {
+                PhaseDisplayStatus::Running | PhaseDisplayStatus::Waiting => doing(phase),
+                PhaseDisplayStatus::WaitingForAnswer => Some("waits for an answer".to_owned()),
+                PhaseDisplayStatus::Failed => phase.error().map(one_line),
+                PhaseDisplayStatus::Skipped => Some("skipped".to_owned()),
                 _ => None,
             };
             phase_line(phase, doing, names, turn, width, now)
         }
-        Shown::More(count, what) => {
+        FrameLine::Omitted(count, what) => {
             let text = format!("  … {count} more {what}");
-            Text::styled(Style::new().dimmed(), fitting(&text, width - 1))
+            SafeText::styled(Style::new().dimmed(), truncate_to_width(&text, width - 1))
         }
     };
-    let total = total(&stand.row.head, names, width, now);
+    let total = total_line(&stand.row.head, names, width, now);
     shown.iter().map(line).chain([total]).collect()
 }
 
 fn phase_line(
-    phase: &PhaseStand,
+    phase: &WorkflowPhaseProgress,
     doing: Option<String>,
     names: usize,
     turn: usize,
     width: usize,
     now: Timestamp,
-) -> Text {
-    let (sign, style) = sign(phase.mark);
-    let sign = match phase.mark {
-        Mark::Running => SIGNS[turn % SIGNS.len()],
+) -> SafeText {
+    let (sign, style) = phase_symbol(phase.status);
+    let sign = match phase.status {
+        PhaseDisplayStatus::Running => SPINNER_FRAMES[turn % SPINNER_FRAMES.len()],
         _ => sign,
     };
     let name = one_line(phase.title());
-    let name = fitting(&name, names);
-    let figures = figures(phase, now).filter(|_| phase.mark != Mark::Skipped).unwrap_or_default();
+    let name = truncate_to_width(&name, names);
+    let figures = figures(phase, now)
+        .filter(|_| phase.status != PhaseDisplayStatus::Skipped)
+        .unwrap_or_default();
     let pad = names.saturating_sub(name.width());
     let head = format!("{name}{:pad$}  {figures:>7}", "");
-    let head = fitting(&head, width.saturating_sub(3));
+    let head = truncate_to_width(&head, width.saturating_sub(3));
     // One column is left free: a line that fills the last one may wrap.
     let left = width.saturating_sub(2 + head.width() + 3);
     let doing = doing.filter(|_| left >= DOING_WIDTH_MIN).unwrap_or_default();
-    let cut = fitting(&doing, left);
+    let cut = truncate_to_width(&doing, left);
     let dots = if cut.len() < doing.len() { "…" } else { "" };
-    let cut = if dots.is_empty() { cut } else { fitting(&doing, left - 1) };
-    let dimmed = if phase.mark == Mark::Failed { style } else { Style::new().dimmed() };
-    let head = match phase.mark {
-        Mark::Waiting | Mark::Skipped => Text::styled(Style::new().dimmed(), head),
-        _ => Text::from(head),
+    let cut = if dots.is_empty() { cut } else { truncate_to_width(&doing, left - 1) };
+    let dimmed =
+        if phase.status == PhaseDisplayStatus::Failed { style } else { Style::new().dimmed() };
+    let head = match phase.status {
+        PhaseDisplayStatus::Waiting | PhaseDisplayStatus::Skipped => {
+            SafeText::styled(Style::new().dimmed(), head)
+        }
+        _ => SafeText::from(head),
     };
-    let text = Text::styled(style, &sign.to_string()).then(" ").then(head);
+    let text = SafeText::styled(style, &sign.to_string()).append(" ").append(head);
     match cut.is_empty() {
         true => text,
-        false => text.then("  ").then(Text::styled(dimmed, &format!("{cut}{dots}"))),
+        false => text.append("  ").append(SafeText::styled(dimmed, &format!("{cut}{dots}"))),
     }
 }
 
 /// A line of the frame.
 #[derive(Debug, PartialEq)]
-enum Shown {
+enum FrameLine {
     Phase(usize),
     /// So many phases are left out, which are so.
-    More(usize, &'static str),
+    Omitted(usize, &'static str),
 }
 
 /// Chooses what is shown: all, or else what goes on, what ended last, and what comes next.
-fn choose(phases: &[PhaseStand], room: usize) -> Vec<Shown> {
+fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
     if phases.len() <= room {
-        return (0..phases.len()).map(Shown::Phase).collect();
+        return (0..phases.len()).map(FrameLine::Phase).collect();
     }
-    let of = |wanted: fn(Mark) -> bool| -> Vec<usize> {
-        (0..phases.len()).filter(|at| wanted(phases[*at].mark)).collect()
+    let of = |wanted: fn(PhaseDisplayStatus) -> bool| -> Vec<usize> {
+        (0..phases.len()).filter(|at| wanted(phases[*at].status)).collect()
     };
-    let is_over =
-        |mark| matches!(mark, Mark::Succeeded | Mark::Failed | Mark::Skipped | Mark::Cancelled);
-    let (over, on) = (of(is_over), of(|mark| matches!(mark, Mark::Running | Mark::Asking)));
-    let waiting = of(|mark| mark == Mark::Waiting);
+    let is_over = |mark| {
+        matches!(
+            mark,
+            PhaseDisplayStatus::Succeeded
+                | PhaseDisplayStatus::Failed
+                | PhaseDisplayStatus::Skipped
+                | PhaseDisplayStatus::Cancelled
+        )
+    };
+    let (over, on) = (
+        of(is_over),
+        of(|mark| {
+            matches!(mark, PhaseDisplayStatus::Running | PhaseDisplayStatus::WaitingForAnswer)
+        }),
+    );
+    let waiting = of(|mark| mark == PhaseDisplayStatus::Waiting);
     // Three lines may say what is left out.
     let room = room.saturating_sub(3).max(1);
     let on_shown = on.len().min(room);
@@ -191,16 +213,16 @@ fn choose(phases: &[PhaseStand], room: usize) -> Vec<Shown> {
     let over_shown = over.len().min(rest.div_ceil(2).max(rest.saturating_sub(waiting.len())));
     let waiting_shown = waiting.len().min(rest - over_shown);
     let mut shown = Vec::new();
-    let more = |shown: &mut Vec<Shown>, count: usize, what| {
+    let more = |shown: &mut Vec<FrameLine>, count: usize, what| {
         if count > 0 {
-            shown.push(Shown::More(count, what));
+            shown.push(FrameLine::Omitted(count, what));
         }
     };
     more(&mut shown, over.len() - over_shown, "that ended");
-    shown.extend(over[over.len() - over_shown..].iter().copied().map(Shown::Phase));
-    shown.extend(on[..on_shown].iter().copied().map(Shown::Phase));
+    shown.extend(over[over.len() - over_shown..].iter().copied().map(FrameLine::Phase));
+    shown.extend(on[..on_shown].iter().copied().map(FrameLine::Phase));
     more(&mut shown, on.len() - on_shown, "at work");
-    shown.extend(waiting[..waiting_shown].iter().copied().map(Shown::Phase));
+    shown.extend(waiting[..waiting_shown].iter().copied().map(FrameLine::Phase));
     more(&mut shown, waiting.len() - waiting_shown, "that wait");
     shown
 }
@@ -209,16 +231,16 @@ fn choose(phases: &[PhaseStand], room: usize) -> Vec<Shown> {
 mod tests {
     use super::*;
 
-    fn phase(name: &str, mark: Mark) -> PhaseStand {
+    fn phase(name: &str, mark: PhaseDisplayStatus) -> WorkflowPhaseProgress {
         let began: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
-        PhaseStand {
+        WorkflowPhaseProgress {
             name: name.to_owned(),
             label: None,
-            mark,
+            status: mark,
             parts: Vec::new(),
             items: None,
-            began: (mark != Mark::Waiting).then_some(began),
-            ended: None,
+            started_at: (mark != PhaseDisplayStatus::Waiting).then_some(began),
+            finished_at: None,
         }
     }
 
@@ -226,8 +248,8 @@ mod tests {
     fn a_line_fits_any_terminal_and_gives_up_what_is_done_first() {
         let now: Timestamp = "2026-11-15T12:00:12Z".parse().unwrap();
         let phases = [
-            phase("a-very-long-name-of-a-phase-indeed", Mark::Running),
-            phase("日本", Mark::Failed),
+            phase("a-very-long-name-of-a-phase-indeed", PhaseDisplayStatus::Running),
+            phase("日本", PhaseDisplayStatus::Failed),
         ];
         for phase in &phases {
             for width in 20..120 {
@@ -244,14 +266,15 @@ mod tests {
 
     #[test]
     fn on_a_low_terminal_what_goes_on_is_shown_and_the_rest_is_counted() {
-        use Mark::{Running, Succeeded, Waiting};
+        use PhaseDisplayStatus::{Running, Succeeded, Waiting};
         let marks = [vec![Succeeded; 50], vec![Running; 2], vec![Waiting; 50]].concat();
-        let phases: Vec<PhaseStand> = marks.iter().map(|mark| phase("p", *mark)).collect();
+        let phases: Vec<WorkflowPhaseProgress> =
+            marks.iter().map(|mark| phase("p", *mark)).collect();
         let shown = choose(&phases, 10);
         assert_eq!(shown.len(), 9);
-        assert_eq!(shown[0], Shown::More(47, "that ended"));
-        assert!(shown.contains(&Shown::Phase(50)) && shown.contains(&Shown::Phase(51)));
-        assert_eq!(shown[8], Shown::More(48, "that wait"));
+        assert_eq!(shown[0], FrameLine::Omitted(47, "that ended"));
+        assert!(shown.contains(&FrameLine::Phase(50)) && shown.contains(&FrameLine::Phase(51)));
+        assert_eq!(shown[8], FrameLine::Omitted(48, "that wait"));
         for room in 1..120 {
             assert!(choose(&phases, room).len() <= room.max(4), "{room}");
         }

@@ -1,0 +1,177 @@
+//! What goes through a whole transcript: finding words in it, and writing it out. In a long one that is
+//! done beside.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+use super::Conversation;
+use super::commands::truncate_line;
+use crate::background::{StoppableThread, WAIT_BYTES_MAX};
+use crate::session_file::TranscriptContents;
+use crate::{ChatSpeaker, ConversationEntry, EntryRole};
+
+/// How many hits `/search` shows.
+const HITS_MAX: usize = 20;
+
+/// What is told in the end, or why it was not done.
+pub(super) type BackgroundTask = StoppableThread<Result<String, String>>;
+
+impl Conversation {
+    /// Finds words in the transcript that is looked at.
+    pub(super) fn start_search(&mut self, text: String) {
+        let is_numbered = self.view == ChatSpeaker::Coordinator;
+        self.start_background_task(&self.view.clone(), move |whole, is_stopped| {
+            search_transcript(whole, &text, is_numbered, is_stopped)
+        });
+    }
+
+    pub(super) fn start_export(&mut self, file: Option<String>) {
+        let id = self.session_file.id().to_owned();
+        let path = self.options.folder.join(Utf8PathBuf::from(file.unwrap_or(format!("{id}.md"))));
+        self.start_background_task(&ChatSpeaker::Coordinator, move |whole, is_stopped| {
+            match write_markdown(whole, &id, &path, is_stopped) {
+                Ok(()) => Ok(format!("written: {path}")),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    Err(format!("{path} is there already; /export FILE names another"))
+                }
+                Err(error) => Err(format!("cannot write {path}: {error}")),
+            }
+        });
+    }
+
+    fn start_background_task(
+        &mut self,
+        of: &ChatSpeaker,
+        work: impl FnOnce(&TranscriptContents, &AtomicBool) -> Result<String, String> + Send + 'static,
+    ) {
+        if self.background_task.is_some() {
+            return self
+                .show_error("the command before goes through the transcript; Esc gives it up");
+        }
+        let whole = match self.session_file.contents(of) {
+            Ok(whole) => whole,
+            Err(error) => return self.show_error(format!("{error}")),
+        };
+        let bytes = whole.len();
+        self.background_task =
+            Some(StoppableThread::start(move |is_stopped| work(&whole, is_stopped)));
+        match bytes <= WAIT_BYTES_MAX {
+            true => self.finish_background_task(),
+            false => self.show_notice(format!("going through {:.0} MB", bytes as f64 / 1e6)),
+        }
+    }
+
+    /// Tells what came of a command that went through a transcript beside.
+    pub(super) fn poll_background_task(&mut self) {
+        if self.background_task.as_ref().is_some_and(StoppableThread::is_done) {
+            self.finish_background_task();
+        }
+    }
+
+    /// Stops a command that goes through a transcript.
+    pub(super) fn cancel_background_task(&mut self) {
+        self.poll_background_task();
+        if self.background_task.take().is_some() {
+            self.show_notice("it was given up");
+        }
+    }
+
+    fn finish_background_task(&mut self) {
+        match self.background_task.take().map(StoppableThread::join) {
+            Some(Ok(text)) => self.show_notice(text),
+            Some(Err(why)) => self.show_error(why),
+            None => {}
+        }
+    }
+}
+
+/// Tells the last entries that say a text; messages with the numbers that `/fork` takes.
+fn search_transcript(
+    whole: &TranscriptContents,
+    text: &str,
+    is_numbered: bool,
+    is_stopped: &AtomicBool,
+) -> Result<String, String> {
+    let wanted = text.to_lowercase();
+    let (mut hits, mut count, mut has_more) = (VecDeque::new(), 0_u64, false);
+    let each = whole.for_each_entry(|entry, _| {
+        count += u64::from(entry.is_message());
+        let said = entry.text();
+        if let Some(line) = said.lines().find(|line| line.to_lowercase().contains(&wanted)) {
+            let number = if entry.is_message() { count.to_string() } else { String::new() };
+            let number = if is_numbered { format!("{number:>4}  ") } else { String::new() };
+            hits.push_back(format!("{number}{}: {}", speaker_label(&entry), truncate_line(line)));
+            if hits.len() > HITS_MAX {
+                has_more = hits.pop_front().is_some();
+            }
+        }
+        !is_stopped.load(Ordering::Relaxed)
+    });
+    each.map_err(|error| error.to_string())?;
+    if hits.is_empty() {
+        return Ok(format!("`{text}` was not said here; heeler search looks everywhere"));
+    }
+    if has_more {
+        hits.push_back("(the newest; heeler search finds all)".to_owned());
+    }
+    if is_numbered {
+        hits.push_back("/fork N goes on in a copy, up to what the agent said there".to_owned());
+    }
+    Ok(hits.make_contiguous().join("\n"))
+}
+
+fn write_markdown(
+    whole: &TranscriptContents,
+    id: &str,
+    path: &Utf8Path,
+    is_stopped: &AtomicBool,
+) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create_new(path)?);
+    let mut write = || {
+        writeln!(file, "# {id}")?;
+        let mut written = Ok(());
+        let each = whole.for_each_entry(|entry, _| {
+            written = match is_stopped.load(Ordering::Relaxed) {
+                true => Err(io::Error::other("it was stopped")),
+                false => write_entry(&mut file, &entry),
+            };
+            written.is_ok()
+        });
+        each.map_err(io::Error::other)?;
+        written?;
+        file.flush()?;
+        file.get_ref().sync_all()
+    };
+    write().inspect_err(|_| {
+        // Half of it would look like all of it.
+        let _removed = std::fs::remove_file(path);
+    })
+}
+
+fn write_entry(file: &mut impl Write, entry: &ConversationEntry) -> io::Result<()> {
+    match (&entry.role, &entry.args) {
+        (EntryRole::Tool, Some(args)) => {
+            writeln!(file, "\n**{}** `{args}`", entry.name.as_deref().unwrap_or("tool"))
+        }
+        (EntryRole::Tool, None) => writeln!(file, "\n{}", quote_lines(&entry.text())),
+        _ => writeln!(file, "\n## {}\n\n{}", speaker_label(entry), entry.text()),
+    }
+}
+
+fn speaker_label(entry: &ConversationEntry) -> &str {
+    match &entry.role {
+        EntryRole::User => "you",
+        EntryRole::Assistant => "agent",
+        EntryRole::System => "heeler",
+        EntryRole::Tool => "tool",
+        EntryRole::Other(name) => name,
+    }
+}
+
+fn quote_lines(text: &str) -> String {
+    text.lines().map(|line| format!("> {line}\n")).collect()
+}

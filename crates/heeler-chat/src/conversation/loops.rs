@@ -1,0 +1,283 @@
+//! Tasks, and loops that come back to the agent by themselves.
+
+use heeler_model::JobId;
+use serde_json::Value as Json;
+
+use super::Conversation;
+use super::turns::TurnInitiator;
+use crate::tasks::{GOAL_REACHED, LOOPS_MAX, TASK_DONE, TASKS_MAX, has_marker_line};
+use crate::{ConversationLoop, ConversationState, ConversationTask, EntrySource};
+
+/// The rows in which a run records what its agent did with the task list.
+const TASKS_ADDED: &str = "tasks_added";
+const TASK_FINISHED: &str = "task_finished";
+
+impl Conversation {
+    /// Loops of before wait for the person, who may have said so beforehand.
+    pub(super) fn resume_loops(&mut self) {
+        if self.session_file.state().loops.is_empty() {
+            return;
+        }
+        // When one was due in the last session says nothing in this one.
+        self.save_state(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
+        if self.options.restart_loops {
+            return self.restart_loops(None);
+        }
+        let count = self.session_file.state().loops.len();
+        let loops =
+            if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
+        self.show_notice(format!("{loops} active here: /loops lists, /restart restarts."));
+    }
+
+    pub(super) fn add_loop(&mut self, one: ConversationLoop) {
+        if self.session_file.state().loops.len() >= LOOPS_MAX {
+            return self.show_error(format!(
+                "there are {LOOPS_MAX} loops, which is the most; /stop ends some"
+            ));
+        }
+        if one.goal.is_none() && !self.session_file.state().tasks.iter().any(|task| !task.done) {
+            return self.show_error("no task is open; /tasks add TEXT adds one");
+        }
+        let gist = one.describe();
+        self.save_state(|about| about.loops.push(one));
+        self.show_notice(format!(
+            "loop {}: {gist}; /stop ends it",
+            self.session_file.state().loops.len()
+        ));
+        self.start_due_loop();
+    }
+
+    pub(super) fn stop_loops(&mut self, which: Option<usize>) {
+        let count = self.session_file.state().loops.len();
+        match which {
+            _ if count == 0 => self.show_notice("no loop is there"),
+            Some(number) if number > count => {
+                self.show_error(format!("there is no loop {number}; /loops lists them"));
+            }
+            Some(number) => {
+                self.save_state(|about| drop(about.loops.remove(number - 1)));
+                self.show_notice(format!("loop {number} has ended"));
+            }
+            None => {
+                self.save_state(|about| about.loops.clear());
+                self.show_notice(if count == 1 {
+                    "the loop has ended"
+                } else {
+                    "all loops have ended"
+                });
+            }
+        }
+        self.renumber_turn_loop(which);
+    }
+
+    /// A turn that is under way may be one of a loop that is gone, or that has another number now.
+    fn renumber_turn_loop(&mut self, gone: Option<usize>) {
+        let Some(turn) = &mut self.turn else { return };
+        let TurnInitiator::Loop(at) = turn.initiator else { return };
+        turn.initiator = match gone {
+            Some(number) if at + 1 > number => TurnInitiator::Loop(at - 1),
+            Some(number) if at + 1 < number => TurnInitiator::Loop(at),
+            _ => TurnInitiator::User,
+        };
+        let by = turn.initiator;
+        self.save_state(|about| {
+            about.turns.last_mut().into_iter().for_each(|asked| {
+                asked.by_loop = match by {
+                    TurnInitiator::Loop(at) => Some(at),
+                    TurnInitiator::User => None,
+                };
+            });
+        });
+    }
+
+    pub(super) fn restart_loops(&mut self, which: Option<usize>) {
+        let (now, count) = (self.now, self.session_file.state().loops.len());
+        if let Some(number) = which.filter(|number| *number > count) {
+            return self.show_error(format!("there is no loop {number}; /loops lists them"));
+        }
+        self.save_state(|about| {
+            let is_meant = |at: usize| which.is_none_or(|number| number == at + 1);
+            let resting = about.loops.iter_mut().enumerate();
+            for (_, one) in resting.filter(|(at, one)| is_meant(*at) && one.next_at.is_none()) {
+                one.next_at = Some(now);
+            }
+        });
+        self.show_notice(if count == 0 { "no loop is there" } else { "restarted" });
+        self.start_due_loop();
+    }
+
+    pub(super) fn list_loops(&mut self) {
+        let lines = self.session_file.state().loops.iter().enumerate().map(|(at, one)| {
+            let state = if one.next_at.is_some() { "" } else { "  (rests: /restart)" };
+            format!("{}  {}{state}", at + 1, one.describe())
+        });
+        let lines: Vec<String> = lines.collect();
+        self.show_notice(match lines.is_empty() {
+            true => "no loop; /loop \"GOAL\" INTERVAL begins one, /start works through the tasks"
+                .to_owned(),
+            false => lines.join("\n"),
+        });
+    }
+
+    /// Starts the turn of a loop that is due, if nothing else is said.
+    pub(super) fn start_due_loop(&mut self) {
+        if self.turn.is_some()
+            || !self.queue.is_empty()
+            || self.has_unwritten_entries()
+            || self.pending_fork.is_some()
+            || self.exit.is_some()
+        {
+            return;
+        }
+        let about = self.session_file.state();
+        let is_due = |one: &ConversationLoop| one.next_at.is_some_and(|at| at <= self.now);
+        let Some(at) = about.loops.iter().position(is_due) else { return };
+        match about.loops[at].prompt(&about.tasks) {
+            Some(prompt) => {
+                let is_of_tasks = about.loops[at].goal.is_none();
+                let open = about.tasks.iter().find(|task| !task.done && is_of_tasks);
+                self.asked_task = open.map(|task| task.text.clone());
+                self.save_state(|about| about.loops[at].turns += 1);
+                self.start_turn(&prompt, TurnInitiator::Loop(at));
+            }
+            None => self.end_tasks_loop(at),
+        }
+    }
+
+    /// Lets a loop rest, or ends it if the agent says that it is done.
+    pub(super) fn loop_turn_ended(&mut self, at: usize, is_done: bool) {
+        if !is_done {
+            return self.loop_failed(at);
+        }
+        let Some(one) = self.session_file.state().loops.get(at) else { return };
+        let next_at = one.next_due_at(self.now);
+        if one.goal.is_some() && has_marker_line(&self.last_reply, GOAL_REACHED) {
+            self.save_state(|about| {
+                about.loops.remove(at);
+                clear_turn_loop(about);
+            });
+            return self.append_notice("The goal is reached: the loop has ended.");
+        }
+        let is_of_tasks = one.goal.is_none();
+        // The agent may have marked it already: then no other is meant.
+        let done = self.asked_task.take().filter(|_| has_marker_line(&self.last_reply, TASK_DONE));
+        self.save_state(|about| {
+            let is_it =
+                |task: &&mut ConversationTask| !task.done && Some(&task.text) == done.as_ref();
+            about.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
+            clear_turn_loop(about);
+            // One that rests since the session was resumed goes on resting.
+            let next = &mut about.loops[at].next_at;
+            *next = next.map(|_| next_at);
+        });
+        if is_of_tasks && self.session_file.state().tasks.iter().all(|task| task.done) {
+            self.end_tasks_loop(at);
+        }
+    }
+
+    fn end_tasks_loop(&mut self, at: usize) {
+        self.save_state(|about| drop(about.loops.remove(at)));
+        self.append_notice("All tasks are done: the loop has ended.");
+    }
+
+    /// A loop whose turn failed rests until a person says otherwise: it would fail again.
+    pub(super) fn loop_failed(&mut self, at: usize) {
+        if self.session_file.state().loops.get(at).is_none() {
+            return;
+        }
+        self.save_state(|about| {
+            about.loops[at].next_at = None;
+            clear_turn_loop(about);
+        });
+        self.append_notice(format!(
+            "Loop {} rests, since its turn did not end well; /restart goes on.",
+            at + 1
+        ));
+    }
+
+    /// Takes what the agent does with the task list. The row is remembered, so that it counts once.
+    pub(super) fn apply_task_row(&mut self, job: &JobId, at: u64, row: &Json) {
+        let Some(subtype) = row["subtype"].as_str().filter(|_| row["type"] == "system") else {
+            return;
+        };
+        let source = EntrySource { job: job.clone(), row: at };
+        if subtype == TASKS_ADDED {
+            let is_known = |task: &ConversationTask| task.added_by.as_ref() == Some(&source);
+            if self.session_file.state().tasks.iter().any(is_known) {
+                return;
+            }
+            let texts = row["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
+            let texts: Vec<String> = texts.map(str::to_owned).collect();
+            self.add_tasks(texts, Some(source));
+        } else if subtype == TASK_FINISHED {
+            let number = row["number"].as_u64().and_then(|it| usize::try_from(it).ok());
+            let text = row["description"].as_str();
+            self.save_state(|about| {
+                let place =
+                    number.and_then(|number| finished_task_index(&about.tasks, number, text));
+                place.into_iter().for_each(|place| about.tasks[place].done = true);
+            });
+        } else {
+            return;
+        }
+        self.is_unsaved = !self.session_file.is_saved();
+    }
+
+    pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<EntrySource>) {
+        let room = TASKS_MAX.saturating_sub(self.session_file.state().tasks.len());
+        if texts.len() > room {
+            self.show_error(format!(
+                "only {room} of {} tasks are kept: {TASKS_MAX} are the most",
+                texts.len()
+            ));
+        }
+        let task = |text| ConversationTask { text, done: false, added_by: added_by.clone() };
+        let tasks: Vec<ConversationTask> = texts.into_iter().take(room).map(task).collect();
+        self.save_state(|about| about.tasks.extend(tasks));
+    }
+}
+
+/// What came of the last turn counts with its loop: it is not counted again when the session is resumed.
+fn clear_turn_loop(about: &mut ConversationState) {
+    about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
+}
+
+/// Returns the place of the task that an agent has done: the one of its number, or the open one that
+/// begins like it where the list has changed since the agent saw it.
+fn finished_task_index(
+    tasks: &[ConversationTask],
+    number: usize,
+    text: Option<&str>,
+) -> Option<usize> {
+    let place = number.checked_sub(1).filter(|place| *place < tasks.len());
+    let Some(text) = text else { return place };
+    let is_meant = |task: &ConversationTask| task.text.starts_with(text);
+    place
+        .filter(|place| is_meant(&tasks[*place]))
+        .or_else(|| tasks.iter().position(|task| !task.done && is_meant(task)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_the_agent_has_done_is_the_one_it_saw_also_if_the_list_has_changed() {
+        let task =
+            |text: &str, done| ConversationTask { text: text.to_owned(), done, added_by: None };
+        // It saw `a` before them.
+        let tasks = [task("b", true), task("b", false), task("c", false)];
+        for (number, text, expected) in [
+            (3, Some("c"), Some(2)),
+            (4, Some("c"), Some(2)),
+            (3, Some("b"), Some(1)),
+            (1, Some("a"), None),
+            (0, Some("a"), None),
+            // Rows of before have no text.
+            (2, None, Some(1)),
+            (4, None, None),
+        ] {
+            assert_eq!(finished_task_index(&tasks, number, text), expected, "{number} {text:?}");
+        }
+    }
+}

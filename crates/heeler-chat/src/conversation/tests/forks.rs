@@ -1,0 +1,206 @@
+//! Copies of a session that are gone on in, and what else goes through a whole transcript.
+
+use std::sync::atomic::AtomicBool;
+
+use super::leaving::worker;
+use super::*;
+use crate::background::WAIT_BYTES_MAX;
+use crate::conversation::fork::find_fork_message;
+
+/// A conversation of two turns behind words of so many bytes that nobody waits for them.
+fn long() -> ConversationFixture {
+    let mut rig = ConversationFixture::new();
+    let id = rig.talk.take().unwrap().id().to_owned();
+    let words = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(4000));
+    let lines = WAIT_BYTES_MAX as usize / words.len() + 1;
+    let path = rig.folder().join(format!("sessions/{id}.transcript.ndjson"));
+    std::fs::write(path, words.repeat(lines)).unwrap();
+    let book =
+        rig.shelf().open(&id, rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
+    rig.begin(book, |_| {});
+    two_turns(&mut rig);
+    rig
+}
+
+fn two_turns(rig: &mut ConversationFixture) {
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, ChatJobState::Done);
+    }
+    rig.shown();
+}
+
+/// Waits until nothing is done beside.
+fn settled(rig: &mut ConversationFixture) {
+    while rig.talk().status.busy.is_some() {
+        std::thread::yield_now();
+        rig.pass(1);
+    }
+}
+
+fn transcripts(rig: &ConversationFixture) -> usize {
+    let names = std::fs::read_dir(rig.folder().join("sessions")).unwrap();
+    let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains(".ndjson")).count()
+}
+
+#[test]
+fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead() {
+    let mut rig = ConversationFixture::new();
+    two_turns(&mut rig);
+    rig.say("/search SAY");
+    let hint = "/fork N goes on in a copy, up to what the agent said there";
+    assert_eq!(rig.shown(), [format!("   1  you: say 1\n   3  you: say 2\n{hint}")]);
+    let usable = |number: u64, some: &str| {
+        format!("message {number} cannot be forked from; these of the agent's can:{some}")
+    };
+    rig.say("/fork 99");
+    assert_eq!(rig.shown(), [usable(99, "\n   2  said 1\n   4  said 2")]);
+    rig.say("/fork 1");
+    assert_eq!(rig.shown(), [usable(1, "\n   2  said 1")]);
+    rig.say("/fork 2");
+    let shown = rig.shown();
+    assert_eq!(shown[1], "User say 1 | Assistant said 1");
+    rig.say("/search said 2");
+    assert_eq!(rig.shown(), ["`said 2` was not said here; heeler search looks everywhere"]);
+    rig.say("on");
+    let behind_1 = TurnSessionChoice::Fork(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
+fn whoever_gives_up_does_not_wait_until_a_message_is_found() {
+    let mut rig = ConversationFixture::new();
+    two_turns(&mut rig);
+    let whole = rig.talk().session_file.contents(&ChatSpeaker::Coordinator).unwrap();
+    let found = |is_stopped| find_fork_message(&whole, 4, &AtomicBool::new(is_stopped));
+    assert_eq!(found(false).unwrap().0.text(), "said 2");
+    found(true).expect_err("it was stopped at the first entry");
+}
+
+#[test]
+fn where_the_agent_has_said_nothing_there_is_nothing_to_fork_from() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/fork 1");
+    assert_eq!(rig.shown(), ["the agent has said nothing that can be forked from"]);
+    assert_eq!(rig.shelf().list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_long_session_is_copied_beside_and_what_is_said_meanwhile_is_said_in_the_copy() {
+    let mut rig = long();
+    let before = rig.talk().id().to_owned();
+    rig.stage.calls();
+    rig.say("/fork");
+    assert!(rig.shown()[0].contains("MB are copied, then it goes on in the copy"));
+    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    rig.say("three");
+    rig.say("/fork");
+    assert_eq!(rig.shown(), ["a copy is being made; Esc gives it up"]);
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+        std::thread::yield_now();
+        rig.pass(1);
+    }
+    assert_ne!(rig.talk().id(), before);
+    assert_eq!(rig.stage.calls()[..1], ["ask three"]);
+    assert_eq!(rig.shown().last().unwrap(), "User three");
+    let read = |id: &str| {
+        std::fs::read(rig.folder().join(format!("sessions/{id}.transcript.ndjson"))).unwrap()
+    };
+    let (old, new) = (read(&before), read(rig.talk.as_ref().unwrap().id()));
+    assert!(new.starts_with(&old) && new.len() > old.len());
+}
+
+#[test]
+fn a_long_copy_that_is_given_up_left_or_cut_off_leaves_nothing() {
+    let given_up: [fn(&mut ConversationFixture); 3] = [
+        |rig| {
+            let now = rig.now;
+            rig.talk().handle_action(UserAction::Interrupt, now);
+            assert_eq!(rig.shown(), ["the copy was given up", "suggested: three"]);
+            assert_eq!(transcripts(rig), 1);
+        },
+        |rig| {
+            rig.leave();
+            assert!(rig.talk().has_ended());
+            assert!(rig.shown().contains(&"not sent: three".to_owned()));
+            assert_eq!(transcripts(rig), 1);
+        },
+        |rig| rig.crash(),
+    ];
+    for give_up in given_up {
+        let mut rig = long();
+        let before = rig.talk().id().to_owned();
+        rig.say("/fork");
+        rig.say("three");
+        rig.shown();
+        give_up(&mut rig);
+        assert_eq!(rig.talk().id(), before);
+        assert_eq!(rig.shelf().list().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_loop_waits_for_a_long_copy() {
+    let mut rig = long();
+    rig.say("/loop \"stay green\" 10s");
+    rig.is(3, ChatJobState::Done);
+    rig.stage.calls();
+    rig.say("/fork");
+    rig.now += SignedDuration::from_secs(60);
+    rig.talk().start_due_loop();
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    settled(&mut rig);
+    assert_eq!(rig.stage.calls(), [""; 0], "the copy has no loops");
+}
+
+#[test]
+fn a_long_transcript_is_searched_and_written_out_beside() {
+    let mut rig = long();
+    rig.say("/search said 2");
+    assert_eq!(rig.shown(), ["going through 17 MB"]);
+    rig.say("/export all.md");
+    let refused = "the command before goes through the transcript; Esc gives it up";
+    assert_eq!(rig.shown(), [refused]);
+    settled(&mut rig);
+    assert!(rig.shown()[0].contains("  agent: said 2\n/fork N"));
+    rig.say("/export all.md");
+    settled(&mut rig);
+    let file = rig.folder().join("all.md");
+    assert_eq!(rig.shown(), ["going through 17 MB".to_owned(), format!("written: {file}")]);
+    assert!(std::fs::read_to_string(&file).unwrap().ends_with("## agent\n\nsaid 2\n"));
+
+    let now = rig.now;
+    rig.say("/export again.md");
+    rig.talk().handle_action(UserAction::Interrupt, now);
+    let is_given_up = rig.shown()[1] == "it was given up";
+    let is_there = rig.folder().join("again.md").exists();
+    assert_ne!(is_there, is_given_up, "half of it is no export");
+}
+
+#[test]
+fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
+    let mut rig = ConversationFixture::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.said(50, 3, "Fixing.");
+    rig.is(1, ChatJobState::Done);
+    rig.say("/fork");
+    let told = rig.shown().pop().unwrap();
+    assert!(told.ends_with("which stays as it is. Its workers go on with it."), "{told}");
+
+    rig.said(50, 4, "Fixed.");
+    rig.talk().handle_fleet_event(worker(ChatJobState::Done), now);
+    rig.said(50, 5, "Done.");
+    rig.is(50, ChatJobState::Done);
+    rig.is(1, ChatJobState::Done);
+    rig.say("/workers");
+    rig.say("/cost");
+    let nothing = "nothing so far: no turn has told its cost";
+    assert_eq!(rig.shown(), ["no worker yet: the agent sets them to work", nothing]);
+    let fork = rig.talk().id().to_owned();
+    assert!(!rig.folder().join(format!("sessions/{fork}.workers")).exists());
+}

@@ -1,0 +1,85 @@
+//! Turns that are taken back.
+
+use super::*;
+
+#[test]
+fn a_turn_that_was_taken_back_stays_so_after_a_crash() {
+    let mut rig = ConversationFixture::new();
+    rig.say("one");
+    rig.said(1, 1, "done");
+    rig.is(1, ChatJobState::Done);
+    rig.say("/undo");
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("not sent");
+    rig.stage.with(|played| played.refuses = None);
+    rig.crash();
+    rig.is(1, ChatJobState::Done);
+    rig.say("two");
+    let sessions = rig.stage.with(|played| played.sessions.clone());
+    assert_eq!(sessions, [TurnSessionChoice::New, TurnSessionChoice::New]);
+}
+
+#[test]
+fn undo_goes_on_from_before_the_last_turn() {
+    let mut rig = ConversationFixture::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, ChatJobState::Done);
+    }
+    rig.shown();
+    rig.say("/undo");
+    rig.say("/undo");
+    let why = "is taken back: the next one goes on from before it. Files stay as they are.";
+    let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
+    assert_eq!(rig.shown(), told);
+    assert!(rig.talk().session_file.state().session.is_none());
+    rig.say("/undo");
+    assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
+    rig.say("again");
+    assert_eq!(rig.stage.last_session(), TurnSessionChoice::New);
+}
+
+#[test]
+fn words_that_were_not_sent_are_no_turn_to_take_back() {
+    let mut rig = ConversationFixture::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, ChatJobState::Done);
+    }
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("say 3");
+    rig.stage.with(|played| played.refuses = None);
+    rig.say("/undo");
+    rig.say("say 4");
+    let behind_1 = TurnSessionChoice::Fork(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
+fn undo_after_undo_passes_over_what_was_taken_back() {
+    let mut rig = ConversationFixture::new();
+    let turn = |rig: &mut ConversationFixture, number: usize| {
+        rig.say(&format!("say {number}"));
+        rig.said(number, 1, &format!("said {number}"));
+        rig.is(number, ChatJobState::Done);
+    };
+    turn(&mut rig, 1);
+    turn(&mut rig, 2);
+    rig.say("/undo");
+    turn(&mut rig, 3);
+    let behind_1 = TurnSessionChoice::Fork(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+    assert_ne!(rig.stage.session(1), rig.stage.session(3), "it goes on in a copy");
+    rig.say("/undo");
+    turn(&mut rig, 4);
+    assert_eq!(rig.stage.last_session(), behind_1, "neither turn 2 nor turn 3 is there");
+    turn(&mut rig, 5);
+    assert_eq!(rig.stage.last_session(), TurnSessionChoice::Existing(rig.stage.session(4)));
+    // A message of a turn that was taken back is in the session that it was said in.
+    rig.say("/fork 4");
+    turn(&mut rig, 6);
+    let behind_2 = TurnSessionChoice::Fork(rig.stage.session(2), Some(Uuid::from_u128(201)));
+    assert_eq!(rig.stage.last_session(), behind_2);
+}

@@ -1,0 +1,551 @@
+//! One session, opened for writing: its transcripts and its JSON file, with its lock held.
+//!
+//! An entry is in its file when [`SessionFile::append`] returns. The JSON file follows with [`SessionFile::save_state`];
+//! whatever it lacks after a crash can be told from the transcripts. A session of an older form, or
+//! another program's, is only read until something is written: then it is made ours first. Start at
+//! [`SessionFile`].
+
+mod contents;
+mod migrate;
+mod page;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::JobId;
+use heeler_transcript::{
+    AppendError, DiskBackend, DiskError, LockFile, NameError, SyncError, TailRepair,
+    TranscriptDurability, TranscriptOpenError, TranscriptScanner, TranscriptWriter,
+    TranscriptWriterOptions, create_folder, read_tail, replace_file, resolve_inside,
+    untrusted_file, validate_id,
+};
+use thiserror::Error;
+
+pub(crate) use self::contents::TranscriptContents;
+pub(crate) use self::migrate::find_inline_boundary;
+pub use self::page::{EntryCursor, EntryPage};
+pub(crate) use self::page::{parse_entry, unterminated_record};
+use crate::background::StoppableThread;
+use crate::conversation_state::{
+    ConversationState, EntryCount, InlineBoundary, NDJSON_SUFFIX, RosterWorker,
+};
+use crate::session_directory::{OldFormatPolicy, OpenedSessionFile};
+use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
+use crate::{ChatSpeaker, ConversationEntry};
+
+/// How many transcripts of workers are kept open; then all are closed, to be opened again when needed.
+const WORKER_LOGS_MAX: usize = 64;
+/// The longest inline transcript that is written for older programs. A longer one stays as it is; the
+/// entries are in the transcript's own file in any case.
+const INLINE_BYTES_MAX: u64 = untrusted_file::RECORD_BYTES_MAX / 2;
+/// How much of a transcript is counted while somebody waits. What is longer is counted beside, and the
+/// JSON file keeps the count that it has until that is done.
+pub(crate) const COUNT_BYTES_MAX: u64 = 8 << 20;
+
+/// Why a session's files were not read or written.
+#[derive(Debug, Error)]
+pub enum SessionFileError {
+    /// A name that may be no file's, or a link in its place.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A transcript could not be opened.
+    #[error(transparent)]
+    Open(#[from] TranscriptOpenError),
+    /// An entry was not written.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// What was written may not survive a power loss.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+}
+
+/// Where a session is.
+#[derive(Debug)]
+pub(crate) struct SessionFileLocation {
+    pub(crate) id: String,
+    /// The folder of ours.
+    pub(crate) own: Utf8PathBuf,
+    /// The folder that has it, until it is ours.
+    pub(crate) foreign: Option<Utf8PathBuf>,
+}
+
+impl SessionFileLocation {
+    /// Returns the folder that has the session.
+    fn folder(&self) -> &Utf8Path {
+        self.foreign.as_deref().unwrap_or(&self.own)
+    }
+
+    /// Returns the name of a worker's transcript in the folder.
+    fn worker_file_path(&self, file: &str) -> String {
+        format!("{}/{file}", self.workers_folder())
+    }
+
+    fn workers_folder(&self) -> String {
+        format!("{}.workers", self.id)
+    }
+}
+
+/// One session, opened for writing. Dropping it keeps all entries; [`SessionFile::close`] also tells whether the
+/// JSON file is up to date.
+#[derive(Debug)]
+pub struct SessionFile {
+    location: SessionFileLocation,
+    metadata: SessionMetadata,
+    disk: Arc<dyn DiskBackend>,
+    /// Older programs are to go on with it: its form stays, and entries are inline too.
+    is_mirrored: bool,
+    /// The session can be written: it is ours, and its own file has every entry.
+    is_writable: bool,
+    /// Where the entries that only the inline transcript has belong.
+    inline_boundary: Option<InlineBoundary>,
+    /// Where the entries are now that were only inline, and where they end.
+    adopted_offsets: Vec<u64>,
+    log: Option<TranscriptWriter>,
+    workers: BTreeMap<String, TranscriptWriter>,
+    /// A line that may be there although it was not acknowledged.
+    unacknowledged: Option<(ChatSpeaker, String)>,
+    /// The last row of each job that was appended by us.
+    last_rows: HashMap<(ChatSpeaker, JobId), u64>,
+    /// Something was appended or changed that the JSON file does not tell of.
+    has_unsaved_changes: bool,
+    /// Another program's transcripts were copied beside.
+    is_copied: bool,
+    /// The copy, and how many bytes it has.
+    copying: Option<(StoppableThread<Result<(), DiskError>>, u64)>,
+    /// A count of a long transcript that is under way.
+    counting: Option<JoinHandle<Option<EntryCount>>>,
+    /// Freed last.
+    _lock: LockFile,
+}
+
+impl SessionFile {
+    pub(crate) fn open(
+        place: SessionFileLocation,
+        sheet: SessionMetadata,
+        lock: LockFile,
+        disk: Arc<dyn DiskBackend>,
+        older: OldFormatPolicy,
+    ) -> Result<OpenedSessionFile, SessionFileError> {
+        let mut book = SessionFile {
+            location: place,
+            metadata: sheet,
+            disk,
+            is_mirrored: false,
+            is_writable: false,
+            inline_boundary: None,
+            adopted_offsets: Vec::new(),
+            log: None,
+            workers: BTreeMap::new(),
+            unacknowledged: None,
+            last_rows: HashMap::new(),
+            has_unsaved_changes: false,
+            is_copied: false,
+            copying: None,
+            counting: None,
+            _lock: lock,
+        };
+        let mut warnings = std::mem::take(&mut book.metadata.warnings);
+        book.check_workers(&mut warnings)?;
+        let transcript = book.transcript_path()?;
+        let is_empty = transcript.metadata().map_or(true, |found| found.len() == 0);
+        if book.location.foreign.is_none() && !is_empty {
+            warnings.extend(book.open_log()?);
+        }
+        book.is_mirrored =
+            older == OldFormatPolicy::Keep && (is_empty || !book.metadata.inline.is_empty());
+        book.inline_boundary = find_inline_boundary(&transcript, &book.metadata)?;
+        book.is_writable = book.location.foreign.is_none() && book.inline_boundary.is_none();
+        Ok(OpenedSessionFile { session_file: book, warnings })
+    }
+
+    /// Returns the session's id.
+    pub fn id(&self) -> &str {
+        &self.location.id
+    }
+
+    /// Returns what is known of the session.
+    pub fn state(&self) -> &ConversationState {
+        &self.metadata.state
+    }
+
+    /// Appends an entry to a transcript. When it returns, the entry is in the file and survives a crash
+    /// of ours; within a second it survives a power loss too.
+    ///
+    /// What failed can be appended again: it is there once then, also if the failure came after the write.
+    pub fn append(
+        &mut self,
+        of: &ChatSpeaker,
+        entry: &ConversationEntry,
+    ) -> Result<(), SessionFileError> {
+        self.make_writable()?;
+        let line = serde_json::to_string(entry).expect("an entry has only JSON in it");
+        let unsure = self.unacknowledged.take();
+        if unsure.is_none_or(|(whose, it)| whose != *of || it != line)
+            || !self.ends_with_line(of, &line)?
+        {
+            self.append_line(of, line)?;
+        }
+        if let Some(source) = &entry.source {
+            self.last_rows.insert((of.clone(), source.job.clone()), source.row);
+        }
+        self.has_unsaved_changes = true;
+        Ok(())
+    }
+
+    fn append_line(&mut self, of: &ChatSpeaker, line: String) -> Result<(), SessionFileError> {
+        let appended = self.with_log(of, |log| {
+            let before = log.end();
+            log.append(line.as_bytes())?;
+            Ok((before, log.end()))
+        });
+        if let Err(SessionFileError::Append(AppendError::HalfLine { .. } | AppendError::Sync(_))) =
+            appended
+        {
+            self.unacknowledged = Some((of.clone(), line));
+        }
+        let (before, after) = appended?;
+        let counted = self.metadata.state.counted.unwrap_or_default();
+        if *of == ChatSpeaker::Coordinator && counted.bytes == before {
+            let entries = counted.entries + 1;
+            self.metadata.state.counted = Some(EntryCount { bytes: after, entries });
+        }
+        Ok(())
+    }
+
+    /// Says whether a line is the last of a transcript, once that is repaired.
+    fn ends_with_line(&mut self, of: &ChatSpeaker, line: &str) -> Result<bool, SessionFileError> {
+        let path = self.with_log(of, |log| Ok(log.path().to_owned()))?;
+        let last = read_tail(&path, 1)?.records.pop();
+        Ok(last.is_some_and(|last| last.text == line))
+    }
+
+    /// Changes what is known of the session and writes the JSON file.
+    ///
+    /// A failure leaves the file as it was; the change stays known, and the next save writes it.
+    pub fn save(
+        &mut self,
+        change: impl FnOnce(&mut ConversationState),
+    ) -> Result<(), SessionFileError> {
+        change(&mut self.metadata.state);
+        self.has_unsaved_changes = true;
+        self.make_writable()?;
+        self.write_metadata()
+    }
+
+    /// Changes what is known of the session; one of another program is written when something is said.
+    pub fn save_or_defer(
+        &mut self,
+        change: impl FnOnce(&mut ConversationState),
+    ) -> Result<(), SessionFileError> {
+        if self.location.foreign.is_none() {
+            return self.save(change);
+        }
+        change(&mut self.metadata.state);
+        Ok(())
+    }
+
+    /// Says whether the JSON file tells all that is known.
+    pub(crate) fn is_saved(&self) -> bool {
+        !self.has_unsaved_changes
+    }
+
+    /// Writes the JSON file if something came since it was; a session that was only looked at is left
+    /// as it is.
+    pub fn save_changes(&mut self) -> Result<(), SessionFileError> {
+        if self.has_unsaved_changes { self.save(|_| ()) } else { Ok(()) }
+    }
+
+    /// Removes a draft: of a session that was never saved nothing stays.
+    pub fn discard(mut self) -> Result<(), SessionFileError> {
+        drop(self.log.take());
+        let path = self.transcript_path()?;
+        let failed = |source| DiskError { action: "remove", path: path.clone(), source };
+        match self.disk.remove(&path) {
+            Err(error) if !is_missing(&error) => Err(failed(error).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the session.
+    pub fn close(mut self) -> Result<(), SessionFileError> {
+        self.save_changes()
+    }
+
+    /// Returns where a draft's transcript is to be, for whoever fills it.
+    pub(crate) fn draft_target(
+        &self,
+    ) -> Result<(Utf8PathBuf, Arc<dyn DiskBackend>), SessionFileError> {
+        Ok((self.transcript_path()?, Arc::clone(&self.disk)))
+    }
+
+    fn transcript_path(&self) -> Result<Utf8PathBuf, SessionFileError> {
+        Ok(resolve_inside(self.location.folder(), &self.metadata.transcript)?)
+    }
+
+    /// Drops workers whose files are links, and adds those whose files a crash has left unlisted.
+    fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
+        let (place, sheet) = (&self.location, &mut self.metadata);
+        for at in (0..sheet.state.workers.len()).rev() {
+            let worker = &sheet.state.workers[at];
+            match resolve_inside(place.folder(), &place.worker_file_path(&worker.file)) {
+                Err(error) => {
+                    warnings.push(format!("worker `{}`: {error}", worker.name));
+                    sheet.skip_worker(at);
+                }
+                // One of ours is listed before it says something.
+                Ok(path) if worker.jobs.is_empty() && !path.exists() => {
+                    warnings.push(format!("worker `{}`: {path} is missing", worker.name));
+                }
+                Ok(_) => {}
+            }
+        }
+        for file in worker_files(place, place.folder())? {
+            let name = file.strip_suffix(NDJSON_SUFFIX).unwrap_or(&file);
+            let workers = &mut sheet.state.workers;
+            if !workers.iter().any(|it| it.file == file || it.name == name) {
+                workers.push(RosterWorker::new(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the coordinator's log, in our folder; returns what had to be repaired.
+    fn open_log(&mut self) -> Result<Option<String>, SessionFileError> {
+        let (log, warning) = open_log(&self.disk, &self.location.own, &self.metadata.transcript)?;
+        self.log = Some(log);
+        Ok(warning)
+    }
+
+    /// Uses the log of a transcript. One that takes no more lines is closed, to be opened again.
+    fn with_log<T>(
+        &mut self,
+        of: &ChatSpeaker,
+        act: impl FnOnce(&mut TranscriptWriter) -> Result<T, AppendError>,
+    ) -> Result<T, SessionFileError> {
+        let log = match of {
+            ChatSpeaker::Coordinator => {
+                if self.log.is_none() {
+                    self.open_log()?;
+                }
+                self.log.as_mut()
+            }
+            ChatSpeaker::Worker(name) => Some(self.worker_log(name)?),
+        };
+        let done = act(log.expect("it was opened above"));
+        if let Err(AppendError::HalfLine { .. } | AppendError::Sync(_)) = done {
+            match of {
+                ChatSpeaker::Coordinator => self.log = None,
+                ChatSpeaker::Worker(name) => drop(self.workers.remove(name)),
+            }
+        }
+        Ok(done?)
+    }
+
+    fn worker_log(&mut self, name: &str) -> Result<&mut TranscriptWriter, SessionFileError> {
+        validate_id(name)?;
+        if !self.workers.contains_key(name) {
+            if self.workers.len() >= WORKER_LOGS_MAX {
+                for log in std::mem::take(&mut self.workers).into_values() {
+                    log.close()?;
+                }
+            }
+            create_folder(
+                self.disk.as_ref(),
+                &self.location.own.join(self.location.workers_folder()),
+            )?;
+            let file = self.location.worker_file_path(&self.worker_file(name));
+            let (log, _) = open_log(&self.disk, &self.location.own, &file)?;
+            if !self.metadata.state.workers.iter().any(|it| it.name == name) {
+                self.metadata.state.workers.push(RosterWorker::new(name));
+            }
+            self.workers.insert(name.to_owned(), log);
+        }
+        Ok(self.workers.get_mut(name).expect("it was opened above"))
+    }
+
+    fn worker_file(&self, name: &str) -> String {
+        let known = self.metadata.state.workers.iter().find(|it| it.name == name);
+        known.map_or_else(|| format!("{name}{NDJSON_SUFFIX}"), |it| it.file.clone())
+    }
+
+    /// Writes the JSON file in the form that the session has from now on.
+    fn write_metadata(&mut self) -> Result<(), SessionFileError> {
+        let inline = if self.is_mirrored {
+            self.inline_lines(INLINE_BYTES_MAX)?
+        } else {
+            InlineTranscriptUpdate::Clear
+        };
+        self.write_metadata_with(inline)?;
+        self.has_unsaved_changes = false;
+        Ok(())
+    }
+
+    fn write_metadata_with(
+        &mut self,
+        inline: InlineTranscriptUpdate,
+    ) -> Result<(), SessionFileError> {
+        // What the file tells of is on disk before it.
+        self.sync()?;
+        let messages = self.count_entries()?;
+        let bytes = self.metadata.write(messages, inline);
+        let path = resolve_inside(&self.location.own, &format!("{}.json", self.location.id))?;
+        Ok(replace_file(self.disk.as_ref(), &path, &bytes)?)
+    }
+
+    fn sync(&mut self) -> Result<(), SessionFileError> {
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.sync()
+        {
+            self.log = None;
+            return Err(error.into());
+        }
+        let failed = self.workers.iter_mut().find_map(|(name, log)| {
+            let error = log.sync().err()?;
+            Some((name.clone(), error))
+        });
+        match failed {
+            None => Ok(()),
+            Some((name, error)) => {
+                self.workers.remove(&name);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Returns how many entries the coordinator's transcript has; only what came since is looked at, and
+    /// nobody waits for much of that.
+    fn count_entries(&mut self) -> Result<Option<u64>, SessionFileError> {
+        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        if let Some(done) = self.counting.take_if(|counting| counting.is_finished()) {
+            // One that failed tells nothing, and is tried again.
+            self.metadata.state.counted =
+                done.join().ok().flatten().or(self.metadata.state.counted);
+        }
+        let before = self.metadata.state.counted.unwrap_or_default();
+        let counted = count_entries_from(&path, before, u64::MAX, COUNT_BYTES_MAX)?;
+        if let Some(counted) = counted {
+            self.metadata.state.counted = Some(counted);
+        } else if self.counting.is_none() {
+            let count =
+                move || count_entries_from(&path, before, u64::MAX, u64::MAX).ok().flatten();
+            self.counting = Some(std::thread::spawn(count));
+        }
+        Ok(counted.map(|counted| counted.entries))
+    }
+
+    /// Returns all entries for the inline transcript, unless it would be too long.
+    fn inline_lines(&self, bytes_max: u64) -> Result<InlineTranscriptUpdate, SessionFileError> {
+        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        if path.metadata().map_or(0, |found| found.len()) > bytes_max {
+            return Ok(InlineTranscriptUpdate::Keep);
+        }
+        let lines = read_records(&path, 0)?.map(|record| Ok(record?.text));
+        Ok(InlineTranscriptUpdate::Replace(lines.collect::<Result<_, DiskError>>()?))
+    }
+}
+
+fn open_log(
+    disk: &Arc<dyn DiskBackend>,
+    folder: &Utf8Path,
+    name: &str,
+) -> Result<(TranscriptWriter, Option<String>), SessionFileError> {
+    let path = resolve_inside(folder, name)?;
+    let options = TranscriptWriterOptions {
+        durability: TranscriptDurability::Interval,
+        disk: Arc::clone(disk),
+    };
+    let opened = TranscriptWriter::open(&path, options)?;
+    let warning = opened.repair.and_then(|repair| match repair {
+        TailRepair::NewlineAdded { .. } => None,
+        TailRepair::TornTailMoved { len, saved_to: kept, .. } => {
+            Some(format!("{name} ended in {len} bytes of a half entry; they are in {kept} now"))
+        }
+    });
+    Ok((opened.writer, warning))
+}
+
+/// Returns the names of the workers' transcripts in a folder of sessions. Links are none.
+fn worker_files(
+    place: &SessionFileLocation,
+    folder: &Utf8Path,
+) -> Result<Vec<String>, SessionFileError> {
+    let Ok(path) = resolve_inside(folder, &place.workers_folder()) else { return Ok(Vec::new()) };
+    let failed = |source| DiskError { action: "list", path: path.clone(), source };
+    let names = match std::fs::read_dir(&path) {
+        Ok(names) => names,
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error).into()),
+    };
+    let mut files = Vec::new();
+    for entry in names {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let is_one = name.strip_suffix(NDJSON_SUFFIX).is_some_and(|name| validate_id(name).is_ok());
+        if is_one && entry.file_type().is_ok_and(|found| found.is_file()) {
+            files.push(name);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Iterates over the records of a transcript from a place on; a file that is not there has none.
+fn read_records(
+    path: &Utf8Path,
+    from: u64,
+) -> Result<impl Iterator<Item = Result<heeler_transcript::TranscriptRecord, DiskError>>, DiskError>
+{
+    let scan = match TranscriptScanner::open_at(path, from) {
+        Ok(scan) => Some(scan),
+        Err(error) if is_missing(&error.source) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(scan.into_iter().flatten().filter_map(|entry| match entry {
+        Ok(heeler_transcript::TranscriptEntry::Record(record)) => Some(Ok(record)),
+        Ok(heeler_transcript::TranscriptEntry::Fault(_)) => None,
+        Err(error) => Some(Err(error)),
+    }))
+}
+
+/// Counts the entries of a transcript up to a place, from where it was counted before, if that is still a
+/// place in it. None if more than `bytes_max` would have to be looked at.
+pub(crate) fn count_entries_from(
+    path: &Utf8Path,
+    before: EntryCount,
+    until: u64,
+    bytes_max: u64,
+) -> Result<Option<EntryCount>, DiskError> {
+    let end = match read_tail(path, 0) {
+        Ok(page) => page.end.min(until),
+        Err(error) if is_missing(&error.source) => 0,
+        Err(error) => return Err(error),
+    };
+    let is_place = before.bytes <= end && migrate::is_line_start(path, before.bytes)?;
+    let mut counted = if is_place { before } else { EntryCount::default() };
+    if end - counted.bytes > bytes_max {
+        return Ok(None);
+    }
+    if counted.bytes < end {
+        for record in read_records(path, counted.bytes)? {
+            // Lines may come while we count.
+            if record?.offset >= end {
+                break;
+            }
+            counted.entries += 1;
+        }
+        counted.bytes = end;
+    }
+    Ok(Some(counted))
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}

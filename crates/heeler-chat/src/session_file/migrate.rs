@@ -1,0 +1,276 @@
+//! How a session becomes ours: another program's is copied, an inline transcript moves to a file.
+//!
+//! The JSON file is written last, so that what a crash leaves is the session as it was, and nothing is
+//! there twice when this is done again. The originals of other programs are only read.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{
+    DiskBackend, DiskError, create_folder, read_tail, replace_file, resolve_inside, untrusted_file,
+    write_new_file,
+};
+use serde_json::Value as Json;
+
+use super::{SessionFile, SessionFileError, is_missing, read_records, worker_files};
+use crate::ChatSpeaker;
+use crate::background::{StoppableReader, StoppableThread, WAIT_BYTES_MAX};
+use crate::conversation_state::InlineBoundary;
+use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
+
+/// How many bytes of an inline transcript are appended before they are synced: what a power loss leaves
+/// of them is then a beginning.
+const MIGRATE_BATCH_BYTES: usize = 1024 * 1024;
+
+impl SessionFile {
+    /// Sees to it that the session can be appended to.
+    pub(super) fn make_writable(&mut self) -> Result<(), SessionFileError> {
+        if self.is_writable {
+            return Ok(());
+        }
+        if let Some(foreign) = self.location.foreign.clone() {
+            if self.log.is_none() {
+                if !self.is_copied {
+                    copy_files(
+                        self.disk.as_ref(),
+                        &self.files_to_copy(&foreign)?,
+                        &AtomicBool::new(false),
+                    )?;
+                }
+                self.open_log()?;
+            }
+            let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+            self.inline_boundary = find_inline_boundary(&path, &self.metadata)?;
+        }
+        if let Some(seam) = self.inline_boundary {
+            self.migrate_inline_entries(seam)?;
+        }
+        self.write_metadata()?;
+        self.location.foreign = None;
+        self.is_writable = true;
+        Ok(())
+    }
+
+    /// Sees to it that writing does not take long: a large session of another program is copied beside.
+    /// Returns how many bytes that is while it goes on; none once it can be written.
+    pub fn prepare_writing(&mut self) -> Result<Option<u64>, SessionFileError> {
+        let Some(foreign) = self.location.foreign.clone().filter(|_| !self.is_copied) else {
+            return Ok(None);
+        };
+        if let Some((done, _)) = self.copying.take_if(|(it, _)| it.is_done()) {
+            done.join()?;
+            self.is_copied = true;
+            return Ok(None);
+        }
+        if self.copying.is_none() && self.log.is_none() {
+            let files = self.files_to_copy(&foreign)?;
+            let len = |(from, _): &(Utf8PathBuf, _)| from.metadata().map_or(0, |found| found.len());
+            let bytes = files.iter().map(len).sum();
+            if bytes > WAIT_BYTES_MAX {
+                let disk = Arc::clone(&self.disk);
+                // Whoever leaves meanwhile leaves no half copy behind.
+                let copy = StoppableThread::start(move |is_stopped| {
+                    copy_files(disk.as_ref(), &files, is_stopped)
+                });
+                self.copying = Some((copy, bytes));
+            }
+        }
+        Ok(self.copying.as_ref().map(|(_, bytes)| *bytes))
+    }
+
+    /// Returns the transcripts of another program's session, and where they are to be.
+    fn files_to_copy(
+        &self,
+        foreign: &Utf8Path,
+    ) -> Result<Vec<(Utf8PathBuf, Utf8PathBuf)>, SessionFileError> {
+        let own = &self.location.own;
+        let workers = worker_files(&self.location, foreign)?;
+        if !workers.is_empty() {
+            create_folder(self.disk.as_ref(), &own.join(self.location.workers_folder()))?;
+        }
+        let names = workers.iter().map(|file| self.location.worker_file_path(file));
+        let names = std::iter::once(self.metadata.transcript.clone()).chain(names);
+        let both = |name: String| -> Result<_, SessionFileError> {
+            Ok((resolve_inside(foreign, &name)?, resolve_inside(own, &name)?))
+        };
+        names.map(both).collect()
+    }
+
+    /// Moves the entries that only the inline transcript has to the transcript's own file.
+    fn migrate_inline_entries(&mut self, seam: InlineBoundary) -> Result<(), SessionFileError> {
+        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        let lines = self.metadata.inline[seam.entries..].to_vec();
+        if seam.bytes == 0 {
+            // All of it appears at once, so nothing can be there in part.
+            self.log = None;
+            let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+            replace_file(self.disk.as_ref(), &path, text.as_bytes())?;
+        } else {
+            // Only this tells entries that came from the array from others like them.
+            self.metadata.state.adopting = Some(seam);
+            self.write_metadata_with(InlineTranscriptUpdate::Keep)?;
+            self.location.foreign = None;
+            self.append_missing(&path, seam, &lines)?;
+        }
+        self.adopted_offsets = vec![seam.bytes];
+        for record in read_records(&path, seam.bytes)? {
+            self.adopted_offsets.push(record?.next);
+        }
+        (self.metadata.state.adopting, self.inline_boundary) = (None, None);
+        Ok(())
+    }
+
+    /// Appends the lines that the file does not have behind the seam.
+    fn append_missing(
+        &mut self,
+        path: &Utf8Path,
+        seam: InlineBoundary,
+        lines: &[String],
+    ) -> Result<(), SessionFileError> {
+        let mut there = 0;
+        for (record, line) in read_records(path, seam.bytes)?.zip(lines) {
+            if !is_same_entry(&record?.text, line) {
+                break;
+            }
+            there += 1;
+        }
+        let mut rest = &lines[there..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take_while(|line| {
+                bytes += line.len();
+                bytes <= MIGRATE_BATCH_BYTES
+            });
+            let (now, later) = rest.split_at(fitting.count().max(1));
+            let now: Vec<&[u8]> = now.iter().map(String::as_bytes).collect();
+            self.with_log(&ChatSpeaker::Coordinator, |log| {
+                log.append_all(&now)?;
+                Ok(log.sync()?)
+            })?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Returns where the inline entries belong that the transcript's own file does not have; none if it has
+/// all of them.
+///
+/// Both may hold the same: an import has copied the array, or older programs are to read it. Where they
+/// differ an older program, which knows only the array, has gone on by itself: that comes after.
+pub(crate) fn find_inline_boundary(
+    path: &Utf8Path,
+    sheet: &SessionMetadata,
+) -> Result<Option<InlineBoundary>, DiskError> {
+    let inline = &sheet.inline;
+    if inline.is_empty() {
+        return Ok(None);
+    }
+    if let Some(begun) = sheet.state.adopting
+        && begun.entries < inline.len()
+        && is_line_start(path, begun.bytes)?
+    {
+        return Ok(Some(begun));
+    }
+    let mut entries = 0;
+    for (record, line) in read_records(path, 0)?.zip(inline) {
+        if !is_same_entry(&record?.text, line) {
+            break;
+        }
+        entries += 1;
+    }
+    if entries == inline.len() {
+        return Ok(None);
+    }
+    match read_tail(path, 0) {
+        Ok(page) => Ok(Some(InlineBoundary { bytes: page.end, entries })),
+        Err(error) if is_missing(&error.source) => Ok(Some(InlineBoundary { bytes: 0, entries })),
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares two entries as values: who writes them again may write them differently.
+fn is_same_entry(a: &str, b: &str) -> bool {
+    let value = |text: &str| serde_json::from_str::<Json>(text).ok();
+    a == b || value(a).is_some_and(|a| Some(a) == value(b))
+}
+
+/// Says whether a line of the file begins, or may begin, at this place.
+pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError> {
+    let Some(before) = at.checked_sub(1) else { return Ok(true) };
+    let mut byte = [0];
+    let read = File::open(path).and_then(|file| file.read_at(&mut byte, before));
+    match read {
+        Ok(len) => Ok(len == 1 && byte[0] == b'\n'),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(source) => Err(DiskError { action: "read", path: path.to_owned(), source }),
+    }
+}
+
+fn copy_files(
+    disk: &dyn DiskBackend,
+    files: &[(Utf8PathBuf, Utf8PathBuf)],
+    is_stopped: &AtomicBool,
+) -> Result<(), DiskError> {
+    files.iter().try_for_each(|(from, to)| copy_file(disk, from, to, is_stopped))
+}
+
+/// Copies a file that need not be there. What has its name already is left from a copy that was cut off
+/// and used if it is the same; else it is kept under another name.
+fn copy_file(
+    disk: &dyn DiskBackend,
+    from: &Utf8Path,
+    to: &Utf8Path,
+    is_stopped: &AtomicBool,
+) -> Result<(), DiskError> {
+    let failed = |source| DiskError { action: "copy", path: from.to_owned(), source };
+    let source = match untrusted_file::open(from) {
+        Ok(source) => source,
+        Err(error) if is_missing(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    match untrusted_file::open(to) {
+        Ok(found) if is_same_file(&source, &found).map_err(failed)? => return Ok(()),
+        Err(error) if is_missing(&error) => {}
+        _ => move_aside(disk, to)?,
+    }
+    write_new_file(disk, to, &mut StoppableReader(source, is_stopped), u64::MAX).map(drop)
+}
+
+fn is_same_file(a: &File, b: &File) -> io::Result<bool> {
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    let mut at = 0;
+    loop {
+        let read = a.read_at(&mut left, at)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        match b.read_exact_at(&mut right[..read], at) {
+            Ok(()) if left[..read] == right[..read] => at += read as u64,
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn move_aside(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), DiskError> {
+    for number in 1_u64.. {
+        let aside = Utf8PathBuf::from(format!("{path}.left.{number}"));
+        match disk.rename_new(path, &aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => {
+                let failed = |source| DiskError { action: "rename", path: path.to_owned(), source };
+                return result.map_err(failed);
+            }
+        }
+    }
+    unreachable!("there are more names than files")
+}

@@ -1,0 +1,262 @@
+//! Reading a transcript from its tail, a page at a time, whatever its size.
+//!
+//! A transcript is its own file and then, until something is written, the entries that only an older
+//! form of the session has, inline in the JSON file.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::JobId;
+use heeler_transcript::{
+    LINE_BYTES_MAX, PageBoundary, RawLine, ReverseTranscriptReader, TranscriptFaultKind,
+    TranscriptPage, TranscriptRecord, read_range, resolve_inside, untrusted_file,
+};
+use memchr::memmem;
+use serde_json::{Map, Value as Json};
+use uuid::Uuid;
+
+use super::{SessionFile, SessionFileError, is_missing, read_records};
+use crate::{ChatSpeaker, ConversationEntry, EntryRole};
+
+/// A place in a transcript: where a page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryCursor(EntryPosition);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EntryPosition {
+    /// Before the byte of the transcript's own file.
+    Offset(u64),
+    /// Before the entry of those that were only inline when the session was opened.
+    Inline(usize),
+}
+
+/// Consecutive entries of a transcript, oldest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EntryPage {
+    /// The entries.
+    pub entries: Vec<ConversationEntry>,
+    /// Where they begin: the page before ends there.
+    pub cursor: EntryCursor,
+    /// Whether there are older ones.
+    pub has_more: bool,
+}
+
+impl SessionFile {
+    /// Returns the last `count` entries before a mark, or of all if none is given.
+    ///
+    /// Fewer than asked for may come although there are more: a page has a largest size.
+    pub fn entries_before(
+        &self,
+        of: &ChatSpeaker,
+        before: Option<EntryCursor>,
+        count: usize,
+    ) -> Result<EntryPage, SessionFileError> {
+        let path = self.transcript_path_of(of)?;
+        let inline = self.inline_entries(of);
+        let at = match before.map(|mark| self.resolve_cursor(of, mark)) {
+            Some(EntryPosition::Offset(offset)) => {
+                return self.page_from_file(&path, Some(offset), count);
+            }
+            None if inline.is_empty() => return self.page_from_file(&path, None, count),
+            Some(EntryPosition::Inline(at)) => at.min(inline.len()),
+            None => inline.len(),
+        };
+        let start = at.saturating_sub(count);
+        let entries: Vec<ConversationEntry> =
+            inline[start..at].iter().map(|line| parse_entry(line)).collect();
+        let seam = self.file_end(of);
+        if entries.len() == count {
+            let has_more = start > 0 || seam > 0;
+            return Ok(EntryPage {
+                entries,
+                cursor: EntryCursor(EntryPosition::Inline(start)),
+                has_more,
+            });
+        }
+        let mut page = self.page_from_file(&path, Some(seam), count - entries.len())?;
+        page.entries.extend(entries);
+        Ok(page)
+    }
+
+    /// Returns where a mark is now: what was inline may be in the transcript's own file.
+    fn resolve_cursor(&self, of: &ChatSpeaker, mark: EntryCursor) -> EntryPosition {
+        match mark {
+            EntryCursor(EntryPosition::Inline(at)) if self.inline_entries(of).is_empty() => {
+                let end = self.adopted_offsets.last().copied().unwrap_or(u64::MAX);
+                EntryPosition::Offset(self.adopted_offsets.get(at).copied().unwrap_or(end))
+            }
+            EntryCursor(spot) => spot,
+        }
+    }
+
+    /// Returns where a transcript's own file ends: what is behind that is inline too.
+    pub(super) fn file_end(&self, of: &ChatSpeaker) -> u64 {
+        match (of, self.inline_boundary) {
+            (ChatSpeaker::Coordinator, Some(seam)) => seam.bytes,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Returns the mark that is so many entries behind another.
+    pub fn cursor_after(
+        &self,
+        of: &ChatSpeaker,
+        mark: EntryCursor,
+        entries: usize,
+    ) -> Result<EntryCursor, SessionFileError> {
+        let mut end = match self.resolve_cursor(of, mark) {
+            EntryPosition::Inline(at) => {
+                return Ok(EntryCursor(EntryPosition::Inline(at + entries)));
+            }
+            EntryPosition::Offset(offset) => offset,
+        };
+        let seam = self.file_end(of);
+        let mut passed = 0;
+        for record in read_records(&self.transcript_path_of(of)?, end)?.take(entries) {
+            let record = record?;
+            if record.offset >= seam {
+                return Ok(EntryCursor(EntryPosition::Inline(entries - passed)));
+            }
+            (passed, end) = (passed + 1, record.next);
+        }
+        let is_inline = passed < entries && !self.inline_entries(of).is_empty();
+        Ok(EntryCursor(if is_inline {
+            EntryPosition::Inline(entries - passed)
+        } else {
+            EntryPosition::Offset(end)
+        }))
+    }
+
+    /// Returns the last row of a job that a transcript has an entry of.
+    pub fn last_recorded_row(
+        &self,
+        of: &ChatSpeaker,
+        job: &JobId,
+    ) -> Result<Option<u64>, SessionFileError> {
+        if let Some(row) = self.last_rows.get(&(of.clone(), job.clone())) {
+            return Ok(Some(*row));
+        }
+        let row_of = |text: &str| {
+            let source = parse_entry(text).source?;
+            (source.job == *job).then_some(source.row)
+        };
+        if let Some(row) = self.inline_entries(of).iter().rev().find_map(|line| row_of(line)) {
+            return Ok(Some(row));
+        }
+        let mut lines = match ReverseTranscriptReader::open_before(
+            &self.transcript_path_of(of)?,
+            self.file_end(of),
+        ) {
+            Ok(lines) => lines,
+            Err(error) if is_missing(&error.source) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // Most lines are another job's: only those that name this one are read.
+        let named = memmem::Finder::new(job.as_str());
+        let row_in =
+            |line: RawLine<'_>| line.records().iter().rev().find_map(|record| row_of(&record.text));
+        let turn = self.turn_of(job);
+        let asked = turn.map(|turn| memmem::Finder::new(&turn.to_string()).into_owned());
+        let is_asked_in = |line: RawLine<'_>| {
+            line.records().iter().any(|record| parse_entry(&record.text).turn == turn)
+        };
+        while let Some(line) = lines.next_line()? {
+            if named.find(line.bytes).is_some()
+                && let Some(row) = row_in(line)
+            {
+                return Ok(Some(row));
+            }
+            // The words that it was asked with are there before any row of it.
+            if asked.as_ref().is_some_and(|it| it.find(line.bytes).is_some()) && is_asked_in(line) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the turn that became a job, if it is on record.
+    fn turn_of(&self, job: &JobId) -> Option<Uuid> {
+        let mut turns = self.state().turns.iter();
+        turns.find(|asked| asked.job.as_ref() == Some(job)).map(|asked| asked.turn)
+    }
+
+    /// Returns the entries that only the JSON file has.
+    pub(super) fn inline_entries(&self, of: &ChatSpeaker) -> &[String] {
+        match (of, self.inline_boundary) {
+            (ChatSpeaker::Coordinator, Some(seam)) => &self.metadata.inline[seam.entries..],
+            _ => &[],
+        }
+    }
+
+    pub(super) fn transcript_path_of(
+        &self,
+        of: &ChatSpeaker,
+    ) -> Result<Utf8PathBuf, SessionFileError> {
+        match of {
+            ChatSpeaker::Coordinator => self.transcript_path(),
+            ChatSpeaker::Worker(name) => {
+                heeler_transcript::validate_id(name)?;
+                let file = self.location.worker_file_path(&self.worker_file(name));
+                Ok(resolve_inside(self.location.folder(), &file)?)
+            }
+        }
+    }
+
+    fn page_from_file(
+        &self,
+        path: &Utf8Path,
+        end: Option<u64>,
+        count: usize,
+    ) -> Result<EntryPage, SessionFileError> {
+        let page = read_range(path, end.map_or(PageBoundary::End, PageBoundary::Offset), count);
+        let mut page = match page {
+            Ok(page) => page,
+            Err(error) if is_missing(&error.source) => {
+                TranscriptPage { records: Vec::new(), faults: Vec::new(), start: 0, end: 0 }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if end.is_none() && self.location.foreign.is_some() {
+            page.records.extend(unterminated_record(path, &page, LINE_BYTES_MAX));
+        }
+        let entries = page.records.iter().map(|record| parse_entry(&record.text)).collect();
+        Ok(EntryPage {
+            entries,
+            cursor: EntryCursor(EntryPosition::Offset(page.start)),
+            has_more: page.start > 0,
+        })
+    }
+}
+
+/// Returns the last line of a file that lacks nothing but its newline. Ours get it when they are opened;
+/// another program's file is not touched.
+pub(crate) fn unterminated_record(
+    path: &Utf8Path,
+    page: &TranscriptPage,
+    bytes_max: usize,
+) -> Option<TranscriptRecord> {
+    let torn = page.faults.iter().find(|fault| fault.kind == TranscriptFaultKind::TornTail)?;
+    let len = usize::try_from(torn.len).ok().filter(|len| *len <= bytes_max)?;
+    let mut bytes = vec![0; len];
+    let file = untrusted_file::open(path).ok()?;
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, torn.offset).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    serde_json::from_str::<Map<String, Json>>(&text).ok()?;
+    Some(TranscriptRecord { offset: torn.offset, next: torn.offset + torn.len, text })
+}
+
+/// Reads an entry, whoever has written it: what is not as we know it is kept beside.
+pub(crate) fn parse_entry(text: &str) -> ConversationEntry {
+    if let Ok(entry) = serde_json::from_str(text) {
+        return entry;
+    }
+    let mut other: Map<String, Json> = serde_json::from_str(text).unwrap_or_default();
+    let role = match other.get("role") {
+        Some(Json::String(role)) => EntryRole::Other(role.clone()),
+        _ => EntryRole::Other("unknown".to_owned()),
+    };
+    let role = serde_json::from_value(other.remove("role").unwrap_or(Json::Null)).unwrap_or(role);
+    let content = other.remove("content").unwrap_or(Json::Null);
+    let name = other.get("name").and_then(Json::as_str).map(str::to_owned);
+    let args = other.remove("args");
+    let (at, turn, source, call) = (None, None, None, None);
+    ConversationEntry { role, content, name, args, at, turn, source, call, other }
+}

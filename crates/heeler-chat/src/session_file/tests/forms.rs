@@ -1,0 +1,411 @@
+//! Sessions of versions 1, 2 and 3, as other programs write them: what is read, and what becomes of them.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::*;
+
+const ONE: [&str; 4] = ["Session started", "fix the \"login\" page\nüber alles", "", "Done."];
+
+/// All files below a folder: what is in them, and when they were written.
+fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (Vec<u8>, SystemTime)> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let written = folder.metadata().unwrap().modified().unwrap();
+        for entry in folder.read_dir_utf8().unwrap() {
+            let path = entry.unwrap().into_path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let written = path.metadata().unwrap().modified().unwrap();
+                files.insert(path.clone(), (std::fs::read(&path).unwrap(), written));
+            }
+        }
+        files.insert(folder, (Vec::new(), written));
+    }
+    files
+}
+
+/// What a program that knows only version 2 reads.
+#[derive(Deserialize)]
+struct OldSession {
+    transcript: Vec<OldEntry>,
+    #[serde(default)]
+    workers: Vec<Json>,
+}
+
+#[derive(Deserialize)]
+struct OldEntry {
+    #[serde(default)]
+    content: Json,
+}
+
+impl OldSession {
+    fn read(home: &SessionHomeFixture, id: &str) -> OldSession {
+        serde_json::from_str(&home.read(&format!("{id}.json"))).unwrap()
+    }
+}
+
+/// What a program that knows only the array does to a session: it goes on from what it sees.
+fn old_program_says(home: &SessionHomeFixture, id: &str, text: &str) {
+    let mut json = home.json(&format!("{id}.json"));
+    json["transcript"].as_array_mut().unwrap().push(entry_json(text));
+    std::fs::write(home.own().join(format!("{id}.json")), json.to_string()).unwrap();
+}
+
+fn entry_json(text: &str) -> Json {
+    serde_json::json!({"role": "user", "content": text})
+}
+
+#[test]
+fn a_session_that_is_only_looked_at_stays_as_it_is() {
+    let home = SessionHomeFixture::with_own();
+    let before = snapshot(&home.own());
+    for id in ["one", "two", "four"] {
+        let book = home.open(id);
+        said(&book, &ALL);
+        book.close().unwrap();
+    }
+    for (path, file) in before.iter().filter(|(path, _)| path.is_file()) {
+        assert_eq!(&snapshot(&home.own())[path], file, "{path}");
+    }
+}
+
+#[test]
+fn version_1_is_read_and_raised_with_every_field_as_it_was() {
+    let home = SessionHomeFixture::with_own();
+    let before = home.json("one.json");
+    let mut book = home.open("one");
+    assert_eq!(said(&book, &ALL), ONE);
+    book.append(&ALL, &entry("more")).unwrap();
+    let all: Vec<&str> = ONE.into_iter().chain(["more"]).collect();
+    assert_eq!(said(&book, &ALL), all);
+    book.close().unwrap();
+    let lines = home.read("one.transcript.ndjson");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(
+        lines[..4],
+        [
+            r#"{"role":"system","content":"Session started","ts":1736935200000}"#,
+            r#"{"role":"user","content":"fix the \"login\" page\n\u00fcber alles","seen":0.10000000000000000001}"#,
+            r#"{"role":"tool","name":"view","args":{"path":"src/ä b.ts","lines":[1,2]}}"#,
+            r#"{"role":"assistant","content":"Done.","usage":{"tokens":18446744073709551616}}"#,
+        ]
+    );
+    let after = home.json("one.json");
+    assert_eq!(after["schemaVersion"], 3);
+    assert_eq!(after["msgCount"], 5);
+    assert_eq!(after["transcriptPath"], "one.transcript.ndjson");
+    assert_eq!(after["transcript"], Json::Array(Vec::new()));
+    for key in ["id", "createdAt", "cwd", "fleet", "heat", "zuletzt"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    let text = home.read("one.json");
+    assert!(text.contains("12345678901234567890.50") && text.contains("\"heat\": 1e3"), "{text}");
+    assert_eq!(said(&home.open("one"), &ALL), all);
+    let old = OldSession::read(&home, "one");
+    assert!(old.transcript.is_empty() && old.workers.is_empty());
+}
+
+#[test]
+fn version_2_keeps_workers_and_skips_those_whose_files_could_be_anywhere() {
+    let home = SessionHomeFixture::with_own();
+    let roster = home.json("two.json")["workers"].as_array().unwrap().clone();
+    let OpenedSessionFile { session_file: mut book, warnings } =
+        home.shelf().open("two", NOW, OldFormatPolicy::Migrate).unwrap();
+    let path = home.own().join("two.workers/lost.ndjson");
+    assert_eq!(
+        warnings,
+        [
+            "worker `absolute`: transcript path `/etc/passwd`: it is an absolute path",
+            "worker `upward`: transcript path `../one.json`: it contains `..`",
+            "worker `nested`: transcript path `deep/er.ndjson`: it contains a path separator",
+            "worker `windows`: transcript path `..\\one.ndjson`: it contains `..`",
+            "worker 8: it is no object",
+            &format!("worker `lost`: {path} is missing"),
+        ]
+    );
+    let names: Vec<&str> = book.state().workers.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["scout", "builder", "lost"]);
+    assert_eq!(said(&book, &ALL), ["go", "ok"]);
+    assert_eq!(said(&book, &worker("scout")), ["Worker spawned", "Reading src/index.ts…"]);
+    assert_eq!(said(&book, &worker("lost")), [""; 0]);
+    for name in ["scout", "builder", "lost"] {
+        book.append(&worker(name), &entry("again")).unwrap();
+    }
+    book.close().unwrap();
+    let after = home.json("two.json")["workers"].as_array().unwrap().clone();
+    assert_eq!(after.len(), roster.len());
+    for entry in &roster {
+        assert!(after.contains(entry), "{entry} is gone from {after:?}");
+    }
+    // The torn tail is kept beside, and the entry without a newline got it.
+    let scout = home.read("two.workers/scout.ndjson");
+    assert_eq!((scout.lines().count(), scout.contains("\"vi")), (3, false));
+    let torn = scout.len() - scout.lines().last().unwrap().len() - 1;
+    let torn = home.read(&format!("two.workers/scout.ndjson.torn.{torn}"));
+    assert_eq!(torn, r#"{"role":"tool","name":"vi"#);
+    let book = home.open("two");
+    assert_eq!(said(&book, &worker("builder")), ["Worker spawned", "built", "again"]);
+    assert_eq!(OldSession::read(&home, "two").workers.len(), 8);
+}
+
+#[test]
+fn version_3_is_read_from_its_file_and_its_torn_tail_is_kept_beside() {
+    let home = SessionHomeFixture::with_own();
+    let OpenedSessionFile { session_file: mut book, warnings } =
+        home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("28 bytes of a half entry"), "{warnings:?}");
+    let texts = ["first", r#"[{"type":"text","text":"parts"}]"#, "nobody said it", "last words"];
+    assert_eq!(said(&book, &ALL), texts);
+    assert_eq!(said(&book, &worker("unlisted")), ["nobody lists me"]);
+    book.append(&ALL, &entry("next")).unwrap();
+    book.close().unwrap();
+    let json = home.json("three.json");
+    assert_eq!((&json["msgCount"], &json["theme"]), (&5.into(), &"dark".into()));
+    assert_eq!(json["workers"][0]["agentId"], "unlisted");
+    let lines = home.read("three.transcript.ndjson");
+    assert!(lines.starts_with("{\"role\":\"user\",\"content\":\"first\",\"at\":17}\n"), "{lines}");
+}
+
+#[test]
+fn version_3_may_still_have_its_transcript_inline() {
+    let home = SessionHomeFixture::with_own();
+    let mut book = home.open("four");
+    assert_eq!(said(&book, &ALL), ["still inline"]);
+    book.append(&ALL, &entry("next")).unwrap();
+    drop(book);
+    assert_eq!(said(&home.open("four"), &ALL), ["still inline", "next"]);
+}
+
+#[test]
+fn an_array_that_an_import_has_copied_is_not_there_twice() {
+    let home = SessionHomeFixture::with_own();
+    let line = "{\"content\": \"still inline\", \"role\": \"user\"}\n";
+    std::fs::write(home.own().join("four.transcript.ndjson"), line).unwrap();
+    assert_eq!(
+        home.shelf().list().unwrap().iter().find(|it| it.id == "four").unwrap().messages,
+        Some(1)
+    );
+    let mut book = home.open("four");
+    assert_eq!(said(&book, &ALL), ["still inline"]);
+    book.append(&ALL, &entry("next")).unwrap();
+    book.close().unwrap();
+    assert_eq!(said(&home.open("four"), &ALL), ["still inline", "next"]);
+    assert_eq!(home.json("four.json")["transcript"], Json::Array(Vec::new()));
+}
+
+#[test]
+fn what_an_older_program_said_afterwards_comes_after() {
+    let home = SessionHomeFixture::with_own();
+    home.open("four").save(|_| ()).unwrap();
+    old_program_says(&home, "four", "old");
+    old_program_says(&home, "four", "older");
+    let listed = home.shelf().list().unwrap();
+    let listed = listed.iter().find(|it| it.id == "four").unwrap();
+    assert_eq!((listed.messages, listed.last_message.as_deref()), (Some(3), Some("older")));
+    let mut book = home.open("four");
+    assert_eq!(said(&book, &ALL), ["still inline", "old", "older"]);
+    // A page that was read before goes on after.
+    let tail = book.entries_before(&ALL, None, 1).unwrap();
+    book.append(&ALL, &entry("new")).unwrap();
+    let before: Vec<String> = book
+        .entries_before(&ALL, Some(tail.cursor), 5)
+        .unwrap()
+        .entries
+        .iter()
+        .map(ConversationEntry::text)
+        .collect();
+    assert_eq!(before, ["still inline", "old"]);
+    assert_eq!(said(&book, &ALL), ["still inline", "old", "older", "new"]);
+    book.close().unwrap();
+    assert_eq!(said(&home.open("four"), &ALL), ["still inline", "old", "older", "new"]);
+}
+
+#[test]
+fn marks_and_walks_go_over_the_seam_between_file_and_array() {
+    let home = SessionHomeFixture::with_own();
+    home.open("four").save(|_| ()).unwrap();
+    for text in ["b", "c", "d"] {
+        old_program_says(&home, "four", text);
+    }
+    let all = ["still inline", "b", "c", "d"];
+    let mut book = home.open("four");
+    // Killed while the array moved: a part of it is in the file, and counts once.
+    let path = home.own().join("four.transcript.ndjson");
+    let seam = book.inline_boundary.unwrap();
+    book.metadata.state.adopting = Some(seam);
+    book.write_metadata_with(InlineTranscriptUpdate::Keep).unwrap();
+    drop(book);
+    let part = format!("{}{}\n", home.read("four.transcript.ndjson"), entry_json("b"));
+    std::fs::write(&path, part).unwrap();
+    let mut book = home.open("four");
+    let check = |book: &SessionFile, all: &[&str]| {
+        let mut walked = Vec::new();
+        let walk = |entry: ConversationEntry, _| {
+            walked.push(entry.text());
+            true
+        };
+        book.contents(&ALL).unwrap().for_each_entry(walk).unwrap();
+        assert_eq!(walked, all);
+        assert_eq!(said(book, &ALL), all);
+    };
+    let texts = |book: &SessionFile, mark: EntryCursor| {
+        let page = book.entries_before(&ALL, Some(mark), 9).unwrap();
+        page.entries.iter().map(ConversationEntry::text).collect::<Vec<_>>()
+    };
+    check(&book, &all);
+    let start = book.entries_before(&ALL, None, 9).unwrap().cursor;
+    let marks: Vec<EntryCursor> =
+        (0..=4).map(|n| book.cursor_after(&ALL, start, n).unwrap()).collect();
+    for (n, mark) in marks.iter().enumerate() {
+        assert_eq!(texts(&book, *mark), all[..n], "{n}");
+    }
+    let listed = home.shelf().list().unwrap();
+    assert_eq!(listed.iter().find(|it| it.id == "four").unwrap().messages, Some(4));
+    book.append(&ALL, &entry("e")).unwrap();
+    check(&book, &["still inline", "b", "c", "d", "e"]);
+    for (n, mark) in marks.iter().enumerate() {
+        assert_eq!(texts(&book, *mark), all[..n], "{n}, after it moved");
+        assert_eq!(texts(&book, book.cursor_after(&ALL, *mark, 1).unwrap()).len(), n + 1);
+    }
+}
+
+#[test]
+fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
+    let home = SessionHomeFixture::with_own();
+    let keep = || home.shelf().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
+    let mut book = keep();
+    book.append(&ALL, &entry("from here")).unwrap();
+    drop(book);
+    // Nothing was saved: the array lags, nothing is lost.
+    assert_eq!(said(&keep(), &ALL).len(), 5);
+    let mut book = keep();
+    book.append(&ALL, &entry("from here again")).unwrap();
+    book.close().unwrap();
+    let json = home.json("one.json");
+    assert_eq!(json.get("schemaVersion"), None);
+    assert_eq!(json.get("msgCount"), None);
+    let old = OldSession::read(&home, "one");
+    let texts: Vec<&str> =
+        old.transcript.iter().filter_map(|entry| entry.content.as_str()).collect();
+    assert_eq!(texts[2..], ["Done.", "from here", "from here again"]);
+    old_program_says(&home, "one", "from there");
+    let mut book = keep();
+    assert_eq!(said(&book, &ALL)[5..], ["from here again", "from there"]);
+    book.append(&ALL, &entry("last")).unwrap();
+    book.close().unwrap();
+    assert_eq!(OldSession::read(&home, "one").transcript.len(), 8);
+    // Once it may be raised, it is.
+    home.open("one").save(|_| ()).unwrap();
+    assert_eq!(home.json("one.json")["schemaVersion"], 3);
+    assert_eq!(OldSession::read(&home, "one").transcript.len(), 0);
+    assert_eq!(
+        said(&home.open("one"), &ALL)[4..],
+        ["from here", "from here again", "from there", "last"]
+    );
+}
+
+#[test]
+fn another_programs_session_is_copied_with_the_first_thing_written_and_never_touched() {
+    let home = SessionHomeFixture::with_foreign();
+    let before = snapshot(&home.foreign());
+    let listed = home.shelf().list().unwrap();
+    assert_eq!(listed.len(), 4);
+    assert!(listed.iter().all(|it| it.is_foreign && it.fault.is_none()), "{listed:?}");
+    for id in ["one", "two", "three", "four"] {
+        let mut book = home.open(id);
+        let (texts, scout) = (said(&book, &ALL), said(&book, &worker("scout")));
+        assert!(!home.own().join(format!("{id}.json")).exists(), "{id} was only looked at");
+        book.append(&ALL, &entry("mine")).unwrap();
+        drop(book);
+        let book = home.open(id);
+        let all: Vec<String> = texts.into_iter().chain(["mine".to_owned()]).collect();
+        assert_eq!(said(&book, &ALL), all, "{id}");
+        assert_eq!(said(&book, &worker("scout")), scout, "{id}");
+        for path in snapshot(&home.own()).keys() {
+            let expected = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(path), expected, "{path}");
+        }
+    }
+    assert_eq!(snapshot(&home.foreign()), before);
+    assert!(home.shelf().list().unwrap().iter().all(|it| !it.is_foreign));
+    let saved = home.json("two.json");
+    assert_eq!((&saved["goal"], saved["workers"].as_array().unwrap().len()), (&"tidy".into(), 8));
+}
+
+#[test]
+fn the_last_entry_of_another_program_is_shown_though_it_lacks_its_newline() {
+    let home = SessionHomeFixture::with_foreign();
+    let path = home.foreign().join("three.transcript.ndjson");
+    std::fs::write(&path, "{\"role\":\"user\",\"content\":\"whole\"}").unwrap();
+    let mut book = home.open("three");
+    assert_eq!(said(&book, &ALL), ["whole"]);
+    book.append(&ALL, &entry("mine")).unwrap();
+    assert_eq!(said(&book, &ALL), ["whole", "mine"]);
+}
+
+#[test]
+fn what_a_copy_that_was_cut_off_left_is_used_or_kept() {
+    let home = SessionHomeFixture::with_foreign();
+    std::fs::create_dir_all(home.own()).unwrap();
+    let copy = home.own().join("three.transcript.ndjson");
+    std::fs::copy(home.foreign().join("three.transcript.ndjson"), &copy).unwrap();
+    std::fs::create_dir_all(home.own().join("three.workers")).unwrap();
+    std::fs::write(home.own().join("three.workers/unlisted.ndjson"), "{\"other\":1}\n").unwrap();
+    let mut book = home.open("three");
+    book.append(&ALL, &entry("mine")).unwrap();
+    assert_eq!(said(&book, &ALL).len(), 5);
+    assert_eq!(said(&book, &worker("unlisted")), ["nobody lists me"]);
+    assert!(!home.own().join("three.transcript.ndjson.left.1").exists());
+    assert_eq!(home.read("three.workers/unlisted.ndjson.left.1"), "{\"other\":1}\n");
+}
+
+#[test]
+fn a_transcript_path_that_is_not_the_sessions_own_is_not_used() {
+    let home = SessionHomeFixture::with_own();
+    for (path, reason) in [
+        ("/etc/passwd", "it is an absolute path"),
+        ("../three.ndjson", "it contains `..`"),
+        ("one.transcript.ndjson", "it is not named after the session"),
+        ("three.json", "it does not end in `.ndjson`"),
+    ] {
+        let text = format!("{{\"schemaVersion\":3,\"transcriptPath\":\"{path}\"}}");
+        std::fs::write(home.own().join("three.json"), text).unwrap();
+        let OpenedSessionFile { session_file: book, warnings } =
+            home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
+        let warning = format!("transcriptPath `{path}` is not used: {reason}");
+        assert!(warnings.contains(&warning), "{warnings:?}");
+        assert_eq!(said(&book, &ALL).len(), 4);
+    }
+    std::fs::rename(home.own().join("three.transcript.ndjson"), home.own().join("three.b.ndjson"))
+        .unwrap();
+    let text = "{\"schemaVersion\":3,\"transcriptPath\":\"three.b.ndjson\"}";
+    std::fs::write(home.own().join("three.json"), text).unwrap();
+    let mut book = home.open("three");
+    book.append(&ALL, &entry("more")).unwrap();
+    assert_eq!(said(&book, &ALL).len(), 5);
+    assert!(!home.own().join("three.transcript.ndjson").exists());
+}
+
+#[test]
+fn an_array_that_would_be_too_long_stays_as_it_is() {
+    let home = SessionHomeFixture::with_own();
+    let mut book = home.shelf().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
+    book.append(&ALL, &entry("more")).unwrap();
+    let len = home.own().join("one.transcript.ndjson").metadata().unwrap().len();
+    assert!(
+        matches!(book.inline_lines(len).unwrap(), InlineTranscriptUpdate::Replace(lines) if lines.len() == 5)
+    );
+    let inline = book.inline_lines(len - 1).unwrap();
+    assert!(matches!(inline, InlineTranscriptUpdate::Keep));
+    book.write_metadata_with(inline).unwrap();
+    drop(book);
+    assert_eq!(OldSession::read(&home, "one").transcript.len(), 4);
+    assert_eq!(said(&home.open("one"), &ALL).len(), 5);
+}

@@ -1,0 +1,360 @@
+//! The client of a run's control socket. Blocking, with time limits: a runner that hangs must not
+//! hang its callers.
+//!
+//! A connection either asks ([`ControlClient::request`]) or listens ([`ControlClient::subscribe`]), not both.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::{
+    ControlEvent, ControlOperation, ControlReply, ControlReplyBody, ControlRequest, PROTOCOL,
+    PROTOCOL_MIN, RunStartRecord, file, is_readable_protocol,
+};
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use crate::run_file::RunFileReadError;
+
+/// The longest line that a runner tells: all that may be asked at once, and more.
+const TOLD_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a runner may take to reply.
+const REPLY_WAIT: Duration = Duration::from_secs(10);
+
+/// Why a run could not be talked to.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// It has not started, or has no folder any more.
+    #[error("{path} is not there: the run has not started yet, or its folder is gone")]
+    NotStarted {
+        /// Its `started.json`.
+        path: Utf8PathBuf,
+    },
+    /// What it says of itself cannot be read.
+    #[error(transparent)]
+    Unreadable(RunFileReadError),
+    /// Nobody listens: the run has ended, or its runner is gone.
+    #[error("nobody listens on {socket}: the run has ended")]
+    Gone {
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("cannot {attempt} the run at {socket}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The runner speaks another language.
+    #[error(
+        "the run at {socket} speaks protocol {found}, and this heeler reads {PROTOCOL_MIN} to {PROTOCOL}"
+    )]
+    Protocol {
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// Its protocol.
+        found: u32,
+    },
+}
+
+/// Reads what the run of a folder said when it started.
+pub fn read_started_file(folder: &Utf8Path) -> Result<RunStartRecord, ControlError> {
+    let path = folder.join(file::STARTED);
+    match crate::run_file::read(&path) {
+        Ok(Some(started)) => Ok(started),
+        Ok(None) => Err(ControlError::NotStarted { path }),
+        Err(source) => Err(ControlError::Unreadable(source)),
+    }
+}
+
+/// A connection to a run.
+#[derive(Debug)]
+pub struct ControlClient {
+    socket: Utf8PathBuf,
+    stream: BufReader<UnixStream>,
+    last_request_id: u64,
+    /// What the runner speaks, which may be of the release before.
+    protocol: u32,
+}
+
+impl ControlClient {
+    /// Connects to the run of a folder.
+    pub fn connect_to_run(folder: &Utf8Path) -> Result<ControlClient, ControlError> {
+        let started = read_started_file(folder)?;
+        ControlClient::connect(&started.socket, started.protocol)
+    }
+
+    /// Connects to a socket, behind which a protocol is spoken that we read.
+    fn connect(socket: &Utf8Path, protocol: u32) -> Result<ControlClient, ControlError> {
+        let stream = UnixStream::connect(socket)
+            .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
+        let (socket, stream) = (socket.to_owned(), BufReader::new(stream));
+        let mut control = ControlClient { socket, stream, last_request_id: 0, protocol };
+        control.set_reply_timeout(REPLY_WAIT)?;
+        Ok(control)
+    }
+
+    /// Sets how long the runner may take to reply.
+    pub fn set_reply_timeout(&mut self, wait: Duration) -> Result<(), ControlError> {
+        let stream = self.stream.get_ref();
+        stream
+            .set_read_timeout(Some(wait))
+            .and_then(|()| stream.set_write_timeout(Some(wait)))
+            .map_err(|source| self.io_error("talk to", source))
+    }
+
+    /// Asks something and returns the reply.
+    pub fn request(&mut self, op: ControlOperation) -> Result<ControlReplyBody, ControlError> {
+        self.last_request_id += 1;
+        let request = ControlRequest { protocol: self.protocol, id: self.last_request_id, op };
+        let mut line = serde_json::to_vec(&request).expect("a request is JSON");
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|source| self.io_error("ask", source))?;
+        loop {
+            let line = self.read_line()?;
+            // What is not a reply to this is a happening, or of a later version.
+            let Ok(reply) = serde_json::from_slice::<ControlReply>(&line) else { continue };
+            if !is_readable_protocol(reply.protocol) {
+                let (socket, found) = (self.socket.clone(), reply.protocol);
+                return Err(ControlError::Protocol { socket, found });
+            }
+            if reply.id == self.last_request_id {
+                return Ok(reply.body);
+            }
+        }
+    }
+
+    /// Turns the connection into one that listens. What happens after the reply is all told.
+    pub fn subscribe(mut self) -> Result<RunEventStream, ControlError> {
+        self.request(ControlOperation::Subscribe)?;
+        // From now on silence is normal: the agent may think for an hour.
+        self.stream
+            .get_ref()
+            .set_read_timeout(None)
+            .map_err(|source| self.io_error("listen to", source))?;
+        Ok(RunEventStream { control: self })
+    }
+
+    fn read_line(&mut self) -> Result<Vec<u8>, ControlError> {
+        let mut line = Vec::new();
+        match (&mut self.stream).take(TOLD_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => Ok(line),
+            Ok(_) if line.len() as u64 == TOLD_BYTES_MAX => {
+                let reason = format!("it told more than {TOLD_BYTES_MAX} bytes in one line");
+                Err(self.io_error("hear", io::Error::new(io::ErrorKind::InvalidData, reason)))
+            }
+            Ok(_) => Err(self.io_error("hear", io::ErrorKind::UnexpectedEof.into())),
+            Err(source) => Err(self.io_error("hear", source)),
+        }
+    }
+
+    fn io_error(&self, attempt: &'static str, source: io::Error) -> ControlError {
+        ControlError::Io { attempt, socket: self.socket.clone(), source }
+    }
+}
+
+/// What happens in a run, as it happens. It ends when the run does.
+#[derive(Debug)]
+pub struct RunEventStream {
+    control: ControlClient,
+}
+
+/// Ends [`RunEventStream`] from another thread.
+#[derive(Debug)]
+pub struct EventStreamCloser(UnixStream);
+
+impl EventStreamCloser {
+    /// Ends them: whoever waits for the next hears that there is none.
+    pub fn close(&self) {
+        // A connection that is gone already has ended too.
+        drop(self.0.shutdown(std::net::Shutdown::Both));
+    }
+}
+
+impl RunEventStream {
+    /// Returns what ends them.
+    pub fn closer(&self) -> io::Result<EventStreamCloser> {
+        self.control.stream.get_ref().try_clone().map(EventStreamCloser)
+    }
+}
+
+impl Iterator for RunEventStream {
+    type Item = Result<ControlEvent, ControlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let line = match self.control.read_line() {
+                Ok(line) => line,
+                Err(ControlError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::UnexpectedEof =>
+                {
+                    return None;
+                }
+                Err(error) => return Some(Err(error)),
+            };
+            match serde_json::from_slice::<ControlEvent>(&line) {
+                Ok(happening) => return Some(Ok(happening)),
+                Err(error) => {
+                    // A later runner may tell more than we know of.
+                    let kind = serde_json::from_slice::<Json>(&line).ok();
+                    let kind = kind.as_ref().and_then(|line| line["event"].as_str());
+                    tracing::debug!(?kind, %error, "skipped what a runner told");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread::JoinHandle;
+
+    use super::*;
+
+    /// A runner that says these lines to whoever connects, after each request.
+    fn runner(
+        lines: &'static [&'static str],
+    ) -> (tempfile::TempDir, Utf8PathBuf, JoinHandle<String>) {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let heard = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut heard = String::new();
+            stream.read_line(&mut heard).unwrap();
+            for line in lines {
+                stream.get_mut().write_all(line.as_bytes()).unwrap();
+            }
+            heard
+        });
+        (temp, socket, heard)
+    }
+
+    #[test]
+    fn a_request_gets_its_own_reply() {
+        let (_temp, socket, heard) = runner(&[
+            "{\"event\":\"lagged\"}\n",
+            "{\"protocol\":1,\"id\":7,\"reply\":\"done\"}\n",
+            "{\"protocol\":1,\"id\":1,\"reply\":\"refused\",\"reason\":\"no\"}\n",
+        ]);
+        let mut control = ControlClient::connect(&socket, PROTOCOL).unwrap();
+        let reply =
+            control.request(ControlOperation::Cancel { now: true, by: "me".to_owned() }).unwrap();
+        assert_eq!(reply, ControlReplyBody::Refused { reason: "no".to_owned() });
+        let heard = heard.join().unwrap();
+        assert_eq!(
+            heard,
+            "{\"protocol\":1,\"id\":1,\"op\":\"cancel\",\"now\":true,\"by\":\"me\"}\n"
+        );
+    }
+
+    #[test]
+    fn what_happens_is_told_until_the_run_ends_and_the_unknown_is_skipped() {
+        let (_temp, socket, _heard) = runner(&[
+            "{\"protocol\":1,\"id\":1,\"reply\":\"done\"}\n",
+            "{\"event\":\"delta\",\"text\":\"a\"}\n{\"event\":\"of the future\"}\nnot json\n",
+            "{\"event\":\"row\",\"at\":3,\"row\":{}}\n{\"event\":\"delta\",\"te",
+        ]);
+        let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
+        let told: Vec<ControlEvent> = happenings.map(Result::unwrap).collect();
+        let row = ControlEvent::Row { at: 3, row: serde_json::json!({}) };
+        assert_eq!(told, [ControlEvent::Delta { text: "a".to_owned(), from: None }, row]);
+    }
+
+    #[test]
+    fn whoever_listens_can_be_made_to_stop_by_another_thread() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let runner = std::thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            stream.read_line(&mut String::new()).unwrap();
+            stream.get_mut().write_all(b"{\"protocol\":1,\"id\":1,\"reply\":\"done\"}\n").unwrap();
+            // It says nothing more and does not hang up itself.
+            stream.read_line(&mut String::new()).unwrap()
+        });
+        let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
+        let hang_up = happenings.closer().unwrap();
+        let listening = std::thread::spawn(move || happenings.count());
+        hang_up.close();
+        assert_eq!(listening.join().unwrap(), 0);
+        assert_eq!(runner.join().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_runner_of_a_protocol_that_is_not_read_is_refused() {
+        for (line, number) in [
+            ("{\"protocol\":9,\"id\":1,\"reply\":\"done\"}\n", 9),
+            ("{\"protocol\":0,\"id\":1,\"reply\":\"done\"}\n", 0),
+        ] {
+            let (_temp, socket, _heard) = runner(Vec::leak(vec![line]));
+            let error = ControlClient::connect(&socket, PROTOCOL)
+                .unwrap()
+                .request(ControlOperation::Status)
+                .unwrap_err();
+            assert!(
+                matches!(error, ControlError::Protocol { found, .. } if found == number),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_listened_to() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let runner = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+        });
+        let mut control = ControlClient::connect(&socket, PROTOCOL).unwrap();
+        let error = control.request(ControlOperation::Status).unwrap_err();
+        let ControlError::Io { source, .. } = error else { panic!("{error}") };
+        assert_eq!(source.kind(), io::ErrorKind::InvalidData);
+        drop(control);
+        runner.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_clone_has_instead_of_a_run_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let path = folder.join("started.json");
+        mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(matches!(ControlClient::connect_to_run(folder), Err(ControlError::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_runner_that_is_gone_or_has_not_started_is_told_apart() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        assert!(matches!(
+            ControlClient::connect_to_run(folder),
+            Err(ControlError::NotStarted { .. })
+        ));
+        std::fs::write(folder.join("started.json"), "{").unwrap();
+        assert!(matches!(ControlClient::connect_to_run(folder), Err(ControlError::Unreadable(_))));
+        let error = ControlClient::connect(&folder.join("none"), PROTOCOL).unwrap_err();
+        assert!(matches!(error, ControlError::Gone { .. }));
+        let (_temp, socket, _heard) = runner(&[]);
+        let error = ControlClient::connect(&socket, PROTOCOL)
+            .unwrap()
+            .request(ControlOperation::Status)
+            .unwrap_err();
+        assert!(matches!(error, ControlError::Io { .. }), "{error}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Jobs that start jobs: how deep, how many, which agents, and on whose money.
+//!
+//! A process of a run that asks for a job gets one that is its job's child. The limits of every job
+//! above it hold. Start at [`DispatchTransaction::check_spawn`].
+
+use std::sync::Arc;
+
+use heeler_model::budget_ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
+use heeler_model::config::AgentConfig;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{Job, JobId, JobRequest};
+use heeler_store::DatabaseError;
+
+use super::transaction::DispatchTransaction;
+use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
+
+/// What whoever sets workers to work is called where one looks at them.
+const RESERVED_WORKER_NAMES: [&str; 2] = ["main", "coordinator"];
+
+/// The longest name of a worker.
+const WORKER_NAME_BYTES_MAX: usize = 64;
+
+impl DispatchTransaction<'_, '_> {
+    /// Returns the name of the worker that a job is done as: the one that is wanted, that of the
+    /// session it goes on in, or the agent's with the next number.
+    pub(super) fn worker_name(
+        &self,
+        parent: &JobId,
+        wanted: &JobRequest,
+    ) -> Result<Result<String, DaemonCommandError>, DatabaseError> {
+        let mut known: Vec<Job> = Vec::new();
+        for id in lineage_jobs(self.tx, parent)? {
+            for id in self.tx.jobs_spawned_by(&id)? {
+                known.extend(self.tx.job(&id)?);
+            }
+        }
+        let session = match &wanted.session {
+            SessionChoice::Given { id } => Some(id),
+            _ => None,
+        };
+        let own =
+            known.iter().filter(|job| session.is_some() && job.head.session_id.as_ref() == session);
+        let own = own.filter_map(Job::worker).next();
+        let is_taken = |name: &str| known.iter().any(|job| job.worker() == Some(name));
+        let usage = |message: String| {
+            Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message)))
+        };
+        match (&wanted.worker, own) {
+            (None, Some(own)) => Ok(Ok(own.to_owned())),
+            (None, None) => Ok(Ok(next_worker_name(wanted.agent.as_str(), &known))),
+            (Some(name), own) if own == Some(name.as_str()) => Ok(Ok(name.clone())),
+            (Some(name), _) if !is_worker_name(name) => usage(format!(
+                "`{name}` is no name of a worker: letters, digits, `-`, `_` and, not first, `.`; \
+                 at most {WORKER_NAME_BYTES_MAX}, and not {}",
+                RESERVED_WORKER_NAMES.join(" or ")
+            )),
+            (Some(name), _) if is_taken(name) => usage(format!(
+                "there is a worker {name} already; message it, or choose another name"
+            )),
+            (Some(name), _) => Ok(Ok(name.clone())),
+        }
+    }
+
+    /// Says whether a job may start a job of an agent, and what that may spend then, in millionths
+    /// of a dollar; as much as its own limits allow if left out. `own` is that job, if it waits already.
+    pub(super) fn check_spawn(
+        &self,
+        parent: &JobId,
+        agent: &AgentConfig,
+        own: Option<&JobId>,
+    ) -> Result<Result<Option<i64>, DaemonCommandError>, DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
+        let mut left: Option<i64> = None;
+        let mut above = self.tx.job(parent)?;
+        for depth in 1..=ANCESTORS_MAX {
+            let Some(job) = above else { break };
+            let id = &job.head.id;
+            let Some(owner) = setup.agent(&job.head.agent) else { break };
+            let refuse = |why: String| {
+                let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, why);
+                Ok(Err(refused.with_hint(format!("`spawn` of {} in the config", owner.name))))
+            };
+            let rules = &owner.spawn;
+            if depth > rules.max_depth as usize {
+                let most = rules.max_depth;
+                return refuse(format!("{id} may start jobs at most {most} levels deep"));
+            }
+            if rules.agents.as_ref().is_some_and(|agents| !agents.contains(&agent.name)) {
+                return refuse(format!("{id} may not start jobs of {}", agent.name));
+            }
+            let mut below = self.descendants(id, rules.max_jobs as usize + 1)?;
+            below.retain(|job| Some(&job.head.id) != own);
+            if below.len() >= rules.max_jobs as usize {
+                return refuse(format!("{id} has started {} jobs, which is the most", below.len()));
+            }
+            if let Some(budget) = owner.budget.as_ref().and_then(|budget| budget.job) {
+                let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
+                let spent = below.iter().map(|job| self.spent_or_reserved(job));
+                let spent: i64 = spent.sum::<Result<i64, DatabaseError>>()?;
+                let rest = budget.saturating_sub(spent);
+                if rest < RESERVATION_MIN {
+                    return refuse(format!("the jobs that {id} started have spent its budget"));
+                }
+                left = Some(left.map_or(rest, |left| left.min(rest)));
+            }
+            above = match parent_of(&job) {
+                Some(parent) => self.tx.job(&parent)?,
+                None => None,
+            };
+        }
+        Ok(Ok(left))
+    }
+
+    /// Lists what a job has started, and what that has, until there are `enough`.
+    fn descendants(&self, job: &JobId, enough: usize) -> Result<Vec<Job>, DatabaseError> {
+        let mut found: Vec<Job> = Vec::new();
+        let mut parents = vec![job.clone()];
+        while let Some(parent) = parents.pop() {
+            for id in self.tx.jobs_spawned_by(&parent)? {
+                found.extend(self.tx.job(&id)?);
+                parents.push(id);
+            }
+            if found.len() >= enough {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn spent_or_reserved(&self, job: &Job) -> Result<i64, DatabaseError> {
+        let spent = self.tx.spent_by_job(&job.head.id)?;
+        if job.head.status.is_final() {
+            return Ok(spent);
+        }
+        let live = self.state.unfinished_runs.values().find(|live| live.job == job.head.id);
+        let held = live.and_then(|live| live.budget_micros).unwrap_or(RESERVATION_DEFAULT);
+        Ok(spent.saturating_add(held))
+    }
+}
+
+/// Returns the agent's own name with the first number behind all that were given out.
+fn next_worker_name(agent: &str, known: &[Job]) -> String {
+    let agent = agent.rsplit('.').next().unwrap_or(agent);
+    let number = |job: &Job| {
+        let (of, number) = job.worker()?.rsplit_once('-')?;
+        number.parse::<u64>().ok().filter(|_| of == agent)
+    };
+    let last = known.iter().filter_map(number).max().unwrap_or(0);
+    format!("{agent}-{}", last.saturating_add(1))
+}
+
+fn is_worker_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=WORKER_NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && !name.starts_with('.')
+        && !RESERVED_WORKER_NAMES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_a_name_that_is_a_file_and_nobody_elses() {
+        for name in ["coder-1", "Ada", "a.b", "_", "main-1", &"x".repeat(WORKER_NAME_BYTES_MAX)] {
+            assert!(is_worker_name(name), "{name}");
+        }
+        let long = "x".repeat(WORKER_NAME_BYTES_MAX + 1);
+        for name in ["", ".", "..", ".x", "a/b", "a b", "ä", "main", "coordinator", &long] {
+            assert!(!is_worker_name(name), "{name}");
+        }
+    }
+}

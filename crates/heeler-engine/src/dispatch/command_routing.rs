@@ -1,0 +1,268 @@
+//! What people and agents ask: who may ask what, and what of it needs no transaction.
+
+use std::sync::Arc;
+
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::ScheduleConfig;
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{AgentSessionId, ChannelKey, JobId, JobRequest, TriggerType, error_chain};
+use heeler_store::StoreReader;
+
+use super::schedules::workflow_request_of_schedule;
+use super::{DispatchEvent, Dispatcher, commands};
+use crate::caller::Caller;
+use crate::command::{
+    CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
+    DispatcherStoppedError, PendingReply, ScheduleChange, StopMode,
+};
+use crate::session_lineage;
+use crate::setup::DaemonSetup;
+use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
+
+impl Dispatcher {
+    /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
+    /// job; it ends and talks to none but those that were started in its conversation, and goes on in
+    /// no other session than its own and theirs.
+    pub(super) fn authorize_command(
+        &self,
+        command: DaemonCommand,
+        by: Caller,
+    ) -> Result<DaemonCommand, DaemonCommandError> {
+        let not_allowed = |message: String| {
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+            refused.with_hint(
+                "an agent may start jobs, talk to those and cancel them; people do the rest",
+            )
+        };
+        let parent = match by {
+            Caller::Person => return Ok(command),
+            Caller::Run(run) => self.state().unfinished_runs.get(&run).map(|live| live.job.clone()),
+            Caller::Unknown => None,
+        };
+        let Some(parent) = parent else {
+            return match command {
+                DaemonCommand::Status => Ok(command),
+                _ => Err(not_allowed("whoever asks is no person, and no run of this fleet".into())),
+            };
+        };
+        match command {
+            DaemonCommand::Status => Ok(command),
+            DaemonCommand::Trigger(mut wanted) => {
+                if let SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } =
+                    &wanted.session
+                    && !self.is_lineage_session(id, &parent)
+                {
+                    return Err(foreign_session_error(id, &parent));
+                }
+                wanted.trigger = TriggerType::Spawned;
+                wanted.parent = Some(parent);
+                wanted.attended = false;
+                Ok(DaemonCommand::Trigger(wanted))
+            }
+            DaemonCommand::Cancel { ref job, .. } | DaemonCommand::Say { ref job, .. }
+                if self.is_spawned(job, &parent) =>
+            {
+                Ok(command)
+            }
+            _ => Err(not_allowed(format!("this is a process of the run itself ({parent})"))),
+        }
+    }
+
+    fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
+        let reader = StoreReader::open(&self.fleet.dir);
+        reader.is_ok_and(|reader| {
+            session_lineage::is_descendant_job(&reader, job, parent).unwrap_or(false)
+        })
+    }
+
+    fn is_lineage_session(&self, id: &AgentSessionId, parent: &JobId) -> bool {
+        let reader = StoreReader::open(&self.fleet.dir);
+        reader.is_ok_and(|reader| {
+            session_lineage::lineage_has_session(&reader, id, parent).unwrap_or(false)
+        })
+    }
+
+    pub(super) fn route_command(
+        &mut self,
+        command: DaemonCommand,
+        owed: PendingReply,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
+        if let Some(refused) = invalid_command_error(&command) {
+            owed.send(Err(refused));
+            return None;
+        }
+        match command {
+            DaemonCommand::Status => owed.send(Ok(CommandReply::Status(Box::new(self.status())))),
+            DaemonCommand::Trigger(wanted) => self.trigger_job(*wanted, owed),
+            DaemonCommand::Webhook(_)
+            | DaemonCommand::Workflow {
+                order: WorkflowOperation::Run(_) | WorkflowOperation::Retry { .. },
+                ..
+            } => match self.stopping_error() {
+                Some(refused) => owed.send(Err(refused)),
+                None => return Some((DispatchEvent::Command(command), Some(owed))),
+            },
+            DaemonCommand::Schedule { agent, schedule, change: ScheduleChange::Trigger, by } => {
+                let setup = Arc::clone(&self.state().setup);
+                match commands::find_schedule(&setup, &agent, &schedule) {
+                    Ok((agent, ScheduleConfig { name, workflow: Some(start), .. })) => {
+                        let (agent, schedule) = (agent.name.to_string(), name.clone());
+                        let wanted =
+                            workflow_request_of_schedule(&ScheduleKey { agent, schedule }, start);
+                        let wanted = WorkflowRunRequest { trigger: TriggerType::Manual, ..wanted };
+                        let command =
+                            DaemonCommand::Workflow { order: WorkflowOperation::Run(wanted), by };
+                        return self.route_command(command, owed);
+                    }
+                    Ok((agent, schedule)) => {
+                        let schedule = Some(schedule.name.clone());
+                        let wanted = JobRequest { schedule, ..JobRequest::new(agent.name.clone()) };
+                        self.trigger_job(wanted, owed);
+                    }
+                    Err(refused) => owed.send(Err(refused)),
+                }
+            }
+            DaemonCommand::Retry { job, by } => match self.load_retry_request(&job) {
+                Ok(wanted) => {
+                    tracing::info!(%job, by, "asked for again");
+                    self.trigger_job(wanted, owed);
+                }
+                Err(refused) => owed.send(Err(refused)),
+            },
+            DaemonCommand::Cancel { ref job, .. } => {
+                let run = self.state().unfinished_run_of_job(job);
+                // Whoever wants a job to end now does not wait for the next attempt to settle it.
+                if let Some(run) = run
+                    && self.deferred.faults.remove(&run).is_some()
+                {
+                    self.deferred.unsettled.retain(|(_, unsettled)| *unsettled != run);
+                    self.executor.adopt_run(run);
+                }
+                return Some((DispatchEvent::Command(command), Some(owed)));
+            }
+            DaemonCommand::Say { job, text, by } => {
+                match self.state().unfinished_run_of_job(&job) {
+                    Some(run) => self.executor.send_message(run, job, text, by, owed.reply),
+                    None => owed.send(Err(job_not_running(&job))),
+                }
+            }
+            DaemonCommand::Approval { ref approval, ref answer, .. } => {
+                let (hands, id) = (&self.executor, approval.clone());
+                let owed = owed.map_callback(|reply| hands.reply_after_delivery(id, answer, reply));
+                return Some((DispatchEvent::Command(command), Some(owed)));
+            }
+            DaemonCommand::Session { order, by } => {
+                self.executor.prepare_session_change(order, by, owed)
+            }
+            DaemonCommand::Reload => return self.reload_config(owed),
+            DaemonCommand::Stop(how) => self.begin_stop(how, owed.reply),
+            other => return Some((DispatchEvent::Command(other), Some(owed))),
+        }
+        None
+    }
+
+    /// Refuses jobs while the daemon ends.
+    fn stopping_error(&self) -> Option<DaemonCommandError> {
+        match self.deferred.stop.as_ref()?.mode {
+            // The next daemon, which is about to come, does it.
+            StopMode::KeepJobs => Some(DispatcherStoppedError.into()),
+            StopMode::Wait { .. } | StopMode::Force => {
+                let refused =
+                    DaemonCommandError::new(DaemonCommandErrorKind::Busy, "the daemon is stopping");
+                Some(refused.with_hint("the same again when it has ended"))
+            }
+        }
+    }
+
+    fn trigger_job(&mut self, mut wanted: JobRequest, owed: PendingReply) {
+        // What a part of a workflow does, its definition says.
+        if wanted.phase.is_some() {
+            let message = "only a workflow asks for its parts";
+            return owed
+                .send(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
+        }
+        if let Some(refused) = self.stopping_error() {
+            return owed.send(Err(refused));
+        }
+        let setup = Arc::clone(&self.state().setup);
+        match setup.find_agent(wanted.agent.as_str()) {
+            Ok(agent) => {
+                wanted.agent = agent.name.clone();
+                self.executor.prepare_job(None, wanted, Some(owed));
+            }
+            Err(refused) => owed.send(Err(refused)),
+        }
+    }
+
+    fn load_retry_request(&self, id: &JobId) -> Result<JobRequest, DaemonCommandError> {
+        let trouble = |error: &dyn std::error::Error| {
+            DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
+        };
+        let reader = StoreReader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
+        let job = reader.job(id).map_err(|error| trouble(&error))?;
+        commands::retry_request(&job.ok_or_else(|| commands::job_not_found(id))?)
+    }
+
+    /// Reads the config again: all of it counts, or the old one does. A workflow with faults is told
+    /// of and does not count.
+    pub(super) fn reload_config(
+        &mut self,
+        owed: PendingReply,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
+        let new = match (self.load)() {
+            Ok(new) => Arc::new(new),
+            Err(why) => {
+                tracing::warn!(why, "the config has faults: the old one still counts");
+                let message =
+                    format!("the old config still counts, because the new one has faults:\n{why}");
+                owed.send(Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message)
+                    .with_hint("heeler config validate")));
+                return None;
+            }
+        };
+        let old = Arc::clone(&self.state().setup);
+        let changes = heeler_model::config::diff_configs(&old.loaded, &new.loaded);
+        let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let web = |setup: &DaemonSetup| setup.loaded.fleets.first().map(|fleet| fleet.web.clone());
+        if web(&old) != web(&new) {
+            changes.push("`web` counts from the next start on: heeler restart".to_owned());
+        }
+        changes.iter().for_each(|change| tracing::info!(change, "config"));
+        changes.extend(new.loaded.faulty_files.iter().map(|it| it.describe(new.config_folder())));
+        Some((DispatchEvent::SetupReloaded { setup: new, changes: Some(changes) }, Some(owed)))
+    }
+}
+
+/// Says that whoever speaks in a session reaches what was set to work there, so an agent may not.
+fn foreign_session_error(id: &AgentSessionId, parent: &JobId) -> DaemonCommandError {
+    let message =
+        format!("session {id} is of no job that was started in the conversation of {parent}");
+    DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
+        .with_hint("an agent goes on in its own session and in those of jobs that it started")
+}
+
+/// Says that nobody is at a job who could be told something.
+pub(crate) fn job_not_running(job: &JobId) -> DaemonCommandError {
+    let refused = DaemonCommandError::new(
+        DaemonCommandErrorKind::Busy,
+        format!("no agent is at work on {job}"),
+    );
+    refused.with_hint("a new job in its session")
+}
+
+/// Refuses what nobody means: a prompt that says nothing, a channel that is none.
+fn invalid_command_error(command: &DaemonCommand) -> Option<DaemonCommandError> {
+    let usage =
+        |message: String| Some(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message));
+    let (prompt, channel) = match command {
+        DaemonCommand::Trigger(wanted) => (wanted.prompt.as_deref(), wanted.channel.as_deref()),
+        DaemonCommand::Resume { prompt, .. } => (prompt.as_deref(), None),
+        DaemonCommand::Say { text, .. } => (Some(text.as_str()), None),
+        _ => return None,
+    };
+    if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {
+        return usage("the prompt is empty".to_owned());
+    }
+    let channel = channel.map(str::parse::<ChannelKey>)?;
+    channel.err().and_then(|error| usage(format!("the channel is none: {error}")))
+}

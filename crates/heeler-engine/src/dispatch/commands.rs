@@ -1,0 +1,335 @@
+//! What people ask of the fleet beside new jobs: to end one, to let one go on, to change schedules
+//! and agents.
+
+use std::sync::Arc;
+
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::{
+    AgentConfig, ConfigDuration, INTERVAL_MIN, RuntimeConfig, ScheduleConfig, ScheduleTrigger,
+};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus};
+use heeler_store::{CronOverride, DatabaseError, ScheduleOverrideRecord};
+
+use super::DispatchEffect;
+use super::fleet_state::{JobStage, UnfinishedJob};
+use super::schedules::{mark_from_now, parse_rule};
+use super::transaction::{DispatchTransaction, EventOutcome};
+use crate::cancel::{self, CancelRequest as CancelWish};
+use crate::command::{
+    AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
+    ScheduleChange,
+};
+use crate::setup::{DaemonSetup, cron_name};
+
+/// What an agent is told that a person lets go on.
+pub const RESUME_PROMPT: &str = "You were stopped before you had finished. Look at what is done already, then \
+    go on with your task.";
+
+impl DispatchTransaction<'_, '_> {
+    pub(super) fn apply_command(
+        &mut self,
+        command: DaemonCommand,
+    ) -> Result<EventOutcome, DatabaseError> {
+        match command {
+            DaemonCommand::Cancel { job, now, by } => self.cancel_job(&job, now, &by),
+            DaemonCommand::Resume { job, prompt, by } => self.resume_job(&job, prompt, &by),
+            DaemonCommand::Schedule { agent, schedule, change, by } => {
+                self.change_schedule(&agent, &schedule, &change, &by)
+            }
+            DaemonCommand::Webhook(call) => self.handle_webhook(&call),
+            DaemonCommand::Agent { agent, change, by } => self.change_agent(&agent, change, &by),
+            DaemonCommand::Workflow { order, by } => self.apply_workflow_operation(order, &by),
+            DaemonCommand::Approval { approval, answer, by } => {
+                self.answer_question(&approval, &answer, &by)
+            }
+            DaemonCommand::Access { order, by } => self.apply_access_operation(order, &by),
+            // The dispatcher deals with these itself.
+            DaemonCommand::Trigger(_)
+            | DaemonCommand::Retry { .. }
+            | DaemonCommand::Session { .. }
+            | DaemonCommand::Reload
+            | DaemonCommand::Stop(_)
+            | DaemonCommand::Say { .. }
+            | DaemonCommand::Status => Ok(Ok(None)),
+        }
+    }
+
+    pub(super) fn cancel_job(
+        &mut self,
+        id: &JobId,
+        now: bool,
+        by: &str,
+    ) -> Result<EventOutcome, DatabaseError> {
+        let Some(job) = self.tx.job(id)? else { return Ok(Err(job_not_found(id))) };
+        if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
+            let message = format!("job {id} has ended already: {}", job.head.status);
+            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+        }
+        let was_over = job.head.status.is_final();
+        let at = self.now;
+        let wish = CancelWish { now, by: by.to_owned() };
+        let job = cancel::record_request(self.tx, id, &wish, at)?;
+        if job.head.status == JobStatus::Cancelled {
+            if !was_over {
+                self.state.remove_job(id);
+                self.tx.dequeue(id)?;
+                self.finish_job(&job, None, None)?;
+            }
+        } else if let Some(run) = self.unfinished_run_of_job(id) {
+            self.effects.push(DispatchEffect::CancelRun { run, now, by: by.to_owned() });
+        }
+        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status: job.head.status, waits: None })))
+    }
+
+    fn resume_job(
+        &mut self,
+        id: &JobId,
+        prompt: Option<String>,
+        by: &str,
+    ) -> Result<EventOutcome, DatabaseError> {
+        let Some(mut job) = self.tx.job(id)? else { return Ok(Err(job_not_found(id))) };
+        if !job.head.status.is_final() {
+            let message = format!("job {id} has not ended: {}", job.head.status);
+            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+        }
+        if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
+            let message = format!("job {id} is a part of {run}, which decides what becomes of it");
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+            return Ok(Err(refused.with_hint(format!("heeler workflow retry {run}"))));
+        }
+        let setup = Arc::clone(&self.state.setup);
+        let agent = match setup.find_agent(&job.head.agent) {
+            Ok(agent) => agent,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let again = format!("heeler jobs retry {id}");
+        if job.head.status == JobStatus::Completed {
+            let message = format!("job {id} has completed: there is nothing to go on with");
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+            let session = job.head.session_id.as_ref().map(|session| {
+                format!(", or heeler trigger {} --session {session} -p '…'", agent.name)
+            });
+            return Ok(Err(refused.with_hint(format!("{again}{}", session.unwrap_or_default()))));
+        }
+        if matches!(agent.runtime, RuntimeConfig::Command(_)) {
+            let message = format!("{} is a command, which has no session to go on in", agent.name);
+            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
+                .with_hint(again)));
+        }
+        let session = match &job.head.session_id {
+            Some(session) => session.clone(),
+            None => {
+                let message = format!("job {id} has no session to go on in: it never began");
+                let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+                return Ok(Err(refused.with_hint(again)));
+            }
+        };
+        let wanted = JobRequest {
+            prompt: Some(prompt.unwrap_or_else(|| RESUME_PROMPT.to_owned())),
+            schedule: job.head.schedule.clone(),
+            session: SessionChoice::Given { id: session },
+            trigger: job.head.trigger_type.clone(),
+            ..JobRequest::new(agent.name.clone())
+        };
+        tracing::info!(job = %id, by, "resumed");
+        job.head.status = JobStatus::Pending;
+        job.head.exit_reason = None;
+        job.head.finished_at = None;
+        job.interrupted = false;
+        job.error = None;
+        self.tx.update_job(&job)?;
+        let redacted = setup.redact_for_agent(agent, &wanted);
+        let row = self.queue_row(id, agent, &wanted, &redacted, "", None);
+        self.tx.enqueue(&row)?;
+        self.state.insert_job(UnfinishedJob { row, request: wanted, stage: JobStage::Waiting });
+        let waits = self.state.blocking_reason(agent, self.now);
+        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status: JobStatus::Pending, waits })))
+    }
+
+    fn change_schedule(
+        &mut self,
+        agent: &str,
+        schedule: &str,
+        change: &ScheduleChange,
+        by: &str,
+    ) -> Result<EventOutcome, DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
+        let (agent, schedule) = match find_schedule(&setup, agent, schedule) {
+            Ok(found) => found,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
+        let known = self.state.overrides.get(&key);
+        let text = known.and_then(|row| row.text.clone());
+        let was_enabled = self.state.is_schedule_enabled(&key, schedule);
+        let by_hand = known.map_or(schedule.enabled, |row| row.enabled);
+        let (message, enabled, text) = match change {
+            ScheduleChange::Enable => (format!("{key} starts by itself"), true, text),
+            ScheduleChange::Disable => (format!("{key} does not start by itself"), false, text),
+            ScheduleChange::Set { text } => match check_rule(text, schedule) {
+                Ok(text) => (format!("{key} starts by `{text}`"), by_hand, Some(text)),
+                Err(refused) => return Ok(Err(refused)),
+            },
+            ScheduleChange::Reset | ScheduleChange::Trigger => {
+                match &schedule.workflow {
+                    Some(_) => self.tx.remove_cron_override(cron_name(schedule))?,
+                    None => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,
+                };
+                self.state.overrides.remove(&key);
+                self.replan_schedule(&key, schedule, was_enabled)?;
+                let message = format!("{key} starts as the config says");
+                tracing::info!(schedule = %key, by, message, "changed");
+                return Ok(Ok(Some(CommandReply::Done { message })));
+            }
+        };
+        let row = ScheduleOverrideRecord {
+            agent: key.agent.clone(),
+            schedule: key.schedule.clone(),
+            enabled,
+            text,
+            at: self.now,
+            by: by.to_owned(),
+        };
+        match &schedule.workflow {
+            // Under the name that Last Light has it by.
+            Some(_) => self.tx.put_cron_override(&CronOverride {
+                name: cron_name(schedule).to_owned(),
+                enabled: row.enabled,
+                schedule: row.text.clone(),
+                at: row.at,
+                by: row.by.clone(),
+            })?,
+            None => self.tx.put_schedule_override(&row)?,
+        }
+        self.state.overrides.insert(key.clone(), row);
+        self.replan_schedule(&key, schedule, was_enabled)?;
+        tracing::info!(schedule = %key, by, message, "changed");
+        Ok(Ok(Some(CommandReply::Done { message })))
+    }
+
+    /// Puts a schedule into the calendar anew after it was changed by hand.
+    fn replan_schedule(
+        &mut self,
+        key: &ScheduleKey,
+        schedule: &ScheduleConfig,
+        was_enabled: bool,
+    ) -> Result<(), DatabaseError> {
+        let marks = self.tx.schedule_progress()?;
+        let mark = marks.iter().find(|row| row.agent == key.agent && row.schedule == key.schedule);
+        // What was due while it was switched off is not made up for.
+        let mark = mark.map(|mark| match was_enabled {
+            true => mark.clone(),
+            false => mark_from_now(mark, self.now),
+        });
+        self.plan_schedule(key, schedule, mark.as_ref())?;
+        self.write_schedule_state(key)
+    }
+
+    fn change_agent(
+        &mut self,
+        name: &str,
+        change: AgentChange,
+        by: &str,
+    ) -> Result<EventOutcome, DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
+        let agent = match setup.find_agent(name) {
+            Ok(agent) => agent,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let name = agent.name.as_str();
+        let message = match change {
+            AgentChange::Enable | AgentChange::Disable => {
+                let enabled = change == AgentChange::Enable;
+                let was_disabled = self.state.disabled.contains(name);
+                self.tx.set_agent_enabled(name, enabled)?;
+                match enabled {
+                    true => self.state.disabled.remove(name),
+                    false => self.state.disabled.insert(name.to_owned()),
+                };
+                for schedule in &agent.schedules {
+                    let key =
+                        ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
+                    self.replan_schedule(&key, schedule, !was_disabled)?;
+                }
+                let how = if enabled { "enabled" } else { "disabled: its jobs that run go on" };
+                format!("{name} is {how}")
+            }
+            AgentChange::Reset => {
+                if let Some(mut state) = self.tx.agent(name)?
+                    && state.status == AgentStatus::Error
+                {
+                    state.status = AgentStatus::Idle;
+                    state.error_message = None;
+                    self.tx.put_agent(name, &state)?;
+                }
+                format!("{name} has no error on record")
+            }
+        };
+        tracing::info!(agent = name, by, message, "changed");
+        Ok(Ok(Some(CommandReply::Done { message })))
+    }
+}
+
+/// Returns what was asked for in a job, to be asked for again.
+pub(super) fn retry_request(job: &Job) -> Result<JobRequest, DaemonCommandError> {
+    if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
+        let message = format!("job {} is a part of {run}, which tries it again", job.head.id);
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+        return Err(refused.with_hint(format!("heeler workflow retry {run}")));
+    }
+    let agent = job.head.agent.parse();
+    let agent = agent.map_err(|_| {
+        let message = format!("`{}` is no agent of this fleet", job.head.agent);
+        DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
+    })?;
+    Ok(JobRequest {
+        prompt: job.prompt.clone(),
+        schedule: job.head.schedule.clone(),
+        ..JobRequest::new(agent)
+    })
+}
+
+pub(super) fn job_not_found(id: &JobId) -> DaemonCommandError {
+    DaemonCommandError::new(DaemonCommandErrorKind::NotFound, format!("there is no job {id}"))
+        .with_hint("heeler jobs")
+}
+
+/// Finds a schedule of an agent.
+pub(super) fn find_schedule<'s>(
+    setup: &'s DaemonSetup,
+    agent: &str,
+    schedule: &str,
+) -> Result<(&'s AgentConfig, &'s ScheduleConfig), DaemonCommandError> {
+    let agent = setup.find_agent(agent)?;
+    let found = agent.schedules.iter().find(|it| it.name == schedule);
+    found.map(|schedule| (agent, schedule)).ok_or_else(|| {
+        let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let message = format!("{} has no schedule `{schedule}`; it has {known}", agent.name);
+        DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
+    })
+}
+
+/// Reads when a schedule is to start instead.
+fn check_rule(text: &str, schedule: &ScheduleConfig) -> Result<String, DaemonCommandError> {
+    let text = text.trim();
+    let usage = |message: String| {
+        DaemonCommandError::new(DaemonCommandErrorKind::Usage, message)
+            .with_hint("an interval such as `30m`, or a cron expression such as `0 9 * * mon-fri`")
+    };
+    if !matches!(schedule.trigger, ScheduleTrigger::Interval(_) | ScheduleTrigger::Cron { .. }) {
+        return Err(usage(format!("`{}` is not started by time", schedule.name)));
+    }
+    match parse_rule(text, &schedule.trigger) {
+        Some(ScheduleTrigger::Interval(period)) if is_too_short(period) => {
+            Err(usage(format!("`{text}` is too short; the shortest interval is 1s")))
+        }
+        Some(_) => Ok(text.to_owned()),
+        None => Err(usage(format!("`{text}` is neither an interval nor a cron expression"))),
+    }
+}
+
+fn is_too_short(period: ConfigDuration) -> bool {
+    period.get() < INTERVAL_MIN
+}

@@ -1,0 +1,394 @@
+//! One turn's transaction, and what is done when it cannot be committed.
+//!
+//! While a commit fails, nothing new starts; what is known is then read anew, and what nobody would
+//! tell again is kept. Start at [`Dispatcher::commit`].
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use heeler_model::workflow::WorkflowStepEvent;
+use heeler_model::{RunId, error_chain};
+use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction, StoreWriteError};
+use jiff::Timestamp;
+
+use super::fleet_state::{self, FleetState, local_day};
+use super::transaction::{self, DispatchTransaction};
+use super::{DispatchEffect, DispatchEvent, Dispatcher};
+use crate::access::AccessOperation;
+use crate::command::{
+    CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
+    PendingReply,
+};
+use crate::fault::{self, FaultPoint};
+use crate::fleet_monitor::CommitNotice;
+use crate::recovery::{self, RunFolderCheck};
+
+/// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
+const COMMIT_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// What a turn wrote, and what follows from it.
+struct TransactionResult {
+    outcomes: Vec<transaction::EventOutcome>,
+    effects: Vec<DispatchEffect>,
+    is_stale: bool,
+}
+
+/// What could not be recorded.
+pub(super) struct FailedCommit {
+    /// When that is tried again.
+    pub(super) retry_at: Instant,
+    /// Why, in words, where that is known.
+    pub(super) why: Option<String>,
+    /// Runs that are to be looked at anew.
+    runs: Vec<RunId>,
+    /// What nobody tells again.
+    events: Vec<DispatchEvent>,
+}
+
+impl DispatchEvent {
+    /// Says whether it changes who may do what.
+    fn changes_access(&self) -> bool {
+        let DispatchEvent::Command(DaemonCommand::Access { order, .. }) = self else {
+            return false;
+        };
+        !matches!(order, AccessOperation::TokensUsed { .. })
+    }
+
+    /// Returns a copy of what nobody tells again.
+    fn clone_if_unrepeatable(&self) -> Option<DispatchEvent> {
+        match self {
+            DispatchEvent::HookOutcome(outcome) => {
+                Some(DispatchEvent::HookOutcome(outcome.clone()))
+            }
+            DispatchEvent::QuestionsChanged { run, questions: asks, delivered } => {
+                Some(DispatchEvent::QuestionsChanged {
+                    run: *run,
+                    questions: asks.clone(),
+                    delivered: delivered.clone(),
+                })
+            }
+            DispatchEvent::WatchFired { request: wanted, changed } => {
+                Some(DispatchEvent::WatchFired {
+                    request: wanted.clone(),
+                    changed: changed.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Does tasks, and what is due, in one transaction, then what follows from it. Says whether it is
+    /// on record.
+    pub(super) fn commit(&mut self, tasks: Vec<(DispatchEvent, Option<PendingReply>)>) -> bool {
+        let now = (self.fleet.now)();
+        if tasks.is_empty() && !self.has_due_work(now) {
+            return true;
+        }
+        let (tasks, owed): (Vec<DispatchEvent>, Vec<Option<PendingReply>>) =
+            tasks.into_iter().unzip();
+        let keys: Vec<Option<IdempotencyKey>> =
+            owed.iter().map(|owed| owed.as_ref()?.key.clone()).collect();
+        let ended = |task: &DispatchEvent| match task {
+            DispatchEvent::RunEnded(gone) => Some(gone.result.run),
+            _ => None,
+        };
+        let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
+        // Nobody tells these again.
+        let once: Vec<DispatchEvent> =
+            tasks.iter().filter_map(DispatchEvent::clone_if_unrepeatable).collect();
+        let setup = Arc::clone(&self.state().setup);
+        fault::reach(FaultPoint::BeforeCommit);
+        let has_names = keys.iter().any(Option::is_some);
+        let has_access = tasks.iter().any(DispatchEvent::changes_access);
+        let began = Instant::now();
+        let done = self.write_transaction(tasks.into_iter().zip(keys).collect(), now);
+        let took = began.elapsed();
+        fault::reach(FaultPoint::AfterCommit);
+        if has_names {
+            fault::reach(FaultPoint::RequestDone);
+        }
+        if has_access {
+            fault::reach(FaultPoint::AccessDone);
+        }
+        match done {
+            Ok(written) => {
+                self.finish_commit(written, owed, &runs);
+                let ended = runs.into_iter().flatten().collect();
+                self.snapshot.notify_listeners(&CommitNotice { duration: took, ended_runs: ended });
+                true
+            }
+            Err(error) => {
+                let why = error_chain(&error);
+                tracing::error!(why, "the state cannot be saved: nothing new starts");
+                let message = format!("the state cannot be saved: {why}");
+                let refused = DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
+                    .with_hint("heeler doctor");
+                owed.into_iter().flatten().for_each(|owed| owed.send(Err(refused.clone())));
+                self.defer_after_failure(runs.into_iter().flatten().collect(), once);
+                if let Some(failed) = &mut self.deferred.failed_commit {
+                    failed.why = Some(format!("{}; nothing new starts", refused.message));
+                }
+                // A config that is not on record does not count.
+                self.state().setup = setup;
+                if matches!(error, StoreWriteError::Restored) {
+                    self.accept_restore();
+                }
+                self.reload_state();
+                false
+            }
+        }
+    }
+
+    /// Does tasks, and what is due, in one transaction.
+    fn write_transaction(
+        &self,
+        tasks: Vec<(DispatchEvent, Option<IdempotencyKey>)>,
+        now: Timestamp,
+    ) -> Result<TransactionResult, StoreWriteError<DatabaseError>> {
+        let (board, dir) = (Arc::clone(&self.state), self.fleet.dir.clone());
+        let keeps_schedules = self.runs_schedules();
+        let (fires, is_stopping) = (
+            keeps_schedules && self.deferred.failed_commit.is_none(),
+            self.deferred.stop.is_some(),
+        );
+        self.store.write(move |tx| {
+            let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            let day = local_day(&board.setup, now);
+            if day != board.ledger.day() {
+                board.ledger.set_day(day, tx.daily_spend_by_agent(day)?);
+            }
+            let mut work = TransactionContext {
+                state: &mut board,
+                dir: &dir,
+                now,
+                runs_schedules: keeps_schedules,
+                is_stopping,
+            };
+            let mut outcomes = Vec::new();
+            let mut deeds = Vec::new();
+            for (task, key) in tasks {
+                let (outcome, more) =
+                    work.run_in_savepoint(tx, |turn| turn.apply_once(task, key.as_ref()))?;
+                outcomes.push(outcome);
+                deeds.extend(more);
+            }
+            let due = if fires { work.state.take_due_schedules(now) } else { Vec::new() };
+            for (key, verdict) in due {
+                // One that is refused stands in no other's way.
+                let (_, more) = work.run_in_savepoint(tx, |turn| {
+                    turn.fire_due_schedule(&key, &verdict)?;
+                    Ok(Ok(None))
+                })?;
+                deeds.extend(more);
+            }
+            let (_, more) = work.run_in_savepoint(tx, |turn| {
+                turn.expire_gates()?;
+                turn.start_waiting_workflow_runs()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            for id in work.state.runnable_workflow_runs() {
+                // One that is refused stands in no other's way, and does not come again.
+                let (done, more) = work.run_in_savepoint(tx, |turn| {
+                    turn.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
+                    Ok(Ok(None))
+                })?;
+                deeds.extend(more);
+                if let Err(refused) = done {
+                    let why = format!("it cannot go on: {}", refused.message);
+                    let (_, more) = work.run_in_savepoint(tx, |turn| {
+                        turn.fail_workflow_run(&id, &why)?;
+                        Ok(Ok(None))
+                    })?;
+                    deeds.extend(more);
+                }
+            }
+            let (_, more) = work.run_in_savepoint(tx, |turn| {
+                turn.expire_queued_jobs()?;
+                turn.unpark_credentials()?;
+                turn.update_wait_reasons()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            Ok(TransactionResult { outcomes, effects: deeds, is_stale: board.is_stale })
+        })
+    }
+
+    /// Does what follows from a commit, and answers.
+    fn finish_commit(
+        &mut self,
+        written: TransactionResult,
+        owed: Vec<Option<PendingReply>>,
+        runs: &[Option<RunId>],
+    ) {
+        let TransactionResult { outcomes, effects: deeds, is_stale } = written;
+        if is_stale {
+            self.reload_state();
+        }
+        for ((owed, outcome), run) in owed.into_iter().zip(outcomes).zip(runs) {
+            if let (Err(refused), Some(run)) = (&outcome, run) {
+                self.defer_settlement(*run, Some(refused.message.clone()), COMMIT_RETRY_DELAY);
+            }
+            let Some(owed) = owed else { continue };
+            let nothing = || CommandReply::Done { message: String::new() };
+            owed.send(outcome.map(|answer| answer.unwrap_or_else(nothing)));
+        }
+        deeds.into_iter().for_each(|deed| self.execute_effect(deed));
+    }
+
+    /// Says whether time brings something that is to be written.
+    fn has_due_work(&self, now: Timestamp) -> bool {
+        let board = self.state();
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        let schedules = self.runs_schedules() && board.calendar.is_due(now);
+        // What waits for money may start on a new day.
+        let is_new_day = fleet_state::local_day(&board.setup, now) != board.ledger.day();
+        let mut queue = board.queue();
+        schedules
+            || is_new_day
+            || board.has_runnable_workflow_runs()
+            || is_due(board.gate_expires_at)
+            || queue.any(|asked| is_due(asked.row.expires_at))
+            || board.parked.values().any(|parked| parked.until <= now)
+    }
+
+    /// Reads everything anew, since what is known may not be what is on record.
+    fn reload_state(&mut self) {
+        let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
+        let read = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
+        let read = read.and_then(|reader| {
+            FleetState::load(&reader, Arc::clone(&setup), now).map_err(|error| error_chain(&error))
+        });
+        match read {
+            Ok(mut board) => {
+                let mut old = self.state();
+                board.restore_unredacted(&old);
+                // A commit that failed may be on record after all; what it began is nobody's yet.
+                let new = board
+                    .unfinished_runs
+                    .keys()
+                    .filter(|run| !old.unfinished_runs.contains_key(run));
+                let new: Vec<RunId> = new.copied().collect();
+                *old = board;
+                drop(old);
+                self.defer_after_failure(new, Vec::new());
+            }
+            Err(why) => {
+                tracing::error!(why, "the state cannot be read");
+                self.state().is_stale = true;
+                self.defer_after_failure(Vec::new(), Vec::new());
+            }
+        }
+    }
+
+    /// Goes on by a state that was brought back from a backup.
+    fn accept_restore(&mut self) {
+        let accepted = self.store.accept_restore().map(|_| ()).map_err(|error| error_chain(&error));
+        let accepted = accepted.and_then(|()| {
+            recovery::complete_records(&self.fleet, &self.store, RunFolderCheck::WhenDue)
+                .map_err(|it| error_chain(&it))
+        });
+        match accepted {
+            Ok(()) => tracing::warn!("the state was restored from a backup: it counts from now on"),
+            Err(why) => tracing::error!(why, "a restored state cannot be used yet"),
+        }
+    }
+
+    /// Lets nothing new start for a moment, then tries again.
+    pub(super) fn defer_after_failure(&mut self, runs: Vec<RunId>, tasks: Vec<DispatchEvent>) {
+        let failed = self.deferred.failed_commit.get_or_insert_with(|| FailedCommit {
+            retry_at: Instant::now() + COMMIT_RETRY_DELAY,
+            why: None,
+            runs: Vec::new(),
+            events: Vec::new(),
+        });
+        failed.runs.extend(runs);
+        failed.events.extend(tasks);
+    }
+
+    pub(super) fn retry_deferred(&mut self) {
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.deferred.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.deferred.unsettled = later;
+        let due: Vec<(Instant, RunId)> = due;
+        due.into_iter().for_each(|(_, run)| self.executor.adopt_run(run));
+        if self
+            .deferred
+            .failed_commit
+            .as_ref()
+            .is_none_or(|failed| failed.retry_at > Instant::now())
+        {
+            return;
+        }
+        let Some(FailedCommit { runs, events: tasks, .. }) = self.deferred.failed_commit.take()
+        else {
+            return;
+        };
+        if self.state().is_stale {
+            self.reload_state();
+            self.defer_after_failure(runs, tasks);
+            return;
+        }
+        let setup = Arc::clone(&self.state().setup);
+        let setup = DispatchEvent::SetupReloaded { setup, changes: None };
+        let tasks = std::iter::once(setup).chain(tasks);
+        self.commit(tasks.map(|task| (task, None)).collect());
+        runs.into_iter().for_each(|run| self.executor.adopt_run(run));
+    }
+}
+
+/// Where tasks are done, one after the other.
+struct TransactionContext<'w> {
+    state: &'w mut FleetState,
+    dir: &'w StateDir,
+    now: Timestamp,
+    runs_schedules: bool,
+    is_stopping: bool,
+}
+
+impl TransactionContext<'_> {
+    /// Does a part that may fail by itself. What the board then knows is to be read anew.
+    fn run_in_savepoint(
+        &mut self,
+        tx: &mut StoreTransaction<'_>,
+        part: impl FnOnce(
+            &mut DispatchTransaction<'_, '_>,
+        ) -> Result<transaction::EventOutcome, DatabaseError>,
+    ) -> Result<(transaction::EventOutcome, Vec<DispatchEffect>), DatabaseError> {
+        let TransactionContext { dir, now, runs_schedules: keeps_schedules, is_stopping, .. } =
+            *self;
+        let setup = Arc::clone(&self.state.setup);
+        let board = &mut *self.state;
+        let done = tx.with_savepoint(|tx| {
+            let deeds = Vec::new();
+            let mut turn = DispatchTransaction {
+                tx,
+                state: board,
+                dir,
+                now,
+                runs_schedules: keeps_schedules,
+                is_stopping,
+                effects: deeds,
+            };
+            let outcome = part(&mut turn)?;
+            Ok::<_, DatabaseError>((outcome, turn.effects))
+        });
+        match done {
+            Err(error) if !error.is_storage_failure() => {
+                let why = error_chain(&error);
+                tracing::error!(why, "a change was refused by the database");
+                self.state.is_stale = true;
+                self.state.setup = setup;
+                Ok((
+                    Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why)
+                        .with_hint("heeler doctor")),
+                    Vec::new(),
+                ))
+            }
+            done => done,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How a daemon ends: told to, with its jobs or without them, or because nothing is left to do.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use heeler_model::{JobId, error_chain, iso_millis};
+use heeler_store::{DatabaseError, STOPPED_AT, StoreReader, StoreWriteError};
+
+use super::{DaemonExit, DispatchEvent, Dispatcher};
+use crate::command::{
+    CommandReply, DaemonCommand, DaemonMode, DispatchInput, ReplyCallback, StopMode,
+};
+use crate::fault::{self, FaultPoint};
+
+/// How often it is looked whether the worker of hooks has ended.
+const HOOKS_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How a stop goes on.
+pub(super) struct StopProgress {
+    pub(super) mode: StopMode,
+    pub(super) deadline: Option<Instant>,
+    has_cancelled_jobs: bool,
+    /// How many jobs were.
+    cancelled_count: usize,
+    replies: Vec<ReplyCallback>,
+}
+
+impl Dispatcher {
+    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    pub(super) fn stop_hooks(&mut self) {
+        self.hooks.request_stop();
+        let mut told = Vec::new();
+        loop {
+            let has_ended = self.hooks.has_ended();
+            match self.inputs.recv_timeout(HOOKS_POLL_INTERVAL) {
+                Ok(DispatchInput::HookOutcome(outcome)) => {
+                    told.push((DispatchEvent::HookOutcome(outcome), None))
+                }
+                // Whoever asked for something else is told that nobody answers.
+                Ok(_) => {}
+                Err(_) if has_ended => break,
+                Err(_) => {}
+            }
+        }
+        self.commit(told);
+    }
+
+    pub(super) fn begin_stop(&mut self, how: StopMode, reply: ReplyCallback) {
+        tracing::info!(ends = %how, "stopping");
+        let deadline = match how {
+            StopMode::Wait { timeout } => timeout.map(|timeout| Instant::now() + timeout),
+            StopMode::Force => Some(Instant::now()),
+            StopMode::KeepJobs => None,
+        };
+        let replies = self.deferred.stop.take().map(|stop| stop.replies).unwrap_or_default();
+        let mut stop = StopProgress {
+            mode: how,
+            deadline,
+            has_cancelled_jobs: false,
+            cancelled_count: 0,
+            replies,
+        };
+        stop.replies.push(reply);
+        self.deferred.stop = Some(stop);
+    }
+
+    /// Ends, if it is time to.
+    pub(super) fn exit_if_done(&mut self) -> Option<DaemonExit> {
+        let Some(stop) = &mut self.deferred.stop else {
+            return self.is_idle().then_some(DaemonExit::Idle);
+        };
+        let board = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_done = stop.mode == StopMode::KeepJobs || board.unfinished_runs.is_empty();
+        if is_done {
+            let (left, stopped) = (board.unfinished_runs.len(), stop.cancelled_count);
+            drop(board);
+            let mut message = "stopped".to_owned();
+            let waiting = self.state().queue_len();
+            let counts = [
+                ("were cancelled", stopped),
+                ("go on", left),
+                ("wait for the next start", waiting),
+            ];
+            for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+                message.push_str(&format!("; jobs that {what}: {count}"));
+            }
+            self.record_stopped();
+            // It stays stopping: nothing is started while the last is written down.
+            let replies = self.deferred.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
+            for reply in replies.unwrap_or_default() {
+                reply(Ok(CommandReply::Done { message: message.clone() }));
+            }
+            return Some(DaemonExit::Stopped);
+        }
+        let is_late = stop.deadline.is_some_and(|at| at <= Instant::now());
+        if is_late && !stop.has_cancelled_jobs {
+            let now = stop.mode == StopMode::Force;
+            let jobs: Vec<JobId> =
+                board.unfinished_runs.values().map(|live| live.job.clone()).collect();
+            drop(board);
+            let cancel = |job: JobId| {
+                (
+                    DispatchEvent::Command(DaemonCommand::Cancel {
+                        job,
+                        now,
+                        by: "heeler stop".to_owned(),
+                    }),
+                    None,
+                )
+            };
+            let count = jobs.len();
+            let is_on_record = self.commit(jobs.into_iter().map(cancel).collect());
+            if let Some(stop) = self.deferred.stop.as_mut().filter(|_| is_on_record) {
+                stop.has_cancelled_jobs = true;
+                stop.cancelled_count = count;
+                stop.deadline = None;
+            }
+        }
+        None
+    }
+
+    /// Notes that a person stopped the fleet, so that no command's daemon goes on with what waits.
+    fn record_stopped(&self) {
+        let is_by_hand =
+            self.deferred.stop.as_ref().is_some_and(|stop| stop.mode != StopMode::KeepJobs);
+        if self.mode == DaemonMode::Permanent && is_by_hand {
+            let now = iso_millis((self.fleet.now)());
+            fault::reach(FaultPoint::BeforeStopped);
+            let noted: Result<(), StoreWriteError<DatabaseError>> =
+                self.store.write(move |tx| tx.set_meta(STOPPED_AT, &now));
+            if let Err(error) = noted {
+                tracing::warn!(
+                    reason = error_chain(&error),
+                    "cannot note that the fleet was stopped"
+                );
+            }
+            fault::reach(FaultPoint::AfterStopped);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_quiet = {
+            let board = self.state();
+            self.mode == DaemonMode::UntilIdle
+                && board.unfinished_runs.is_empty()
+                && board.unfinished_jobs.keys().all(|job| board.held_jobs.contains(job))
+                && !board.has_runnable_workflow_runs()
+                && board.gate_expires_at.is_none()
+                && self.clients.load(Ordering::SeqCst) == 0
+        };
+        is_quiet && !self.has_pending_effects()
+    }
+
+    /// Says whether something on record is still to be done.
+    fn has_pending_effects(&self) -> bool {
+        let undone = StoreReader::open(&self.fleet.dir).map(|reader| reader.pending_effects(1));
+        matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
+    }
+}

@@ -1,0 +1,143 @@
+//! What the dispatcher has watched: the files of schedules, and its config where that is wanted.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::GlobList;
+use heeler_model::{AgentName, JobRequest, TriggerType};
+
+use super::fleet_state::FleetState;
+use crate::command::{DaemonCommand, DaemonHandle, DispatchInput};
+use crate::file_watcher::{FileWatcher, WatchEvent, WatchSpec};
+use crate::setup::DaemonSetup;
+
+/// What begins the name under which config files are watched: no schedule has such a name.
+const CONFIG_WATCH_PREFIX: &str = "\u{1}config";
+
+/// How the names of files end that workflows are made of.
+const WORKFLOW_ENDINGS: [&str; 4] = ["yaml", "yml", "md", "txt"];
+
+/// What started a job of a schedule that watches files.
+const WATCH_TRIGGER: &str = "watch";
+
+/// What is watched, and for whom not just now.
+#[derive(Default)]
+pub(crate) struct WatchRegistry {
+    watcher: Option<FileWatcher>,
+    /// The config that this was made by.
+    setup: Option<Arc<DaemonSetup>>,
+    schedules: HashSet<(String, String)>,
+    /// Schedules of which a job runs.
+    paused: HashSet<(String, String)>,
+}
+
+impl WatchRegistry {
+    /// Brings what is watched up to date with the config and with the jobs that run.
+    pub(crate) fn update(
+        &mut self,
+        board: &FleetState,
+        state_dir: &Utf8Path,
+        inbox: &DaemonHandle,
+    ) {
+        if self.setup.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &board.setup)) {
+            self.replace_setup(&board.setup, state_dir, inbox);
+        }
+        let Some(watching) = &self.watcher else { return };
+        let of_run = |live: &super::fleet_state::UnfinishedRun| {
+            Some((live.agent.clone(), live.schedule.clone()?))
+        };
+        let running: HashSet<(String, String)> = board
+            .unfinished_runs
+            .values()
+            .filter_map(of_run)
+            .filter(|schedule| self.schedules.contains(schedule))
+            .collect();
+        for (agent, schedule) in running.symmetric_difference(&self.paused) {
+            let Ok(name) = agent.parse::<AgentName>() else { continue };
+            match self.paused.contains(&(agent.clone(), schedule.clone())) {
+                true => watching.resume(&name, schedule),
+                false => watching.pause(&name, schedule),
+            }
+        }
+        self.paused = running;
+    }
+
+    fn replace_setup(
+        &mut self,
+        setup: &Arc<DaemonSetup>,
+        state_dir: &Utf8Path,
+        inbox: &DaemonHandle,
+    ) {
+        self.setup = Some(Arc::clone(setup));
+        let agents = setup.loaded.agents.iter();
+        let specs = agents.flat_map(|agent| {
+            agent.schedules.iter().filter_map(move |schedule| WatchSpec::of(agent, schedule))
+        });
+        let mut specs: Vec<WatchSpec> = specs.collect();
+        self.schedules =
+            specs.iter().map(|spec| (spec.agent.to_string(), spec.schedule.clone())).collect();
+        if setup.root().is_some_and(|fleet| fleet.watch_config) {
+            let folder = setup.root().map(|fleet| fleet.workflows.folder.clone());
+            specs.extend(config_specs(&setup.loaded.files, folder.as_deref()));
+        }
+        if specs.is_empty() && self.watcher.is_none() {
+            return;
+        }
+        let start = || {
+            let inbox = inbox.clone();
+            FileWatcher::start(state_dir, Box::new(move |watched| forward_event(&inbox, watched)))
+        };
+        self.watcher.get_or_insert_with(start).set_specs(&specs);
+    }
+}
+
+/// Returns what finds changes of config files: one for each folder that has any, and one for all
+/// that may come into the workflow folder.
+fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<WatchSpec> {
+    let mut folders: BTreeMap<&Utf8Path, BTreeSet<&str>> = BTreeMap::new();
+    let is_within = |file: &Utf8Path| workflows.is_some_and(|folder| file.starts_with(folder));
+    for file in files.iter().filter(|file| !is_within(file)) {
+        if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
+            folders.entry(folder).or_default().insert(name);
+        }
+    }
+    let of_files = folders.into_iter().map(|(folder, names)| (folder, GlobList::from_names(names)));
+    let of_workflows = workflows.filter(|folder| folder.is_dir());
+    let of_workflows =
+        of_workflows.map(|folder| (folder, GlobList::from_extensions(&WORKFLOW_ENDINGS)));
+    let spec = |(number, (folder, paths)): (usize, (&Utf8Path, GlobList))| WatchSpec {
+        agent: "heeler".parse().expect("a word is the name of an agent"),
+        schedule: format!("{CONFIG_WATCH_PREFIX}{number}"),
+        root: folder.to_owned(),
+        paths,
+        ignore: GlobList::default(),
+        debounce: super::CONFIG_DEBOUNCE,
+    };
+    of_files.chain(of_workflows).enumerate().map(spec).collect()
+}
+
+/// Passes on what was seen. If the dispatcher has ended, nobody wants to know.
+fn forward_event(inbox: &DaemonHandle, watched: WatchEvent) {
+    match watched {
+        WatchEvent::Changed { schedule, .. } if schedule.starts_with(CONFIG_WATCH_PREFIX) => {
+            tracing::info!("the config has changed");
+            let _heard = inbox.send(DaemonCommand::Reload, Box::new(|_| {}));
+        }
+        WatchEvent::Changed { agent, schedule, changed } => {
+            tracing::debug!(%agent, schedule, ?changed, "files have changed");
+            let trigger = TriggerType::from_word(WATCH_TRIGGER);
+            let wanted = JobRequest { schedule: Some(schedule), trigger, ..JobRequest::new(agent) };
+            let _heard =
+                inbox.send_input(DispatchInput::WatchFired { request: Box::new(wanted), changed });
+        }
+        WatchEvent::Trouble { schedule, message, .. }
+            if schedule.starts_with(CONFIG_WATCH_PREFIX) =>
+        {
+            tracing::warn!("cannot watch the config: {message}");
+        }
+        WatchEvent::Trouble { agent, schedule, message } => {
+            tracing::warn!(%agent, schedule, "cannot watch all files: {message}");
+        }
+    }
+}

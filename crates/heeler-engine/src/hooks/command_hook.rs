@@ -1,0 +1,318 @@
+//! A hook that is a command: a run of its own, by the same program that runs agents.
+//!
+//! It has a state directory to itself, `hooks/<event id>/`, so that no job, session or lock of the
+//! fleet is touched: run folder, logs and locks are in there. The folder stays until the effect is
+//! on record as finished. Who finds it before takes its word: a run that goes on is waited for, one
+//! that has ended is not repeated, and only one that was cut off is, after nothing of it is left.
+
+use std::io;
+use std::process::Child;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{ConfigDuration, RuntimeType};
+use heeler_model::hook::HookContext;
+use heeler_model::run::{
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
+    RuntimeLaunchSpec, SessionPlan, SessionStart, file,
+};
+use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
+use heeler_transcript::{
+    LockFile, OsDisk, create_folder, replace_file, untrusted_file, validate_id,
+};
+
+use super::{HookExecutionContext, HookExecutionError};
+use crate::cancel::kill_runner;
+use crate::fleet::EngineContext;
+use crate::prepare::{environment, period_millis, real_folder};
+use crate::{launch, run_file};
+
+/// How long a command that is out of time has after each signal: it is interrupted, then asked to
+/// end, then killed with all that it started.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How much longer than its limit and its graces a runner may take that another daemon started;
+/// after that it is killed.
+const OVERDUE: Duration = Duration::from_secs(30);
+
+/// Names the user's folder to processes of ours.
+const HOME_VARIABLE: &str = "HEELER_HOME";
+
+/// How often a run is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How much of its last complaint a failed command's error tells.
+const STDERR_CHARS_MAX: usize = 300;
+
+/// The most of `stderr.log` that is read; the runner keeps less.
+const STDERR_BYTES_MAX: u64 = 1 << 20;
+
+/// Runs the command, unless it was run for this event before.
+pub(super) fn run_command_hook(
+    command: &str,
+    timeout: ConfigDuration,
+    context: &HookContext,
+    around: &HookExecutionContext<'_>,
+) -> Result<(), HookExecutionError> {
+    let event = validate_id(&context.event_id).map_err(|error| {
+        HookExecutionError::Permanent(format!("its event has no usable id: {error}"))
+    })?;
+    let place = around.fleet.dir.hook(event);
+    let fleet = with_event_home(around.fleet, &place);
+    let shell = ShellHookRun { fleet: &fleet, event_folder: &place, timeout, execution: around };
+    if let Some((folder, result)) = shell.find_earlier_result()? {
+        return check_result(&folder, &result, timeout);
+    }
+    remove_folder(&place)?;
+    let brief = shell.brief(command, context)?;
+    let folder = shell.prepare(context)?;
+    let child = launch::start_runner(&fleet, &folder, &brief).map_err(transient_error)?;
+    shell.wait(child)?;
+    match shell.settled_result(&folder)? {
+        Some(result) => check_result(&folder, &result, timeout),
+        None => Err(interrupted_error()),
+    }
+}
+
+/// Takes away what is left of an event that is done. A run of it that still goes on keeps its folder.
+pub(super) fn remove_event_folder(
+    fleet: &EngineContext,
+    place: &Utf8Path,
+) -> Result<(), HookExecutionError> {
+    let fleet = with_event_home(fleet, place);
+    for folder in run_folders(place) {
+        if is_locked(&folder) {
+            return Ok(());
+        }
+        if !folder.join(file::RESULT).exists() {
+            settle(&fleet, &folder)?;
+        }
+    }
+    remove_folder(place)
+}
+
+/// Makes the event's folder the user's own to all that is started for it: session locks are there,
+/// and a settling is told so by this variable.
+fn with_event_home(fleet: &EngineContext, place: &Utf8Path) -> EngineContext {
+    let mut fleet = fleet.clone();
+    fleet.env.retain(|(name, _)| name != HOME_VARIABLE);
+    fleet.env.push((HOME_VARIABLE.to_owned(), place.to_string()));
+    fleet
+}
+
+struct ShellHookRun<'s> {
+    /// With the event's own folder as the user's.
+    fleet: &'s EngineContext,
+    event_folder: &'s Utf8Path,
+    timeout: ConfigDuration,
+    execution: &'s HookExecutionContext<'s>,
+}
+
+impl ShellHookRun<'_> {
+    /// Returns what an earlier run for this event came to, if it came to its end.
+    fn find_earlier_result(&self) -> Result<Option<(Utf8PathBuf, RunResult)>, HookExecutionError> {
+        for folder in run_folders(self.event_folder) {
+            self.wait_for_other_daemon(&folder)?;
+            if let Some(result) = self.settled_result(&folder)?
+                && result.end == RunEnd::Finished
+            {
+                return Ok(Some((folder, result)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for a run that another daemon started and that goes on.
+    fn wait_for_other_daemon(&self, folder: &Utf8Path) -> Result<(), HookExecutionError> {
+        let patience = Duration::from_millis(period_millis(self.timeout)) + GRACE * 3 + OVERDUE;
+        let deadline = Instant::now() + patience;
+        while is_locked(folder) {
+            self.sleep_or_stop()?;
+            if Instant::now() >= deadline {
+                // It may have ended just now.
+                if let Err(error) = kill_runner(folder) {
+                    tracing::warn!(%folder, "a hook that is overdue: {}", error_chain(&error));
+                    return Err(HookExecutionError::transient("an earlier run of it does not end"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn brief(
+        &self,
+        command: &str,
+        context: &HookContext,
+    ) -> Result<AgentLaunchSpec, HookExecutionError> {
+        let given =
+            environment::select_environment(self.execution.agent, &self.execution.config.env);
+        let mut given =
+            given.map_err(|error| HookExecutionError::Permanent(error_chain(&error)))?;
+        given.env.insert("HEELER_EVENT".to_owned(), context.event_id.clone());
+        Ok(AgentLaunchSpec {
+            protocol: PROTOCOL,
+            prompt: serde_json::to_string(context).expect("a context has only text keys"),
+            env: given.env,
+            secrets: given.secrets,
+            work: RuntimeLaunchSpec::Command { command: command.to_owned() },
+            send_files_to: None,
+        })
+    }
+
+    /// Puts the run's folder in place, with its spec.
+    fn prepare(&self, context: &HookContext) -> Result<Utf8PathBuf, HookExecutionError> {
+        let run = RunId::mint((self.fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
+        let folder = self.event_folder.join("runs").join(run.to_string());
+        let spec = self.spec(run, context)?;
+        let spec = serde_json::to_vec_pretty(&spec).expect("a spec is JSON");
+        for needed in [self.event_folder.join("jobs"), self.projects_folder(), folder.clone()] {
+            create_folder(&OsDisk, &needed).map_err(transient_error)?;
+        }
+        replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(transient_error)?;
+        Ok(folder)
+    }
+
+    fn spec(&self, run: RunId, context: &HookContext) -> Result<RunSpec, HookExecutionError> {
+        let agent = self.execution.agent;
+        let directory = &agent.working_directory;
+        let working_directory = real_folder(directory).map_err(|error| {
+            HookExecutionError::Permanent(format!("cannot work in {directory}: {error}"))
+        })?;
+        let session = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
+        let id = session.into_uuid().to_string().parse().expect("a UUID is a session id");
+        let reason = "a hook has no history".to_owned();
+        Ok(RunSpec {
+            protocol: PROTOCOL,
+            run,
+            job: context.job.id.clone(),
+            attempt: 1,
+            agent: agent.name.clone(),
+            trigger: TriggerType::from_word("hook"),
+            runtime: RuntimeType::Command,
+            working_directory,
+            job_log: self.event_folder.join(format!("jobs/{}.jsonl", context.job.id)),
+            projects: self.projects_folder(),
+            output_file: None,
+            home: self.event_folder.to_owned(),
+            sockets: self.execution.config.sockets.clone(),
+            session: SessionPlan::new(SessionStart::Fresh { id }, reason),
+            limits: RunLimits {
+                timeout_ms: Some(period_millis(self.timeout)),
+                grace_ms: Some(u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX)),
+                ..RunLimits::default()
+            },
+            attendance: QuestionPolicy::Nobody,
+            sync_each_row: false,
+            workspaces: None,
+            keep_output: false,
+        })
+    }
+
+    fn projects_folder(&self) -> Utf8PathBuf {
+        self.event_folder.join("agent-sessions/projects")
+    }
+
+    /// Waits for the runner, which ends by itself: its run has a limit.
+    fn wait(&self, mut child: Child) -> Result<(), HookExecutionError> {
+        while let Ok(None) = child.try_wait() {
+            self.sleep_or_stop()?;
+        }
+        Ok(())
+    }
+
+    fn sleep_or_stop(&self) -> Result<(), HookExecutionError> {
+        if self.execution.stop.load(Ordering::Relaxed) {
+            return Err(HookExecutionError::Stopped);
+        }
+        std::thread::sleep(LOOK_EVERY);
+        Ok(())
+    }
+
+    /// Returns the result of a run that nobody works on; one that was cut off is given its end. None
+    /// if its folder cannot be used: nothing of it runs any more, and that is all that is known.
+    fn settled_result(&self, folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
+        if let Some(result) = read_result(folder)? {
+            return Ok(Some(result));
+        }
+        settle(self.fleet, folder)?;
+        read_result(folder)
+    }
+}
+
+fn transient_error(error: impl std::error::Error) -> HookExecutionError {
+    HookExecutionError::transient(error_chain(&error))
+}
+
+/// Lists the folders of runs for an event.
+fn run_folders(place: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let Ok(entries) = place.join("runs").read_dir_utf8() else { return Vec::new() };
+    let mut found: Vec<_> = entries.flatten().map(|entry| entry.into_path()).collect();
+    found.sort();
+    found
+}
+
+fn is_locked(folder: &Utf8Path) -> bool {
+    matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(Some(_)))
+}
+
+fn read_result(folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
+    run_file::read(&folder.join(file::RESULT)).map_err(transient_error)
+}
+
+/// Ends what a dead run has left and gives it its result, where its folder can be used.
+fn settle(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), HookExecutionError> {
+    // A daemon died before it had written what the run was to do: nothing was started.
+    if !folder.join(file::SPEC).exists() {
+        return Ok(());
+    }
+    match launch::settle_run(fleet, folder) {
+        Err(error) if error.is_permanent() => {
+            launch::end_leftover_processes(fleet, folder).map_err(transient_error)
+        }
+        done => done.map_err(transient_error),
+    }
+}
+
+fn remove_folder(place: &Utf8Path) -> Result<(), HookExecutionError> {
+    match std::fs::remove_dir_all(place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(HookExecutionError::transient(format!("cannot remove {place}: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_result(
+    folder: &Utf8Path,
+    result: &RunResult,
+    timeout: ConfigDuration,
+) -> Result<(), HookExecutionError> {
+    match (result.end, result.exit_reason) {
+        (RunEnd::Finished, ExitReason::Success) => Ok(()),
+        (RunEnd::Finished, ExitReason::Timeout) => Err(HookExecutionError::Permanent(format!(
+            "the command was ended after {timeout}; `timeout` sets how long it may take"
+        ))),
+        (RunEnd::Finished, _) => {
+            let why = result.error.as_ref().map_or("the command failed", |it| it.message.as_str());
+            let said = last_stderr_line(folder).map(|said| format!(": {said}")).unwrap_or_default();
+            Err(HookExecutionError::Permanent(format!("{why}{said}")))
+        }
+        // It may have done all, some or nothing of its work: at least once.
+        (RunEnd::NeverStarted | RunEnd::Interrupted | RunEnd::SessionBusy, _) => {
+            Err(interrupted_error())
+        }
+    }
+}
+
+fn interrupted_error() -> HookExecutionError {
+    HookExecutionError::transient("the command was cut off")
+}
+
+/// Returns the last line that the command wrote to standard error; its runner has redacted it.
+fn last_stderr_line(folder: &Utf8Path) -> Option<String> {
+    let bytes = untrusted_file::read(&folder.join("stderr.log"), STDERR_BYTES_MAX).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().take(STDERR_CHARS_MAX).collect())
+}

@@ -1,0 +1,76 @@
+//! The session that a caller names: whether there is one, and whose it is.
+//!
+//! A caller's id is trusted: the agent may have sessions that we know nothing of. But one that
+//! neither we nor the agent have would silently begin anew. Nothing is written here. Start at
+//! [`find_named_session`].
+
+use std::fs::DirEntry;
+use std::io::{self, ErrorKind};
+
+use camino::Utf8Path;
+use heeler_model::{AgentSessionId, NativeSessionLocation, Session};
+use heeler_store::StateDatabase;
+
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_start::RunStartError;
+
+/// Returns what is on record of the session that a request names; `None` if only the agent knows it.
+pub(crate) fn find_named_session(
+    db: &StateDatabase,
+    request: &ResolvedJobRequest,
+    id: &AgentSessionId,
+) -> Result<Option<Session>, RunStartError> {
+    let known = db.session_by_agent_id(id)?;
+    if let Some(deleted) = db.deleted_session_by_agent_id(id)?
+        && known.is_none()
+        && deleted.purged_at.is_none()
+    {
+        return Err(RunStartError::Deleted { session: deleted.session.id });
+    }
+    let record = match &known {
+        Some(session) if session.agent == request.agent.as_str() => return Ok(known),
+        Some(session) if belongs_to_other_agent(session, request) => {
+            let (session, agent) = (session.id.clone(), session.agent.clone());
+            return Err(RunStartError::OthersSession { session, agent });
+        }
+        // An import may have brought what was never a conversation of this agent's program.
+        Some(session) => format!("it is on record under `{}`", session.agent),
+        None => "it is not on record".to_owned(),
+    };
+    let env = &request.brief.env;
+    let own = NativeSessionLocation::for_agent(
+        request.runtime,
+        env,
+        &request.home,
+        &request.working_directory,
+    );
+    let why = match own {
+        NativeSessionLocation::Unknown => return Ok(known),
+        NativeSessionLocation::Directory(projects) if may_exist(&projects, id) => return Ok(known),
+        NativeSessionLocation::Directory(projects) => format!("{record} and not in {projects}"),
+        NativeSessionLocation::None => format!("{record}, and {} keeps none", request.agent),
+    };
+    Err(RunStartError::NoSession { session: id.clone(), why })
+}
+
+/// Says whether another agent may want it. What an import brought without its owner, or an agent left
+/// that the config has no more, is whose it is used by.
+fn belongs_to_other_agent(session: &Session, request: &ResolvedJobRequest) -> bool {
+    let owner = session.agent.as_str();
+    owner != request.agent.as_str() && request.fleet_agents.iter().any(|it| it.as_str() == owner)
+}
+
+/// Says whether a session is there, or may be: what cannot be read is the agent's to judge. Of any
+/// project: an agent resumes a session from elsewhere too.
+fn may_exist(projects: &Utf8Path, id: &AgentSessionId) -> bool {
+    let is_there = |found: io::Result<bool>| match found {
+        Ok(found) => found,
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    };
+    let name = format!("{id}.jsonl");
+    let is_in = |folder: io::Result<DirEntry>| {
+        let log = folder.and_then(|folder| std::fs::metadata(folder.path().join(&name)));
+        is_there(log.map(|log| log.is_file()))
+    };
+    is_there(std::fs::read_dir(projects).map(|mut folders| folders.any(is_in)))
+}

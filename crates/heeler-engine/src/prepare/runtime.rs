@@ -1,0 +1,104 @@
+//! What an agent does, by its runtime.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{
+    AgentConfig, McpServer, McpTransport, RuntimeConfig, SecretText, SettingSource,
+};
+use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+use indexmap::IndexMap;
+use rustix::fs::{Access, access};
+
+use super::{PrepareError, period_millis};
+
+/// The program that both claude runtimes start, unless the config says otherwise.
+const CLAUDE: &str = "claude";
+
+/// Returns what the agent does.
+pub(crate) fn runtime_work(
+    agent: &AgentConfig,
+    env: &IndexMap<String, String>,
+    protected: &[Utf8PathBuf],
+) -> Result<RuntimeLaunchSpec, PrepareError> {
+    match &agent.runtime {
+        RuntimeConfig::Sdk | RuntimeConfig::Cli => {
+            let brief =
+                ClaudeLaunchSpec { protected: protected.to_owned(), ..claude_brief(agent, env)? };
+            Ok(RuntimeLaunchSpec::Claude(Box::new(brief)))
+        }
+        RuntimeConfig::Scripted(steps) => Ok(RuntimeLaunchSpec::Script { steps: steps.clone() }),
+        RuntimeConfig::Command(command) => {
+            Ok(RuntimeLaunchSpec::Command { command: command.clone() })
+        }
+    }
+}
+
+fn claude_brief(
+    agent: &AgentConfig,
+    env: &IndexMap<String, String>,
+) -> Result<ClaudeLaunchSpec, PrepareError> {
+    let wanted = agent.claude_path.as_ref().map_or(Utf8Path::new(CLAUDE), |path| path.as_path());
+    let sources = match &agent.setting_sources {
+        Some(sources) => sources.clone(),
+        None if agent.has_explicit_working_directory => vec![SettingSource::Project],
+        None => Vec::new(),
+    };
+    let servers = agent.mcp_servers.iter();
+    Ok(ClaudeLaunchSpec {
+        program: find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
+        permission_mode: agent.permission_mode.to_string(),
+        tools: agent.tools.clone(),
+        allowed_tools: agent.allowed_tools.clone(),
+        denied_tools: agent.denied_tools.clone(),
+        protected: Vec::new(),
+        system_prompt: agent.system_prompt.clone(),
+        model: agent.model.clone(),
+        setting_sources: sources.iter().map(ToString::to_string).collect(),
+        plugins: agent.plugins.iter().map(|plugin| plugin.path.clone()).collect(),
+        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server))).collect(),
+    })
+}
+
+/// Finds a program: by its path, or by its name in the folders of PATH.
+fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
+    let missing = || PrepareError::Claude { program: wanted.to_owned() };
+    if wanted.as_str().contains('/') {
+        return Some(wanted)
+            .filter(|it| is_program(it))
+            .map(Utf8Path::to_owned)
+            .ok_or_else(missing);
+    }
+    let folders = path.split(':').map(Utf8Path::new).filter(|folder| folder.is_absolute());
+    let mut programs = folders.map(|folder| folder.join(wanted));
+    programs.find(|program| is_program(program)).ok_or_else(missing)
+}
+
+fn is_program(path: &Utf8Path) -> bool {
+    path.is_file() && access(path.as_std_path(), Access::EXEC_OK).is_ok()
+}
+
+fn mcp_brief(server: &McpServer) -> McpServerSpec {
+    let (timeout_ms, always_load) =
+        (server.timeout.map(|it| period_millis(it.0)), server.always_load);
+    let exposed = |(name, value): (&String, &SecretText)| (name.clone(), value.expose().to_owned());
+    match &server.transport {
+        McpTransport::Stdio { command, args, env } => McpServerSpec::Stdio {
+            command: command.clone(),
+            args: args.clone(),
+            env: env.get().iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+        McpTransport::Http { url, headers } => McpServerSpec::Http {
+            url: url.expose().to_owned(),
+            headers: headers.iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+        McpTransport::Sse { url, headers } => McpServerSpec::Sse {
+            url: url.expose().to_owned(),
+            headers: headers.iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+    }
+}

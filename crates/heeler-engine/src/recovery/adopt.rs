@@ -1,0 +1,214 @@
+//! Runs that only their folders know, as after a restore or a rebuild of the database.
+//!
+//! Each gets its row, and its job and session where they are missing; whether it counts already is
+//! told by the job's record. What it did is committed like that of any other run.
+
+use std::collections::HashSet;
+use std::fs::DirEntry;
+use std::io;
+
+use heeler_model::run::{RunResult, RunSpec, RunStartRecord, file};
+use heeler_model::{Job, JobStatus, RunId, Session, SessionStatus, UsageTotals, error_chain};
+use heeler_store::{DatabaseError, RunRecord, StateDir, Store, StoreTransaction, is_run_alive};
+use jiff::Timestamp;
+
+use super::{RecoveryError, RecoveryReport, RunFolderCheck, read, skip_refused_change};
+use crate::commit;
+use crate::fleet::EngineContext;
+use crate::run_start;
+
+/// The fact in the database that says in which epoch every run folder got its row. Rows are lost
+/// only when the database is restored or rebuilt, which starts another.
+const COMPARED_EPOCH_KEY: &str = "runs_compared_in_epoch";
+
+/// Where a session came from whose record is lost. It does not become its agent's own: it may have
+/// been a channel's.
+const ADOPTED_ORIGIN: &str = "adopted";
+
+/// A run that only its folder knows.
+struct UnrecordedRun {
+    spec: RunSpec,
+    started_at: Option<Timestamp>,
+    now: Timestamp,
+    result: Option<RunResult>,
+    is_alive: bool,
+}
+
+/// Makes rows of runs that have none.
+pub(super) fn adopt_runs(
+    fleet: &EngineContext,
+    store: &Store,
+    compare: RunFolderCheck,
+    recovered: &mut RecoveryReport,
+) -> Result<(), RecoveryError> {
+    let epoch = read(fleet, |reader| reader.epoch())?.to_string();
+    let is_compared =
+        read(fleet, |reader| reader.meta(COMPARED_EPOCH_KEY))?.as_ref() == Some(&epoch);
+    if is_compared && compare == RunFolderCheck::WhenDue {
+        return Ok(());
+    }
+    for found in find_unrecorded_runs(fleet, recovered)? {
+        let run = found.spec.run;
+        let done = store.write(move |tx| record_run(tx, &found)).map_err(RecoveryError::Write);
+        let done = done.map(|()| recovered.adopted.push(run));
+        skip_refused_change(done, Some(run), recovered)?;
+    }
+    // What is left out today may be readable tomorrow.
+    if !recovered.unsettled.is_empty() {
+        return Ok(());
+    }
+    let done =
+        store.write::<(), DatabaseError, _>(move |tx| tx.set_meta(COMPARED_EPOCH_KEY, &epoch));
+    done.map_err(RecoveryError::Write)
+}
+
+/// Lists runs without a row, each job's by attempt, whatever the clock did meanwhile.
+fn find_unrecorded_runs(
+    fleet: &EngineContext,
+    recovered: &mut RecoveryReport,
+) -> Result<Vec<UnrecordedRun>, RecoveryError> {
+    let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
+    let folders =
+        list_run_folders(&fleet.dir).map_err(|error| RecoveryError::Read(Box::new(error)))?;
+    let mut found = Vec::new();
+    for run in folders.into_iter().filter(|run| !known.contains(run)) {
+        let folder = fleet.dir.run(run);
+        let spec = match crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)) {
+            Ok(Some(spec)) if spec.run == run => spec,
+            // Without a spec no runner was started: there is nothing to adopt.
+            Ok(_) => continue,
+            // Tried again it would keep every later start comparing; the doctor tells of it.
+            Err(error) if error.is_permanent() => {
+                tracing::warn!(%run, reason = error_chain(&error), "a run can never be adopted");
+                continue;
+            }
+            Err(error) => {
+                let reason = error_chain(&error);
+                tracing::warn!(%run, %reason, "a run cannot be adopted yet");
+                recovered.unsettled.push((run, reason));
+                continue;
+            }
+        };
+        let started =
+            crate::run_file::read::<RunStartRecord>(&folder.join(file::STARTED)).ok().flatten();
+        let result = crate::run_file::read::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
+        found.push(UnrecordedRun {
+            spec,
+            started_at: started.map(|started| started.at),
+            now: (fleet.now)(),
+            result: result.filter(|result| result.run == run),
+            is_alive: is_run_alive(&folder),
+        });
+    }
+    found.sort_by(|a, b| (&a.spec.job, a.spec.attempt).cmp(&(&b.spec.job, b.spec.attempt)));
+    Ok(found)
+}
+
+/// Lists the runs that have a folder.
+fn list_run_folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
+    let entries = match std::fs::read_dir(dir.runs()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let entries = entries.collect::<io::Result<Vec<_>>>()?;
+    // Whatever else lies there is nothing of ours, and its name need not even be UTF-8.
+    let id = |entry: &DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(entries.iter().filter_map(id).collect())
+}
+
+fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<(), DatabaseError> {
+    let UnrecordedRun { spec, result, .. } = found;
+    let mut is_counted = false;
+    match tx.job(&spec.job)? {
+        None => tx.insert_job(&job_from_spec(found))?,
+        Some(job) if found.is_counted_in(&job) => is_counted = true,
+        Some(mut job) => {
+            job.head.status = JobStatus::Running;
+            recount_figures(tx, &mut job)?;
+            tx.update_job(&job)?;
+        }
+    }
+    if !is_counted && tx.session_by_agent_id(spec.session.start.id())?.is_none() {
+        let session = session_from_spec(tx, found)?;
+        tx.put_session(&session)?;
+    }
+    let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
+    tx.insert_run(&RunRecord {
+        id: spec.run,
+        job_id: spec.job.clone(),
+        attempt: i64::from(spec.attempt).max(last + 1),
+        host: run_start::host_name(),
+        epoch: tx.epoch()?,
+        status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
+        created_at: found.at(),
+        started_at: None,
+        finished_at: result.as_ref().map(|result| result.finished_at),
+        committed: is_counted,
+        version: 1,
+    })?;
+    match result {
+        Some(result) if is_counted => tx.set_run_result(spec.run, result),
+        _ => Ok(()),
+    }
+}
+
+impl UnrecordedRun {
+    fn at(&self) -> Timestamp {
+        self.started_at.unwrap_or(self.now)
+    }
+
+    /// Says whether the record of its job has in it what this run did: it came from the job's view,
+    /// and the job did not end before this run.
+    fn is_counted_in(&self, job: &Job) -> bool {
+        let ended = self.result.as_ref().map(|result| result.finished_at).or(self.started_at);
+        let is_later = |ended: Timestamp| {
+            job.head.finished_at.is_some_and(|at| at.as_millisecond() < ended.as_millisecond())
+        };
+        job.head.status.is_final() && !self.is_alive && !ended.is_some_and(is_later)
+    }
+}
+
+/// Sets a job's figures to those of its committed runs: a view's may have those of a run in it that
+/// is still to be committed.
+fn recount_figures(tx: &StoreTransaction<'_>, job: &mut Job) -> Result<(), DatabaseError> {
+    job.head.cost_usd = None;
+    job.head.duration_ms = None;
+    job.usage = UsageTotals::default();
+    for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.committed) {
+        if let Some(result) = tx.run_result(run.id)? {
+            commit::add_figures(job, &result);
+        }
+    }
+    Ok(())
+}
+
+fn job_from_spec(found: &UnrecordedRun) -> Job {
+    let UnrecordedRun { spec, .. } = found;
+    let at = found.at();
+    let mut job = Job::new_pending(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
+    job.head.status = JobStatus::Running;
+    job.head.session_id = Some(spec.session.start.id().clone());
+    job.run_started_at = Some(at);
+    job.working_directory = Some(spec.working_directory.clone());
+    job
+}
+
+fn session_from_spec(
+    tx: &mut StoreTransaction<'_>,
+    found: &UnrecordedRun,
+) -> Result<Session, DatabaseError> {
+    let (spec, at) = (&found.spec, found.at());
+    let id = spec.session.start.id();
+    let source = run_start::fork_source(tx, &spec.session.start)?;
+    Ok(Session {
+        agent_session_id: Some(id.clone()),
+        status: SessionStatus::Active,
+        working_directory: Some(spec.working_directory.clone()),
+        runtime: spec.runtime.to_string(),
+        forked_at_message: source.as_ref().map(|source| source.message_count),
+        parent: source.map(|source| source.id),
+        log_path: Some(StateDir::session_log_relative(&spec.working_directory, id)),
+        origin: Some(ADOPTED_ORIGIN.to_owned()),
+        ..Session::new(tx.new_session_id()?, spec.agent.as_str(), at)
+    })
+}

@@ -1,0 +1,237 @@
+//! What running agents ask people, as their runs' folders tell it, and bringing answers to them.
+//!
+//! A question is `asks/<id>.json` while it is open; `asks/<id>.closed` says how it ended. An answer is
+//! on record before it is brought, and is brought again by whoever comes next until the run says how
+//! the question ended, or has ended itself. Start at [`RunQuestionFiles::read`] and [`deliver_until_taken`].
+
+use std::time::Duration;
+
+use camino::Utf8Path;
+use heeler_model::run::{
+    AgentQuestion, ClosedQuestion, ControlOperation, ControlReplyBody, QuestionAnswer as RunAnswer,
+    file,
+};
+use heeler_model::{Approval, ApprovalStatus, error_chain, question};
+use heeler_store::is_run_alive;
+use serde_json::Value as Json;
+
+use crate::control_client::{ControlClient, ControlError};
+use crate::fault::{self, FaultPoint};
+
+/// The folder of a run's questions.
+pub(crate) const QUESTIONS_FOLDER: &str = "asks";
+
+/// How many questions of a run are read at a time. Those of one run that are open are fewer.
+const READ_MAX: usize = 1024;
+
+/// How long until an answer is brought again that a run could not take, at first.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// The longest time between two attempts.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// What a run asks, and asked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RunQuestionFiles {
+    /// What waits for an answer.
+    pub(crate) open: Vec<AgentQuestion>,
+    /// What has ended.
+    pub(crate) closed: Vec<ClosedQuestion>,
+}
+
+impl RunQuestionFiles {
+    /// Reads what the folder of a run tells. What cannot be read is left out, and said.
+    ///
+    /// Open ones are read first: one that ends meanwhile is then among both, never among neither.
+    pub(crate) fn read(folder: &Utf8Path) -> RunQuestionFiles {
+        let folder = folder.join(QUESTIONS_FOLDER);
+        let open = read_files(&folder, ".json");
+        let closed: Vec<ClosedQuestion> = read_files(&folder, ".closed");
+        let is_open = |ask: &AgentQuestion| !closed.iter().any(|closed| closed.ask.id == ask.id);
+        RunQuestionFiles { open: open.into_iter().filter(is_open).collect(), closed }
+    }
+
+    /// Says whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
+    }
+}
+
+fn read_files<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -> Vec<T> {
+    let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_owned());
+    let names = names.filter(|name| name.ends_with(ending) && !name.starts_with('.'));
+    let read = |name: String| match crate::run_file::read(&folder.join(&name)) {
+        Ok(content) => content,
+        Err(error) => {
+            tracing::warn!(reason = error_chain(&error), "a question cannot be read");
+            None
+        }
+    };
+    names.take(READ_MAX).filter_map(read).collect()
+}
+
+/// Returns what a run is told, by what is on record.
+pub(crate) fn answer_from_approval(approval: &Approval) -> Result<RunAnswer, String> {
+    let detail = approval.detail.as_ref().unwrap_or(&Json::Null);
+    match approval.status {
+        ApprovalStatus::Approved => {
+            let given = detail.get("updatedInput").cloned();
+            let input = match (&approval.response, given) {
+                (_, Some(input)) => Some(input),
+                (Some(words), None) if approval.kind.expects_text() => {
+                    Some(question::fill_answers(&detail["input"], words)?)
+                }
+                _ => None,
+            };
+            Ok(RunAnswer::Allow { input })
+        }
+        _ => {
+            let message = approval.response.clone();
+            let message = message.unwrap_or_else(|| "the user said no".to_owned());
+            Ok(RunAnswer::Deny { message, interrupt: false })
+        }
+    }
+}
+
+/// What came of bringing an answer.
+#[derive(Debug, PartialEq)]
+pub(crate) enum DeliveryOutcome {
+    /// The run has it.
+    Done,
+    /// The question had ended otherwise; the run says how.
+    TooLate(String),
+    /// The run has ended, or cannot take it now.
+    Unavailable,
+}
+
+/// Tries once to bring an answer to a run.
+pub(crate) fn try_to_deliver(
+    folder: &Utf8Path,
+    ask: &str,
+    answer: &RunAnswer,
+    by: &str,
+) -> DeliveryOutcome {
+    let op =
+        ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by: by.to_owned() };
+    match ControlClient::connect_to_run(folder).and_then(|mut control| control.request(op)) {
+        Ok(ControlReplyBody::Refused { reason }) => {
+            let is_open = folder.join(format!("{QUESTIONS_FOLDER}/{ask}.json")).exists();
+            if is_open { DeliveryOutcome::Unavailable } else { DeliveryOutcome::TooLate(reason) }
+        }
+        Ok(_) => {
+            fault::reach(FaultPoint::Delivered);
+            DeliveryOutcome::Done
+        }
+        // It is starting, or has ended.
+        Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {
+            DeliveryOutcome::Unavailable
+        }
+        Err(error) => {
+            tracing::debug!(reason = error_chain(&error), "a runner takes no answer yet");
+            DeliveryOutcome::Unavailable
+        }
+    }
+}
+
+/// Brings an answer to a run until that has it or has ended. `first` hears what came of the first
+/// attempt.
+pub(crate) fn deliver_until_taken(
+    folder: &Utf8Path,
+    ask: &str,
+    answer: &RunAnswer,
+    by: &str,
+    first: impl FnOnce(&DeliveryOutcome),
+) -> DeliveryOutcome {
+    fault::reach(FaultPoint::BeforeDelivery);
+    let mut came = try_to_deliver(folder, ask, answer, by);
+    first(&came);
+    let mut wait = RETRY_DELAY;
+    while came == DeliveryOutcome::Unavailable
+        && !folder.join(file::RESULT).exists()
+        && (is_run_alive(folder) || !folder.join(file::STARTED).exists())
+    {
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(RETRY_DELAY_MAX);
+        came = try_to_deliver(folder, ask, answer, by);
+    }
+    came
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::run::{PROTOCOL, QuestionOutcome};
+    use heeler_model::{ApprovalId, ApprovalKind};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(id: &str) -> AgentQuestion {
+        AgentQuestion {
+            protocol: PROTOCOL,
+            id: id.to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            kind: "permission".to_owned(),
+            tool: "Bash".to_owned(),
+            input: json!({"command": "ls"}),
+            until: None,
+        }
+    }
+
+    #[test]
+    fn a_question_that_has_ended_is_not_open_and_what_cannot_be_read_is_left_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        assert!(RunQuestionFiles::read(folder).is_empty());
+        let asks = folder.join(QUESTIONS_FOLDER);
+        std::fs::create_dir(&asks).unwrap();
+        let closed = ClosedQuestion {
+            protocol: PROTOCOL,
+            ask: ask("b"),
+            at: Timestamp::UNIX_EPOCH,
+            how: QuestionOutcome::Withdrawn,
+            by: None,
+            text: None,
+        };
+        let write = |name: &str, text: String| std::fs::write(asks.join(name), text).unwrap();
+        write("a.json", serde_json::to_string(&ask("a")).unwrap());
+        write("b.json", serde_json::to_string(&ask("b")).unwrap());
+        write("b.closed", serde_json::to_string(&closed).unwrap());
+        write("c.json", "{".to_owned());
+        write(".d.json", serde_json::to_string(&ask("d")).unwrap());
+        let read = RunQuestionFiles::read(folder);
+        assert_eq!(read, RunQuestionFiles { open: vec![ask("a")], closed: vec![closed] });
+    }
+
+    #[test]
+    fn a_run_is_told_what_is_on_record() {
+        let id = ApprovalId::mint(1);
+        let asked = |kind, status, response: Option<&str>, detail: Json| Approval {
+            status,
+            response: response.map(str::to_owned),
+            detail: Some(detail),
+            ..Approval::new_pending(id.clone(), "job", "Bash", kind, Timestamp::UNIX_EPOCH)
+        };
+        let (may, which) = (ApprovalKind::Permission, ApprovalKind::Question);
+        let (yes, no) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
+        let plain = json!({"tool": "Bash", "input": {"command": "ls"}});
+        let allowed = answer_from_approval(&asked(may, yes, Some("fine"), plain.clone()));
+        assert_eq!(allowed, Ok(RunAnswer::Allow { input: None }));
+        let mut changed = plain.clone();
+        changed["updatedInput"] = json!({"command": "pwd"});
+        let allowed = answer_from_approval(&asked(may, yes, None, changed));
+        assert_eq!(allowed, Ok(RunAnswer::Allow { input: Some(json!({"command": "pwd"})) }));
+        let message =
+            |said: Option<&str>| match answer_from_approval(&asked(may, no, said, plain.clone())) {
+                Ok(RunAnswer::Deny { message, interrupt: false }) => message,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!((&*message(Some("why")), &*message(None)), ("why", "the user said no"));
+        let input = json!({"questions": [{"question": "Which?", "options": [{"label": "red"}]}]});
+        let question = json!({"tool": "AskUserQuestion", "input": input});
+        let told = answer_from_approval(&asked(which, yes, Some("1"), question));
+        let Ok(RunAnswer::Allow { input: Some(input) }) = told else { panic!("{told:?}") };
+        assert_eq!(input["answers"], json!({"Which?": "red"}));
+    }
+}

@@ -1,0 +1,427 @@
+//! The start of a run: what is decided, what is committed, what is put on disk.
+//!
+//! The order is the one that a crash may cut anywhere: the record, the folder, the spec, the runner.
+
+use std::process::Child;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::SecretRedactor;
+use heeler_model::run::{AgentLaunchSpec, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
+use heeler_model::session_choice::{
+    SessionChoice, SessionChoiceContext, choose_session, expiry_rule,
+};
+use heeler_model::{
+    AgentSessionId, AgentStatus, JobId, JobStatus, RunId, Session, SessionEvent, SessionId,
+    SessionMode, SessionStatus,
+};
+use heeler_store::{DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction};
+use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::fault::{self, FaultPoint};
+use crate::fleet::EngineContext;
+use crate::launch::{self, LaunchError};
+use crate::named_session;
+use crate::resolved_request::ResolvedJobRequest;
+
+/// Where a session came from that a caller named and that we did not begin.
+const FOREIGN_ORIGIN: &str = "elsewhere";
+
+/// Why a job was not started.
+#[derive(Debug, Error)]
+pub enum RunStartError {
+    /// Another run is at the conversation.
+    #[error("session {session} is busy: {holder}")]
+    SessionBusy {
+        /// The conversation, as people know it.
+        session: String,
+        /// Who has it.
+        holder: String,
+        /// The job that it is of, when the lock says so.
+        job: Option<JobId>,
+    },
+    /// The conversation that the caller names is nowhere.
+    #[error("there is no session {session} to go on with: {why}")]
+    NoSession {
+        /// The agent's own id of it.
+        session: AgentSessionId,
+        /// Where it was looked for.
+        why: String,
+    },
+    /// The conversation that the caller names was deleted.
+    #[error("session {session} is deleted: heeler session restore {session} brings it back")]
+    Deleted {
+        /// The conversation.
+        session: SessionId,
+    },
+    /// The conversation that the caller names is another agent's.
+    #[error("session {session} belongs to agent {agent}: trigger that one to go on with it")]
+    OthersSession {
+        /// The conversation.
+        session: SessionId,
+        /// Whose it is.
+        agent: String,
+    },
+    /// The state cannot be read or changed.
+    #[error(transparent)]
+    Db(#[from] DatabaseError),
+    /// The run's folder cannot be written.
+    #[error("cannot prepare the run's folder")]
+    Disk(#[source] DiskError),
+    /// The runner cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+/// A run that is on record.
+#[derive(Debug, Clone)]
+pub(crate) struct StartedRun {
+    pub(crate) job: JobId,
+    pub(crate) run: RunId,
+    pub(crate) spec: RunSpec,
+}
+
+/// Decides on a run of a job and records it. An error leaves changes that the caller has to undo.
+pub(crate) fn record_run_start(
+    tx: &mut StoreTransaction<'_>,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+    job: &JobId,
+    now: Timestamp,
+) -> Result<StartedRun, RunStartError> {
+    let known = match &request.session {
+        SessionChoice::Fresh => None,
+        SessionChoice::Usual => default_session(tx, request)?,
+        SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => {
+            named_session::find_named_session(tx, request, id)?
+        }
+    };
+    let mut plan = plan_session(request, known.as_ref(), now);
+    plan.take_in = request.take_in;
+    plan.log = session_log(tx, dir, request, plan.start.id())?;
+    check_session_free(request, &plan.start, known.as_ref())?;
+    check_first_job(tx, request, &plan.start)?;
+    let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
+    mark_job_running(tx, job, request, &plan, now)?;
+    let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
+    tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
+    if let Some(known) = known {
+        expire_session(tx, known, request, &plan.start, now)?;
+    }
+    mark_session_used(tx, request, &plan.start, now)?;
+    mark_agent_running(tx, request, job)?;
+    let spec = build_run_spec(dir, request, job, run, attempt, plan);
+    Ok(StartedRun { job: job.clone(), run, spec })
+}
+
+/// Puts the run's folder in place and starts its runner.
+pub(crate) fn launch_run(
+    fleet: &EngineContext,
+    request: &ResolvedJobRequest,
+    begun: &StartedRun,
+) -> Result<Child, RunStartError> {
+    let folder = fleet.dir.run(begun.run);
+    create_folder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
+    fault::reach(FaultPoint::FolderMade);
+    let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
+    replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
+    fault::reach(FaultPoint::SpecWritten);
+    let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
+    let brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    Ok(launch::start_runner(fleet, &folder, &brief)?)
+}
+
+/// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only
+/// spares a job that could not start.
+fn check_session_free(
+    request: &ResolvedJobRequest,
+    start: &SessionStart,
+    known: Option<&Session>,
+) -> Result<(), RunStartError> {
+    // What is new has no lock that anybody could hold.
+    let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = start else {
+        return Ok(());
+    };
+    match session_holder(&request.home, id) {
+        Some(SessionHolder { holder, job }) => {
+            let session = known.map_or(id.to_string(), |session| session.id.to_string());
+            Err(RunStartError::SessionBusy { session, holder, job })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Who is at a conversation.
+#[derive(Debug)]
+pub struct SessionHolder {
+    /// The process, as people are told.
+    pub holder: String,
+    /// The job that it works for, if it is a runner.
+    pub job: Option<JobId>,
+}
+
+/// Says who is at a conversation, whichever fleet it is of. A lock that cannot be asked is the runner's
+/// to judge.
+pub fn session_holder(home: &Utf8Path, id: &AgentSessionId) -> Option<SessionHolder> {
+    let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
+    // A runner says in its lock whose it is.
+    let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
+    let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
+    let holder = holder.map_or("another process".to_owned(), |it| it.to_string());
+    Some(SessionHolder { holder, job })
+}
+
+/// Refuses to begin the agent's own session, or its channel's, while another job does: the two are one
+/// conversation, which is on record as such when that job has ended.
+fn check_first_job(
+    db: &StateDatabase,
+    request: &ResolvedJobRequest,
+    start: &SessionStart,
+) -> Result<(), RunStartError> {
+    let is_kept = request.rules.mode != SessionMode::FreshPerJob;
+    let is_asked_for = request.session == SessionChoice::Usual;
+    let is_new = matches!(start, SessionStart::Fresh { .. } | SessionStart::Continue { .. });
+    if !(is_kept && is_asked_for && is_new) {
+        return Ok(());
+    }
+    for head in db.running_jobs()? {
+        let Some(id) = head.session_id.filter(|_| head.agent == request.agent.as_str()) else {
+            continue;
+        };
+        let session = db.session_by_agent_id(&id)?;
+        let is_the_same = |session: &Session| {
+            session.mode != SessionMode::FreshPerJob
+                && session.channel_id == request.channel
+                && is_unnamed_first_use(session)
+        };
+        if let Some(session) = session.filter(is_the_same) {
+            return Err(RunStartError::SessionBusy {
+                session: session.id.to_string(),
+                holder: format!("job {} begins it", head.id),
+                job: Some(head.id),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Says whether the first job of a session makes it the agent's own. Channels keep theirs
+/// themselves, a fork is beside its source, and one that we did not begin is its caller's.
+pub(crate) fn becomes_agent_session(session: &Session) -> bool {
+    is_unnamed_first_use(session) && session.channel_id.is_none()
+}
+
+/// Says whether a session has its first job, and nobody named it.
+fn is_unnamed_first_use(session: &Session) -> bool {
+    session.job_count == 0 && session.origin.is_none() && session.parent.is_none()
+}
+
+/// Returns where the log of a session is that we know.
+fn session_log(
+    db: &StateDatabase,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+    id: &AgentSessionId,
+) -> Result<Option<Utf8PathBuf>, DatabaseError> {
+    let session = db.session_by_agent_id(id)?;
+    Ok(session.and_then(|session| dir.session_log_path(Some(&request.home), &session)))
+}
+
+/// Puts a session away that no rule chooses any more, because it was not used for too long.
+fn expire_session(
+    tx: &mut StoreTransaction<'_>,
+    mut known: Session,
+    request: &ResolvedJobRequest,
+    start: &SessionStart,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
+    let is_left = known.agent_session_id.as_ref() != Some(start.id());
+    let is_chosen_by_rule = request.session == SessionChoice::Usual;
+    if is_left && is_chosen_by_rule && expiry_rule(&known, &request.rules, now).is_some() {
+        known.apply_event(SessionEvent::Expire);
+        tx.put_session(&known)?;
+    }
+    Ok(())
+}
+
+/// Returns the session that the agent's rules would continue.
+fn default_session(
+    db: &StateDatabase,
+    request: &ResolvedJobRequest,
+) -> Result<Option<Session>, DatabaseError> {
+    let agent = request.agent.as_str();
+    match &request.channel {
+        Some(channel) => db.session_of_channel(agent, channel),
+        None => db.agent_session(agent),
+    }
+}
+
+fn plan_session(
+    request: &ResolvedJobRequest,
+    known: Option<&Session>,
+    now: Timestamp,
+) -> SessionPlan {
+    let context = SessionChoiceContext {
+        working_directory: &request.working_directory,
+        runtime: request.runtime,
+        docker: false,
+        rules: &request.rules,
+        now,
+    };
+    let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
+    let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
+    let mut plan = choose_session(&request.session, known, &context, new_id);
+    if let Some(note) = &request.note {
+        plan.reason = format!("{}; {note}", plan.reason);
+    }
+    plan
+}
+
+/// Takes a job up that waited, or whose last run came to nothing.
+fn mark_job_running(
+    tx: &mut StoreTransaction<'_>,
+    id: &JobId,
+    request: &ResolvedJobRequest,
+    plan: &SessionPlan,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
+    let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
+    let mut job = tx.job(id)?.ok_or_else(missing)?;
+    job.head.status = JobStatus::Running;
+    job.head.exit_reason = None;
+    job.head.finished_at = None;
+    job.interrupted = false;
+    job.error = None;
+    // Another session may be planned than the one of a run that came to nothing.
+    job.head.session_id = Some(plan.start.id().clone());
+    job.run_started_at.get_or_insert(now);
+    job.working_directory = Some(request.working_directory.clone());
+    if job.prompt.is_none() {
+        let prompt = SecretRedactor::new(&request.brief.secrets)
+            .redact_text(&request.brief.prompt)
+            .into_owned();
+        job.prompt = Some(prompt).filter(|prompt| !prompt.is_empty());
+    }
+    if let SessionStart::Fork { source, .. } = &plan.start {
+        job.forked_from = tx.job_ids_of_session(source)?.pop();
+    }
+    tx.update_job(&job).map(|_| ())
+}
+
+fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> RunRecord {
+    RunRecord {
+        id,
+        job_id: job.clone(),
+        attempt,
+        host: host_name(),
+        epoch,
+        status: "created".to_owned(),
+        created_at: now,
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+    }
+}
+
+/// Names this machine.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Marks the run's session as in use; one that is not known yet comes into being.
+fn mark_session_used(
+    tx: &mut StoreTransaction<'_>,
+    request: &ResolvedJobRequest,
+    start: &SessionStart,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
+    if let Some(mut session) = tx.session_by_agent_id(start.id())? {
+        session.agent = request.agent.to_string();
+        session.apply_event(SessionEvent::Begin);
+        session.last_active_at = now;
+        return tx.put_session(&session).map(|_| ());
+    }
+    let source = fork_source(tx, start)?;
+    let continues = match start {
+        SessionStart::Continue { source, .. } => tx.session_by_agent_id(source)?,
+        _ => None,
+    };
+    // Only a caller can name one that is new to us: it began elsewhere.
+    let is_foreign = matches!(start, SessionStart::Resume { .. });
+    let log = StateDir::session_log_relative(&request.working_directory, start.id());
+    let session = Session {
+        agent_session_id: Some(start.id().clone()),
+        mode: request.rules.mode,
+        approvals: request.approvals,
+        status: SessionStatus::Active,
+        channel_id: request.channel.clone(),
+        working_directory: Some(request.working_directory.clone()),
+        runtime: request.runtime.to_string(),
+        forked_at_message: source.as_ref().map(|source| source.message_count),
+        parent: source.map(|source| source.id),
+        continues: continues.map(|source| source.id),
+        log_path: Some(log),
+        origin: is_foreign.then(|| FOREIGN_ORIGIN.to_owned()),
+        ..Session::new(tx.new_session_id()?, request.agent.as_str(), now)
+    };
+    tx.put_session(&session).map(|_| ())
+}
+
+/// Returns the session that a fork has its history from, where we know it.
+pub(crate) fn fork_source(
+    tx: &StoreTransaction<'_>,
+    start: &SessionStart,
+) -> Result<Option<Session>, DatabaseError> {
+    match start {
+        SessionStart::Fork { source, .. } => tx.session_by_agent_id(source),
+        SessionStart::Fresh { .. }
+        | SessionStart::Resume { .. }
+        | SessionStart::Continue { .. } => Ok(None),
+    }
+}
+
+fn mark_agent_running(
+    tx: &mut StoreTransaction<'_>,
+    request: &ResolvedJobRequest,
+    job: &JobId,
+) -> Result<(), DatabaseError> {
+    let name = request.agent.as_str();
+    let mut agent = tx.agent(name)?.unwrap_or_default();
+    agent.status = AgentStatus::Running;
+    agent.current_job = Some(job.clone());
+    agent.error_message = None;
+    tx.put_agent(name, &agent)
+}
+
+fn build_run_spec(
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+    job: &JobId,
+    run: RunId,
+    attempt: i64,
+    session: SessionPlan,
+) -> RunSpec {
+    RunSpec {
+        protocol: PROTOCOL,
+        run,
+        job: job.clone(),
+        attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+        agent: request.agent.clone(),
+        trigger: request.trigger.clone(),
+        runtime: request.runtime,
+        working_directory: request.working_directory.clone(),
+        job_log: dir.job_transcript(job),
+        projects: dir.projects(),
+        output_file: request.output_file.then(|| dir.job_output(job)),
+        home: request.home.clone(),
+        sockets: request.sockets.clone(),
+        session,
+        limits: request.limits.clone(),
+        attendance: request.attendance,
+        sync_each_row: request.sync_each_row,
+        workspaces: request.rules.snapshots.then(|| dir.workspaces()),
+        keep_output: request.keep_output,
+    }
+}

@@ -1,0 +1,202 @@
+//! Runners that are alive: one thread waits for all of them, by their process descriptors, and for
+//! what their agents ask, by the folders of their questions.
+//!
+//! Whether a runner is a child of ours or one that an earlier daemon left makes no difference. What
+//! it did and asks is in its folder; this only tells that it has ended or asks. Start at [`RunnerWatcher`].
+
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use camino::Utf8Path;
+use heeler_model::RunId;
+use heeler_model::run::file;
+use heeler_transcript::LockFile;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::inotify;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::run_questions;
+
+/// What stands for questions among the numbers of runners, which begin at one.
+const QUESTIONS: u64 = 0;
+
+/// How many ends are taken at a time.
+const ENDS_MAX: usize = 64;
+
+/// Waits for runners to end.
+#[derive(Debug, Clone)]
+pub(crate) struct RunnerWatcher {
+    shared: Arc<RunnerWatcherState>,
+}
+
+#[derive(Debug)]
+struct RunnerWatcherState {
+    epoll: OwnedFd,
+    /// Tells of new files among questions.
+    inotify: OwnedFd,
+    registry: Mutex<RunnerRegistry>,
+}
+
+#[derive(Debug, Default)]
+struct RunnerRegistry {
+    last_id: u64,
+    runners: HashMap<u64, WatchedRunner>,
+    /// Whose questions are listened to, by the number of the watch.
+    question_watches: HashMap<i32, RunId>,
+}
+
+#[derive(Debug)]
+struct WatchedRunner {
+    run: RunId,
+    /// Closing it ends the watch.
+    _process: OwnedFd,
+    /// A child of ours is to be reaped.
+    child: Option<Child>,
+}
+
+impl RunnerWatcher {
+    /// Starts the thread; `ended` hears of each runner that has ended, once, and `asked` of each that
+    /// may have asked something or been answered.
+    pub(crate) fn start(
+        ended: impl Fn(RunId) + Send + 'static,
+        asked: impl Fn(RunId) + Send + 'static,
+    ) -> io::Result<RunnerWatcher> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        let inotify = inotify::init(flags)?;
+        epoll::add(&epoll, &inotify, EventData::new_u64(QUESTIONS), EventFlags::IN)?;
+        let shared = Arc::new(RunnerWatcherState { epoll, inotify, registry: Mutex::default() });
+        let watcher = RunnerWatcher { shared: Arc::clone(&shared) };
+        std::thread::Builder::new()
+            .name("heeler-watch".to_owned())
+            .spawn(move || run_loop(&shared, ended, asked))?;
+        Ok(watcher)
+    }
+
+    /// Watches a runner that was just started.
+    pub(crate) fn add(&self, run: RunId, child: Child) -> io::Result<()> {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let pid = pid.ok_or_else(|| io::Error::other("a child has a process number"))?;
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        self.insert(WatchedRunner { run, _process: process, child: Some(child) })
+    }
+
+    /// Watches the runner of a folder that another daemon started; says whether there is one.
+    pub(crate) fn attach(&self, run: RunId, folder: &Utf8Path) -> io::Result<bool> {
+        let lock = folder.join(file::LOCK);
+        let holder = || LockFile::probe(&lock).ok().flatten().and_then(|held| held.holder);
+        let Some(pid) = holder().and_then(|it| Pid::from_raw(it.pid.cast_signed())) else {
+            return Ok(false);
+        };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(false) };
+        // Looked at again after it was opened: else the number may be another process's by now.
+        if holder().is_none_or(|it| it.pid.cast_signed() != pid.as_raw_nonzero().get()) {
+            return Ok(false);
+        }
+        self.insert(WatchedRunner { run, _process: process, child: None }).map(|()| true)
+    }
+
+    /// Listens to what the agent of a run asks, while its runner is watched.
+    pub(crate) fn watch_questions(&self, run: RunId, folder: &Utf8Path) -> io::Result<()> {
+        let asks = folder.join(run_questions::QUESTIONS_FOLDER);
+        match DirBuilder::new().mode(0o700).create(&asks) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let mut watched = self.shared.lock();
+        let flags = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::ONLYDIR;
+        let number = inotify::add_watch(&self.shared.inotify, asks.as_std_path(), flags)?;
+        watched.question_watches.insert(number, run);
+        // Its runner may be gone by now: nobody else would end the watch.
+        if !watched.runners.values().any(|runner| runner.run == run) {
+            self.shared.unwatch_questions(&mut watched, run);
+        }
+        Ok(())
+    }
+
+    fn insert(&self, runner: WatchedRunner) -> io::Result<()> {
+        let mut watched = self.shared.lock();
+        watched.last_id += 1;
+        let token = watched.last_id;
+        let data = EventData::new_u64(token);
+        // A process descriptor is readable when the process has ended, also if it has already.
+        epoll::add(&self.shared.epoll, &runner._process, data, EventFlags::IN)?;
+        watched.runners.insert(token, runner);
+        Ok(())
+    }
+}
+
+impl RunnerWatcherState {
+    fn lock(&self) -> MutexGuard<'_, RunnerRegistry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unwatch_questions(&self, watched: &mut RunnerRegistry, run: RunId) {
+        watched.question_watches.retain(|&number, of| {
+            if *of == run {
+                // It is gone already if its folder is.
+                let _gone = inotify::remove_watch(&self.inotify, number);
+            }
+            *of != run
+        });
+    }
+
+    /// Returns the runs that have new files among their questions.
+    fn runs_with_new_questions(&self) -> HashSet<RunId> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut numbers = HashSet::new();
+        let mut is_all = false;
+        // It ends when there are no more.
+        while let Ok(event) = events.next() {
+            is_all |= event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
+            numbers.insert(event.wd());
+        }
+        let watched = self.lock();
+        let asking = watched.question_watches.iter();
+        asking
+            .filter(|(number, _)| is_all || numbers.contains(number))
+            .map(|(_, &run)| run)
+            .collect()
+    }
+}
+
+fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(RunId)) {
+    let mut events = Vec::with_capacity(ENDS_MAX);
+    loop {
+        events.clear();
+        match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot wait for runners any more");
+                return;
+            }
+        }
+        for event in &events {
+            if event.data.u64() == QUESTIONS {
+                shared.runs_with_new_questions().into_iter().for_each(&asked);
+                continue;
+            }
+            let gone = {
+                let mut watched = shared.lock();
+                let gone = watched.runners.remove(&event.data.u64());
+                if let Some(gone) = &gone {
+                    shared.unwatch_questions(&mut watched, gone.run);
+                }
+                gone
+            };
+            let Some(mut gone) = gone else { continue };
+            if let Some(child) = &mut gone.child {
+                // It has ended: this does not wait.
+                let _status = child.wait();
+            }
+            ended(gone.run);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Sessions that come from elsewhere: made by people with the agent's program, or exported.
+//!
+//! Their files are put in place first; a file that is there with the same content is taken as placed,
+//! so that whoever was cut off does it again. One transaction then makes the session one of ours.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{AgentConfig, RuntimeType};
+use heeler_model::recorder::remove_heeler_keys;
+use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
+use heeler_store::native::{self, DisplayRedactor, NativeSessionError};
+use heeler_store::{DatabaseError, StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
+use heeler_transcript::{
+    OsDisk, TranscriptEntry, TranscriptScanner, create_folder, resolve_inside, write_new_file,
+};
+
+use super::{AdoptedSession, NATIVE_ORIGIN, internal_error, worktree};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::fleet::EngineContext;
+use crate::prepare::{environment, real_folder, runtime_type};
+use crate::setup::DaemonSetup;
+
+/// The largest conversation that is taken over.
+pub(crate) const ADOPTED_BYTES_MAX: u64 = 8 << 30;
+
+/// What of claude's file is the conversation; the rest is its own bookkeeping.
+const CONVERSATION_ROW_TYPES: [&str; 2] = ["user", "assistant"];
+
+/// A session that is ready to be one of ours.
+#[derive(Debug)]
+pub(crate) struct SessionAdoption {
+    session: Session,
+    adopted: AdoptedSession,
+}
+
+/// Copies the conversation that somebody had with the agent's program.
+pub(super) fn adopt_native_session(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    reader: &StoreReader,
+    id: &str,
+    agent: &str,
+) -> Result<SessionAdoption, DaemonCommandError> {
+    let agent = setup.find_agent(agent)?;
+    let name = &agent.name;
+    let runtime = runtime_type(&agent.runtime);
+    if !matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli) {
+        let message = format!("{name} has runtime {runtime}, and the session is claude's");
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+        return Err(refused.with_hint("--as names an agent with runtime sdk or cli"));
+    }
+    let (projects, secrets) = native_projects(setup, agent, runtime)?;
+    let found =
+        projects.as_deref().ok_or_else(|| native_session_not_found(id)).and_then(|projects| {
+            native::find(projects, id).map_err(|error| match error {
+                NativeSessionError::Unknown { .. } => native_session_not_found(id),
+                error => DaemonCommandError::new(
+                    DaemonCommandErrorKind::Usage,
+                    heeler_model::error_chain(&error),
+                ),
+            })
+        })?;
+    refuse_known(reader, &found.id).map_err(|error| internal_error(&error))??;
+    let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
+    let log_path = StateDir::session_log_relative(&cwd, &found.id);
+    copy_native_log(&fleet.dir, &found.path, &log_path, DisplayRedactor::new(&secrets))?;
+    let now = (fleet.now)();
+    let session = Session {
+        agent_session_id: Some(found.id.clone()),
+        mode: agent.session.mode,
+        approvals: agent.approvals,
+        status: SessionStatus::Paused,
+        last_active_at: found.last_at.unwrap_or(now),
+        message_count: i64::try_from(found.messages).unwrap_or(i64::MAX),
+        token_estimate: i64::try_from(found.tokens).unwrap_or(i64::MAX),
+        working_directory: Some(cwd),
+        runtime: runtime.to_string(),
+        own: found.last_entry.map(|last| NativeSessionPosition { bytes: found.bytes, last }),
+        log_path: Some(log_path),
+        origin: Some(NATIVE_ORIGIN.to_owned()),
+        ..Session::new(
+            SessionId::mint(fastrand::u32(..)),
+            name.as_str(),
+            found.first_at.unwrap_or(now),
+        )
+    };
+    Ok(build_adoption(session))
+}
+
+/// Puts the files of an exported session in place.
+pub(super) fn import_bundle(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    reader: &StoreReader,
+    file: &Utf8Path,
+    agent: Option<&str>,
+) -> Result<SessionAdoption, DaemonCommandError> {
+    let usage = |error: &dyn std::error::Error| {
+        DaemonCommandError::new(DaemonCommandErrorKind::Usage, heeler_model::error_chain(error))
+    };
+    let bundle = bundle::open(file).map_err(|error| usage(&error))?;
+    if let Some(own) = &bundle.session.agent_session_id {
+        refuse_known(reader, own).map_err(|error| internal_error(&error))??;
+    }
+    let agent = setup.find_agent(agent.unwrap_or(&bundle.session.agent))?;
+    let runtime = runtime_type(&agent.runtime);
+    let is_claude = |word: &str| matches!(word, "sdk" | "cli");
+    let (theirs, ours) = (bundle.session.runtime.as_str(), runtime.as_str());
+    if !theirs.is_empty() && is_claude(theirs) != is_claude(ours) {
+        let message =
+            format!("the session was made by runtime {theirs}, {} has {ours}", agent.name);
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+        return Err(refused.with_hint("--as names an agent with the same runtime"));
+    }
+    let directory = &agent.working_directory;
+    let cwd = real_folder(directory).map_err(|error| {
+        DaemonCommandError::new(
+            DaemonCommandErrorKind::Usage,
+            format!("{} cannot work in {directory}: {error}", agent.name),
+        )
+    })?;
+    let (projects, _) = native_projects(setup, agent, runtime)?;
+    let placed = bundle::install_bundle(&fleet.dir, &bundle, projects.as_deref(), &cwd);
+    let placed = placed.map_err(|error| {
+        DaemonCommandError::new(
+            DaemonCommandErrorKind::NotAllowed,
+            heeler_model::error_chain(&error),
+        )
+    })?;
+    let snapshots = worktree::import_snapshots(&fleet.dir, &bundle)?;
+    let session = Session {
+        agent: agent.name.to_string(),
+        runtime: runtime.to_string(),
+        // What it came of is on the other machine.
+        parent: None,
+        continues: None,
+        channel_id: None,
+        ..placed.session
+    };
+    let mut taken = build_adoption(session);
+    taken.adopted.snapshots = snapshots;
+    Ok(taken)
+}
+
+fn build_adoption(session: Session) -> SessionAdoption {
+    let told = AdoptedSession {
+        id: session.id.clone(),
+        agent_session_id: session.agent_session_id.clone(),
+        agent: session.agent.clone(),
+        messages: session.message_count.unsigned_abs(),
+        working_directory: session.working_directory.clone(),
+        snapshots: 0,
+    };
+    SessionAdoption { session, adopted: told }
+}
+
+/// Makes it one of ours.
+pub(super) fn commit_adoption(
+    tx: &mut StoreTransaction<'_>,
+    SessionAdoption { session, adopted: taken }: &SessionAdoption,
+    by: &str,
+) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+    if let Some(own) = &session.agent_session_id
+        && let Err(refused) = refuse_known(tx, own)?
+    {
+        return Ok(Err(refused));
+    }
+    let is_taken = tx.session(&session.id)?.is_some() || tx.deleted_session(&session.id)?.is_some();
+    let id = if is_taken { tx.new_session_id()? } else { session.id.clone() };
+    tx.put_session(&Session { id: id.clone(), ..session.clone() })?;
+    tracing::info!(session = %id, agent = session.agent, by, "taken over");
+    Ok(Ok(CommandReply::Taken(Box::new(AdoptedSession { id, ..taken.clone() }))))
+}
+
+/// Refuses one that is here, or in the trash.
+fn refuse_known(
+    db: &StateDatabase,
+    own: &AgentSessionId,
+) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
+    if let Some(known) = db.session_by_agent_id(own)? {
+        return Ok(Err(already_adopted_error(&known)));
+    }
+    let deleted = db.deleted_session_by_agent_id(own)?;
+    Ok(match deleted.filter(|deleted| deleted.purged_at.is_none()) {
+        None => Ok(()),
+        Some(deleted) => {
+            let id = deleted.session.id;
+            let refused = DaemonCommandError::new(
+                DaemonCommandErrorKind::Busy,
+                format!("it is in the trash, as {id}"),
+            );
+            Err(refused.with_hint(format!("heeler session restore {id}")))
+        }
+    })
+}
+
+fn already_adopted_error(known: &Session) -> DaemonCommandError {
+    let message = format!("it is here already, as {} of {}", known.id, known.agent);
+    let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+    refused.with_hint(format!("heeler session resume {} -p '…'", known.id))
+}
+
+fn native_session_not_found(id: &str) -> DaemonCommandError {
+    let message = format!("claude has no session `{id}`");
+    DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
+        .with_hint("heeler session list --native")
+}
+
+/// Returns where an agent keeps its own sessions, and its secrets.
+fn native_projects(
+    setup: &DaemonSetup,
+    agent: &AgentConfig,
+    runtime: RuntimeType,
+) -> Result<(Option<Utf8PathBuf>, Vec<String>), DaemonCommandError> {
+    let given = environment::select_environment(agent, &setup.env)
+        .map_err(|error| internal_error(&error))?;
+    let projects =
+        setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory);
+    Ok((projects, given.secrets))
+}
+
+/// Makes our log of the conversation, without secrets. One that an attempt left that was cut off is of
+/// no record, and may be older than the conversation.
+fn copy_native_log(
+    dir: &StateDir,
+    source: &Utf8Path,
+    relative: &Utf8Path,
+    cleaner: DisplayRedactor,
+) -> Result<(), DaemonCommandError> {
+    let log =
+        resolve_inside(dir.root(), relative.as_str()).map_err(|error| internal_error(&error))?;
+    match std::fs::remove_file(&log) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(internal_error(&error));
+        }
+        _ => {}
+    }
+    let folder = log.parent().expect("a log is in its project's folder");
+    create_folder(&OsDisk, folder).map_err(|error| internal_error(&error))?;
+    let scan = TranscriptScanner::open(source).map_err(|error| internal_error(&error))?;
+    let mut rows = RedactedSessionReader { scan, cleaner, pending_bytes: VecDeque::new() };
+    write_new_file(&OsDisk, &log, &mut rows, ADOPTED_BYTES_MAX)
+        .map_err(|error| internal_error(&error))?;
+    Ok(())
+}
+
+/// The lines of a file that are the conversation, without secrets.
+struct RedactedSessionReader {
+    scan: TranscriptScanner,
+    cleaner: DisplayRedactor,
+    pending_bytes: VecDeque<u8>,
+}
+
+impl Read for RedactedSessionReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.pending_bytes.is_empty() {
+            match self.scan.next() {
+                None => return Ok(0),
+                Some(Err(error)) => return Err(error.source),
+                Some(Ok(TranscriptEntry::Record(record))) => {
+                    let Ok(mut row) = serde_json::from_str::<serde_json::Value>(&record.text)
+                    else {
+                        continue;
+                    };
+                    if row["type"]
+                        .as_str()
+                        .is_some_and(|word| CONVERSATION_ROW_TYPES.contains(&word))
+                    {
+                        remove_heeler_keys(&mut row);
+                        self.cleaner.json(&mut row);
+                        self.pending_bytes.extend(row.to_string().as_bytes());
+                        self.pending_bytes.push_back(b'\n');
+                    }
+                }
+                // What is no record is no part of the conversation.
+                Some(Ok(_)) => {}
+            }
+        }
+        self.pending_bytes.read(buffer)
+    }
+}

@@ -1,0 +1,284 @@
+//! The worktree that a fork has to itself: made from a snapshot, recorded before it goes.
+
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{Session, SessionId, error_chain};
+use heeler_store::bundle::SessionBundle;
+use heeler_store::history::{
+    ResolvedForkPoint, TranscriptSnapshot, TranscriptSnapshotEntry, snapshots,
+};
+use heeler_store::{DatabaseError, DeletedSession, StateDir, StoreReader};
+use heeler_transcript::{OsDisk, create_folder, resolve_inside};
+use heeler_workspace::{
+    CommitId, SnapshotError, SnapshotName, SnapshotStore, UnrecordedPolicy, WorkTree,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::internal_error;
+use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::fleet::EngineContext;
+
+/// What the last state of a worktree is called that was removed.
+const REMOVED_SNAPSHOT: &str = "removed";
+
+/// How old a worktree of no session is before it is taken away: a fork may be in the making.
+const ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A worktree that was made.
+pub(super) struct ForkWorktree {
+    /// Its top.
+    pub(super) top: Utf8PathBuf,
+    /// Where in it the agent works.
+    pub(super) directory: Utf8PathBuf,
+}
+
+/// Makes a worktree in the state that files were in at a cut.
+pub(super) fn create_worktree(
+    dir: &StateDir,
+    id: &SessionId,
+    source: &Session,
+    cut: &ResolvedForkPoint,
+) -> Result<ForkWorktree, DaemonCommandError> {
+    let Some(note) = &cut.snapshot else {
+        let message = format!("no snapshot of the files was taken at message {}", cut.number);
+        let refused = DaemonCommandError::new(
+            DaemonCommandErrorKind::NotAllowed,
+            format!("{message} of {}", source.id),
+        );
+        let id = &source.id;
+        return Err(refused.with_hint(format!(
+            "heeler session show {id} --history marks messages with snapshots by *+; they need a \
+             working directory in a git repository, and `session.snapshots`"
+        )));
+    };
+    let commit = CommitId::parse(&note.commit).ok_or_else(|| {
+        DaemonCommandError::new(
+            DaemonCommandErrorKind::Trouble,
+            "the log names no commit for the snapshot",
+        )
+    })?;
+    let snapshots = SnapshotStore::open_key(&dir.workspaces(), &note.repository);
+    let snapshots = snapshots.map_err(|error| internal_error(&error))?;
+    create_folder(&OsDisk, &dir.worktrees()).map_err(|error| internal_error(&error))?;
+    let tree = snapshots.add_worktree(&commit, &dir.worktrees().join(id.as_str()));
+    let top = tree.map_err(|error| internal_error(&error))?.top;
+    let directory = working_directory_in(&top, note)?;
+    Ok(ForkWorktree { top, directory })
+}
+
+/// Says whether the worktree that a session has to itself is not there.
+pub(crate) fn is_worktree_missing(session: &Session) -> bool {
+    session.workspace.as_ref().is_some_and(|top| {
+        top.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    })
+}
+
+/// Makes the worktree of a session again, from the newest snapshot of it; returns what is told of
+/// that. It appears whole, and nothing on record changes: who is cut off does it again.
+pub(crate) fn recreate_worktree(
+    fleet: &EngineContext,
+    home: &Utf8Path,
+    session: &Session,
+) -> Result<String, DaemonCommandError> {
+    let (dir, id) = (&fleet.dir, &session.id);
+    let Some(top) = &session.workspace else { return Ok(String::new()) };
+    create_folder(&OsDisk, &dir.worktrees()).map_err(|error| internal_error(&error))?;
+    let is_here = top.parent().and_then(|folder| folder.canonicalize_utf8().ok());
+    if is_here.is_none_or(|folder| !is_in_worktree_folder(dir, &folder.join(id.as_str()))) {
+        let message = format!("the worktree of session {id} was in {top}, which is not here");
+        let hint =
+            format!("heeler session fork {id} --workspace makes another, if there is a snapshot");
+        return Err(
+            DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message).with_hint(hint)
+        );
+    }
+    let log = dir.session_log_path(Some(home), session).filter(|log| log.is_file());
+    let noted =
+        log.map(|log| snapshots(&log)).transpose().map_err(|error| internal_error(&error))?;
+    let found = noted.and_then(|noted| newest_snapshot(dir, top, &noted));
+    let Some((snapshots, commit)) = found else {
+        let message = format!(
+            "the worktree of session {id} is gone ({top}), and so are the snapshots to make it again from"
+        );
+        let hint =
+            "put it back from a backup of your own, or make the folder to go on without its files";
+        return Err(
+            DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message).with_hint(hint)
+        );
+    };
+    match snapshots.add_worktree(&commit, top) {
+        // Somebody else made it meanwhile.
+        Err(SnapshotError::Taken { .. }) => {}
+        made => drop(made.map_err(|error| internal_error(&error))?),
+    }
+    if let Some(directory) = &session.working_directory {
+        std::fs::create_dir_all(directory).map_err(|error| internal_error(&error))?;
+    }
+    tracing::warn!(session = %id, %top, "its worktree was gone and is made again");
+    Ok(format!(
+        "its worktree was gone and is made again from its newest snapshot, {:.12}: what no snapshot \
+         holds, as ignored files, is not in it",
+        commit.as_str()
+    ))
+}
+
+/// Returns the newest state of a worktree that is kept.
+fn newest_snapshot(
+    dir: &StateDir,
+    top: &Utf8Path,
+    noted: &[TranscriptSnapshotEntry],
+) -> Option<(SnapshotStore, CommitId)> {
+    noted.iter().rev().find_map(|TranscriptSnapshotEntry { snapshot: note, .. }| {
+        let snapshots = SnapshotStore::open_key(&dir.workspaces(), &note.repository).ok()?;
+        // It may have been recorded once more after its last turn.
+        if let Ok(Some(last)) = snapshots.last_commit(top) {
+            return Some((snapshots, last));
+        }
+        let commit = CommitId::parse(&note.commit)?;
+        snapshots.snapshot(&commit).is_ok().then_some((snapshots, commit))
+    })
+}
+
+/// Returns where the agent works in a worktree. Git has no word for a folder without files.
+fn working_directory_in(
+    top: &Utf8Path,
+    note: &TranscriptSnapshot,
+) -> Result<Utf8PathBuf, DaemonCommandError> {
+    if note.cwd.as_str().is_empty() || note.cwd == "." {
+        return Ok(top.to_owned());
+    }
+    let directory =
+        resolve_inside(top, note.cwd.as_str()).map_err(|error| internal_error(&error))?;
+    create_folder(&OsDisk, &directory).map_err(|error| internal_error(&error))?;
+    Ok(directory)
+}
+
+/// Takes over the snapshots that came with an exported session; says how many. They are named by the
+/// session, which is nobody's here: no name of another's is changed.
+pub(super) fn import_snapshots(
+    dir: &StateDir,
+    bundle: &SessionBundle,
+) -> Result<u64, DaemonCommandError> {
+    let Some(id) = &bundle.session.agent_session_id else { return Ok(0) };
+    let prefix = SnapshotName::parse(id.as_str()).map_err(|error| internal_error(&error))?;
+    let mut count = 0;
+    let taken = bundle.repositories(|key, bytes| {
+        let imported = SnapshotStore::import(&dir.workspaces(), key, &prefix, bytes);
+        count += imported.map_err(io::Error::other)?.1.len() as u64;
+        Ok(())
+    });
+    taken.map(|()| count).map_err(|error| internal_error(&error))
+}
+
+/// Takes the worktree of a purged session away: a person said that all of it may go.
+pub(super) fn remove_worktree(dir: &StateDir, session: &Session, now: Timestamp) {
+    let Some((top, snapshots)) = find_worktree(dir, session) else { return };
+    let Some(name) = removed_snapshot_name(session) else { return };
+    match snapshots.remove_worktree(&top, &name, UnrecordedPolicy::Discard, now) {
+        Ok(_) => tracing::info!(session = %session.id, %top, "its worktree is removed"),
+        Err(error) => {
+            tracing::warn!(session = %session.id, reason = error_chain(&error), "its worktree stays");
+        }
+    }
+}
+
+/// Forgets what our repositories hold for a session that was purged; says whether nothing is left to
+/// be forgotten. What a fork of it has from it stays as long as the fork.
+pub(super) fn prune_snapshots(
+    dir: &StateDir,
+    reader: &StoreReader,
+    session: &Session,
+    now: Timestamp,
+) -> Result<bool, DatabaseError> {
+    if is_needed_by_fork(reader, &reader.deleted_sessions()?, &session.id)? {
+        return Ok(false);
+    }
+    let Some(name) = session.agent_session_id.as_ref() else { return Ok(true) };
+    let Ok(prefix) = SnapshotName::parse(name.as_str()) else { return Ok(true) };
+    let forgotten = || -> Result<(), SnapshotError> {
+        for key in SnapshotStore::keys(&dir.workspaces())? {
+            let snapshots = SnapshotStore::open_key(&dir.workspaces(), &key)?;
+            let names = snapshots.list(Some(&prefix))?;
+            if !names.is_empty() {
+                let names: Vec<SnapshotName> = names.into_iter().map(|(name, _)| name).collect();
+                snapshots.forget(&names)?;
+                snapshots.prune(now)?;
+            }
+        }
+        Ok(())
+    };
+    match forgotten() {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            let reason = error_chain(&error);
+            tracing::warn!(session = %session.id, reason, "its snapshots are not forgotten yet");
+            Ok(false)
+        }
+    }
+}
+
+/// Says whether a fork of a session, or a fork of such a fork, may still need its snapshots.
+fn is_needed_by_fork(
+    reader: &StoreReader,
+    deleted: &[DeletedSession],
+    id: &SessionId,
+) -> Result<bool, DatabaseError> {
+    if !reader.forks_of(id)?.is_empty() {
+        return Ok(true);
+    }
+    for fork in deleted.iter().filter(|it| it.session.parent.as_ref() == Some(id)) {
+        if fork.purged_at.is_none() || is_needed_by_fork(reader, deleted, &fork.session.id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Takes worktrees away that a fork left which was cut off: they are of no session.
+pub(super) fn remove_orphan_worktrees(dir: &StateDir, reader: &StoreReader, now: Timestamp) {
+    for entry in dir.worktrees().read_dir_utf8().into_iter().flatten().flatten() {
+        let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
+        let is_known = |reader: &StoreReader| -> Result<bool, DatabaseError> {
+            Ok(reader.session(&id)?.is_some() || reader.deleted_session(&id)?.is_some())
+        };
+        if is_known(reader).unwrap_or(true) || !is_old(entry.path(), now) {
+            continue;
+        }
+        let orphan =
+            Session { workspace: Some(entry.path().to_owned()), ..Session::new(id, "", now) };
+        let name = SnapshotName::parse(&format!("orphans/{}", orphan.id));
+        if let (Some((top, snapshots)), Ok(name)) = (find_worktree(dir, &orphan), name)
+            && let Err(error) = snapshots.remove_worktree(&top, &name, UnrecordedPolicy::Keep, now)
+        {
+            tracing::warn!(%top, reason = error_chain(&error), "a worktree of no session stays");
+        }
+    }
+}
+
+/// Says whether a folder is older than any fork takes to be made.
+fn is_old(path: &Utf8Path, now: Timestamp) -> bool {
+    let made = path.symlink_metadata().and_then(|found| found.modified()).ok();
+    let made = made.and_then(|made| Timestamp::try_from(made).ok());
+    made.is_some_and(|made| now.duration_since(made) > ORPHAN_AGE)
+}
+
+/// Returns the worktree of a session that is there, and the repository that it is of.
+fn find_worktree(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, SnapshotStore)> {
+    let top = session.workspace.as_ref().filter(|top| top.exists())?;
+    let top = top.canonicalize_utf8().ok().filter(|top| is_in_worktree_folder(dir, top))?;
+    let tree = WorkTree::find(&top).ok()??;
+    let snapshots = SnapshotStore::open(&dir.workspaces(), &tree).ok()?;
+    Some((top, snapshots))
+}
+
+/// Says whether a worktree is in our folder for them: a record may have come from elsewhere.
+fn is_in_worktree_folder(dir: &StateDir, top: &Utf8Path) -> bool {
+    let folder = dir.worktrees().canonicalize_utf8();
+    folder.is_ok_and(|folder| top.parent() == Some(&folder))
+}
+
+fn removed_snapshot_name(session: &Session) -> Option<SnapshotName> {
+    let id = session.agent_session_id.as_ref()?;
+    SnapshotName::parse(&format!("{id}/{REMOVED_SNAPSHOT}")).ok()
+}

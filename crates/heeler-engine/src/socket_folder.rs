@@ -1,0 +1,160 @@
+//! Where control sockets are bound: a folder that only the user can enter, with a short path.
+//!
+//! A socket address holds 108 bytes, and a deep checkout has more, so sockets are not in the state
+//! directory.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::SOCKET_NAME_LEN;
+use thiserror::Error;
+
+/// The longest path that a socket address holds beside a NUL: 107 bytes here, 103 on macOS.
+const ADDRESS_BYTES_MAX: usize = 103;
+
+/// The longest path of the folder, which is followed by a slash and a socket's name.
+const FOLDER_BYTES_MAX: usize = ADDRESS_BYTES_MAX - 1 - SOCKET_NAME_LEN;
+
+/// Why there is no place for sockets.
+#[derive(Debug, Error)]
+pub enum SocketFolderError {
+    /// The folder cannot be made or looked at.
+    #[error("cannot use {path} for control sockets")]
+    Io {
+        /// The folder.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder may be somebody else's.
+    #[error(
+        "{path} is not a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR to one \
+         that is"
+    )]
+    NotOurs {
+        /// The folder.
+        path: Utf8PathBuf,
+    },
+}
+
+/// Returns the folder for sockets, made if need be: in `runtime_dir` (XDG_RUNTIME_DIR) if that is
+/// the user's own, else in the first of `temp_dirs` whose path is short enough.
+pub fn ensure_socket_folder(
+    runtime_dir: Option<&Utf8Path>,
+    temp_dirs: &[&Utf8Path],
+) -> Result<Utf8PathBuf, SocketFolderError> {
+    if let Some(parent) = runtime_dir
+        && parent.is_absolute()
+        && is_private_folder(parent).unwrap_or(false)
+    {
+        let folder = parent.join("heeler");
+        if folder.as_str().len() <= FOLDER_BYTES_MAX {
+            return create_folder(folder);
+        }
+    }
+    let name = format!("heeler-{}", rustix::process::geteuid().as_raw());
+    let mut folders = temp_dirs.iter().map(|parent| parent.join(&name));
+    let short = folders.find(|folder| folder.as_str().len() <= FOLDER_BYTES_MAX);
+    create_folder(short.unwrap_or_else(|| Utf8Path::new("/tmp").join(&name)))
+}
+
+fn create_folder(folder: Utf8PathBuf) -> Result<Utf8PathBuf, SocketFolderError> {
+    let failed = |source| SocketFolderError::Io { path: folder.clone(), source };
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(failed(source)),
+    }
+    match is_private_folder(&folder).map_err(failed)? {
+        true => Ok(folder),
+        false => Err(SocketFolderError::NotOurs { path: folder }),
+    }
+}
+
+/// Says whether this is a folder, no link to one, that belongs to us and that nobody else enters.
+fn is_private_folder(folder: &Utf8Path) -> io::Result<bool> {
+    let found = folder.symlink_metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    Ok(found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use heeler_model::RunId;
+    use heeler_model::run::socket_name;
+
+    use super::*;
+
+    fn temp(mode: u32) -> (tempfile::TempDir, Utf8PathBuf) {
+        let temp = tempfile::Builder::new().prefix("s").tempdir_in("/tmp").unwrap();
+        let path = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (temp, path)
+    }
+
+    #[test]
+    fn the_runtime_folder_is_used_when_it_is_the_users_own() {
+        let ((_a, runtime), (_b, tmp)) = (temp(0o700), temp(0o777));
+        let found = ensure_socket_folder(Some(&runtime), &[&tmp]).unwrap();
+        assert_eq!(found, runtime.join("heeler"));
+        assert!(is_private_folder(&found).unwrap());
+        assert_eq!(
+            ensure_socket_folder(Some(&runtime), &[&tmp]).unwrap(),
+            found,
+            "it may be there already"
+        );
+    }
+
+    #[test]
+    fn a_runtime_folder_that_others_enter_is_passed_over() {
+        let ((_a, runtime), (_b, tmp)) = (temp(0o755), temp(0o777));
+        let uid = rustix::process::geteuid().as_raw();
+        let expected = tmp.join(format!("heeler-{uid}"));
+        assert_eq!(ensure_socket_folder(Some(&runtime), &[&tmp]).unwrap(), expected);
+        assert_eq!(
+            ensure_socket_folder(Some(Utf8Path::new("/nonexistent")), &[&tmp]).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_may_have_prepared_is_refused() {
+        let (_temp, tmp) = temp(0o777);
+        let folder = tmp.join(format!("heeler-{}", rustix::process::geteuid().as_raw()));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(
+            ensure_socket_folder(None, &[&tmp]),
+            Err(SocketFolderError::NotOurs { .. })
+        ));
+        std::fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink("/tmp", &folder).unwrap();
+        assert!(matches!(
+            ensure_socket_folder(None, &[&tmp]),
+            Err(SocketFolderError::NotOurs { .. })
+        ));
+    }
+
+    #[test]
+    fn a_path_that_no_socket_fits_in_is_passed_over() {
+        let ((_a, long), (_b, short)) = (temp(0o700), temp(0o700));
+        let below = |len: usize| {
+            let left = len - long.as_str().len() - "//heeler".len();
+            let folder = long.join("x".repeat(left));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+            folder
+        };
+        let (fits, no_more) = (below(FOLDER_BYTES_MAX), below(FOLDER_BYTES_MAX + 1));
+        let found = ensure_socket_folder(Some(&no_more), &[&no_more, &short]).unwrap();
+        assert!(found.starts_with(&short), "{found}");
+        let found = ensure_socket_folder(Some(&fits), &[&short]).unwrap();
+        assert_eq!(found.as_str().len(), FOLDER_BYTES_MAX);
+        let socket = found.join(socket_name(RunId::mint(jiff::Timestamp::UNIX_EPOCH, [7; 10])));
+        std::os::unix::net::UnixListener::bind(socket).unwrap();
+    }
+}

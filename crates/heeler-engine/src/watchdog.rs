@@ -1,0 +1,161 @@
+//! Runners that are there and yet do not answer: stopped, hung, or past their limits.
+//!
+//! A thread asks each now and then. One that is mute for too long is killed by its process
+//! descriptor; what it leaves is settled like any dead run. Start at [`RunnerWatchdog::start`].
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use camino::Utf8Path;
+use heeler_model::run::{ControlOperation, RunSpec, file};
+use heeler_model::{RunId, error_chain};
+
+use crate::cancel::{self, RunnerKillError};
+use crate::control_client::{ControlClient, ControlError};
+use crate::fleet::EngineContext;
+
+/// How long a runner may not answer.
+pub const RUNNER_SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How much longer than its own time limit a run may take: it ends itself, gracefully first.
+const OVERTIME: Duration = Duration::from_secs(120);
+
+/// How long one answer is waited for.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// How often runners are asked, in parts of how long they may be mute.
+const CHECKS_PER_SILENCE: u32 = 6;
+
+/// How often in a row a runner must not have answered: one that is slow once is not hung.
+const MISSES_MIN: u32 = 3;
+
+/// The thread.
+#[derive(Debug)]
+pub(crate) struct RunnerWatchdog {
+    stop: Option<SyncSender<()>>,
+    is_ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of a runner.
+struct RunnerHealth {
+    since: Instant,
+    answered_at: Instant,
+    misses: u32,
+    /// When it has taken too long, if it has a time limit.
+    deadline: Option<Instant>,
+}
+
+impl RunnerWatchdog {
+    /// Starts the thread. `live` lists the runs that have not ended.
+    pub(crate) fn start(
+        fleet: EngineContext,
+        unheard_max: Duration,
+        live: impl Fn() -> Vec<RunId> + Send + 'static,
+    ) -> io::Result<RunnerWatchdog> {
+        let (stop, stopped) = sync_channel(1);
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&is_ending);
+        let thread =
+            std::thread::Builder::new().name("heeler-pulse".to_owned()).spawn(move || {
+                let mut known = HashMap::new();
+                while stopped.recv_timeout(unheard_max / CHECKS_PER_SILENCE)
+                    == Err(RecvTimeoutError::Timeout)
+                {
+                    check_runners(&fleet, unheard_max, &live(), &mut known, &ending);
+                }
+            })?;
+        Ok(RunnerWatchdog { stop: Some(stop), is_ending, thread: Some(thread) })
+    }
+}
+
+impl Drop for RunnerWatchdog {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that asks runners had panicked");
+        }
+    }
+}
+
+fn check_runners(
+    fleet: &EngineContext,
+    unheard_max: Duration,
+    live: &[RunId],
+    known: &mut HashMap<RunId, RunnerHealth>,
+    is_ending: &AtomicBool,
+) {
+    known.retain(|run, _| live.contains(run));
+    for &run in live {
+        if is_ending.load(Ordering::Relaxed) {
+            return;
+        }
+        let folder = fleet.dir.run(run);
+        if folder.join(file::RESULT).exists() {
+            continue;
+        }
+        let now = Instant::now();
+        let known = known.entry(run).or_insert_with(|| RunnerHealth {
+            since: now,
+            answered_at: now,
+            misses: 0,
+            deadline: time_limit(&folder).map(|limit| now + limit + OVERTIME),
+        });
+        let why = match ping_runner(&folder) {
+            Ok(()) => {
+                (known.answered_at, known.misses) = (Instant::now(), 0);
+                None
+            }
+            Err(error) => {
+                known.misses += 1;
+                Some(error_chain(&error))
+            }
+        };
+        let is_late = known.deadline.is_some_and(|late| late < now);
+        if let Some(why) = &why
+            && known.misses >= MISSES_MIN
+            && known.answered_at.elapsed() >= unheard_max
+        {
+            let seconds = known.answered_at.elapsed().as_secs();
+            kill_mute_runner(run, &folder, &format!("it has not answered for {seconds} s: {why}"));
+        } else if is_late {
+            let seconds = known.since.elapsed().as_secs();
+            kill_mute_runner(run, &folder, &format!("after {seconds} s it is past its time limit"));
+        }
+    }
+}
+
+fn ping_runner(folder: &Utf8Path) -> Result<(), ControlError> {
+    let asked = ControlClient::connect_to_run(folder).and_then(|mut control| {
+        control.set_reply_timeout(ANSWER_WAIT)?;
+        control.request(ControlOperation::Status)
+    });
+    match asked {
+        // It speaks, if not so that we understand it.
+        Ok(_) | Err(ControlError::Protocol { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn time_limit(folder: &Utf8Path) -> Option<Duration> {
+    let spec = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten()?;
+    spec.limits.timeout_ms.map(Duration::from_millis)
+}
+
+fn kill_mute_runner(run: RunId, folder: &Utf8Path, why: &str) {
+    match cancel::kill_runner(folder) {
+        Ok(pid) => tracing::warn!(%run, pid, why, "a runner was killed"),
+        Err(RunnerKillError::Gone(_)) => {}
+        Err(error) => {
+            tracing::error!(%run, why, reason = error_chain(&error), "a runner cannot be killed");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Finding an agent or a workflow by the name that a person types.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{AgentConfig, LoadedConfig};
+use crate::workflow::{FaultyWorkflowFile, LoadedWorkflow};
+
+/// How alike two names are for one to be offered for the other.
+const SIMILARITY_MIN: f64 = 0.75;
+
+/// Why a name names no agent.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AgentLookupError {
+    /// There is none of that name.
+    #[error("there is no agent `{name}`")]
+    Unknown {
+        /// What was typed.
+        name: String,
+        /// The one that may be meant.
+        nearest: Option<String>,
+    },
+    /// There are several of that name, in different fleets.
+    #[error("`{name}` may be any of: {}", candidates.join(", "))]
+    Ambiguous {
+        /// What was typed.
+        name: String,
+        /// Their qualified names.
+        candidates: Vec<String>,
+    },
+}
+
+impl LoadedConfig {
+    /// Returns an agent by its qualified name.
+    pub fn agent(&self, name: &str) -> Option<&AgentConfig> {
+        self.agents.iter().find(|agent| agent.name.as_str() == name)
+    }
+
+    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    pub fn find_agent(&self, name: &str) -> Result<&AgentConfig, AgentLookupError> {
+        if let Some(agent) = self.agent(name) {
+            return Ok(agent);
+        }
+        let local: Vec<&AgentConfig> =
+            self.agents.iter().filter(|agent| agent.name.local() == name).collect();
+        let name = name.to_owned();
+        match local[..] {
+            [one] => Ok(one),
+            [] => Err(AgentLookupError::Unknown { nearest: self.nearest_agent_name(&name), name }),
+            _ => {
+                let candidates = local.iter().map(|agent| agent.name.to_string()).collect();
+                Err(AgentLookupError::Ambiguous { name, candidates })
+            }
+        }
+    }
+
+    /// Returns a workflow by its name.
+    pub fn workflow(&self, name: &str) -> Option<&Arc<LoadedWorkflow>> {
+        self.workflows.iter().find(|it| it.workflow.name.as_str() == name)
+    }
+
+    /// Returns the file of a workflow that cannot run, by its name or that of the file.
+    pub fn faulty_workflow(&self, name: &str) -> Option<&FaultyWorkflowFile> {
+        let mut workflows = self.faulty_files.iter().filter(|it| !it.is_cron);
+        let is_named = |it: &&FaultyWorkflowFile| it.name.as_deref() == Some(name);
+        workflows.clone().find(is_named).or_else(|| workflows.find(|it| it.matches_name(name)))
+    }
+
+    fn nearest_agent_name(&self, name: &str) -> Option<String> {
+        let names = self.agents.iter().map(|agent| agent.name.as_str());
+        let near = names.map(|known| (strsim::jaro_winkler(known, name), known));
+        let near = near.filter(|(likeness, _)| *likeness > SIMILARITY_MIN);
+        near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known.to_owned())
+    }
+}

@@ -1,0 +1,96 @@
+//! The script of a scripted agent, inline or in a file of its own. What a step may be is
+//! [`crate::script`]'s; here its faults get their place.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::Value as Json;
+
+use super::fault::ConfigFaults;
+use super::reader::{ConfigDialect, ConfigReader, SourceSpan};
+use super::shape::ValueShape;
+use super::value::{ConfigValue, report_expected};
+use super::yaml::{self, YamlKind, YamlNode};
+use crate::script::{self, ScriptPathSegment};
+
+/// What a scripted agent does, as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ScriptSource {
+    /// A file with a list of steps.
+    File(Utf8PathBuf),
+    /// The steps, checked.
+    Steps(Vec<Json>),
+}
+
+impl ScriptSource {
+    /// Returns the steps; none of a file, which the loader reads.
+    pub(crate) fn steps(&self) -> Vec<Json> {
+        match self {
+            ScriptSource::File(_) => Vec::new(),
+            ScriptSource::Steps(steps) => steps.clone(),
+        }
+    }
+}
+
+impl ConfigValue for ScriptSource {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![ValueShape::Text, ValueShape::List(Box::new(ValueShape::Any))])
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ScriptSource> {
+        match &node.kind {
+            YamlKind::List(_) => read_steps(node, reader).map(ScriptSource::Steps),
+            YamlKind::Scalar(_) => Utf8PathBuf::read(node, reader).map(ScriptSource::File),
+            _ => report_expected(reader, node, "a list of steps or the path of a file"),
+        }
+    }
+    fn show(&self) -> Json {
+        match self {
+            ScriptSource::File(path) => path.show(),
+            ScriptSource::Steps(steps) => steps.show(),
+        }
+    }
+}
+
+/// Reads the text of a script file; on failure every fault is returned. Nothing in it stands for a
+/// variable: commands have their own.
+pub fn parse_script_file(path: &Utf8Path, text: &str) -> Result<Vec<Json>, ConfigFaults> {
+    let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
+    let source = reader.add_source(path, text.to_owned());
+    parse_script_source(source, &mut reader).ok_or_else(|| reader.finish().0)
+}
+
+/// Reads the steps of a script file.
+pub(crate) fn parse_script_source(source: usize, reader: &mut ConfigReader) -> Option<Vec<Json>> {
+    let tree = yaml::parse(source, reader)?;
+    match &tree.kind {
+        YamlKind::List(_) => read_steps(&tree, reader),
+        _ => report_expected(reader, &tree, "a list of steps"),
+    }
+}
+
+/// Reads a list of steps; each fault is shown at the step or key that has it.
+fn read_steps(node: &YamlNode, reader: &mut ConfigReader) -> Option<Vec<Json>> {
+    if matches!(&node.kind, YamlKind::List(items) if items.is_empty()) {
+        return report_expected(reader, node, "at least one step");
+    }
+    let steps = Vec::<Json>::read(node, reader)?;
+    let Err(faults) = script::AgentScript::check(&steps) else { return Some(steps) };
+    for fault in faults {
+        reader.error(fault_span(node, &fault.path), fault.to_string());
+    }
+    None
+}
+
+/// Finds the place of a fault; where the way ends early, the last place on it.
+fn fault_span(node: &YamlNode, path: &[ScriptPathSegment]) -> SourceSpan {
+    let Some((first, rest)) = path.split_first() else { return node.at };
+    let within = match (first, &node.kind) {
+        (ScriptPathSegment::Item(number), YamlKind::List(items)) => items.get(*number),
+        (ScriptPathSegment::Key(key), YamlKind::Map(entries)) => {
+            match entries.iter().find(|(name, _)| name.text == *key) {
+                Some((name, _)) if rest.is_empty() => return name.at,
+                found => found.map(|(_, value)| value),
+            }
+        }
+        _ => None,
+    };
+    within.map_or(node.at, |within| fault_span(within, rest))
+}

@@ -1,0 +1,241 @@
+//! What kind of failure it was, from status codes where there are any, else from words.
+
+use jiff::Timestamp;
+
+use crate::message::{ApiError, RateLimit, TurnResult};
+use crate::parse_iso;
+use crate::run::ErrorClass;
+
+/// Everything that was said about a failure.
+pub(super) struct FailureReport<'t> {
+    message: &'t str,
+    /// The same in small letters, with what else was said.
+    lowercase_text: String,
+    codes: Vec<&'t str>,
+    status: Option<u64>,
+}
+
+impl<'t> FailureReport<'t> {
+    /// Collects what a result says.
+    pub(super) fn from_result(result: &'t TurnResult, message: &'t str) -> FailureReport<'t> {
+        let mut symptoms = FailureReport::from_text(message);
+        symptoms.status = result.api_error_status.or(symptoms.status);
+        symptoms.codes.extend(result.api_error_type.as_deref());
+        symptoms
+    }
+
+    /// Collects what an error message says.
+    pub(super) fn from_error(message: &'t str, api: &'t ApiError) -> FailureReport<'t> {
+        let mut symptoms = FailureReport::from_text("");
+        symptoms.add(message, api);
+        symptoms
+    }
+
+    /// Collects what words say.
+    pub(super) fn from_text(message: &'t str) -> FailureReport<'t> {
+        let words = message.to_lowercase();
+        FailureReport {
+            message,
+            status: find_status(&words),
+            lowercase_text: words,
+            codes: Vec::new(),
+        }
+    }
+
+    /// Adds what an error message says beside it.
+    pub(super) fn add(&mut self, message: &'t str, api: &'t ApiError) {
+        if self.message.is_empty() {
+            self.message = message;
+        }
+        self.lowercase_text.push('\n');
+        self.lowercase_text.push_str(&message.to_lowercase());
+        self.status = self.status.or(api.status).or_else(|| find_status(&self.lowercase_text));
+        self.codes.extend(api.code.as_deref());
+        self.codes.extend(api.kind.as_deref());
+    }
+
+    /// Returns what to tell people.
+    pub(super) fn message(&self) -> &'t str {
+        self.message
+    }
+
+    /// Returns the kind of failure, [`ErrorClass::AgentFailed`] if it cannot be told.
+    pub(super) fn class(&self) -> ErrorClass {
+        let special = self.class_by_specific_phrase();
+        special.or_else(|| self.class_by_status()).or_else(|| self.class_by_phrase()).unwrap_or(
+            match self.status {
+                Some(500..=599) => ErrorClass::ServerError,
+                Some(400..=499) => ErrorClass::InvalidRequest,
+                _ => ErrorClass::AgentFailed,
+            },
+        )
+    }
+
+    /// Words that mean one thing whatever the status is.
+    fn class_by_specific_phrase(&self) -> Option<ErrorClass> {
+        let oauth = self.contains_any(&["oauth", "access token", "refresh token", "login"]);
+        Some(match () {
+            () if self.contains_any(&["no conversation found with session id"]) => {
+                ErrorClass::SessionExpired
+            }
+            () if self.contains_any(&["session id"])
+                && self.contains_any(&["is already in use"]) =>
+            {
+                ErrorClass::SessionBusy
+            }
+            () if oauth && self.contains_any(&["expired"]) => ErrorClass::TokenExpired,
+            () if self.contains_any(&["credit balance is too low"])
+                || self.has_code("billing_error") =>
+            {
+                ErrorClass::Budget
+            }
+            () if self.contains_any(&[
+                "usage limit reached",
+                "hit your limit",
+                "hit your session limit",
+            ]) =>
+            {
+                ErrorClass::RateLimited
+            }
+            () => return None,
+        })
+    }
+
+    fn class_by_status(&self) -> Option<ErrorClass> {
+        Some(match self.status? {
+            401 | 403 => ErrorClass::Authentication,
+            402 => ErrorClass::Budget,
+            404 => ErrorClass::ModelNotFound,
+            408 => ErrorClass::Network,
+            429 => ErrorClass::RateLimited,
+            529 => ErrorClass::Overloaded,
+            _ => return None,
+        })
+    }
+
+    fn class_by_phrase(&self) -> Option<ErrorClass> {
+        const BY_CODE: [(&str, ErrorClass); 13] = [
+            ("authentication_failed", ErrorClass::Authentication),
+            ("authentication_error", ErrorClass::Authentication),
+            ("permission_error", ErrorClass::Authentication),
+            ("oauth_org_not_allowed", ErrorClass::Authentication),
+            ("rate_limit", ErrorClass::RateLimited),
+            ("rate_limit_error", ErrorClass::RateLimited),
+            ("overloaded", ErrorClass::Overloaded),
+            ("overloaded_error", ErrorClass::Overloaded),
+            ("model_not_found", ErrorClass::ModelNotFound),
+            ("invalid_request", ErrorClass::InvalidRequest),
+            ("invalid_request_error", ErrorClass::InvalidRequest),
+            ("server_error", ErrorClass::ServerError),
+            ("api_error", ErrorClass::ServerError),
+        ];
+        const BY_WORDS: [(&[&str], ErrorClass); 6] = [
+            (
+                &[
+                    "not logged in",
+                    "invalid api key",
+                    "please run /login",
+                    "failed to authenticate",
+                ],
+                ErrorClass::Authentication,
+            ),
+            (&["rate limit", "too many requests"], ErrorClass::RateLimited),
+            (&["overloaded"], ErrorClass::Overloaded),
+            (&["issue with the selected model"], ErrorClass::ModelNotFound),
+            (NETWORK_ERROR_PHRASES, ErrorClass::Network),
+            (&["prompt is too long", "request too large"], ErrorClass::InvalidRequest),
+        ];
+        // The words come first where a code says no more than that the API failed.
+        let by_words =
+            || BY_WORDS.iter().find(|(words, _)| self.contains_any(words)).map(|found| found.1);
+        let by_code = || BY_CODE.iter().find(|(code, _)| self.has_code(code)).map(|found| found.1);
+        match by_code() {
+            None | Some(ErrorClass::ServerError) => by_words().or_else(by_code),
+            class => class,
+        }
+    }
+
+    /// Says whether the connection timed out.
+    pub(super) fn is_timeout(&self) -> bool {
+        self.contains_any(&["etimedout", "request timed out"])
+    }
+
+    /// Returns how long to wait, if the API said it, in words. What the agent waited between its own
+    /// retries is a guess of its own.
+    pub(super) fn retry_after_ms(&self) -> Option<u64> {
+        const SAID: [&str; 5] =
+            ["retry-after: ", "retry after ", "retry in ", "try again in ", "wait "];
+        SAID.iter().find_map(|said| {
+            let (_, rest) = self.lowercase_text.split_once(said)?;
+            parse_period_ms(rest)
+        })
+    }
+
+    /// Returns when the limit is lifted, if it was said.
+    pub(super) fn resets_at(&self, limit: Option<&RateLimit>) -> Option<Timestamp> {
+        let told = limit.filter(|limit| limit.status.as_deref() != Some("allowed"));
+        let told = told.and_then(|limit| Timestamp::from_second(limit.resets_at?).ok());
+        told.or_else(|| {
+            // Subscriptions once said `usage limit reached|1735689600`.
+            let (_, rest) = self.lowercase_text.split_once("limit reached|")?;
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+            Timestamp::from_second(digits.parse().ok()?).ok()
+        })
+        .or_else(|| {
+            let (_, rest) = self.lowercase_text.split_once("resets at ")?;
+            parse_iso(&rest.split_whitespace().next()?.to_uppercase())
+        })
+    }
+
+    fn contains_any(&self, phrases: &[&str]) -> bool {
+        phrases.iter().any(|phrase| self.lowercase_text.contains(phrase))
+    }
+
+    fn has_code(&self, code: &str) -> bool {
+        self.codes.contains(&code)
+    }
+}
+
+const NETWORK_ERROR_PHRASES: &[&str] = &[
+    "econnrefused",
+    "econnreset",
+    "enotfound",
+    "etimedout",
+    "epipe",
+    "eai_again",
+    "ehostunreach",
+    "enetunreach",
+    "connection refused",
+    "connection error",
+    "connection to the api was lost",
+    "request timed out",
+    "socket hang up",
+    "fetch failed",
+    "unable to connect",
+    "network error",
+];
+
+/// Finds the status in `api error: 500 …` and `request rejected (429)`, in small letters.
+fn find_status(words: &str) -> Option<u64> {
+    ["api error: ", "request rejected ("].iter().find_map(|said| {
+        let (_, rest) = words.split_once(said)?;
+        let digits = rest.get(..3)?;
+        let ends = !rest[3..].starts_with(|c: char| c.is_ascii_alphanumeric());
+        digits.parse().ok().filter(|status| ends && (400..600).contains(status))
+    })
+}
+
+/// Reads `30`, `30s`, `30 seconds`, `5 minutes`, `1 hour`; a bare number is seconds.
+fn parse_period_ms(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let amount: f64 = text[..end].trim_end_matches('.').parse().ok()?;
+    let unit = text[end..].trim_start();
+    let unit = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    let ms = match unit {
+        "ms" | "millisecond" | "milliseconds" => 1.0,
+        "m" | "min" | "minute" | "minutes" => 60_000.0,
+        "h" | "hour" | "hours" => 3_600_000.0,
+        _ => 1000.0,
+    };
+    Some((amount * ms).round() as u64)
+}

@@ -1,0 +1,304 @@
+//! What a run spent, out of figures that count over the whole session.
+//!
+//! A result tells totals of the session, across resumes and forks, and they begin anew when a
+//! process was killed. New agents also tell what is new since the last result: those figures are
+//! added up. For old ones, differences are.
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use crate::UsageTotals;
+use crate::run::RunCost;
+
+type ResultFields = Map<String, Json>;
+
+/// Figures of a model that are limits, not counts.
+const MODEL_LIMIT_KEYS: [&str; 2] = ["contextWindow", "maxOutputTokens"];
+
+/// How many models a run is accounted by; what further ones cost is in the sum alone.
+const MODELS_MAX: usize = 256;
+
+/// What a run has spent so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RunSpending {
+    usd: Option<f64>,
+    turns: Option<i64>,
+    api_ms: Option<i64>,
+    per_model: IndexMap<String, Json>,
+    /// Tokens by the results' own count, for agents that do not count by model.
+    reported_tokens: Option<TokenCounts>,
+    previous_totals: Option<SessionTotals>,
+}
+
+/// What the last result told of the whole session.
+#[derive(Debug, Clone, Default)]
+struct SessionTotals {
+    usd: f64,
+    api_ms: i64,
+    per_model: ResultFields,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct TokenCounts {
+    input: i64,
+    cache_creation: i64,
+    cache_read: i64,
+    output: i64,
+}
+
+impl RunSpending {
+    /// Starts where the last result of the session stopped.
+    pub(super) fn after_result(last_result: &Json) -> RunSpending {
+        let Json::Object(fields) = last_result else { return RunSpending::default() };
+        RunSpending { previous_totals: Some(SessionTotals::read(fields)), ..RunSpending::default() }
+    }
+
+    /// Starts where the last result stopped.
+    pub(super) fn next_attempt(&self) -> RunSpending {
+        RunSpending { previous_totals: self.previous_totals.clone(), ..RunSpending::default() }
+    }
+
+    /// Adds what a result tells.
+    pub(super) fn add_result(&mut self, fields: &ResultFields) {
+        let totals = SessionTotals::read(fields);
+        let is_first = self.previous_totals.is_none();
+        let before = self.previous_totals.take().unwrap_or_default();
+        let new = object(fields.get("model_usage_since_last_result"));
+        // A session that had spent before, when nobody told us how long that took.
+        let is_resumed = is_first && new.is_some_and(|new| *new != totals.per_model);
+        let (usd, per_model) = match new {
+            Some(new) => (new.values().map(figures_cost).sum(), new.clone()),
+            None => {
+                (increase_since(totals.usd, before.usd), difference(&totals.per_model, &before))
+            }
+        };
+        if fields.contains_key("total_cost_usd") || new.is_some() {
+            *self.usd.get_or_insert(0.0) += usd;
+        }
+        for (model, figures) in per_model {
+            if self.per_model.len() >= MODELS_MAX && !self.per_model.contains_key(&model) {
+                continue;
+            }
+            add_figures(
+                self.per_model.entry(model).or_insert_with(|| ResultFields::new().into()),
+                &figures,
+            );
+        }
+        if fields.contains_key("duration_api_ms") && !is_resumed {
+            let api_ms = match totals.api_ms.saturating_sub(before.api_ms) {
+                more @ 0.. => more,
+                _ => totals.api_ms,
+            };
+            add_saturating(self.api_ms.get_or_insert(0), api_ms);
+        }
+        if let Some(turns) = fields.get("num_turns").and_then(Json::as_i64) {
+            add_saturating(self.turns.get_or_insert(0), turns);
+        }
+        if let Some(usage) = object(fields.get("usage")) {
+            self.reported_tokens.get_or_insert_default().add_reported(usage);
+        }
+        self.previous_totals = Some(totals);
+    }
+
+    /// Returns the money, if it is known.
+    pub(super) fn usd(&self) -> Option<f64> {
+        self.usd
+    }
+
+    /// Returns everything.
+    pub(super) fn cost(&self) -> RunCost {
+        let mut by_model = TokenCounts::default();
+        for figures in self.per_model.values() {
+            by_model.add_model(figures);
+        }
+        // Sub-agents are in the figures by model only.
+        let tokens = if self.per_model.is_empty() { self.reported_tokens } else { Some(by_model) };
+        RunCost {
+            usd: self.usd,
+            usage: UsageTotals {
+                num_turns: self.turns,
+                api_duration_ms: self.api_ms,
+                input_tokens: tokens.map(|tokens| tokens.input),
+                cache_creation_input_tokens: tokens.map(|tokens| tokens.cache_creation),
+                cache_read_input_tokens: tokens.map(|tokens| tokens.cache_read),
+                output_tokens: tokens.map(|tokens| tokens.output),
+                per_model: self.per_model.clone(),
+            },
+        }
+    }
+}
+
+impl RunCost {
+    /// Adds what another attempt spent. Money that is not known makes the sum unknown; of the rest,
+    /// what was told is added up.
+    #[must_use]
+    pub fn plus(mut self, other: &RunCost) -> RunCost {
+        let told = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        let (sum, more) = (&mut self.usage, &other.usage);
+        sum.num_turns = told(sum.num_turns, more.num_turns);
+        sum.api_duration_ms = told(sum.api_duration_ms, more.api_duration_ms);
+        sum.input_tokens = told(sum.input_tokens, more.input_tokens);
+        sum.cache_creation_input_tokens =
+            told(sum.cache_creation_input_tokens, more.cache_creation_input_tokens);
+        sum.cache_read_input_tokens =
+            told(sum.cache_read_input_tokens, more.cache_read_input_tokens);
+        sum.output_tokens = told(sum.output_tokens, more.output_tokens);
+        for (model, figures) in &more.per_model {
+            add_figures(
+                sum.per_model.entry(model.clone()).or_insert_with(|| ResultFields::new().into()),
+                figures,
+            );
+        }
+        self.usd = self.usd.zip(other.usd).map(|(a, b)| a + b);
+        self
+    }
+}
+
+impl SessionTotals {
+    fn read(fields: &ResultFields) -> SessionTotals {
+        SessionTotals {
+            usd: fields.get("total_cost_usd").and_then(Json::as_f64).unwrap_or(0.0),
+            api_ms: fields.get("duration_api_ms").map_or(0, parse_count),
+            per_model: object(fields.get("modelUsage")).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl TokenCounts {
+    fn add_reported(&mut self, usage: &ResultFields) {
+        let get = |key: &str| usage.get(key).map_or(0, parse_count);
+        add_saturating(&mut self.input, get("input_tokens"));
+        add_saturating(&mut self.cache_creation, get("cache_creation_input_tokens"));
+        add_saturating(&mut self.cache_read, get("cache_read_input_tokens"));
+        add_saturating(&mut self.output, get("output_tokens"));
+    }
+
+    fn add_model(&mut self, figures: &Json) {
+        add_saturating(&mut self.input, parse_count(&figures["inputTokens"]));
+        add_saturating(&mut self.cache_creation, parse_count(&figures["cacheCreationInputTokens"]));
+        add_saturating(&mut self.cache_read, parse_count(&figures["cacheReadInputTokens"]));
+        add_saturating(&mut self.output, parse_count(&figures["outputTokens"]));
+    }
+}
+
+/// Returns how far the figures of each model rose; what fell began anew.
+fn difference(now: &ResultFields, before: &SessionTotals) -> ResultFields {
+    let mut risen = now.clone();
+    for (model, figures) in &mut risen {
+        let Some(earlier) = before.per_model.get(model) else { continue };
+        let began_anew = has_decreased(figures, earlier);
+        let Json::Object(figures) = figures else { continue };
+        for (key, figure) in figures.iter_mut().filter(|_| !began_anew) {
+            if let Some(amount) = parse_figure(key, figure) {
+                *figure = amount.minus(parse_figure(key, &earlier[key.as_str()])).into_json();
+            }
+        }
+    }
+    // A model that was not used is not worth an entry.
+    risen.retain(|model, figures| !before.per_model.contains_key(model) || is_used(figures));
+    risen
+}
+
+fn has_decreased(figures: &Json, earlier: &Json) -> bool {
+    let Json::Object(figures) = figures else { return false };
+    figures.iter().any(|(key, figure)| {
+        let earlier = parse_figure(key, &earlier[key.as_str()]);
+        parse_figure(key, figure)
+            .zip(earlier)
+            .is_some_and(|(now, then)| now.as_f64() < then.as_f64())
+    })
+}
+
+fn is_used(figures: &Json) -> bool {
+    let Json::Object(figures) = figures else { return false };
+    figures.iter().filter_map(|(key, figure)| parse_figure(key, figure)).any(|n| n.as_f64() > 0.0)
+}
+
+/// Adds a figure, which is the agent's and may be anything.
+fn add_saturating(sum: &mut i64, more: i64) {
+    *sum = sum.saturating_add(more);
+}
+
+/// Adds counts; limits and words are taken as they last came.
+fn add_figures(sum: &mut Json, figures: &Json) {
+    let (Json::Object(sum), Json::Object(figures)) = (sum, figures) else { return };
+    for (key, figure) in figures {
+        let total = match (
+            parse_figure(key, figure),
+            sum.get(key).and_then(|sum| parse_figure(key, sum)),
+        ) {
+            (Some(more), Some(sum)) => sum.plus(more).into_json(),
+            _ => figure.clone(),
+        };
+        sum.insert(key.clone(), total);
+    }
+}
+
+/// A figure: whole numbers stay whole.
+#[derive(Clone, Copy)]
+enum UsageFigure {
+    Whole(i64),
+    Decimal(f64),
+}
+
+impl UsageFigure {
+    fn as_f64(self) -> f64 {
+        match self {
+            UsageFigure::Whole(n) => n as f64,
+            UsageFigure::Decimal(n) => n,
+        }
+    }
+
+    fn plus(self, other: UsageFigure) -> UsageFigure {
+        match (self, other) {
+            (UsageFigure::Whole(a), UsageFigure::Whole(b)) => {
+                UsageFigure::Whole(a.saturating_add(b))
+            }
+            (a, b) => UsageFigure::Decimal(a.as_f64() + b.as_f64()),
+        }
+    }
+
+    fn minus(self, other: Option<UsageFigure>) -> UsageFigure {
+        match (self, other) {
+            (amount, None) => amount,
+            (UsageFigure::Whole(a), Some(UsageFigure::Whole(b))) => {
+                UsageFigure::Whole(a.saturating_sub(b))
+            }
+            (a, Some(b)) => UsageFigure::Decimal(a.as_f64() - b.as_f64()),
+        }
+    }
+
+    fn into_json(self) -> Json {
+        match self {
+            UsageFigure::Whole(n) => n.into(),
+            UsageFigure::Decimal(n) => n.into(),
+        }
+    }
+}
+
+fn parse_figure(key: &str, figure: &Json) -> Option<UsageFigure> {
+    if MODEL_LIMIT_KEYS.contains(&key) {
+        return None;
+    }
+    figure.as_i64().map(UsageFigure::Whole).or_else(|| figure.as_f64().map(UsageFigure::Decimal))
+}
+
+fn increase_since(now: f64, before: f64) -> f64 {
+    if now < before { now } else { now - before }
+}
+
+fn figures_cost(figures: &Json) -> f64 {
+    figures["costUSD"].as_f64().unwrap_or(0.0)
+}
+
+/// Reads a count; some versions write whole numbers as decimals.
+fn parse_count(value: &Json) -> i64 {
+    value.as_i64().or_else(|| value.as_f64().map(|n| n.round() as i64)).unwrap_or(0)
+}
+
+fn object(value: Option<&Json>) -> Option<&ResultFields> {
+    value.and_then(Json::as_object)
+}

@@ -1,0 +1,159 @@
+//! A secret in every encoding that programs commonly print.
+//!
+//! Pure lists: [`exact_encodings`] must stand in a text byte by byte, [`foldable_encodings`] may have line breaks in it.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::SECRET_BYTES_MIN;
+
+/// Where the lines of a key begin and end is no secret.
+const KEY_FENCE: &str = "-----";
+
+/// The secret as it is, and within JSON, JSON in JSON, and addresses.
+pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
+    let mut forms = json_encodings(secret);
+    for line in lines(secret) {
+        forms.append(&mut json_encodings(line));
+    }
+    forms.append(&mut percent_encodings(secret));
+    forms
+}
+
+/// The secret in base64 and hex.
+pub(super) fn foldable_encodings(secret: &str) -> BTreeSet<String> {
+    let lower: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms = base64_encodings(secret.as_bytes());
+    forms.insert(lower.to_ascii_uppercase());
+    forms.insert(lower);
+    forms
+}
+
+/// The lines, whether their ends are real or spelled as in a key kept in a variable.
+fn lines(secret: &str) -> impl Iterator<Item = &str> {
+    secret
+        .split(['\n', '\r'])
+        .flat_map(|line| line.split("\\n"))
+        .map(|line| line.trim_end_matches("\\r").trim())
+        .filter(|line| line.len() >= SECRET_BYTES_MIN && !line.starts_with(KEY_FENCE))
+}
+
+/// A writer of JSON: which characters it escapes beyond those it must, and how.
+struct JsonStyle {
+    escapes: fn(char) -> bool,
+    slash: bool,
+    upper: bool,
+}
+
+/// What the JSON writers of common languages do.
+const JSON_STYLES: [JsonStyle; 7] = [
+    JsonStyle { escapes: |_| false, slash: false, upper: false },
+    JsonStyle { escapes: |_| false, slash: true, upper: false },
+    JsonStyle { escapes: |c| !c.is_ascii(), slash: false, upper: false },
+    JsonStyle { escapes: |c| !c.is_ascii(), slash: false, upper: true },
+    JsonStyle { escapes: |c| !c.is_ascii(), slash: true, upper: false },
+    JsonStyle { escapes: |c| "<>&\u{2028}\u{2029}".contains(c), slash: false, upper: false },
+    JsonStyle { escapes: |c| !c.is_ascii() || "<>&'\"+`".contains(c), slash: false, upper: true },
+];
+
+/// The text as it is, within JSON, and within JSON in JSON.
+fn json_encodings(text: &str) -> BTreeSet<String> {
+    let mut forms = BTreeSet::from([text.to_owned()]);
+    for style in &JSON_STYLES {
+        let once = style.escape(text);
+        for outer in &JSON_STYLES {
+            forms.insert(outer.escape(&once));
+        }
+        forms.insert(once);
+    }
+    forms
+}
+
+impl JsonStyle {
+    fn escape(&self, text: &str) -> String {
+        let mut escaped = String::with_capacity(text.len());
+        for c in text.chars() {
+            match c {
+                c if (self.escapes)(c) => self.unicode(c, &mut escaped),
+                '"' => escaped.push_str("\\\""),
+                '\\' => escaped.push_str("\\\\"),
+                '/' if self.slash => escaped.push_str("\\/"),
+                '\n' => escaped.push_str("\\n"),
+                '\r' => escaped.push_str("\\r"),
+                '\t' => escaped.push_str("\\t"),
+                '\u{8}' => escaped.push_str("\\b"),
+                '\u{c}' => escaped.push_str("\\f"),
+                c if c < ' ' => self.unicode(c, &mut escaped),
+                c => escaped.push(c),
+            }
+        }
+        escaped
+    }
+
+    fn unicode(&self, c: char, escaped: &mut String) {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let code = if self.upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
+            escaped.push_str(&code);
+        }
+    }
+}
+
+/// What stays as it is in addresses, by who writes them: strictly, as a browser's component, as a
+/// browser's whole address, as a path, as a form, and nothing at all.
+const PERCENT_KEEPS: [Option<&[u8]>; 6] = [
+    Some(b"-_.~"),
+    Some(b"-_.~!*'()"),
+    Some(b"-_.~!*'();,/?:@&=+$#"),
+    Some(b"-_.~/"),
+    Some(b"-_.*"),
+    None,
+];
+
+fn percent_encodings(secret: &str) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
+    for keeps in PERCENT_KEEPS {
+        let encode = |byte: u8| match keeps {
+            Some(keeps) if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        };
+        let upper: String = secret.bytes().map(encode).collect();
+        for form in [lower_hex(&upper), upper] {
+            forms.insert(form.replace("%20", "+"));
+            forms.insert(form);
+        }
+    }
+    forms
+}
+
+/// The same with the digits after each `%` in lower case.
+fn lower_hex(percent: &str) -> String {
+    let mut digits = 0;
+    let lower = |c: char| {
+        digits = if c == '%' { 2 } else { i32::max(digits - 1, -1) };
+        if digits >= 0 { c.to_ascii_lowercase() } else { c }
+    };
+    percent.chars().map(lower).collect()
+}
+
+/// The part of a base64 text that does not depend on what stands before and after the secret, for
+/// each of the three ways in which the secret can lie in it; and the same with its end.
+fn base64_encodings(secret: &[u8]) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
+    for before in 0..3 {
+        let mut bytes = vec![0; before];
+        bytes.extend_from_slice(secret);
+        let padded = STANDARD.encode(&bytes);
+        let start = (before * 8).div_ceil(6);
+        let core = &padded[start..bytes.len() * 8 / 6];
+        let ended = padded[start..].trim_end_matches('=');
+        for form in [core, ended, &padded[start..]] {
+            forms.insert(form.to_owned());
+            forms.insert(form.replace('+', "-").replace('/', "_"));
+        }
+    }
+    forms
+}

@@ -1,0 +1,299 @@
+//! What begins when it can: the next part of each phase whose turn has come, and who is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use super::definition::{Gate, GateKind, Phase, PhaseRepeat};
+use super::journal::{JournalEntry, PartOutcome, PhasePart};
+use super::output::truncate_output;
+use super::template::TemplateRenderError;
+use super::workflow_run::{PhaseAction, PhaseState, WorkflowRun, first_part, needs_no_job};
+use super::workflow_step::{
+    GateQuestion, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, WorkflowEffect, WorkflowStepContext,
+    WorkflowStepOutcome,
+};
+use crate::ApprovalId;
+
+impl WorkflowRun {
+    /// Begins what can begin, as far as one step goes.
+    pub(super) fn begin_ready_phases(
+        &mut self,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) {
+        let before = step.effects.len();
+        let mut at = 0;
+        while let Some(place) = self.ready_phases.range(at..).next().copied() {
+            if step.effects.len() - before >= PARTS_PER_STEP {
+                step.has_more = true;
+                return;
+            }
+            if !self.begin_next_part(place, around, step) {
+                at = place + 1;
+                continue;
+            }
+            // It, and whatever waited for it, may have more to do.
+            let touched = self.dependants[place].iter().copied().chain([place]);
+            let first = touched.filter(|place| self.ready_phases.contains(place)).min();
+            at = first.map_or(place + 1, |first| first.min(place + 1));
+        }
+    }
+
+    /// Begins the next part of a phase; says whether there was room for it.
+    fn begin_next_part(
+        &mut self,
+        place: usize,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) -> bool {
+        let workflow = Arc::clone(&self.workflow);
+        let phase = &workflow.phases[place];
+        if self.nodes[place].state == PhaseState::Waiting {
+            if !self.has_capacity(place) {
+                return false;
+            }
+            if let Some(why) = self.skip_reason(place, around) {
+                self.push_message(place, phase.messages.on_skipped_done.as_ref(), around, step);
+                match why {
+                    Ok(why) => self.record_finished_part(
+                        place,
+                        PhasePart::Skip,
+                        PartOutcome::Succeeded,
+                        Some(why),
+                        step,
+                    ),
+                    Err(error) => self.record_failed_part(
+                        place,
+                        PhasePart::Work,
+                        error.to_string(),
+                        around,
+                        step,
+                    ),
+                }
+                return true;
+            }
+            self.current_phase = phase.name.to_string();
+            self.push_message(place, phase.messages.on_start.as_ref(), around, step);
+            self.begin_part(place, first_part(phase), around, step);
+            return true;
+        }
+        match self.next_action(place) {
+            PhaseAction::Begin(part)
+                if needs_no_job(phase, part) || matches!(part, PhasePart::Gate(_)) =>
+            {
+                self.begin_part(place, part, around, step);
+                true
+            }
+            PhaseAction::Begin(part) if self.has_capacity(place) => {
+                self.begin_part(place, part, around, step);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn has_capacity(&self, place: usize) -> bool {
+        let phase = &self.workflow.phases[place];
+        if needs_no_job(phase, PhasePart::Work) {
+            return true;
+        }
+        let has_item_room = match (&phase.repeat, &self.nodes[place].state) {
+            (PhaseRepeat::Foreach(each), PhaseState::Active(progress)) => {
+                let open = progress.items.as_ref().map_or(0, |items| items.open_items);
+                each.max_parallel.is_none_or(|most| open < most.get() as usize)
+            }
+            _ => true,
+        };
+        // What others may still cost is not to be given away: some of it may be left over.
+        let has_money =
+            self.grants.is_empty() || self.remaining_budget().is_none_or(|left| left > 0);
+        has_money && has_item_room && self.open_parts < self.workflow.max_parallel.get() as usize
+    }
+
+    /// Says why a phase is left out, if it is.
+    fn skip_reason(
+        &self,
+        place: usize,
+        around: &WorkflowStepContext<'_>,
+    ) -> Option<Result<String, TemplateRenderError>> {
+        if !self.meets_trigger_rule(place) {
+            let rule = self.workflow.phases[place].trigger_rule;
+            return Some(Ok(format!("what it waits for did not end as `{rule}` wants")));
+        }
+        for expression in &self.workflow.phases[place].skip_if {
+            match self.evaluate_condition(expression, place, &[], around) {
+                Ok(true) => return Some(Ok(format!("`skip_if` holds: {expression}"))),
+                Ok(false) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        None
+    }
+
+    fn begin_part(
+        &mut self,
+        place: usize,
+        part: PhasePart,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) {
+        let workflow = Arc::clone(&self.workflow);
+        let phase = &workflow.phases[place];
+        match part {
+            PhasePart::Gate(number) => self.open_gate(place, number, around, step),
+            PhasePart::Items => self.resolve_items(place, around, step),
+            _ if needs_no_job(phase, part) => {
+                self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
+                self.announce_phase_end(place, around, step);
+            }
+            _ => match self.part_job(place, part, around) {
+                Ok(piece) => {
+                    let tries = match &self.nodes[place].state {
+                        PhaseState::Active(progress) => progress.failures_of(part),
+                        _ => 0,
+                    };
+                    if let PhasePart::Fix(_) = part {
+                        let messages = &phase.messages;
+                        self.push_message(place, messages.on_cycle_start.as_ref(), around, step);
+                        self.push_message(place, messages.on_fix_start.as_ref(), around, step);
+                    }
+                    let micros = piece.micros_left.unwrap_or(0);
+                    let entry = JournalEntry { micros, ..self.new_entry(place, part) };
+                    self.apply_entry(&entry);
+                    let after = backoff(phase, tries);
+                    step.effects.push(WorkflowEffect::StartPart {
+                        entry,
+                        job: Box::new(piece),
+                        after,
+                    });
+                }
+                Err(why) => self.record_failed_part(place, part, why, around, step),
+            },
+        }
+    }
+
+    /// Finds out for which items a phase is done.
+    fn resolve_items(
+        &mut self,
+        place: usize,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) {
+        let workflow = Arc::clone(&self.workflow);
+        let PhaseRepeat::Foreach(each) = &workflow.phases[place].repeat else { return };
+        let scope = [];
+        let items = each.items.value(&self.template_scope(&scope));
+        let items = items.map_err(|error| error.to_string()).and_then(parse_items);
+        match items {
+            Ok(text) => {
+                self.record_finished_part(
+                    place,
+                    PhasePart::Items,
+                    PartOutcome::Succeeded,
+                    Some(text),
+                    step,
+                );
+                self.announce_phase_end(place, around, step);
+            }
+            Err(why) => self.record_failed_part(place, PhasePart::Items, why, around, step),
+        }
+    }
+
+    fn open_gate(
+        &mut self,
+        place: usize,
+        number: u32,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) {
+        let workflow = Arc::clone(&self.workflow);
+        let phase = &workflow.phases[place];
+        let Some(gate) = find_gate(phase, number) else { return };
+        let part = PhasePart::Gate(number);
+        if (around.is_gate_disabled)(&gate.name) {
+            self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
+            return self.announce_phase_end(place, around, step);
+        }
+        let mut names = self.template_names(place, number, around);
+        let id = ApprovalId::for_gate(around.run, self.seq);
+        names.push(("approvalUrl", Json::from(format!("heeler approvals show {id}"))));
+        names.push(("approvalId", Json::from(id.as_str())));
+        let pause = phase.messages.on_pause_for_approval.as_ref();
+        let pause = self.render_message(place, pause, &names);
+        let text = match &gate.message {
+            Some(message) => message.render(&self.template_scope(&names)),
+            None => Ok(match gate.kind {
+                GateKind::Approve => format!("May {} go on after `{}`?", workflow.name, phase.name),
+                GateKind::Reply => {
+                    let said = self.outputs.get(phase.name.as_str());
+                    said.map_or_else(String::new, |text| text.to_string())
+                }
+            }),
+        };
+        match text {
+            Ok(text) => {
+                step.effects.extend(pause);
+                let entry = self.new_entry(place, part);
+                self.apply_entry(&entry);
+                let question = GateQuestion {
+                    gate: gate.name.clone(),
+                    kind: gate.kind,
+                    text: truncate_output(&text),
+                    artifact: gate.artifact.clone(),
+                    timeout: gate.timeout.as_ref().map(|(wait, it)| (wait.get(), it.clone())),
+                };
+                step.effects
+                    .push(WorkflowEffect::AskQuestion { entry, question: Box::new(question) });
+            }
+            Err(error) => self.record_failed_part(place, part, error.to_string(), around, step),
+        }
+    }
+}
+
+/// Returns the gate of a number.
+fn find_gate(phase: &Phase, number: u32) -> Option<&Gate> {
+    match (&phase.repeat, number) {
+        (_, 0) => phase.gate.as_ref(),
+        (PhaseRepeat::Review(review), _) => review.gate.as_ref(),
+        (PhaseRepeat::Until(until), _) => until.gate.as_ref(),
+        _ => None,
+    }
+}
+
+/// Returns the items of a value as JSON: a list, or text with one in each line.
+fn parse_items(value: Json) -> Result<String, String> {
+    let items = match value {
+        Json::Array(items) => items,
+        Json::String(text) => match serde_json::from_str(&text) {
+            Ok(Json::Array(items)) => items,
+            _ => {
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                lines.map(Json::from).collect()
+            }
+        },
+        Json::Null => Vec::new(),
+        other => return Err(format!("`foreach` wants a list, not {other}")),
+    };
+    if items.len() > ITEMS_MAX {
+        return Err(format!("`foreach` has {} items; {ITEMS_MAX} are the most", items.len()));
+    }
+    let text = serde_json::to_string(&items).expect("a list of values is JSON");
+    match text.len() {
+        0..=ITEMS_BYTES_MAX => Ok(text),
+        size => Err(format!("`foreach` has {size} bytes of items; {ITEMS_BYTES_MAX} are the most")),
+    }
+}
+
+/// Returns how long a part waits that has failed so often.
+fn backoff(phase: &Phase, tries: u32) -> Duration {
+    match tries {
+        0 => Duration::ZERO,
+        _ => {
+            let wait = phase.retry.backoff.get();
+            let wait = wait.saturating_mul(1_u32.checked_shl(tries - 1).unwrap_or(u32::MAX));
+            wait.min(phase.retry.max_backoff.get())
+        }
+    }
+}

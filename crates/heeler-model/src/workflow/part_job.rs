@@ -1,0 +1,250 @@
+//! What a job of a run is to do, with all templates filled in.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::definition::{PhaseRepeat, PhaseWork, ScriptLanguage};
+use super::journal::PhasePart;
+use super::template::{TemplateRenderError, TemplateScope, WorkflowExpression, WorkflowTemplate};
+use super::workflow_run::{PhaseState, WorkflowRun};
+use super::workflow_step::WorkflowStepContext;
+use crate::AgentName;
+
+/// How many earlier phases' outputs a command finds in its environment, the nearest first.
+const OUTPUTS_IN_ENVIRONMENT: usize = 32;
+
+/// The longest of them: the system takes 128 KiB with the name.
+const VARIABLE_BYTES_MAX: usize = 120 << 10;
+
+/// The most of them in bytes: a process has room for little more.
+const ENVIRONMENT_BYTES_MAX: usize = 512 << 10;
+
+/// What a job of a run is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartJobSpec {
+    /// Who does it, or in whose folder a command runs; the workflow's agent if left out.
+    pub agent: Option<AgentName>,
+    /// What is done.
+    pub work: PartJobWork,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// Where, inside of the agent's folder.
+    pub folder: Option<String>,
+    /// What is left of the run's budget, in millionths of a dollar.
+    pub micros_left: Option<i64>,
+}
+
+/// What a job of a run does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PartJobWork {
+    /// Asks an agent.
+    Ask {
+        /// What.
+        prompt: String,
+        /// The model that answers, if not the agent's own.
+        model: Option<String>,
+    },
+    /// Runs a shell command.
+    Bash {
+        /// The command.
+        command: String,
+        /// Variables that it sees.
+        env: Vec<(String, String)>,
+    },
+    /// Runs a program.
+    Script {
+        /// Its text.
+        source: String,
+        /// What runs it.
+        language: ScriptLanguage,
+        /// Variables that it sees.
+        env: Vec<(String, String)>,
+    },
+}
+
+impl WorkflowRun {
+    /// Returns what a job is to do for a part.
+    pub(super) fn part_job(
+        &self,
+        place: usize,
+        part: PhasePart,
+        around: &WorkflowStepContext<'_>,
+    ) -> Result<PartJobSpec, String> {
+        let phase = &self.workflow.phases[place];
+        let number = match part {
+            PhasePart::Fix(n)
+            | PhasePart::Recheck(n)
+            | PhasePart::Iteration(n)
+            | PhasePart::Check(n)
+            | PhasePart::Item(n) => n,
+            _ => 0,
+        };
+        let mut names = self.template_names(place, number, around);
+        if let (PhasePart::Item(number), PhaseRepeat::Foreach(each)) = (part, &phase.repeat) {
+            names.push((each.name.as_str(), self.item(place, number)));
+        }
+        let scope = self.template_scope(&names);
+        let fill =
+            |template: &WorkflowTemplate| template.render(&scope).map_err(|it| it.to_string());
+        let maybe = |template: &Option<WorkflowTemplate>| {
+            let filled = template.as_ref().map(fill).transpose()?;
+            Ok::<_, String>(filled.filter(|text| !text.trim().is_empty()))
+        };
+        let env = || self.environment(place, around);
+        let work = match (part, &phase.repeat, &phase.work) {
+            (PhasePart::Check(_), PhaseRepeat::Until(until), _) => {
+                let check = until.until_bash.as_ref().ok_or("it has no `until_bash`")?;
+                PartJobWork::Bash { command: fill(check)?, env: env() }
+            }
+            (PhasePart::Fix(_), PhaseRepeat::Review(review), _) => PartJobWork::Ask {
+                prompt: fill(&review.fix_prompt)?,
+                model: maybe(&review.fix_model)?,
+            },
+            (
+                PhasePart::Recheck(_),
+                PhaseRepeat::Review(review),
+                PhaseWork::Agent { model, .. },
+            ) => PartJobWork::Ask { prompt: fill(&review.re_review_prompt)?, model: maybe(model)? },
+            (_, _, PhaseWork::Agent { prompt, model }) => {
+                PartJobWork::Ask { prompt: fill(prompt)?, model: maybe(model)? }
+            }
+            (_, _, PhaseWork::Bash { command }) => {
+                PartJobWork::Bash { command: fill(command)?, env: env() }
+            }
+            (_, _, PhaseWork::Script { source, language }) => {
+                PartJobWork::Script { source: source.clone(), language: *language, env: env() }
+            }
+            (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
+        };
+        let timeout = phase.timeout_seconds.as_ref();
+        let micros_left = match &work {
+            PartJobWork::Ask { .. } => self.budget_share()?,
+            PartJobWork::Bash { .. } | PartJobWork::Script { .. } => None,
+        };
+        Ok(PartJobSpec {
+            agent: phase.agent.clone().or_else(|| self.workflow.agent.clone()),
+            work,
+            timeout: timeout.map(|it| Duration::from_secs(u64::from(it.resolve(&self.context)))),
+            folder: maybe(&phase.working_directory)?,
+            micros_left,
+        })
+    }
+
+    /// Returns what is left of the budget beside what parts that go on may still cost.
+    pub(super) fn remaining_budget(&self) -> Option<i64> {
+        let budget = i64::try_from(self.workflow.budget?.micros()).unwrap_or(i64::MAX);
+        let held: i64 = self.grants.values().sum();
+        Some(budget.saturating_sub(self.spent_micros).saturating_sub(held))
+    }
+
+    /// Returns what a part may cost: its share of what is left, so that all that may go on at once keep
+    /// within it together.
+    fn budget_share(&self) -> Result<Option<i64>, String> {
+        let Some(left) = self.remaining_budget() else { return Ok(None) };
+        let room = self.workflow.max_parallel.get() as usize;
+        let room = i64::try_from(room.saturating_sub(self.open_parts).max(1)).unwrap_or(1);
+        match left / room {
+            share if share > 0 => Ok(Some(share)),
+            _ => {
+                let budget = self.workflow.budget.map_or(0, |budget| budget.micros());
+                Err(format!("the run has spent its budget of ${:.2}", budget as f64 / 1e6))
+            }
+        }
+    }
+
+    /// Returns what commands find in their environment: what the phases before said.
+    fn environment(&self, place: usize, around: &WorkflowStepContext<'_>) -> Vec<(String, String)> {
+        let mut env = vec![
+            ("HEELER_WORKFLOW".to_owned(), self.workflow.name.to_string()),
+            ("HEELER_WORKFLOW_RUN".to_owned(), around.run.to_owned()),
+        ];
+        let mut room = ENVIRONMENT_BYTES_MAX;
+        let mut turn: VecDeque<usize> = [place].into();
+        let mut seen = vec![place];
+        while let Some(at) = turn.pop_front() {
+            for on in &self.workflow.phases[at].depends_on {
+                if seen.len() > OUTPUTS_IN_ENVIRONMENT || seen.contains(on) {
+                    continue;
+                }
+                seen.push(*on);
+                turn.push_back(*on);
+                let name = self.workflow.phases[*on].name.as_str();
+                let most = VARIABLE_BYTES_MAX.min(room / 2);
+                let Some(text) = self.outputs.get(name).filter(|it| it.len() <= most) else {
+                    continue;
+                };
+                // It has two names.
+                room -= 2 * text.len();
+                // A variable ends at a NUL.
+                let text = text.replace('\0', "");
+                let name = name.to_ascii_uppercase().replace('-', "_");
+                env.push((format!("HEELER_OUT_{name}"), text.clone()));
+                env.push((format!("LL_OUT_{name}"), text));
+            }
+        }
+        env
+    }
+
+    /// Returns the names that templates of a phase see beside those of the run.
+    pub(super) fn template_names(
+        &self,
+        place: usize,
+        number: u32,
+        around: &WorkflowStepContext<'_>,
+    ) -> Vec<(&str, Json)> {
+        let phase = &self.workflow.phases[place];
+        let run = json!({ "id": around.run, "workflow": self.workflow.name });
+        let mut names = vec![("run", run), ("phase", json!(phase.name))];
+        let (said, is_fresh) = match (&self.nodes[place].state, &phase.repeat) {
+            (PhaseState::Active(progress), PhaseRepeat::Until(until)) => {
+                (progress.loop_output.as_str(), until.fresh_context)
+            }
+            _ => ("", true),
+        };
+        match &phase.repeat {
+            PhaseRepeat::Until(_) => {
+                let said = if is_fresh { "" } else { said };
+                names.push(("iteration", json!(number.max(1))));
+                names.push(("previousOutput", json!(said)));
+            }
+            PhaseRepeat::Review(review_loop) => {
+                let review = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
+                names.push(("cycle", json!(number)));
+                names.push(("maxCycles", json!(review_loop.max_cycles)));
+                names.push(("review", json!(review)));
+            }
+            PhaseRepeat::Once | PhaseRepeat::Foreach(_) => {}
+        }
+        names
+    }
+
+    fn item(&self, place: usize, number: u32) -> Json {
+        let PhaseState::Active(progress) = &self.nodes[place].state else { return Json::Null };
+        let list = progress.items.as_ref().map(|items| &items.list);
+        let item = list.and_then(|list| list.get(number as usize - 1));
+        item.cloned().unwrap_or(Json::Null)
+    }
+
+    pub(super) fn template_scope<'s>(&'s self, more: &'s [(&'s str, Json)]) -> TemplateScope<'s> {
+        TemplateScope {
+            context: &self.context,
+            scratch: &self.scratch,
+            outputs: &self.outputs,
+            extra_names: more,
+        }
+    }
+
+    pub(super) fn evaluate_condition(
+        &self,
+        expression: &WorkflowExpression,
+        place: usize,
+        more: &[(&str, Json)],
+        around: &WorkflowStepContext<'_>,
+    ) -> Result<bool, TemplateRenderError> {
+        let mut names = self.template_names(place, 0, around);
+        names.extend(more.iter().cloned());
+        expression.is_true(&self.template_scope(&names))
+    }
+}

@@ -1,0 +1,157 @@
+//! Values in shell commands: quoting, and where in a command a quoted value is safe.
+
+/// Puts a value into quotes that `/bin/sh` takes away; a plain word stays as it is.
+pub(super) fn quote_shell(text: &str) -> String {
+    // With `=` it might set a variable.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+:,./-".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// How far a command has been read: what quotes are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ShellQuoteState {
+    open: Vec<ShellDelimiter>,
+    /// Why the rest of the command is not understood well enough to put values into it.
+    unsafe_reason: Option<&'static str>,
+    last: Option<char>,
+    escaped: bool,
+    word: String,
+}
+
+/// What is open in a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShellDelimiter {
+    Double,
+    Single,
+    /// `$'…'`.
+    Ansi,
+    /// `$(…)` and `(…)`.
+    Paren,
+    /// `${…}`.
+    Brace,
+    /// `$((…))`.
+    Arithmetic,
+    Comment,
+}
+
+impl ShellQuoteState {
+    /// Reads literal text of a command.
+    pub(super) fn read(&mut self, text: &str) {
+        let mut skip = 0;
+        for (at, c) in text.char_indices() {
+            let was_escaped = self.escaped;
+            match skip {
+                0 => skip = self.read_char(c, &text[at + c.len_utf8()..]),
+                _ => skip -= 1,
+            }
+            // What is escaped begins and ends nothing.
+            self.last = Some(if was_escaped { 'x' } else { c });
+        }
+    }
+
+    /// Takes note that a value stands here.
+    pub(super) fn read_value(&mut self) {
+        self.last = Some('x');
+        self.word.clear();
+    }
+
+    /// Says whether quotes stand as they did at another place.
+    pub(super) fn has_same_quotes(&self, other: &ShellQuoteState) -> bool {
+        self.open == other.open && self.unsafe_reason == other.unsafe_reason
+    }
+
+    /// Returns what quotes a value stands in that brings its own, or why it cannot stand here.
+    pub(super) fn enclosing_quote(&self) -> Result<&'static str, String> {
+        let refused = |what: &str| {
+            Err(format!(
+                "a value cannot stand {what}: the shell would read it; add `| raw` if it may"
+            ))
+        };
+        match (self.unsafe_reason, self.open.last()) {
+            (Some(what), _) => refused(what),
+            _ if self.escaped => refused("behind a backslash"),
+            (None, None | Some(ShellDelimiter::Paren)) if self.last == Some('$') => {
+                refused("behind a `$`")
+            }
+            (None, None | Some(ShellDelimiter::Paren)) => Ok(""),
+            (None, Some(ShellDelimiter::Double)) => Ok("\""),
+            (None, Some(ShellDelimiter::Single)) => Ok("'"),
+            (None, Some(ShellDelimiter::Ansi)) => refused("within `$'…'`"),
+            (None, Some(ShellDelimiter::Brace)) => refused("within `${…}`"),
+            (None, Some(ShellDelimiter::Arithmetic)) => refused("within `$((…))`"),
+            (None, Some(ShellDelimiter::Comment)) => refused("in a comment"),
+        }
+    }
+
+    /// Reads a character, and says how many after it belong to it.
+    fn read_char(&mut self, c: char, rest: &str) -> usize {
+        let next = rest.chars().next();
+        if std::mem::take(&mut self.escaped) {
+            return 0;
+        }
+        match self.open.last() {
+            Some(ShellDelimiter::Comment) if c == '\n' => drop(self.open.pop()),
+            Some(ShellDelimiter::Comment) => {}
+            Some(ShellDelimiter::Single) if c == '\'' => drop(self.open.pop()),
+            Some(ShellDelimiter::Single) => {}
+            Some(ShellDelimiter::Ansi) if c == '\'' => drop(self.open.pop()),
+            _ if c == '\\' => self.escaped = true,
+            Some(ShellDelimiter::Ansi) => {}
+            Some(ShellDelimiter::Double) if c == '"' => drop(self.open.pop()),
+            _ if c == '`' => self.unsafe_reason = Some("behind backquotes"),
+            _ if c == '$' && rest.starts_with("((") => {
+                self.open.push(ShellDelimiter::Arithmetic);
+                return 2;
+            }
+            _ if c == '$' && next == Some('(') => {
+                self.open.push(ShellDelimiter::Paren);
+                return 1;
+            }
+            _ if c == '$' && next == Some('{') => {
+                self.open.push(ShellDelimiter::Brace);
+                return 1;
+            }
+            Some(ShellDelimiter::Double) => {}
+            Some(ShellDelimiter::Brace) if c == '}' => drop(self.open.pop()),
+            Some(ShellDelimiter::Brace) if c == '"' || c == '\'' => {
+                self.unsafe_reason = Some("behind quotes within `${…}`");
+            }
+            Some(ShellDelimiter::Brace) => {}
+            Some(ShellDelimiter::Arithmetic) if c == ')' && next == Some(')') => {
+                self.open.pop();
+                return 1;
+            }
+            Some(ShellDelimiter::Arithmetic) => {}
+            None | Some(ShellDelimiter::Paren) => return self.read_unquoted(c, next),
+        }
+        0
+    }
+
+    fn read_unquoted(&mut self, c: char, next: Option<char>) -> usize {
+        let starts_word =
+            self.last.is_none_or(|last| last.is_whitespace() || ";&|()".contains(last));
+        if starts_word {
+            self.word.clear();
+        }
+        self.word.push(c);
+        if self.word == "case" && !next.is_some_and(char::is_alphanumeric) && !self.open.is_empty()
+        {
+            // The `)` of its patterns would look like the end of `$(`.
+            self.unsafe_reason = Some("behind `case` within `$(…)`");
+        }
+        match c {
+            '\'' if self.last == Some('$') => self.open.push(ShellDelimiter::Ansi),
+            '\'' => self.open.push(ShellDelimiter::Single),
+            '"' => self.open.push(ShellDelimiter::Double),
+            '(' => self.open.push(ShellDelimiter::Paren),
+            ')' => drop(self.open.pop()),
+            '#' if starts_word => self.open.push(ShellDelimiter::Comment),
+            '<' if next == Some('<') => self.unsafe_reason = Some("behind a here-document"),
+            _ => {}
+        }
+        0
+    }
+}

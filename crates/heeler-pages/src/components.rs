@@ -1,0 +1,317 @@
+//! Small things that many pages show: states, times, money, names, links.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use maud::{Markup, PreEscaped, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::PageFrame;
+
+/// Shows a word of somebody else in a line: without control characters, and without letting its
+/// direction of writing reach what stands beside it.
+pub fn isolated_text(text: &str) -> Markup {
+    html! { bdi { (one_line(text)) } }
+}
+
+/// Returns text as one line: every run of blanks is one space; control characters and those that turn
+/// the direction of writing are shown as `�`.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.extend(word.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }));
+    }
+    line
+}
+
+/// How much of a text is in a line of which people see the beginning.
+pub(crate) const CLAMPED_CHARS_MAX: usize = 300;
+
+/// Returns the beginning of a text as one line.
+pub(crate) fn clamp_line(text: &str) -> String {
+    match text.char_indices().nth(CLAMPED_CHARS_MAX) {
+        Some((end, _)) => one_line(&text[..end]) + "…",
+        None => one_line(text),
+    }
+}
+
+/// Returns text in which nothing hides: what cannot be seen, or turns the direction of writing, is
+/// written as its number. Whoever approves something must see what it is.
+pub(crate) fn reveal_hidden(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if is_hidden(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Shows a line of ours in which backticks stand around what is typed as it is.
+pub(crate) fn inline_code(text: &str) -> Markup {
+    let line = one_line(text);
+    let parts: Vec<&str> = line.split('`').collect();
+    // A backtick without its other is a letter.
+    if parts.len().is_multiple_of(2) {
+        return html! { (line) };
+    }
+    html! {
+        @for (place, part) in parts.iter().enumerate() {
+            @if place.is_multiple_of(2) { (part) } @else { code { (part) } }
+        }
+    }
+}
+
+/// What a segment of an address must not hold as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Returns text as it stands in an address, between two slashes or behind a `=`.
+pub fn encode_segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// Returns a part of an address for each name, after `start`: `path("/agents", &["a b"])`.
+pub fn encode_path(start: &str, names: &[&str]) -> String {
+    let mut path = start.to_owned();
+    for name in names {
+        path.push('/');
+        path += &encode_segment(name);
+    }
+    path
+}
+
+/// Shows a state: a shape and a word.
+pub fn status_badge(word: &str) -> Markup {
+    html! { span.status data-s=(word) { (one_line(word).replace('_', " ")) } }
+}
+
+/// Shows the state of a job, which may be `running` by the record only.
+pub fn job_status_badge(word: &str, dead: bool) -> Markup {
+    if dead {
+        return html! {
+            span.status data-s="dead" title="No process runs it; the next start settles it" { "dead" }
+        };
+    }
+    status_badge(word)
+}
+
+/// Shows how long ago or until a moment is; it ticks.
+pub fn relative_time(frame: &PageFrame, at: Timestamp) -> Markup {
+    let exact = format_exact(frame, at);
+    html! { time data-rel datetime=(at) title=(exact) { (format_relative(at, frame.now)) } }
+}
+
+/// The same where there may be none.
+pub fn optional_relative_time(frame: &PageFrame, at: Option<Timestamp>) -> Markup {
+    at.map_or_else(|| html! { span.muted { "–" } }, |at| relative_time(frame, at))
+}
+
+/// Shows how long something runs already; it ticks.
+pub fn elapsed_time(frame: &PageFrame, at: Timestamp) -> Markup {
+    let seconds = frame.now.as_second().saturating_sub(at.as_second());
+    html! { time data-since datetime=(at) title=(format_exact(frame, at)) { (format_clock(seconds)) } }
+}
+
+/// Returns a moment in the fleet's zone.
+pub fn format_exact(frame: &PageFrame, at: Timestamp) -> String {
+    at.to_zoned(frame.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
+}
+
+/// Returns how long ago or until a moment is: `5 min ago`, `in 3 h`.
+pub fn format_relative(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(at.as_second());
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("{} ago", format_span(seconds)),
+        _ => format!("in {}", format_span(seconds.saturating_neg())),
+    }
+}
+
+/// Returns seconds as people say them: `42 s`, `5 min`, `3 h`, `2 d`.
+pub fn format_span(seconds: i64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    match units.into_iter().find(|(size, _)| seconds >= *size) {
+        Some((size, unit)) => format!("{} {unit}", seconds / size),
+        None => format!("{} s", seconds.max(0)),
+    }
+}
+
+/// Returns seconds as a clock shows them: `1:05`, `2:01:09`.
+pub fn format_clock(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{rest:02}"),
+        _ => format!("{hours}:{minutes:02}:{rest:02}"),
+    }
+}
+
+/// Returns how long something took: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
+pub fn format_duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.9995 => format!("{:.0} ms", s.max(0.0) * 1_000.0),
+        s if s < 9.95 => format!("{s:.1} s"),
+        s if s < 60.0 => format!("{s:.0} s"),
+        s => format_clock(s as i64),
+    }
+}
+
+/// Returns money: `$0`, `$0.0042`, `$1.20`.
+pub fn format_usd(usd: f64) -> String {
+    match usd {
+        usd if usd.abs() < 0.000_05 => "$0".to_owned(),
+        usd if usd.abs() < 0.1 => format!("${usd:.4}"),
+        usd => format!("${usd:.2}"),
+    }
+}
+
+/// Returns a number with its thousands apart: `12 345`.
+pub fn format_grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Shows a number of bytes: `512 B`, `1.5 MB`.
+pub fn format_bytes(count: u64) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let count = count as f64;
+    match units.into_iter().find(|(size, _)| count >= *size) {
+        Some((size, unit)) => format!("{:.1} {unit}", count / size),
+        None => format!("{count:.0} B"),
+    }
+}
+
+/// Links an agent's page.
+pub fn agent_link(name: &str) -> Markup {
+    html! { a href=(encode_path("/agents", &[name])) title=(one_line(name)) { (isolated_text(name)) } }
+}
+
+/// Links a job's page by its short name.
+pub fn job_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(encode_path("/jobs", &[id])) { (id) } }
+}
+
+/// Links a session's page.
+pub fn session_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(encode_path("/sessions", &[id])) { (id) } }
+}
+
+/// Links a run of a workflow by its short name.
+pub fn run_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(encode_path("/runs", &[id])) { (id) } }
+}
+
+/// Returns the styles of pages with transcripts, graphs, differences or questions.
+pub(crate) fn activity_styles() -> Markup {
+    html! { link rel="stylesheet" href=(crate::assets::href("work.css")); }
+}
+
+/// Returns the beginning of a text, and says so if it is not all of it.
+pub(crate) fn truncate_text(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return reveal_hidden(text);
+    }
+    let end = text.floor_char_boundary(bytes_max);
+    format!("{}\n… [{} more bytes]", reveal_hidden(&text[..end]), text.len() - end)
+}
+
+/// Shows the choice of an agent among all; one that is no longer there stays chosen.
+pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="f-agent" { "Agent" }
+            select #f-agent name="agent" {
+                option value="" { "All agents" }
+                @if !chosen.is_empty() && !agents.iter().any(|agent| agent == chosen) {
+                    option value=(chosen) selected { (one_line(chosen)) }
+                }
+                @for agent in agents {
+                    option value=(agent) selected[agent == chosen] { (one_line(agent)) }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the choice of a state among all.
+pub(crate) fn state_field<'w>(words: impl Iterator<Item = &'w str>, chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="f-status" { "State" }
+            select #f-status name="status" {
+                option value="" { "All states" }
+                @for word in words { option value=(word) selected[word == chosen] { (word) } }
+            }
+        }
+    }
+}
+
+/// Shows that there is nothing, and what to do about it.
+pub fn empty_notice(title: &str, more: Markup) -> Markup {
+    html! { div.empty { strong { (title) } p { (more) } } }
+}
+
+/// Returns how much of a limit is used up, with words for those who do not see the bar.
+pub fn meter(used: f64, limit: f64, words: &str) -> Markup {
+    let share = if limit > 0.0 { (used / limit).clamp(0.0, 1.0) } else { 0.0 };
+    let class = if used > limit { "meter over" } else { "meter" };
+    html! {
+        div class=(class) role="img" aria-label=(words) {
+            svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" {
+                rect width=(format!("{:.1}", share * 100.0)) height="1" {}
+            }
+        }
+    }
+}
+
+/// Returns the address of a page with its parameters; empty ones are left out.
+pub fn url_with_params(path: &str, params: &[(&str, &str)]) -> String {
+    let mut address = path.to_owned();
+    let given = params.iter().filter(|(_, value)| !value.is_empty());
+    for (number, (key, value)) in given.enumerate() {
+        let sign = if number == 0 { '?' } else { '&' };
+        write!(address, "{sign}{key}={}", encode_segment(value))
+            .expect("a string takes everything");
+    }
+    address
+}
+
+/// Shows text with what was searched for marked; matches are told apart from letters' case.
+pub fn highlight_matches(text: &str, wanted: &str) -> Markup {
+    let line = one_line(text);
+    let (low, low_wanted) = (line.to_lowercase(), wanted.to_lowercase());
+    // Where lower case has another length, places in it are not places in the text.
+    if low_wanted.is_empty() || low.len() != line.len() {
+        return html! { (line) };
+    }
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, found) in low.match_indices(&low_wanted) {
+        let end = at + found.len();
+        if !line.is_char_boundary(at) || !line.is_char_boundary(end) {
+            continue;
+        }
+        let (before, hit) = (&line[from..at], &line[at..end]);
+        out += &html! { (before) mark { (hit) } }.into_string();
+        from = end;
+    }
+    let rest = &line[from..];
+    html! { (PreEscaped(out)) (rest) }
+}

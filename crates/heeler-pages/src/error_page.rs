@@ -1,0 +1,26 @@
+//! What is shown in place of a page that cannot be.
+
+use maud::{Markup, html};
+
+use crate::{DashboardSection, PageFrame};
+
+/// Says that there is no page, or why it cannot be shown.
+pub fn page(frame: &PageFrame, status: u16, detail: &str, hint: Option<&str>) -> Markup {
+    let title = match status {
+        404 => "Not found",
+        403 => "Not allowed",
+        400 => "That makes no sense",
+        _ => "Something went wrong",
+    };
+    let content = html! {
+        div.head { h1 { (title) } span.badge { (status) } }
+        div.card {
+            div.pad.stack-s {
+                p { (detail) }
+                @if let Some(hint) = hint { p.note { (hint) } }
+                p { a href="/" { "Back to the overview" } }
+            }
+        }
+    };
+    frame.page(DashboardSection::Other, title, content)
+}

@@ -1,0 +1,235 @@
+//! What every page has around it: the head, the navigation, dialogs, and who looks at it.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::assets;
+use crate::components::isolated_text;
+
+/// A part of the dashboard, as the navigation has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DashboardSection {
+    /// What runs, what is next, what failed.
+    Overview,
+    /// Agents.
+    Agents,
+    /// Jobs.
+    Jobs,
+    /// Sessions.
+    Sessions,
+    /// Workflows and their runs.
+    Workflows,
+    /// What people are asked.
+    Approvals,
+    /// The calendar.
+    Schedules,
+    /// Search in transcripts.
+    Search,
+    /// Config, health, tokens.
+    Settings,
+    /// None of them.
+    Other,
+}
+
+/// Where a section is, its name, its icon, and the letter that leads to it after `g`.
+const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 9] = [
+    (DashboardSection::Overview, "/", "Overview", "i-overview", "o"),
+    (DashboardSection::Agents, "/agents", "Agents", "i-agents", "a"),
+    (DashboardSection::Jobs, "/jobs", "Jobs", "i-jobs", "j"),
+    (DashboardSection::Sessions, "/sessions", "Sessions", "i-sessions", "s"),
+    (DashboardSection::Workflows, "/workflows", "Workflows", "i-workflows", "w"),
+    (DashboardSection::Approvals, "/approvals", "Approvals", "i-approvals", "p"),
+    (DashboardSection::Schedules, "/schedules", "Schedules", "i-schedules", "c"),
+    (DashboardSection::Search, "/search", "Search", "i-search", "f"),
+    (DashboardSection::Settings, "/settings", "Settings", "i-settings", "e"),
+];
+
+/// What whoever looks at a page may do; each includes what comes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ViewerScope {
+    /// Look.
+    Read,
+    /// Also start, steer and answer.
+    Operate,
+    /// Also change who may do what, and end the daemon.
+    Admin,
+}
+
+/// What the navigation counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NavigationCounts {
+    /// Jobs that run.
+    pub running: i64,
+    /// Jobs that wait.
+    pub waiting: i64,
+    /// Jobs that failed within a day.
+    pub failed: i64,
+    /// Questions that nobody has answered.
+    pub approvals: i64,
+}
+
+/// What every page has around it.
+#[derive(Debug, Clone)]
+pub struct PageFrame {
+    /// The fleet's name.
+    pub fleet: String,
+    /// Who looks at it.
+    pub user_name: String,
+    /// What they may do.
+    pub viewer_scope: ViewerScope,
+    /// What requests that change something must carry.
+    pub csrf_token: Option<String>,
+    /// What the navigation counts.
+    pub counts: NavigationCounts,
+    /// The time.
+    pub now: Timestamp,
+    /// The fleet's time zone.
+    pub zone: TimeZone,
+    /// The daemon's version.
+    pub version: String,
+}
+
+impl PageFrame {
+    /// Says whether whoever looks may start, steer and answer.
+    pub fn can_operate(&self) -> bool {
+        self.viewer_scope >= ViewerScope::Operate
+    }
+
+    /// Says whether whoever looks may change who may do what.
+    pub fn can_administer(&self) -> bool {
+        self.viewer_scope >= ViewerScope::Admin
+    }
+
+    /// Returns a whole page. `content` is what is in `main`; its first heading is an `h1`.
+    pub fn page(&self, section: DashboardSection, title: &str, content: Markup) -> Markup {
+        self.polled_page(section, title, None, content)
+    }
+
+    /// Returns a whole page whose live regions are also fetched every so many milliseconds.
+    pub fn polled_page(
+        &self,
+        section: DashboardSection,
+        title: &str,
+        poll_ms: Option<u32>,
+        content: Markup,
+    ) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    (page_head(title, &self.fleet))
+                    @if let Some(csrf) = &self.csrf_token { meta name="csrf" content=(csrf); }
+                    meta name="now" content=(self.now);
+                    script type="module" src=(assets::href("app.js")) {}
+                }
+                body data-stream="/api/v1/fleet/stream" {
+                    a.skip href="#main" { "Skip to the content" }
+                    div.app {
+                        (self.sidebar(section))
+                        main #main tabindex="-1" data-poll=[poll_ms] { (content) }
+                    }
+                    (dialogs())
+                    div #toasts { div role="status" {} div role="alert" {} }
+                }
+            }
+        }
+    }
+
+    fn sidebar(&self, here: DashboardSection) -> Markup {
+        html! {
+            header.side {
+                a.brand href="/" { span.cut { (isolated_text(&self.fleet)) } }
+                form.find role="search" action="/search" {
+                    label.visually-hidden for="q" { "Search transcripts" }
+                    input #q type="search" name="q" placeholder="Search" autocomplete="off"
+                        aria-keyshortcuts="/";
+                    kbd aria-hidden="true" { "/" }
+                }
+                nav aria-label="Main" {
+                    ul role="list" {
+                        @for (section, href, name, icon, key) in SECTIONS {
+                            li {
+                                a.icon.(icon) href=(href) data-key=(key)
+                                    aria-current=[(section == here).then_some("page")] {
+                                    (name) (self.section_count(section))
+                                }
+                            }
+                        }
+                    }
+                }
+                div.foot {
+                    span #live role="status" data-state="wait" { span { "Connecting…" } }
+                    button.icon.i-theme #theme type="button" {
+                        span.only-wide { "Colours: " } span data-word { "System" }
+                    }
+                    button.icon.i-keys.only-wide type="button" data-open="keys" { "Keyboard" }
+                    a.icon.i-settings.only-wide href="/settings#you" {
+                        span.cut { (isolated_text(&self.user_name)) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn section_count(&self, section: DashboardSection) -> Markup {
+        let NavigationCounts { running, failed, approvals, .. } = self.counts;
+        let (key, value, class, of) = match section {
+            DashboardSection::Jobs => ("running", running, "count", "running"),
+            DashboardSection::Approvals => {
+                ("approvals", approvals, "count hot", "waiting for an answer")
+            }
+            DashboardSection::Overview => ("failed24h", failed, "count bad", "failed within a day"),
+            _ => return Markup::default(),
+        };
+        html! {
+            span class=(class) hidden[value == 0] title=(of) {
+                span data-count=(key) { (value) }
+                span.visually-hidden { " " (of) }
+            }
+        }
+    }
+}
+
+/// Returns what every page's head has.
+pub(crate) fn page_head(title: &str, fleet: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) " · " (fleet) }
+        link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
+        link rel="stylesheet" href=(assets::href("style.css"));
+        script src=(assets::href("theme.js")) {}
+    }
+}
+
+fn dialogs() -> Markup {
+    html! {
+        dialog #confirm aria-labelledby="confirm-question" {
+            form method="dialog" {
+                p #confirm-question data-question {}
+                div.actions {
+                    button.button value="no" { "Keep it as it is" }
+                    button.button.primary value="yes" { "Yes" }
+                }
+            }
+        }
+        dialog #keys aria-labelledby="keys-title" {
+            form method="dialog" {
+                h2 #keys-title { "Keyboard" }
+                dl.facts {
+                    dt { kbd { "/" } } dd { "Search" }
+                    @for (_, _, name, _, key) in SECTIONS {
+                        dt { kbd { "g" } " " kbd { (key) } } dd { (name) }
+                    }
+                    dt { kbd { "j" } " " kbd { "k" } } dd { "Next and previous row" }
+                    dt { kbd { "t" } } dd { "Colours: system, light, dark" }
+                    dt { kbd { "?" } } dd { "This list" }
+                }
+                label { input #keys-on type="checkbox" checked; "Use these keys in this browser" }
+                div.actions { button.button.primary value="close" { "Close" } }
+            }
+        }
+    }
+}

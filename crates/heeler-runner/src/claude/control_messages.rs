@@ -1,0 +1,64 @@
+//! The lines that are written to an agent that speaks the control protocol.
+
+use serde_json::{Value as Json, json};
+use uuid::Uuid;
+
+use crate::runtime::RuntimeEffect;
+
+/// A message of the user's.
+pub(super) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
+    write_line(&json!({
+        "type": "user",
+        "message": { "role": "user", "content": text },
+        "parent_tool_use_id": null,
+        "session_id": "",
+        "uuid": uuid,
+    }))
+}
+
+/// A request of ours.
+pub(super) fn control_request(id: &str, request: Json) -> RuntimeEffect {
+    write_line(&json!({ "type": "control_request", "request_id": id, "request": request }))
+}
+
+/// An answer.
+pub(super) fn success_response(id: &str, response: Json) -> RuntimeEffect {
+    let response = json!({ "subtype": "success", "request_id": id, "response": response });
+    write_line(&json!({ "type": "control_response", "response": response }))
+}
+
+/// An answer to what cannot be answered. To a permission request it is a denial; a hook would let
+/// the call run.
+pub(super) fn error_response(id: &str, reason: &str) -> RuntimeEffect {
+    let response = json!({ "subtype": "error", "request_id": id, "error": reason });
+    write_line(&json!({ "type": "control_response", "response": response }))
+}
+
+/// The answer of a hook that does not let a call run.
+pub(super) fn hook_denial(reason: &str) -> Json {
+    json!({ "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": reason,
+    } })
+}
+
+/// Refuses a request that cannot be read but for its id, so that the agent does not wait for ever.
+pub(super) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
+    let text = String::from_utf8_lossy(unread);
+    text.contains("\"control_request\"").then_some(())?;
+    let (_, rest) = text.split_once("\"request_id\"")?;
+    let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let (id, _) = rest.split_once('"')?;
+    let reason = "this request could not be read";
+    if text.contains("\"hook_callback\"") {
+        return Some(success_response(id, hook_denial(reason)));
+    }
+    Some(error_response(id, reason))
+}
+
+fn write_line(value: &Json) -> RuntimeEffect {
+    let mut bytes = value.to_string().into_bytes();
+    bytes.push(b'\n');
+    RuntimeEffect::Write(bytes)
+}

@@ -1,0 +1,311 @@
+//! The list of allowed tools as a true whitelist.
+//!
+//! Claude's own `--allowedTools` only spares questions: what is not on it still runs in many modes.
+//! [`ToolAllowlist`] answers for one call whether it may run at all. It says no where it cannot be sure.
+
+#[cfg(test)]
+mod tests;
+
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
+use heeler_model::run::ClaudeLaunchSpec;
+use serde_json::Value as Json;
+use thiserror::Error;
+use url::Url;
+
+use super::shell_parser::{BLANKS, simple_commands};
+
+/// The tools of Claude's that write files.
+const WRITE_TOOLS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
+
+/// Why a list of allowed tools cannot be held. The run is refused instead of running open.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum AllowedToolsError {
+    /// An entry that is no pattern, or none that can be held.
+    #[error("allowed_tools: {entry:?} {reason}")]
+    Entry {
+        /// The entry as it was written.
+        entry: String,
+        /// What is wrong with it, and what to write instead.
+        reason: &'static str,
+    },
+}
+
+/// The only tools that may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ToolAllowlist {
+    rules: Vec<ToolAllowRule>,
+    /// As they were written, for Claude and for people.
+    entries: Vec<String>,
+    /// What may not be written, since it decides what may run. Claude holds this by rules too, which
+    /// also know links.
+    protected: Vec<Utf8PathBuf>,
+}
+
+/// One entry of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ToolAllowRule {
+    /// The tool's name; `*` stands for anything in the names of MCP tools.
+    name: String,
+    input: ToolInputPattern,
+}
+
+/// What a tool may be called with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ToolInputPattern {
+    Any,
+    /// Every command of the shell line is like this.
+    Command(String),
+    /// The address is of this host, or of a part of it.
+    Domain(String),
+    /// This field is like that.
+    Field(&'static str, String),
+}
+
+impl ToolAllowlist {
+    /// Reads the list of a brief, if there is one. Tools of injected servers join it.
+    pub(super) fn from_brief(
+        brief: &ClaudeLaunchSpec,
+        injected: &[String],
+    ) -> Result<Option<ToolAllowlist>, AllowedToolsError> {
+        let Some(listed) = &brief.allowed_tools else { return Ok(None) };
+        let entries: Vec<String> =
+            listed.iter().cloned().chain(server_patterns(injected)).collect();
+        let rules =
+            entries.iter().map(|entry| ToolAllowRule::parse(entry)).collect::<Result<_, _>>()?;
+        let mut allowed = ToolAllowlist { rules, entries, protected: Vec::new() };
+        if !allowed.permits_any_command() {
+            allowed.protected.clone_from(&brief.protected);
+        }
+        Ok(Some(allowed))
+    }
+
+    /// Says whether a call may run.
+    pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
+        let tool = current_tool_name(tool);
+        if self.is_protected(tool, input) {
+            return false;
+        }
+        let mut rules = self.rules.iter().filter(|rule| matches_pattern(&rule.name, tool));
+        rules.any(|rule| rule.input.matches_input(input)) || self.permits_shell_line(tool, input)
+    }
+
+    /// Says whether a call would write what is protected, or might: a path that is not absolute
+    /// could be any.
+    fn is_protected(&self, tool: &str, input: &Json) -> bool {
+        if self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
+            return false;
+        }
+        let mut paths = ["file_path", "notebook_path"].iter().filter_map(|key| input[key].as_str());
+        paths.any(|path| {
+            let path = normalize_path(Utf8Path::new(path));
+            !path.is_absolute() || self.protected.iter().any(|it| path.starts_with(it))
+        })
+    }
+
+    /// Says whether any shell command may run.
+    pub(super) fn permits_any_command(&self) -> bool {
+        self.rules.iter().any(|rule| rule.name == "Bash" && rule.input == ToolInputPattern::Any)
+    }
+
+    /// Says whether every command of a shell line is on the list, each perhaps by another entry.
+    fn permits_shell_line(&self, tool: &str, input: &Json) -> bool {
+        let patterns = self.rules.iter().filter_map(|rule| match &rule.input {
+            ToolInputPattern::Command(pattern) if rule.name == tool => Some(pattern.as_str()),
+            _ => None,
+        });
+        let patterns: Vec<&str> = patterns.collect();
+        let Some(commands) = input["command"].as_str().and_then(simple_commands) else {
+            return false;
+        };
+        let listed = |command: &String| patterns.iter().any(|p| matches_command(p, command));
+        !commands.is_empty() && commands.iter().all(listed)
+    }
+
+    /// Tells the agent why a call did not run.
+    pub(super) fn denial_reason(&self, tool: &str) -> String {
+        let list = self.entries.join(", ");
+        let by_command = |rule: &ToolAllowRule| {
+            matches!(rule.input, ToolInputPattern::Command(_)) && rule.name == tool
+        };
+        let hint = if self.rules.iter().any(by_command) {
+            " Every command of a line must match; substitutions, subshells, comments and files to \
+             write to are not allowed in it, nor `$`, `*`, `[` or `-v` for test, printf and the \
+             like."
+        } else {
+            ""
+        };
+        let hint = match self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
+            true => hint,
+            false => {
+                " The fleet's own files are not for it to write. Name files by absolute paths."
+            }
+        };
+        format!("This agent may only use: {list}.{hint}")
+    }
+
+    /// Returns the list as Claude takes it.
+    pub(super) fn entries(&self) -> &[String] {
+        &self.entries
+    }
+
+    /// Returns the built-in tools that are on the list.
+    pub(super) fn built_in_tools(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for rule in &self.rules {
+            if !rule.is_mcp() && !names.contains(&rule.name.as_str()) {
+                names.push(&rule.name);
+            }
+        }
+        names
+    }
+
+    /// Says whether all tools of an MCP server are on the list.
+    pub(super) fn has_server(&self, server: &str) -> bool {
+        let whole = server_pattern(server);
+        self.rules.iter().any(|rule| rule.name == whole)
+    }
+
+    /// Refuses what Claude alone cannot hold: it knows tools and servers that are not there, but no
+    /// input that may not be.
+    pub(super) fn ensure_no_input_rules(&self) -> Result<(), AllowedToolsError> {
+        for (rule, entry) in self.rules.iter().zip(&self.entries) {
+            let server = rule.name.strip_suffix("__*").and_then(|name| name.strip_prefix("mcp__"));
+            let whole = server.is_some_and(|server| !server.is_empty() && !server.contains('*'));
+            if rule.input != ToolInputPattern::Any || (rule.is_mcp() && !whole) {
+                let reason = "cannot be held by runtime cli, which knows only whole tools \
+                              (`Bash`) and whole servers (`mcp__github__*`): use runtime sdk, or \
+                              list the whole and name in denied_tools what may not run";
+                return Err(AllowedToolsError::Entry { entry: entry.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ToolAllowRule {
+    fn parse(entry: &str) -> Result<ToolAllowRule, AllowedToolsError> {
+        let refused = |reason| AllowedToolsError::Entry { entry: entry.to_owned(), reason };
+        let entry = entry.trim();
+        let (name, input) = match entry.split_once('(') {
+            Some((name, rest)) => {
+                (name, rest.strip_suffix(')').ok_or_else(|| refused("has no closing parenthesis"))?)
+            }
+            None => (entry, "*"),
+        };
+        let is_mcp = name.starts_with("mcp__");
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == ',') {
+            return Err(refused("is not the name of a tool"));
+        }
+        if name.contains('*') && !is_mcp {
+            return Err(refused(
+                "has a `*` in the name of a built-in tool: name each tool, or leave out \
+                 allowed_tools to allow them all",
+            ));
+        }
+        let input = match (current_tool_name(name), input) {
+            (_, "*" | "") => ToolInputPattern::Any,
+            ("Bash", pattern) => ToolInputPattern::Command(pattern.to_owned()),
+            ("WebFetch", pattern) if pattern.starts_with("domain:") => {
+                ToolInputPattern::Domain(pattern["domain:".len()..].to_ascii_lowercase())
+            }
+            ("Agent", pattern) => ToolInputPattern::Field("subagent_type", pattern.to_owned()),
+            ("Skill", pattern) => ToolInputPattern::Field("skill", pattern.to_owned()),
+            _ => {
+                return Err(refused(
+                    "says what the tool may be called with, which can be held for Bash, WebFetch \
+                     (`domain:…`), Agent and Skill only: list the tool alone, and name in \
+                     denied_tools what may not run",
+                ));
+            }
+        };
+        let whole_server = is_mcp && !name["mcp__".len()..].contains("__") && !name.contains('*');
+        let name = current_tool_name(name);
+        let name = if whole_server { format!("{name}__*") } else { name.to_owned() };
+        Ok(ToolAllowRule { name, input })
+    }
+
+    fn is_mcp(&self) -> bool {
+        self.name.starts_with("mcp__")
+    }
+}
+
+impl ToolInputPattern {
+    fn matches_input(&self, input: &Json) -> bool {
+        match self {
+            ToolInputPattern::Any => true,
+            // A line is judged as a whole, by all entries.
+            ToolInputPattern::Command(_) => false,
+            ToolInputPattern::Domain(domain) => {
+                let host = input["url"].as_str().and_then(|text| Url::parse(text).ok());
+                let host = host.as_ref().and_then(Url::host_str);
+                host.is_some_and(|host| match domain.strip_prefix("*.") {
+                    Some(parent) => host.strip_suffix(parent).is_some_and(|sub| sub.ends_with('.')),
+                    None => host == domain,
+                })
+            }
+            ToolInputPattern::Field(field, pattern) => {
+                input[*field].as_str().is_some_and(|value| matches_pattern(pattern, value))
+            }
+        }
+    }
+}
+
+/// Says whether a command is like a pattern: `git status`, `git *` and `git:*` (which also take
+/// `git` alone), `* --version`.
+fn matches_command(pattern: &str, command: &str) -> bool {
+    let prefix = pattern.strip_suffix(":*").or_else(|| pattern.strip_suffix(" *"));
+    match prefix {
+        Some(prefix) if !prefix.contains('*') => {
+            let rest = command.strip_prefix(prefix);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(BLANKS))
+        }
+        _ => matches_pattern(pattern, command),
+    }
+}
+
+/// Says whether a text is like a pattern in which `*` stands for anything.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().expect("a split has at least one part");
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Returns a path without `.` and `..` in it, as far as it can be told without looking.
+fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
+    let mut tidy = Utf8PathBuf::new();
+    for part in path.components() {
+        match part {
+            Utf8Component::CurDir => {}
+            Utf8Component::ParentDir => drop(tidy.pop()),
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
+/// Says whether two names are of one tool.
+pub(super) fn is_same_tool(one: &str, other: &str) -> bool {
+    current_tool_name(one) == current_tool_name(other)
+}
+
+/// Returns the name under which a tool goes today.
+fn current_tool_name(tool: &str) -> &str {
+    if tool == "Task" { "Agent" } else { tool }
+}
+
+/// Returns the entries that stand for all tools of these servers.
+pub(super) fn server_patterns(servers: &[String]) -> impl Iterator<Item = String> {
+    servers.iter().map(|server| server_pattern(server))
+}
+
+fn server_pattern(server: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
+    let server: String = server.chars().map(plain).collect();
+    format!("mcp__{server}__*")
+}

@@ -1,0 +1,657 @@
+//! The one loop of a run: everything that happens while an agent runs passes through here.
+//!
+//! It waits for the first of many things (a line, a request, a deadline, the agent's end), then
+//! does what follows from it. What an agent says is recorded before the next line is read, so a disk
+//! that takes no rows stops the agent, not the loop. It decides nothing about sessions and results.
+//! Start at [`RunEventLoop::run`].
+
+mod effects;
+mod requests;
+mod snapshot;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use heeler_model::AgentSessionId;
+use heeler_model::message::{AgentMessage, MessageBody, content_text};
+use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
+use heeler_model::recorder::TranscriptRecorder;
+use heeler_model::redact::{SecretRedactor, StreamRedactor};
+use heeler_model::run::{QuestionAnswer, RunSpec, SessionStart};
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::{Value as Json, json};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep_until;
+use uuid::Uuid;
+
+use crate::control::{PendingControlRequest, RunControlServer};
+use crate::deadlines::{RunDeadlineAction, RunDeadlines};
+use crate::input_writer::AgentInputWriter;
+use crate::line_reader::{AgentLineReader, AgentOutputLine, KEPT_LINE_BYTES_MIN};
+use crate::mcp::{InjectedMcpServers, McpBridgeEndpoint, ToolNote, ToolQuestion};
+use crate::process::{AgentProcess, ProcessTree, TerminationReport};
+use crate::questions::RunQuestions;
+use crate::runtime::{AgentRuntime, RuntimeEffect};
+use crate::session;
+use crate::signals::RunnerSignals;
+use crate::stderr_log::AgentStderrLog;
+use crate::transcript_writer::RunTranscriptWriter;
+
+use snapshot::SnapshotProcess;
+pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
+
+/// How long lines are looked at before it is looked what else has happened.
+const READ_TIME_MAX: Duration = Duration::from_millis(10);
+
+/// What lives as long as the run, however often its agent is started.
+pub(crate) struct ActiveRun {
+    pub(crate) spec: RunSpec,
+    /// The session that is written to.
+    pub(crate) session: AgentSessionId,
+    pub(crate) now: fn() -> Timestamp,
+    pub(crate) started_at: Timestamp,
+    pub(crate) runtime: Box<dyn AgentRuntime>,
+    pub(crate) redactor: SecretRedactor,
+    pub(crate) journal: RunTranscriptWriter,
+    pub(crate) recorder: TranscriptRecorder,
+    pub(crate) tally: RunOutcomeBuilder,
+    pub(crate) control: RunControlServer,
+    pub(crate) questions: RunQuestions,
+    pub(crate) deadlines: RunDeadlines,
+    pub(crate) lines: AgentLineReader,
+    pub(crate) signals: RunnerSignals,
+    pub(crate) injected: InjectedMcpServers,
+    /// Where they can be reached over HTTP.
+    pub(crate) endpoint: Option<McpBridgeEndpoint>,
+    pub(crate) notes: mpsc::Receiver<ToolNote>,
+    pub(crate) tool_questions: mpsc::Receiver<ToolQuestion>,
+    /// Who waits for the answer to what a tool of ours asked, by the question's name.
+    pub(crate) question_replies: HashMap<String, oneshot::Sender<QuestionAnswer>>,
+    /// Why the run is being ended; none while it may go on.
+    pub(crate) ending: Option<AgentProcessExit>,
+    pub(crate) last_line_at: Option<Timestamp>,
+    /// Whether the agent had the session before this run.
+    pub(crate) session_is_known: bool,
+    /// Whether the agent has said anything in its session.
+    pub(crate) has_spoken: bool,
+    pub(crate) disk_failure: Option<effects::DiskFailure>,
+    /// What the agent says when it is asked beside the conversation; none while it is part of it.
+    pub(crate) side_reply: Option<SideReply>,
+    pub(crate) snapshot_options: SnapshotProcessOptions,
+    /// What was asked before there was an agent.
+    pub(crate) early_requests: Vec<PendingControlRequest>,
+}
+
+/// What an agent said beside the conversation.
+#[derive(Debug, Default)]
+pub(crate) struct SideReply {
+    /// The last text.
+    pub(crate) text: String,
+}
+
+impl SideReply {
+    fn record_message(&mut self, message: &AgentMessage) {
+        let text = match &message.body {
+            MessageBody::Assistant(said) if said.api_error.is_none() => {
+                said.message.get("content").map(content_text).unwrap_or_default()
+            }
+            MessageBody::Result(result) if !result.is_error => {
+                result.text.clone().unwrap_or_default()
+            }
+            _ => return,
+        };
+        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
+            self.text = text;
+        }
+    }
+}
+
+impl ActiveRun {
+    /// Records something of our own. It may repeat what an agent says.
+    pub(crate) fn add_note(&mut self, subtype: &str, content: &str) {
+        let rows =
+            self.recorder.record_note(subtype, &self.redactor.redact_text(content), (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records what a tool of ours has to record.
+    fn record_note(&mut self, note: &ToolNote) {
+        let content = note.content();
+        let content = self.redactor.redact_text(&content);
+        let mut fields = note.fields();
+        self.redactor.redact_json(&mut fields);
+        let Json::Object(fields) = fields else { return };
+        let rows =
+            self.recorder.record_note_with_fields(note.subtype(), &content, fields, (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records which conversation it is, and why.
+    pub(crate) fn record_session_start(&mut self, start: &SessionStart, reason: &str) {
+        let mut rows = self.recorder.record_session_start(
+            start,
+            &self.redactor.redact_text(reason),
+            (self.now)(),
+        );
+        if let SessionStart::Continue { source, .. } = start {
+            let messages = session::count_messages(&self.spec, source);
+            let from = json!({"sessionId": source, "messages": messages});
+            rows.session.iter_mut().for_each(|row| row["continuedFrom"] = from.clone());
+        }
+        self.journal.push(rows);
+    }
+
+    /// Records what the agent is asked.
+    pub(crate) fn record_prompt(&mut self, uuid: Uuid, text: &str) {
+        let rows =
+            self.recorder.record_prompt(uuid, &self.redactor.redact_text(text), (self.now)());
+        self.journal.push(rows);
+    }
+}
+
+/// How an agent's process ended.
+#[derive(Debug)]
+pub(crate) struct AgentExit {
+    /// None when it had to be ended.
+    pub(crate) exit: Option<ExitStatus>,
+    /// The end of what it wrote to standard error.
+    pub(crate) stderr: String,
+}
+
+/// One start of an agent.
+pub(crate) struct RunEventLoop<'r> {
+    run: &'r mut ActiveRun,
+    tree: &'r ProcessTree,
+    agent: AgentProcess,
+    input: AgentInputWriter<ChildStdin>,
+    /// None once it is closed.
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    stderr_log: AgentStderrLog,
+    /// What the runtime wants done, in order.
+    pending_effects: VecDeque<RuntimeEffect>,
+    /// Text that is still being said, and how many bytes of it were told.
+    deltas: Option<(StreamRedactor, u64)>,
+    calls: JoinSet<(String, Json)>,
+    exit: Option<ExitStatus>,
+    /// The agent has nothing more to do.
+    done: bool,
+    /// Lines that were read wait to be looked at.
+    has_unread_lines: bool,
+    /// The tree is to be ended now.
+    must_kill: bool,
+    /// The work tree is being recorded: the end of the turn waits for that.
+    snapshot: Option<SnapshotProcess>,
+    /// It was recorded, for the end of a turn that comes now.
+    snapshot_taken: bool,
+    /// The tree is being ended: all that it will have said is in the pipes.
+    tree_ended: bool,
+}
+
+/// What happened.
+enum RunLoopEvent {
+    Stdout(io::Result<usize>),
+    Stderr(io::Result<usize>),
+    InputWritten,
+    Exited(ExitStatus),
+    RequestReceived(PendingControlRequest),
+    Signalled(&'static str),
+    Replied { call: String, reply: Json },
+    NoteReceived(ToolNote),
+    QuestionReceived(ToolQuestion),
+    SnapshotOutput(io::Result<usize>),
+    TimerFired,
+}
+
+impl<'r> RunEventLoop<'r> {
+    /// Takes a started agent over.
+    pub(crate) fn new(
+        run: &'r mut ActiveRun,
+        tree: &'r ProcessTree,
+        mut agent: AgentProcess,
+        complaints: AgentStderrLog,
+    ) -> RunEventLoop<'r> {
+        let input = AgentInputWriter::new(agent.stdin.take());
+        let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
+        RunEventLoop {
+            run,
+            tree,
+            agent,
+            input,
+            stdout,
+            stderr,
+            stderr_log: complaints,
+            pending_effects: VecDeque::new(),
+            deltas: None,
+            calls: JoinSet::new(),
+            exit: None,
+            done: false,
+            has_unread_lines: false,
+            must_kill: false,
+            snapshot: None,
+            snapshot_taken: false,
+            tree_ended: false,
+        }
+    }
+
+    /// Runs the agent to its end, whatever that takes, and ends what it leaves behind.
+    pub(crate) async fn run(mut self, begin: Vec<RuntimeEffect>) -> AgentExit {
+        self.pending_effects.extend(begin);
+        self.process_lines();
+        for asked in std::mem::take(&mut self.run.early_requests) {
+            self.handle_request(&asked);
+        }
+        while (self.exit.is_none() || self.snapshot.is_some()) && !self.must_kill {
+            self.run_iteration().await;
+        }
+        let exit = self.exit.filter(|_| !self.must_kill);
+        self.tree_ended = true;
+        let ended = self.end_tree().await;
+        if !ended.survivors.is_empty() {
+            tracing::warn!(left = ?ended.survivors, "processes of the run could not be ended");
+        }
+        crate::fault::point(crate::fault::RunnerFaultPoint::TreeEnded);
+        self.input.close();
+        self.drain_output().await;
+        // Nobody is waited for any more: what was begun and not ended is a line all the same.
+        (self.stdout, self.stderr) = (None, None);
+        let stderr = self.stderr_log.finish().to_owned();
+        self.record_stderr();
+        self.process_lines();
+        if let Some(status) = exit {
+            self.pending_effects.extend(self.run.runtime.handle_exit(status.code()));
+        }
+        self.record_notes();
+        self.close_all_questions();
+        self.drain_output().await;
+        AgentExit { exit, stderr }
+    }
+
+    /// Ends what the agent leaves behind. That may take a while: whoever asks is answered meanwhile.
+    async fn end_tree(&mut self) -> TerminationReport {
+        let mut ending = std::pin::pin!(self.tree.terminate());
+        loop {
+            tokio::select! {
+                ended = &mut ending => return ended,
+                asked = self.run.control.next_request() => self.handle_request(&asked),
+            }
+        }
+    }
+
+    /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the
+    /// disk only as long as nobody ends the run.
+    async fn drain_output(&mut self) {
+        self.read_stderr();
+        let mut left = self.stdout.as_ref().map_or(0, buffered_bytes);
+        loop {
+            left = self.read_stdout(left, READ_TIME_MAX);
+            let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
+            if !self.has_unread_lines && !waits_for_disk && self.snapshot.is_none() {
+                return;
+            }
+            self.run_iteration().await;
+        }
+    }
+
+    /// Takes what the agent has said and done by now, without waiting for more.
+    fn read_available(&mut self) {
+        let left = self.stdout.as_ref().map_or(0, buffered_bytes);
+        self.read_stdout(left, Duration::MAX);
+        self.read_stderr();
+        if self.exit.is_none() {
+            self.exit = self.agent.exit_status();
+        }
+    }
+
+    /// Reads so many bytes that are in the pipe, as far as time and disk allow; returns what is left.
+    fn read_stdout(&mut self, mut left: usize, time: Duration) -> usize {
+        self.process_lines_for(time);
+        while left > 0
+            && !self.has_unread_lines
+            && !self.is_blocked()
+            && self.snapshot.is_none()
+            && let Some(stdout) = &self.stdout
+        {
+            let read = self.run.lines.fill_now(stdout);
+            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            self.handle_event(RunLoopEvent::Stdout(read));
+            self.process_lines_for(time);
+        }
+        left
+    }
+
+    fn read_stderr(&mut self) {
+        let mut left = self.stderr.as_ref().map_or(0, buffered_bytes);
+        while left > 0
+            && let Some(stderr) = &self.stderr
+        {
+            let read = self.stderr_log.fill_now(stderr);
+            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            self.handle_event(RunLoopEvent::Stderr(read));
+        }
+    }
+
+    async fn run_iteration(&mut self) {
+        let begin = Instant::now();
+        let wake = self.wake_at();
+        let event = self.next_event(wake).await;
+        let woken = Instant::now();
+        if let Some(wake) = wake {
+            self.run.deadlines.record_pause(wake.max(begin), woken);
+        }
+        self.handle_event(event);
+        self.process_lines_for(READ_TIME_MAX);
+        self.run.deadlines.record_pause(woken, Instant::now());
+        self.handle_due();
+        self.process_lines_for(READ_TIME_MAX);
+    }
+
+    /// Waits for whatever happens first. Every arm may be given up without loss.
+    async fn next_event(&mut self, wake: Option<Instant>) -> RunLoopEvent {
+        let blocked = self.is_blocked();
+        let behind = self.has_unread_lines;
+        let held = blocked || self.snapshot.is_some();
+        let RunEventLoop {
+            run,
+            agent,
+            input,
+            stdout,
+            stderr,
+            stderr_log: complaints,
+            calls,
+            exit,
+            snapshot: snapping,
+            ..
+        } = self;
+        tokio::select! {
+            read = fill_lines(&mut run.lines, stdout), if !held && !behind => RunLoopEvent::Stdout(read),
+            () = yield_now(), if behind => RunLoopEvent::TimerFired,
+            read = fill_stderr(complaints, stderr) => RunLoopEvent::Stderr(read),
+            () = input.write_some(), if input.is_waiting() => RunLoopEvent::InputWritten,
+            status = agent.wait(), if exit.is_none() => RunLoopEvent::Exited(status),
+            asked = run.control.next_request() => RunLoopEvent::RequestReceived(asked),
+            signal = run.signals.next_signal() => RunLoopEvent::Signalled(signal),
+            Some(Ok((call, reply))) = calls.join_next() => RunLoopEvent::Replied { call, reply },
+            Some(note) = run.notes.recv(), if !blocked => RunLoopEvent::NoteReceived(note),
+            Some(inquiry) = run.tool_questions.recv(), if !blocked => RunLoopEvent::QuestionReceived(inquiry),
+            read = snapshot::read_if_running(snapping) => RunLoopEvent::SnapshotOutput(read),
+            () = wait_until(wake) => RunLoopEvent::TimerFired,
+        }
+    }
+
+    /// Does what follows from an event. What it makes the runtime want is done by `digest`.
+    fn handle_event(&mut self, event: RunLoopEvent) {
+        match event {
+            RunLoopEvent::Stdout(Ok(1..)) => {
+                // A tool notes what it did before the agent hears of it and can tell of it.
+                self.record_notes();
+                self.run.deadlines.record_output(Instant::now());
+            }
+            // A pipe that fails is one that says nothing more.
+            RunLoopEvent::Stdout(_) => self.stdout = None,
+            RunLoopEvent::Stderr(read) => {
+                self.stderr_log.flush_buffer();
+                self.record_stderr();
+                if !matches!(read, Ok(1..)) {
+                    self.stderr = None;
+                }
+            }
+            RunLoopEvent::InputWritten => {}
+            RunLoopEvent::Exited(status) => self.exit = Some(status),
+            RunLoopEvent::RequestReceived(asked) => self.handle_request(&asked),
+            RunLoopEvent::Signalled(signal) => self.handle_signal(signal),
+            RunLoopEvent::Replied { call, reply } => {
+                let steps = self.run.runtime.deliver_mcp_reply(&call, reply);
+                self.pending_effects.extend(steps);
+            }
+            RunLoopEvent::NoteReceived(note) => self.run.record_note(&note),
+            RunLoopEvent::QuestionReceived(inquiry) => self.ask_for_tool(inquiry),
+            RunLoopEvent::SnapshotOutput(read) => self.handle_snapshot_output(read),
+            RunLoopEvent::TimerFired => {}
+        }
+    }
+
+    /// Records what the agent wrote to standard error, where that is worth a row.
+    fn record_stderr(&mut self) {
+        if let Some(text) = self.stderr_log.take_unrecorded_lines()
+            && self.run.runtime.records_stderr()
+        {
+            self.run.add_note("stderr", &text);
+        }
+    }
+
+    fn record_notes(&mut self) {
+        while let Ok(note) = self.run.notes.try_recv() {
+            self.run.record_note(&note);
+        }
+    }
+
+    fn handle_signal(&mut self, signal: &str) {
+        let again = self.run.ending.is_some();
+        self.cancel(signal.to_owned(), again);
+    }
+
+    /// Does what has become due.
+    fn handle_due(&mut self) {
+        let now = Instant::now();
+        if !self.tree_ended && self.run.deadlines.due_action(now).is_some() {
+            // What it did in time counts, also when nobody looked in time.
+            self.read_available();
+            if self.exit.is_none()
+                && let Some(due) = self.run.deadlines.due_action(now)
+            {
+                self.handle_deadline(due, now);
+            }
+        }
+        // Nothing but the disk can keep a run up whose agent is gone.
+        let late = self.run.deadlines.timeout_at().is_some_and(|at| at <= now);
+        if self.tree_ended && late && self.is_blocked() {
+            self.set_ending(self.timeout_ending());
+        }
+        if !self.is_blocked() {
+            while let Some(ask) = self.run.questions.find_expired(now) {
+                self.expire_question(&ask);
+            }
+        }
+    }
+
+    fn handle_deadline(&mut self, due: RunDeadlineAction, now: Instant) {
+        match due {
+            RunDeadlineAction::Timeout => {
+                let ending = self.timeout_ending();
+                self.set_ending(ending);
+                self.interrupt(now);
+            }
+            RunDeadlineAction::Stall => {
+                let after_ms = self.run.spec.limits.stall_timeout_ms.unwrap_or(0);
+                self.set_ending(AgentProcessExit::Stalled { after_ms });
+                self.interrupt(now);
+            }
+            RunDeadlineAction::Terminate => {
+                self.agent.signal(Signal::TERM);
+                self.run.deadlines.record_terminate(now);
+            }
+            RunDeadlineAction::Kill => self.must_kill = true,
+        }
+    }
+
+    fn timeout_ending(&self) -> AgentProcessExit {
+        match &self.run.disk_failure {
+            Some(trouble) => AgentProcessExit::Disk { reason: trouble.reason.clone() },
+            None => AgentProcessExit::TimedOut {
+                after_ms: self.run.spec.limits.timeout_ms.unwrap_or(0),
+            },
+        }
+    }
+
+    /// Remembers why the run ends; the first reason counts.
+    fn set_ending(&mut self, ending: AgentProcessExit) {
+        if self.run.ending.is_some() {
+            return;
+        }
+        if let Some((class, why)) = ending.cause() {
+            self.run.recorder.set_interruption(class, &self.run.redactor.redact_text(&why));
+        }
+        self.run.ending = Some(ending);
+    }
+
+    /// Ends the run because a person wants it, gently unless `now`.
+    fn cancel(&mut self, by: String, now: bool) {
+        // A run that has its result is no longer cancelled; what keeps it up is ended all the same.
+        let first = self.run.ending.is_none() && !self.done;
+        if first && !self.tree_ended {
+            self.set_ending(AgentProcessExit::Cancelled { by });
+            self.interrupt(Instant::now());
+        }
+        if self.tree_ended && self.is_blocked() {
+            let reason = self.run.disk_failure.as_ref().map(|disk| disk.reason.clone());
+            self.set_ending(AgentProcessExit::Disk { reason: reason.unwrap_or_default() });
+        }
+        self.must_kill |= now || self.done;
+    }
+
+    /// Asks the agent to end. What the runtime wants for that does not wait for the disk.
+    fn interrupt(&mut self, now: Instant) {
+        let steps = self.run.runtime.interrupt();
+        if steps.is_empty() {
+            self.agent.signal(Signal::TERM);
+            self.run.deadlines.record_terminate(now);
+            return;
+        }
+        self.run.deadlines.record_interrupt(now);
+        for step in steps {
+            match step {
+                RuntimeEffect::Write(_) | RuntimeEffect::CloseInput | RuntimeEffect::Signal(_) => {
+                    self.apply_immediate_effect(step)
+                }
+                step => self.pending_effects.push_back(step),
+            }
+        }
+    }
+
+    /// Reads lines and does what they lead to, until there are none or the disk takes no rows.
+    fn process_lines(&mut self) {
+        self.process_lines_for(Duration::MAX);
+    }
+
+    /// The same for a limited time, so that a flood, or a disk that syncs each row, keeps nobody
+    /// waiting who wants to end the run.
+    fn process_lines_for(&mut self, time: Duration) {
+        self.has_unread_lines = self.read_lines(time);
+        let waits = !self.run.questions.is_empty()
+            || !self.calls.is_empty()
+            || self.is_blocked()
+            || self.snapshot.is_some()
+            || self.run.runtime.waits_for_tool();
+        self.run.deadlines.set_waiting(waits, Instant::now());
+    }
+
+    /// Says whether lines were left for lack of time.
+    fn read_lines(&mut self, time: Duration) -> bool {
+        let begin = Instant::now();
+        while self.apply_effects() {
+            if begin.elapsed() > time {
+                return true;
+            }
+            let ActiveRun { lines, runtime, .. } = &mut *self.run;
+            let line = match self.stdout {
+                Some(_) => lines.next_line(),
+                None => lines.next_or_last_line(),
+            };
+            let Some(line) = line else {
+                self.pending_effects.extend(runtime.flush_lines());
+                match self.pending_effects.is_empty() {
+                    true => return false,
+                    false => continue,
+                }
+            };
+            let steps = line_effects(line, runtime.as_mut());
+            self.pending_effects
+                .extend(steps.into_iter().map(|step| spill_malformed_line(step, lines)));
+            self.run.last_line_at = Some((self.run.now)());
+        }
+        false
+    }
+
+    /// Says whether what the agent says next would have to wait for the disk.
+    fn is_blocked(&self) -> bool {
+        self.run.disk_failure.is_some()
+    }
+
+    /// Returns when something becomes due.
+    fn wake_at(&self) -> Option<Instant> {
+        let run = &self.run;
+        let disk = run.disk_failure.as_ref().map(|trouble| trouble.retry_at);
+        let watch = match self.tree_ended {
+            false => run.deadlines.next_action().map(|(_, at)| at),
+            true => run.deadlines.timeout_at().filter(|_| disk.is_some() && run.ending.is_none()),
+        };
+        let ask = run.questions.next_expiry().filter(|_| disk.is_none());
+        [watch, disk, ask].into_iter().flatten().min()
+    }
+}
+
+async fn fill_lines(
+    lines: &mut AgentLineReader,
+    stdout: &mut Option<ChildStdout>,
+) -> io::Result<usize> {
+    match stdout {
+        Some(stdout) => lines.fill(stdout).await,
+        None => pending().await,
+    }
+}
+
+async fn fill_stderr(
+    complaints: &mut AgentStderrLog,
+    stderr: &mut Option<ChildStderr>,
+) -> io::Result<usize> {
+    match stderr {
+        Some(stderr) => complaints.fill(stderr).await,
+        None => pending().await,
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => pending().await,
+    }
+}
+
+/// Returns how many bytes a pipe holds.
+fn buffered_bytes(pipe: &impl AsFd) -> usize {
+    // A pipe always tells; what does not is at its end.
+    rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// Returns what a line leads to.
+fn line_effects(line: AgentOutputLine<'_>, runtime: &mut dyn AgentRuntime) -> Vec<RuntimeEffect> {
+    match line {
+        AgentOutputLine::Whole(line) => runtime.handle_line(line),
+        AgentOutputLine::Spilled(spilled) => {
+            let body = MessageBody::Malformed { reason: spilled.to_string(), text: String::new() };
+            vec![RuntimeEffect::Message(AgentMessage::from_body(body))]
+        }
+    }
+}
+
+/// Puts a line that nobody understands into a file where little of it can be recorded.
+fn spill_malformed_line(mut step: RuntimeEffect, lines: &mut AgentLineReader) -> RuntimeEffect {
+    if let RuntimeEffect::Message(AgentMessage {
+        body: MessageBody::Malformed { reason, text },
+        ..
+    }) = &mut step
+        && text.len() >= KEPT_LINE_BYTES_MIN
+    {
+        let kept = lines.spill_line(text.as_bytes());
+        *reason = format!("{reason}; {}", kept.location_text());
+    }
+    step
+}

@@ -1,0 +1,179 @@
+//! What a runtime wants done, one step after the other.
+//!
+//! A step is done when every row before it is on disk. Start at [`RunEventLoop::apply_effects`].
+
+use std::time::{Duration, Instant};
+
+use heeler_model::message::{AgentMessage, MessageBody};
+use heeler_model::outcome::AgentProcessExit;
+use heeler_model::run::ControlEvent;
+use serde_json::{Value as Json, json};
+
+use super::{ActiveRun, RunEventLoop};
+use crate::input_writer::INPUT_BYTES_MAX;
+use crate::runtime::RuntimeEffect;
+
+/// The first pause after the disk took no row; it doubles each time.
+const DISK_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest pause.
+const DISK_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How many calls of injected tools may be under way; one more is refused.
+pub(crate) const MCP_CALLS_MAX: usize = 64;
+
+/// A disk that takes no rows.
+#[derive(Debug)]
+pub(crate) struct DiskFailure {
+    pub(crate) reason: String,
+    pub(super) retry_at: Instant,
+    pause: Duration,
+}
+
+/// The disk does not take what has to be there before the run goes on.
+#[derive(Debug)]
+pub(super) struct DiskFullError(pub(super) String);
+
+impl RunEventLoop<'_> {
+    /// Does what is to be done; says whether nothing is left, so that more may be read.
+    pub(super) fn apply_effects(&mut self) -> bool {
+        let now = Instant::now();
+        if self.run.disk_failure.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
+            return false;
+        }
+        match self.try_apply_effects() {
+            Ok(()) => {
+                let may_go_on = self.snapshot.is_none();
+                if self.run.disk_failure.take().is_some() {
+                    self.run.control.publish(&ControlEvent::Disk { trouble: None });
+                }
+                may_go_on
+            }
+            Err(DiskFullError(reason)) => {
+                self.record_disk_failure(reason, now);
+                false
+            }
+        }
+    }
+
+    fn try_apply_effects(&mut self) -> Result<(), DiskFullError> {
+        loop {
+            self.flush()?;
+            if let Some(reason) = self.run.journal.take_skipped_reason() {
+                self.run.add_note("warning", &reason);
+                continue;
+            }
+            if self.snapshot.is_some() {
+                return Ok(());
+            }
+            let Some(step) = self.pending_effects.pop_front() else { return Ok(()) };
+            self.apply_effect(step)?;
+        }
+    }
+
+    /// Writes the rows that wait, and tells them.
+    pub(super) fn flush(&mut self) -> Result<(), DiskFullError> {
+        let ActiveRun { journal, control, .. } = &mut *self.run;
+        journal.flush(&mut |at, row| control.publish_row(at, row)).map_err(DiskFullError)
+    }
+
+    fn record_disk_failure(&mut self, reason: String, now: Instant) {
+        let pause = match &self.run.disk_failure {
+            Some(trouble) => (trouble.pause * 2).min(DISK_PAUSE_MAX),
+            None => {
+                let trouble = Some(reason.clone());
+                self.run.control.publish(&ControlEvent::Disk { trouble });
+                DISK_PAUSE_MIN
+            }
+        };
+        self.run.disk_failure = Some(DiskFailure { reason, retry_at: now + pause, pause });
+    }
+
+    fn apply_effect(&mut self, step: RuntimeEffect) -> Result<(), DiskFullError> {
+        match step {
+            RuntimeEffect::Write(_) | RuntimeEffect::CloseInput | RuntimeEffect::Signal(_) => {
+                self.apply_immediate_effect(step)
+            }
+            RuntimeEffect::Message(message) => {
+                if self.needs_snapshot_before(&message) && self.begin_snapshot() {
+                    self.pending_effects.push_front(RuntimeEffect::Message(message));
+                    return Ok(());
+                }
+                self.snapshot_taken = false;
+                self.record_message(message);
+            }
+            RuntimeEffect::Ask { id, kind, tool, input } => {
+                return self.ask_person(id, kind, tool, input);
+            }
+            RuntimeEffect::Withdraw { ask } => self.withdraw_question(&ask),
+            RuntimeEffect::Mcp { call, server, message } => self.call_tool(call, server, message),
+            RuntimeEffect::Done => {
+                self.done = true;
+                self.input.close();
+                self.run.deadlines.record_done(Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a step that needs no disk.
+    pub(super) fn apply_immediate_effect(&mut self, step: RuntimeEffect) {
+        match step {
+            RuntimeEffect::Write(line) => {
+                if self.input.push(line).is_err() {
+                    let reason = format!(
+                        "the agent does not read: more than {INPUT_BYTES_MAX} bytes wait for it"
+                    );
+                    self.set_ending(AgentProcessExit::Internal { reason });
+                    self.must_kill = true;
+                }
+            }
+            RuntimeEffect::CloseInput => self.input.close(),
+            RuntimeEffect::Signal(signal) => self.agent.signal(signal),
+            step => debug_assert!(false, "{step:?} needs the disk"),
+        }
+    }
+
+    fn record_message(&mut self, mut message: AgentMessage) {
+        // Before anything of it is cut: half a secret would not be known for one.
+        message.redact(&self.run.redactor);
+        self.run.tally.add_message(&message);
+        if let Some(aside) = &mut self.run.side_reply {
+            aside.record_message(&message);
+            return;
+        }
+        let is_assistant = matches!(message.body, MessageBody::Assistant(_));
+        self.run.has_spoken |= is_assistant;
+        // The row has the whole text. What is held back may be half of a secret, so it is dropped;
+        // any other row comes in between and ends no text.
+        if is_assistant && message.parent_tool_use_id.is_none() {
+            self.deltas = None;
+        }
+        let rows = self.run.recorder.record_message(message, (self.run.now)());
+        for delta in &rows.deltas {
+            let started = || (self.run.redactor.stream(), 0);
+            let (stream, told) = self.deltas.get_or_insert_with(started);
+            let text = stream.push(delta);
+            if !text.is_empty() {
+                let from = Some(*told);
+                *told += text.len() as u64;
+                self.run.control.publish(&ControlEvent::Delta { text, from });
+            }
+        }
+        self.run.journal.push(rows);
+    }
+
+    fn call_tool(&mut self, call: String, server: String, message: Json) {
+        if self.calls.len() >= MCP_CALLS_MAX {
+            let text = format!("{MCP_CALLS_MAX} calls are under way; wait for one to end");
+            let error = json!({"code": -32000, "message": text});
+            let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+            self.pending_effects.extend(self.run.runtime.deliver_mcp_reply(&call, reply));
+            return;
+        }
+        let injected = self.run.injected.clone();
+        self.calls.spawn(async move {
+            let reply = injected.handle(&server, message).await;
+            (call, reply)
+        });
+    }
+}

@@ -1,0 +1,317 @@
+//! What people ask of the run, and what the agent asks of people.
+//!
+//! Every client gets a reply. An answer counts for the first who gives it, and is a row before the
+//! agent hears of it. Start at [`RunEventLoop::handle_request`].
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use heeler_model::run::{
+    AgentQuestion, ControlEvent, ControlOperation, ControlReplyBody, PROTOCOL, QuestionAnswer,
+    QuestionOutcome, QuestionPolicy, RunState,
+};
+use heeler_model::{error_chain, iso_millis, question};
+use heeler_transcript::DiskError;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::RunEventLoop;
+use super::effects::DiskFullError;
+use crate::control::PendingControlRequest;
+use crate::files::RunFileError;
+use crate::mcp::{ASK_HUMAN, ToolQuestion};
+use crate::questions::{QUESTION_BYTES_MAX, RunQuestionOutcome};
+use crate::runtime::{AgentQuestionKind, RuntimeEffect};
+
+/// Why a process of the run is refused: it would answer for the people whom its agent asks.
+const OWN_PROCESS: &str = "this comes from a process of the run itself, which may only look; ask \
+                           from outside of it";
+
+impl RunEventLoop<'_> {
+    /// Does what a client asks.
+    pub(super) fn handle_request(&mut self, asked: &PendingControlRequest) {
+        let only_looks = matches!(asked.op, ControlOperation::Status | ControlOperation::Subscribe);
+        if !only_looks && asked.peer.is_some_and(|peer| self.tree.contains(peer)) {
+            return asked.refuse(OWN_PROCESS);
+        }
+        match &asked.op {
+            ControlOperation::Cancel { now, by } => {
+                self.cancel(by.clone(), *now);
+                asked.reply(ControlReplyBody::Done);
+            }
+            ControlOperation::Message { text } => match self.send_user_message(text) {
+                Ok(()) => asked.reply(ControlReplyBody::Done),
+                Err(reason) => asked.refuse(reason),
+            },
+            ControlOperation::Answer { ask, answer, by } => {
+                match self.answer_question(ask, answer, by) {
+                    Ok(()) => asked.reply(ControlReplyBody::Done),
+                    Err(reason) => asked.refuse(reason),
+                }
+            }
+            ControlOperation::Status => asked.reply(ControlReplyBody::Status(self.run_state())),
+            ControlOperation::Subscribe => self.run.control.subscribe(asked),
+        }
+    }
+
+    fn run_state(&self) -> RunState {
+        RunState {
+            run: self.run.spec.run,
+            job: self.run.spec.job.clone(),
+            session: self.run.session.clone(),
+            agent_pid: self.exit.is_none().then(|| self.agent.pid.as_raw_pid().cast_unsigned()),
+            started_at: self.run.started_at,
+            last_line_at: self.run.last_line_at,
+            rows: self.run.journal.job_rows(),
+            cost_usd: self.run.tally.cost_usd(),
+            asks: self.run.questions.list(),
+            cancelling: self.run.ending.is_some(),
+            disk_trouble: self.run.disk_failure.as_ref().map(|trouble| trouble.reason.clone()),
+        }
+    }
+
+    /// Says why nothing new can begin, if so.
+    fn refusal_reason(&self) -> Option<String> {
+        if let Some(trouble) = &self.run.disk_failure {
+            return Some(format!(
+                "the disk takes no rows ({}); try again when there is space",
+                trouble.reason
+            ));
+        }
+        if self.run.side_reply.is_some() {
+            return Some(
+                "the agent sums the session up before it goes on; try again in a moment".to_owned(),
+            );
+        }
+        let ending = self.done || self.run.ending.is_some() || self.tree_ended;
+        ending.then(|| "the run is ending; start another job to say more".to_owned())
+    }
+
+    fn send_user_message(&mut self, text: &str) -> Result<(), String> {
+        if let Some(reason) = self.refusal_reason() {
+            return Err(reason);
+        }
+        if !self.input.has_room(text.len().saturating_mul(2)) {
+            return Err("the agent has not read what it was told before; wait for it".to_owned());
+        }
+        let uuid = Uuid::new_v4();
+        let steps = self.run.runtime.send_message(uuid, text).filter(|_| self.input.is_open());
+        let Some(steps) = steps else {
+            return Err("this agent takes no further message; start another job".to_owned());
+        };
+        self.run.record_prompt(uuid, text);
+        self.pending_effects.extend(steps);
+        Ok(())
+    }
+
+    fn answer_question(
+        &mut self,
+        id: &str,
+        answer: &QuestionAnswer,
+        by: &str,
+    ) -> Result<(), String> {
+        let Some(open) = self.run.questions.get(id) else {
+            return Err(self.run.questions.refusal_reason(id));
+        };
+        if let Some(reason) = self.refusal_reason() {
+            return Err(reason);
+        }
+        let tool = &open.ask.tool;
+        let said = match answer {
+            QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
+            QuestionAnswer::Allow { input: Some(_) } => {
+                format!("{by} allowed {tool} with an input of theirs")
+            }
+            QuestionAnswer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
+        };
+        let (how, text) = match answer {
+            QuestionAnswer::Allow { input } => {
+                (QuestionOutcome::Allowed, input.as_ref().and_then(question::format_answers))
+            }
+            QuestionAnswer::Deny { message, .. } => {
+                (QuestionOutcome::Denied, Some(message.clone()))
+            }
+        };
+        let end = Some(self.question_outcome(how, Some(by), text.as_deref()));
+        self.close_question(id, end, "answered", &said, Some(answer));
+        Ok(())
+    }
+
+    /// Closes a question: file, row, agent, subscribers. Without an answer the agent hears nothing.
+    fn close_question(
+        &mut self,
+        id: &str,
+        end: Option<RunQuestionOutcome>,
+        subtype: &str,
+        said: &str,
+        answer: Option<&QuestionAnswer>,
+    ) {
+        let told = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
+        let Some(open) = self.run.questions.close(id, end, told) else { return };
+        self.run.add_note(subtype, &format!("{said} (question {id})"));
+        match answer {
+            Some(answer) => self.deliver_answer(&open.agent_id, answer),
+            None => drop(self.run.question_replies.remove(&open.agent_id)),
+        }
+        self.publish_after_rows(&ControlEvent::Settled { ask: id.to_owned() });
+    }
+
+    fn question_outcome(
+        &self,
+        how: QuestionOutcome,
+        by: Option<&str>,
+        text: Option<&str>,
+    ) -> RunQuestionOutcome {
+        let clean = |text: &str| self.run.redactor.redact_text(text).into_owned();
+        RunQuestionOutcome {
+            closing: how,
+            answered_by: by.map(clean),
+            text: text.map(clean),
+            at: (self.run.now)(),
+        }
+    }
+
+    /// Asks a person, or denies where none is there.
+    pub(super) fn ask_person(
+        &mut self,
+        agent_id: String,
+        kind: AgentQuestionKind,
+        tool: String,
+        mut input: Json,
+    ) -> Result<(), DiskFullError> {
+        let timeout_ms = match self.question_timeout(&input) {
+            Ok(timeout_ms) => timeout_ms,
+            Err(reason) => {
+                self.deny_question(&agent_id, &tool, reason);
+                return Ok(());
+            }
+        };
+        let again = RuntimeEffect::Ask {
+            id: agent_id.clone(),
+            kind,
+            tool: tool.clone(),
+            input: input.clone(),
+        };
+        self.run.redactor.redact_json(&mut input);
+        let at = (self.run.now)();
+        let wait = Duration::from_millis(timeout_ms);
+        let ask = AgentQuestion {
+            protocol: PROTOCOL,
+            // With a secret in it, it is no name for a file.
+            id: self.run.questions.assign_id(&self.run.redactor.redact_text(&agent_id)),
+            at,
+            kind: kind.as_str().to_owned(),
+            tool: self.run.redactor.redact_text(&tool).into_owned(),
+            input,
+            until: at.checked_add(wait).ok(),
+        };
+        let until = Instant::now().checked_add(wait);
+        match self.run.questions.add(ask.clone(), agent_id.clone(), until) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {
+                self.pending_effects.push_front(again);
+                return Err(DiskFullError(error_chain(&error)));
+            }
+            Err(error) => {
+                self.deny_question(&agent_id, &tool, error_chain(&error));
+                return Ok(());
+            }
+        }
+        crate::fault::point(crate::fault::RunnerFaultPoint::QuestionAsked);
+        let what = if kind == AgentQuestionKind::Question {
+            "asks a question with"
+        } else {
+            "wants to use"
+        };
+        self.run.add_note("asked", &format!("the agent {what} {tool} (question {})", ask.id));
+        self.publish_after_rows(&ControlEvent::Asked { ask });
+        Ok(())
+    }
+
+    /// Tells something once its row is there; a full disk, which is told too, does not hold it back.
+    fn publish_after_rows(&mut self, happening: &ControlEvent) {
+        drop(self.flush());
+        self.run.control.publish(happening);
+    }
+
+    /// Returns how long a person has, or why none is asked.
+    fn question_timeout(&self, input: &Json) -> Result<u64, String> {
+        let QuestionPolicy::Person { timeout_ms } = self.run.spec.attendance else {
+            return Err("nobody attends this run, so nobody can allow or answer it".to_owned());
+        };
+        if self.run.side_reply.is_some() {
+            return Err("the agent is only to sum the session up".to_owned());
+        }
+        if self.run.ending.is_some() {
+            return Err("the run is being ended".to_owned());
+        }
+        if !self.run.questions.has_room() {
+            return Err("too many questions are open".to_owned());
+        }
+        if input.to_string().len() > QUESTION_BYTES_MAX {
+            return Err(format!("its input has more than {QUESTION_BYTES_MAX} bytes"));
+        }
+        Ok(timeout_ms)
+    }
+
+    /// Denies at once, and records it.
+    fn deny_question(&mut self, agent_id: &str, tool: &str, reason: String) {
+        self.run.add_note("denied", &format!("{tool} was denied: {reason}"));
+        self.deliver_answer(agent_id, &QuestionAnswer::Deny { message: reason, interrupt: false });
+    }
+
+    /// Puts to people what a tool of ours asks.
+    pub(super) fn ask_for_tool(&mut self, ToolQuestion { input, reply }: ToolQuestion) {
+        let (id, kind, tool) =
+            (Uuid::new_v4().to_string(), AgentQuestionKind::Question, ASK_HUMAN.to_owned());
+        self.run.question_replies.insert(id.clone(), reply);
+        self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });
+    }
+
+    /// Hands an answer to whoever asked: a tool of ours, or the agent.
+    fn deliver_answer(&mut self, agent_id: &str, answer: &QuestionAnswer) {
+        match self.run.question_replies.remove(agent_id) {
+            // The call may have been given up.
+            Some(reply) => drop(reply.send(answer.clone())),
+            None => {
+                let steps = self.run.runtime.deliver_answer(agent_id, answer);
+                self.pending_effects.extend(steps);
+            }
+        }
+    }
+
+    /// Denies what nobody has answered in time.
+    pub(super) fn expire_question(&mut self, id: &str) {
+        let message = "nobody answered in time".to_owned();
+        let answer = QuestionAnswer::Deny { message: message.clone(), interrupt: false };
+        let end = Some(self.question_outcome(QuestionOutcome::Expired, None, None));
+        self.close_question(id, end, "denied", &message, Some(&answer));
+    }
+
+    /// The agent does not want to know any more.
+    pub(super) fn withdraw_question(&mut self, agent_id: &str) {
+        if let Some(id) = self.run.questions.find_by_agent_id(agent_id) {
+            let end = Some(self.question_outcome(QuestionOutcome::Withdrawn, None, None));
+            self.close_question(&id, end, "withdrawn", "the agent withdrew it", None);
+        }
+    }
+
+    /// Closes what is still open when the agent is gone.
+    pub(super) fn close_all_questions(&mut self) {
+        for ask in self.run.questions.list() {
+            self.close_question(
+                &ask.id,
+                None,
+                "withdrawn",
+                "the agent ended before an answer",
+                None,
+            );
+        }
+    }
+}
+
+/// Says whether it may succeed when there is space again.
+fn is_full(error: &RunFileError) -> bool {
+    let RunFileError::Disk(DiskError { source, .. }) = error else { return false };
+    matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,146 @@
+//! The server `heeler`: what an agent can ask of its fleet.
+//!
+//! Progress is recorded by the run itself, and people are asked as they are when the agent's own tools
+//! ask; workers and tasks are reached through the fleet's door. What cannot be done fails and says so,
+//! so that the agent can go on in another way. Start at [`FleetTools`].
+
+use heeler_model::question;
+use heeler_model::run::QuestionAnswer;
+use rmcp::model::{JsonObject, Tool};
+use rmcp::schemars::{self, JsonSchema};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::fleet_client::AsyncFleetClient;
+use super::server::{
+    ToolCallOutcome, ToolNote, ToolQuestion, check_message, define_tool, mark_read_only,
+    parse_input, send_note,
+};
+use super::task_tools::{self, TaskTools};
+use super::worker_tools::{self, WorkerTools};
+
+pub(super) const SERVER: &str = "heeler";
+
+const REPORT_PROGRESS: &str = "report_progress";
+pub(crate) const ASK_HUMAN: &str = "ask_human";
+
+/// What an agent does that nobody answers.
+const NO_ANSWER_ADVICE: &str =
+    "go on without it if you can, and say in your answer what is left open";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReportProgressInput {
+    /// What is done and what comes next, in a sentence.
+    message: String,
+    /// How much of the work is done, from 0 to 100.
+    #[schemars(range(min = 0, max = 100))]
+    percent: Option<f64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AskHumanInput {
+    /// What you need to know, with all that a person needs to answer it.
+    question: String,
+    /// Answers to choose from, if there are only a few.
+    #[serde(default)]
+    options: Vec<String>,
+}
+
+pub(super) fn tools() -> Vec<Tool> {
+    let mut tools = vec![
+        mark_read_only(define_tool::<ReportProgressInput>(
+            REPORT_PROGRESS,
+            "Record how far you are, for the people who follow this job. It does not wait for them.",
+        )),
+        mark_read_only(define_tool::<AskHumanInput>(
+            ASK_HUMAN,
+            "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
+        )),
+    ];
+    tools.extend(worker_tools::tools());
+    tools.extend(task_tools::tools());
+    tools
+}
+
+/// The tools of the fleet.
+#[derive(Debug, Clone)]
+pub(super) struct FleetTools {
+    notes: mpsc::Sender<ToolNote>,
+    questions: mpsc::Sender<ToolQuestion>,
+    workers: WorkerTools,
+    tasks: TaskTools,
+}
+
+impl FleetTools {
+    pub(super) fn new(
+        notes: mpsc::Sender<ToolNote>,
+        inquiries: mpsc::Sender<ToolQuestion>,
+        way: AsyncFleetClient,
+    ) -> FleetTools {
+        let tasks = TaskTools::new(way.clone(), notes.clone());
+        FleetTools { notes, questions: inquiries, workers: WorkerTools::new(way), tasks }
+    }
+
+    /// Calls a tool. `key` names the call, for those that must not be done twice.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        key: String,
+        arguments: JsonObject,
+    ) -> ToolCallOutcome {
+        match tool {
+            REPORT_PROGRESS => self.report_progress(parse_input(arguments)?).await,
+            ASK_HUMAN => self.ask_human(parse_input(arguments)?).await,
+            task_tools::ADD_TASKS | task_tools::LIST_TASKS | task_tools::FINISH_TASK => {
+                self.tasks.call(tool, arguments).await
+            }
+            _ => self.workers.call(tool, key, arguments).await,
+        }
+    }
+
+    async fn report_progress(
+        &self,
+        ReportProgressInput { message, percent }: ReportProgressInput,
+    ) -> ToolCallOutcome {
+        check_message(&message)?;
+        let percent = match percent {
+            None => None,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
+            Some(percent) if (0.0..=100.0).contains(&percent) => Some(percent.round() as u8),
+            Some(percent) => return Err(format!("`percent` is {percent}; it goes from 0 to 100")),
+        };
+        send_note(&self.notes, ToolNote::Progress { message, percent }).await?;
+        Ok("recorded".to_owned())
+    }
+
+    async fn ask_human(
+        &self,
+        AskHumanInput { question, options }: AskHumanInput,
+    ) -> ToolCallOutcome {
+        check_message(&question)?;
+        if question.trim().is_empty() {
+            return Err("the question is empty".to_owned());
+        }
+        let option = |label: &String| json!({ "label": label, "description": "" });
+        let options: Vec<Json> = options.iter().map(option).collect();
+        let asked = json!({
+            "question": question, "header": "Question", "multiSelect": false, "options": options,
+        });
+        let (reply, answered) = oneshot::channel();
+        let inquiry = ToolQuestion { input: json!({ "questions": [asked] }), reply };
+        let ending = || format!("the run is ending, so nobody is asked; {NO_ANSWER_ADVICE}");
+        self.questions.send(inquiry).await.map_err(|_| ending())?;
+        match answered.await.map_err(|_| ending())? {
+            QuestionAnswer::Allow { input } => {
+                let words = input.as_ref().and_then(question::format_answers);
+                Ok(words.unwrap_or_else(|| "the person left it to you".to_owned()))
+            }
+            QuestionAnswer::Deny { message, .. } => {
+                Err(format!("there is no answer: {message}; {NO_ANSWER_ADVICE}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The tools for the task list of a conversation.
+//!
+//! The conversation itself keeps the list and has it open, so nothing is written here: what is added or
+//! done is a row of this run, which the conversation takes, once, whether it sees it now or later. The
+//! tools wait a moment to see it there. Start at [`TaskTools`].
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use heeler_model::recorder::JOB_SHORT_BYTES_MAX;
+use rmcp::model::{JsonObject, Tool};
+use rmcp::schemars::{self, JsonSchema};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::fleet_client::{AsyncFleetClient, TaskSnapshot};
+use super::server::{
+    ToolCallOutcome, ToolNote, define_tool, mark_read_only, parse_input, send_note,
+};
+
+pub(super) const ADD_TASKS: &str = "add_tasks";
+pub(super) const LIST_TASKS: &str = "list_tasks";
+pub(super) const FINISH_TASK: &str = "finish_task";
+
+/// The most tasks that one call adds, and the longest; a row of the job holds as much.
+const ADDED_MAX: usize = 100;
+const TASK_BYTES_MAX: usize = JOB_SHORT_BYTES_MAX;
+/// How much of a task's text is recorded to know it by; a row keeps that whole.
+const TASK_PREFIX_BYTES_MAX: usize = 256;
+/// How long a conversation may take to have what was added.
+const UPDATE_WAIT: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AddTasksInput {
+    /// What is to be done, one text for each task, in the order in which they are to be done.
+    tasks: Vec<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListTasksInput {}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FinishTaskInput {
+    /// The task's number on the list, from 1.
+    number: usize,
+}
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        mark_read_only(define_tool::<AddTasksInput>(
+            ADD_TASKS,
+            "Add tasks to the list of this conversation, which the person sees and can have worked \
+             through.",
+        )),
+        mark_read_only(define_tool::<ListTasksInput>(
+            LIST_TASKS,
+            "List the tasks of this conversation by their numbers.",
+        )),
+        mark_read_only(define_tool::<FinishTaskInput>(
+            FINISH_TASK,
+            "Mark a task of this conversation as done.",
+        )),
+    ]
+}
+
+/// The tools for tasks.
+#[derive(Debug, Clone)]
+pub(super) struct TaskTools {
+    client: AsyncFleetClient,
+    notes: mpsc::Sender<ToolNote>,
+    /// [`UPDATE_WAIT`], but for tests.
+    update_wait: Duration,
+}
+
+impl TaskTools {
+    pub(super) fn new(way: AsyncFleetClient, notes: mpsc::Sender<ToolNote>) -> TaskTools {
+        TaskTools { client: way, notes, update_wait: UPDATE_WAIT }
+    }
+
+    pub(super) async fn call(&self, tool: &str, arguments: JsonObject) -> ToolCallOutcome {
+        match tool {
+            ADD_TASKS => self.add(parse_input(arguments)?).await,
+            FINISH_TASK => self.finish(parse_input(arguments)?).await,
+            _ => {
+                let ListTasksInput {} = parse_input(arguments)?;
+                let list = format_numbered(&self.list().await?, 0);
+                Ok(if list.is_empty() { "there are no tasks".to_owned() } else { list })
+            }
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<TaskSnapshot>, String> {
+        let tasks = self.client.call(|door| door.list_tasks()).await?;
+        tasks.ok_or_else(|| "this job is no turn of a conversation, so there is no list".to_owned())
+    }
+
+    async fn add(&self, AddTasksInput { tasks }: AddTasksInput) -> ToolCallOutcome {
+        let count = tasks.len();
+        if count == 0 || count > ADDED_MAX {
+            return Err(format!("{count} tasks were given; one call adds 1 to {ADDED_MAX}"));
+        }
+        if tasks.iter().any(|task| task.trim().is_empty()) {
+            return Err("a task is empty; say what is to be done".to_owned());
+        }
+        if let Some(long) = tasks.iter().find(|task| task.len() > TASK_BYTES_MAX) {
+            let bytes = long.len();
+            return Err(format!("a task has {bytes} bytes; at most {TASK_BYTES_MAX}: shorten it"));
+        }
+        let before = self.list().await?.len();
+        send_note(&self.notes, ToolNote::TasksAdded { tasks }).await?;
+        let has_them = move |list: &[TaskSnapshot]| list.len() >= before + count;
+        Ok(match self.wait_until(has_them).await? {
+            Some(list) => format!("added:\n{}", format_numbered(&list, before)),
+            None => "recorded; the conversation has not taken all of them up yet".to_owned(),
+        })
+    }
+
+    async fn finish(&self, FinishTaskInput { number }: FinishTaskInput) -> ToolCallOutcome {
+        let list = self.list().await?;
+        let place = number.checked_sub(1).filter(|place| *place < list.len());
+        let Some(place) = place else {
+            return Err(format!("there is no task {number}; the list has {}", list.len()));
+        };
+        if list[place].done {
+            return Ok(format!("task {number} was done already"));
+        }
+        let whole = list[place].text.clone();
+        let text = whole[..whole.floor_char_boundary(TASK_PREFIX_BYTES_MAX)].to_owned();
+        send_note(&self.notes, ToolNote::TaskFinished { number, text }).await?;
+        let is_done =
+            move |list: &[TaskSnapshot]| list.iter().any(|task| task.done && task.text == whole);
+        Ok(match self.wait_until(is_done).await? {
+            Some(_) => format!("task {number} is done"),
+            None => "recorded; the conversation has not taken it up yet".to_owned(),
+        })
+    }
+
+    /// Returns the list once it is as it should be; none if that takes too long.
+    async fn wait_until(
+        &self,
+        is_so: impl Fn(&[TaskSnapshot]) -> bool,
+    ) -> Result<Option<Vec<TaskSnapshot>>, String> {
+        let until = Instant::now() + self.update_wait;
+        loop {
+            let list = self.list().await?;
+            if is_so(&list) {
+                return Ok(Some(list));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// Lists tasks with their numbers, from one on.
+fn format_numbered(list: &[TaskSnapshot], from: usize) -> String {
+    let line = |(place, task): (usize, &TaskSnapshot)| {
+        let done = if task.done { " (done)" } else { "" };
+        format!("{}. {}{done}", place + 1, task.text)
+    };
+    list.iter().enumerate().skip(from).map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,55 @@
+//! What stands in where Linux's means are missing. Untested: it builds on macOS.
+//!
+//! A process is known by its number alone, orphans go to init, and only the agent's own process
+//! group is ended with it.
+
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+/// A process, by its number.
+#[derive(Debug)]
+pub(super) struct ProcessHandle(Pid);
+
+impl ProcessHandle {
+    pub(super) fn open(pid: Pid) -> Result<ProcessHandle, Errno> {
+        rustix::process::test_kill_process(pid)?;
+        Ok(ProcessHandle(pid))
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        rustix::process::kill_process(self.0, signal)
+    }
+
+    pub(super) fn wait(&self, at_most: Duration) {
+        std::thread::sleep(at_most.min(Duration::from_millis(10)));
+    }
+}
+
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn end_with_parent() -> io::Result<()> {
+    Ok(())
+}
+
+/// Returns a file that has no name any more.
+pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let path = std::env::temp_dir().join(format!(".heeler-{:032x}", fastrand::u128(..)));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// Ends the process group that an agent leads.
+pub(super) fn end_group(agent: Pid) {
+    // It is gone already, or nothing of ours.
+    let _ended = rustix::process::kill_process_group(agent, Signal::KILL);
+}

@@ -1,0 +1,243 @@
+//! What an agent asks of people, until it is closed.
+//!
+//! A question is a file in the run's folder before it counts as asked. When it is closed, by whoever
+//! is first, another file says how, and then the first one goes. What a crash leaves there is moot: the
+//! agent died with its runner.
+//! It knows nothing of rows and sockets. Start at [`RunQuestions`].
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::error_chain;
+use heeler_model::run::{AgentQuestion, ClosedQuestion, PROTOCOL, QuestionOutcome};
+use heeler_transcript::validate_id;
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::files::{self, RunFileError};
+
+/// How many questions may be open at once; one more is denied.
+pub(crate) const OPEN_QUESTIONS_MAX: usize = 64;
+
+/// The largest input of a question, as JSON; a larger one is denied. The file must be readable in
+/// one piece, and a person could not judge it anyway.
+pub(crate) const QUESTION_BYTES_MAX: usize = 512 << 10;
+
+/// How many closed questions are remembered, for those who answer too late.
+const CLOSED_MAX: usize = 256;
+
+/// The longest id of an agent that we take over as a file name.
+const QUESTION_ID_BYTES_MAX: usize = 64;
+
+/// The questions of a run.
+#[derive(Debug)]
+pub(crate) struct RunQuestions {
+    dir: Utf8PathBuf,
+    open: IndexMap<String, OpenRunQuestion>,
+    /// How the last ones were closed, newest last.
+    closed: VecDeque<(String, String)>,
+}
+
+/// A question that waits.
+#[derive(Debug)]
+pub(crate) struct OpenRunQuestion {
+    /// The question, redacted.
+    pub(crate) ask: AgentQuestion,
+    /// The agent's own name for it.
+    pub(crate) agent_id: String,
+    /// Until when it waits.
+    expires_at: Option<Instant>,
+}
+
+/// How a question ended.
+#[derive(Debug)]
+pub(crate) struct RunQuestionOutcome {
+    /// How.
+    pub(crate) closing: QuestionOutcome,
+    /// Who answered.
+    pub(crate) answered_by: Option<String>,
+    /// The answer in words, redacted.
+    pub(crate) text: Option<String>,
+    /// When.
+    pub(crate) at: Timestamp,
+}
+
+impl RunQuestions {
+    /// Starts without questions.
+    pub(crate) fn new(dir: &Utf8Path) -> RunQuestions {
+        RunQuestions { dir: dir.to_owned(), open: IndexMap::new(), closed: VecDeque::new() }
+    }
+
+    /// Returns a name for the file of a question that the agent calls `agent_id`.
+    pub(crate) fn assign_id(&self, agent_id: &str) -> String {
+        let plain = agent_id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        let known = self.open.contains_key(agent_id)
+            || self.closed.iter().any(|(closed, _)| closed == agent_id);
+        if plain
+            && !known
+            && agent_id.len() <= QUESTION_ID_BYTES_MAX
+            && validate_id(agent_id).is_ok()
+        {
+            return agent_id.to_owned();
+        }
+        Uuid::new_v4().to_string()
+    }
+
+    /// Says whether one more may be open.
+    pub(crate) fn has_room(&self) -> bool {
+        self.open.len() < OPEN_QUESTIONS_MAX
+    }
+
+    /// Writes a question down; from then on it is open.
+    pub(crate) fn add(
+        &mut self,
+        ask: AgentQuestion,
+        agent_id: String,
+        until: Option<Instant>,
+    ) -> Result<(), RunFileError> {
+        files::write_ask(&self.dir, &ask)?;
+        self.open.insert(ask.id.clone(), OpenRunQuestion { ask, agent_id, expires_at: until });
+        Ok(())
+    }
+
+    /// Returns the open question of this name.
+    pub(crate) fn get(&self, id: &str) -> Option<&OpenRunQuestion> {
+        self.open.get(id)
+    }
+
+    /// Returns what the agent calls `agent_id`, if it is open.
+    pub(crate) fn find_by_agent_id(&self, agent_id: &str) -> Option<String> {
+        let open = self.open.values().find(|open| open.agent_id == agent_id)?;
+        Some(open.ask.id.clone())
+    }
+
+    /// Closes a question; `told` is for those who come later. One that ends with the run needs no
+    /// word on how it ended.
+    pub(crate) fn close(
+        &mut self,
+        id: &str,
+        end: Option<RunQuestionOutcome>,
+        told: String,
+    ) -> Option<OpenRunQuestion> {
+        let open = self.open.shift_remove(id)?;
+        let closed = end.map(|RunQuestionOutcome { closing: how, answered_by: by, text, at }| {
+            ClosedQuestion { protocol: PROTOCOL, ask: open.ask.clone(), at, how, by, text }
+        });
+        if let Some(closed) = closed
+            && let Err(error) = files::write_closed(&self.dir, &closed)
+        {
+            // Who answered is in the job's log too; on record it then counts as withdrawn.
+            tracing::warn!(
+                reason = error_chain(&error),
+                ask = id,
+                "how a question ended is not kept"
+            );
+        }
+        let file = self.dir.join(format!("asks/{id}.json"));
+        if let Err(error) = std::fs::remove_file(file) {
+            // The run's result makes it moot; until then status does not list it.
+            tracing::warn!(%error, ask = id, "the file of a closed question stays");
+        }
+        if self.closed.len() == CLOSED_MAX {
+            self.closed.pop_front();
+        }
+        self.closed.push_back((id.to_owned(), told));
+        Some(open)
+    }
+
+    /// Says why an answer to this question comes too late, or that there is none.
+    pub(crate) fn refusal_reason(&self, id: &str) -> String {
+        match self.closed.iter().rev().find(|(closed, _)| closed == id) {
+            Some((_, how)) => how.clone(),
+            None => format!("there is no open question `{id}`"),
+        }
+    }
+
+    /// Returns the open questions.
+    pub(crate) fn list(&self) -> Vec<AgentQuestion> {
+        self.open.values().map(|open| open.ask.clone()).collect()
+    }
+
+    /// Says whether nothing waits for a person.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns when the next question has waited long enough.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.open.values().filter_map(|open| open.expires_at).min()
+    }
+
+    /// Returns a question that has waited long enough.
+    pub(crate) fn find_expired(&self, now: Instant) -> Option<String> {
+        let due = |open: &&OpenRunQuestion| open.expires_at.is_some_and(|until| until <= now);
+        Some(self.open.values().find(due)?.ask.id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(id: &str) -> AgentQuestion {
+        AgentQuestion {
+            protocol: PROTOCOL,
+            id: id.to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            kind: "permission".to_owned(),
+            tool: "Bash".to_owned(),
+            input: json!({}),
+            until: None,
+        }
+    }
+
+    fn answered() -> RunQuestionOutcome {
+        let by = Some("ada".to_owned());
+        RunQuestionOutcome {
+            closing: QuestionOutcome::Allowed,
+            answered_by: by,
+            text: None,
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_over_if_it_is_new_and_can_be_a_files() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap());
+        assert_eq!(asks.assign_id("toolu_01-a.b"), "toolu_01-a.b");
+        let long = "x".repeat(QUESTION_ID_BYTES_MAX + 1);
+        for bad in ["", ".", "..", ".x", "a/b", "a b", "é", "a\0", &long] {
+            assert!(Uuid::try_parse(&asks.assign_id(bad)).is_ok(), "{bad:?}");
+        }
+        asks.add(ask("q1"), "q1".to_owned(), None).unwrap();
+        assert_ne!(asks.assign_id("q1"), "q1");
+        asks.close("q1", Some(answered()), "answered".to_owned()).unwrap();
+        let closed = std::fs::read_to_string(asks.dir.join("asks/q1.closed")).unwrap();
+        let closed: ClosedQuestion = serde_json::from_str(&closed).unwrap();
+        assert_eq!((closed.how, closed.by.as_deref()), (QuestionOutcome::Allowed, Some("ada")));
+        assert!(!asks.dir.join("asks/q1.json").exists());
+        assert_ne!(asks.assign_id("q1"), "q1");
+    }
+
+    #[test]
+    fn the_last_closed_ones_are_remembered_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap());
+        for number in 0..=CLOSED_MAX {
+            let id = format!("q{number}");
+            asks.open.insert(
+                id.clone(),
+                OpenRunQuestion { ask: ask(&id), agent_id: id.clone(), expires_at: None },
+            );
+            asks.close(&id, None, format!("how {number}")).unwrap();
+        }
+        assert_eq!(asks.refusal_reason("q1"), "how 1");
+        assert_eq!(asks.refusal_reason("q0"), "there is no open question `q0`");
+        assert_eq!(asks.closed.len(), CLOSED_MAX);
+    }
+}

@@ -1,0 +1,216 @@
+//! The processes of a scripted agent: commands that it runs, and those that it leaves behind.
+//!
+//! A command runs in a process group of its own and writes to a nameless file, so a grandchild that
+//! keeps the output open holds nobody up. Everything that still runs is known to [`ScriptedCommandRegistry`] and is
+//! killed when the agent is told to end. Start at [`ScriptedCommandRegistry::start`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::SecretRedactor;
+use heeler_model::script::OrphanProcess;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use uuid::Uuid;
+
+use super::agent::ScriptedEvent;
+use crate::process::memory_file;
+use crate::text_decoder::RedactingTextDecoder;
+
+/// The most output of a command that is kept, in bytes.
+pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Where commands run, and with what.
+pub(super) struct ScriptedCommandContext {
+    pub(super) cwd: Utf8PathBuf,
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// The commands that run; shared with whoever must end them.
+#[derive(Clone, Default)]
+pub(super) struct ScriptedCommandRegistry(Arc<Mutex<Vec<Pid>>>);
+
+/// A command that was started; its end is an [`ScriptedEvent::TerminationReport`] with its number.
+pub(super) struct ScriptedCommandHandle {
+    pub(super) number: u32,
+    output: File,
+}
+
+/// What a command did.
+pub(super) struct ScriptedCommandOutput {
+    pub(super) output: String,
+    /// The exit code, or 128 and the signal.
+    pub(super) code: i32,
+}
+
+impl ScriptedCommandRegistry {
+    /// Starts a command.
+    pub(super) fn start(
+        &self,
+        command: &str,
+        place: &ScriptedCommandContext,
+        events: &SyncSender<ScriptedEvent>,
+    ) -> io::Result<ScriptedCommandHandle> {
+        let output = unnamed_temp_file()?;
+        let (stdout, stderr) = (output.try_clone()?, output.try_clone()?);
+        let line = stdin_with_command(command)?;
+        let mut command = shell_command(place);
+        command.stdin(line).stdout(stdout).stderr(stderr).process_group(0);
+        // Held from before the start, so that nobody who ends them all misses this one.
+        let mut children = self.lock();
+        let child = command.spawn()?;
+        children.push(Pid::from_child(&child));
+        drop(children);
+        let number = child.id();
+        self.watch_exit(child, events.clone());
+        Ok(ScriptedCommandHandle { number, output })
+    }
+
+    fn watch_exit(&self, mut child: Child, events: SyncSender<ScriptedEvent>) {
+        let pid = Pid::from_child(&child);
+        let children = self.clone();
+        std::thread::spawn(move || {
+            // Not reaped until it is off the list, so nobody is killed under its number.
+            let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), exited), Err(rustix::io::Errno::INTR)) {}
+            children.lock().retain(|other| *other != pid);
+            if let Ok(status) = child.wait() {
+                // The player may have ended.
+                drop(
+                    events
+                        .send(ScriptedEvent::Ended { number: child.id(), code: exit_code(status) }),
+                );
+            }
+        });
+    }
+
+    /// Kills a command with its process group.
+    pub(super) fn kill(&self, running: &ScriptedCommandHandle) {
+        let children = self.lock();
+        let same = |pid: &&Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(running.number);
+        if let Some(pid) = children.iter().find(same) {
+            let _ended = kill_process_group(*pid, Signal::KILL);
+        }
+    }
+
+    /// Kills every command that runs. None is started while what is returned is held.
+    pub(super) fn kill_all(&self) -> MutexGuard<'_, Vec<Pid>> {
+        let children = self.lock();
+        for pid in children.iter() {
+            let _ended = kill_process_group(*pid, Signal::KILL);
+        }
+        children
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ScriptedCommandHandle {
+    /// Reads what a command that has ended wrote. Where it is cut, it is redacted first.
+    pub(super) fn read_output(
+        mut self,
+        code: i32,
+        redactor: Option<&SecretRedactor>,
+    ) -> io::Result<ScriptedCommandOutput> {
+        self.output.rewind()?;
+        let mut bytes = Vec::new();
+        let limit = OUTPUT_BYTES_MAX as u64;
+        let all = self.output.metadata()?.len();
+        self.output.take(limit).read_to_end(&mut bytes)?;
+        let mut output = match redactor.filter(|_| all > limit) {
+            Some(redactor) => RedactingTextDecoder::new(redactor).push(&bytes),
+            None => String::from_utf8_lossy(&bytes).into_owned(),
+        };
+        output.truncate(output.trim_end().len());
+        if all > limit {
+            output.push_str(&format!("\n[{} more bytes]", all - limit));
+        }
+        Ok(ScriptedCommandOutput { output, code })
+    }
+}
+
+/// Starts a process that nobody waits for.
+pub(super) fn spawn_detached(
+    spawn: &OrphanProcess,
+    place: &ScriptedCommandContext,
+    program: &Utf8Path,
+) -> io::Result<()> {
+    let mut line = spawn.command.clone();
+    if spawn.ignore_term {
+        // What is ignored stays ignored in everything that the shell starts.
+        line = format!("trap '' TERM INT HUP; {line}");
+    }
+    let mut command = match spawn.setsid {
+        // Only a process itself can leave its session: a copy of ours does, then becomes the shell.
+        true => {
+            let mut command = new_command(program.as_str(), place);
+            command.args(["play", "--in-new-session"]);
+            command
+        }
+        false => shell_command(place),
+    };
+    if spawn.clear_env {
+        command.env_clear();
+    }
+    command.stdin(stdin_with_command(&line)?);
+    if !spawn.hold_output {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    // It is a zombie of ours until we end, then somebody else's.
+    command.spawn().map(drop)
+}
+
+/// Leaves the session of this process and becomes a shell that runs the line that was handed over.
+pub fn exec_in_new_session() -> io::Error {
+    match rustix::process::setsid() {
+        Ok(_) => {
+            let here =
+                ScriptedCommandContext { cwd: Utf8PathBuf::from("."), variables: Vec::new() };
+            shell_command(&here).exec()
+        }
+        Err(error) => error.into(),
+    }
+}
+
+/// How a shell runs the line that is its standard input: from there, with nothing to read. As an
+/// argument everybody on the machine could read it, and it may hold a secret.
+const RUN_STDIN_SCRIPT: &str = "exec 3<&0 </dev/null; . /dev/fd/3";
+
+fn shell_command(place: &ScriptedCommandContext) -> Command {
+    let mut command = new_command("/bin/sh", place);
+    command.args(["-c", RUN_STDIN_SCRIPT]);
+    command
+}
+
+/// Returns the standard input for [`shell_command`]: the line, in memory.
+fn stdin_with_command(line: &str) -> io::Result<Stdio> {
+    // What the line starts does not get it too.
+    Ok(memory_file(format!("exec 3<&-; {line}").as_bytes())?.into())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the runner's agents start processes")]
+fn new_command(program: &str, place: &ScriptedCommandContext) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(&place.cwd).envs(place.variables.iter().cloned());
+    command
+}
+
+fn unnamed_temp_file() -> io::Result<File> {
+    let path = std::env::temp_dir().join(format!(".heeler-play-{}", Uuid::new_v4()));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

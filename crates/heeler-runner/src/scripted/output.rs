@@ -1,0 +1,119 @@
+//! The player's standard output: lines are gathered and written when the player is about to wait.
+//!
+//! What is said often has a type here; all else is plain JSON.
+
+use std::io::Write;
+
+use heeler_model::AgentSessionId;
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+use uuid::Uuid;
+
+/// Gathered lines are written at the latest when they are this long.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+pub(super) struct ScriptedOutput {
+    out: Box<dyn Write>,
+    buffer: Vec<u8>,
+    /// Nobody reads any more.
+    closed: bool,
+}
+
+impl ScriptedOutput {
+    pub(super) fn new(out: Box<dyn Write>) -> ScriptedOutput {
+        ScriptedOutput { out, buffer: Vec::new(), closed: false }
+    }
+
+    pub(super) fn write_line(&mut self, line: &impl Serialize) {
+        serde_json::to_writer(&mut self.buffer, line).expect("JSON is written to memory");
+        self.write_bytes(b"\n");
+    }
+
+    pub(super) fn write_bytes(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        if self.closed {
+            self.buffer.clear();
+            return;
+        }
+        let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        self.closed = written.is_err();
+        self.buffer.clear();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+/// A message of the conversation.
+#[derive(Serialize)]
+pub(super) struct ScriptedStreamLine<'l, M> {
+    pub(super) r#type: &'l str,
+    pub(super) message: &'l M,
+    pub(super) parent_tool_use_id: Option<&'l str>,
+    pub(super) session_id: &'l AgentSessionId,
+    pub(super) uuid: Uuid,
+    pub(super) timestamp: &'l str,
+    #[serde(flatten)]
+    pub(super) more: Option<&'l Map<String, Json>>,
+}
+
+/// What an assistant message holds.
+#[derive(Serialize)]
+pub(super) struct ScriptedAssistantMessage<'a> {
+    pub(super) id: &'a str,
+    pub(super) r#type: &'static str,
+    pub(super) role: &'static str,
+    pub(super) model: &'a str,
+    pub(super) content: &'a [Json],
+    pub(super) stop_reason: Option<&'a str>,
+    pub(super) stop_sequence: Option<&'a str>,
+    pub(super) usage: ScriptedTokenUsage,
+}
+
+impl<'a> ScriptedAssistantMessage<'a> {
+    pub(super) fn new(
+        id: &'a str,
+        model: &'a str,
+        content: &'a [Json],
+    ) -> ScriptedAssistantMessage<'a> {
+        ScriptedAssistantMessage {
+            id,
+            r#type: "message",
+            role: "assistant",
+            model,
+            content,
+            stop_reason: None,
+            stop_sequence: None,
+            usage: ScriptedTokenUsage::default(),
+        }
+    }
+}
+
+/// What a user message holds.
+#[derive(Serialize)]
+pub(super) struct ScriptedUserMessage {
+    pub(super) role: &'static str,
+    pub(super) content: Json,
+}
+
+impl ScriptedUserMessage {
+    pub(super) fn new(content: Json) -> ScriptedUserMessage {
+        ScriptedUserMessage { role: "user", content }
+    }
+}
+
+/// A count of tokens as the API writes it.
+#[derive(Serialize, Default, Clone, Copy)]
+pub(super) struct ScriptedTokenUsage {
+    pub(super) input_tokens: u64,
+    pub(super) cache_creation_input_tokens: u64,
+    pub(super) cache_read_input_tokens: u64,
+    pub(super) output_tokens: u64,
+}

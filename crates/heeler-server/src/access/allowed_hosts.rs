@@ -1,0 +1,165 @@
+//! Which names mean us, and which pages are ours.
+//!
+//! A strange page can make a browser talk to us under a name of its own that leads to this machine
+//! (DNS rebinding): only names that we were given count.
+
+use std::net::IpAddr;
+
+use axum::http::uri::Authority;
+
+/// The names that mean us.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct AllowedHosts {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl AllowedHosts {
+    pub(super) fn new(host: &str, origins: &[String]) -> AllowedHosts {
+        let of_origin =
+            |origin: &String| Some(origin_authority(origin)?.host().to_ascii_lowercase());
+        let mut hosts: Vec<String> = origins.iter().filter_map(of_origin).collect();
+        hosts.extend(["localhost".to_owned(), bracket_ipv6(host).to_ascii_lowercase()]);
+        AllowedHosts { hosts, origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect() }
+    }
+
+    /// Says whether what a request calls us is our name. An address is if it is of this machine
+    /// alone, or the one that the request came to.
+    pub(super) fn is_allowed_host(&self, authority: &str, local: IpAddr) -> bool {
+        let Some(authority) = parse_authority(authority) else { return false };
+        let host = authority.host().to_ascii_lowercase();
+        if self.hosts.contains(&host) {
+            return true;
+        }
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_ours = |address: IpAddr| address.is_loopback() || address == local.to_canonical();
+        address.is_ok_and(|address| is_ours(address.to_canonical()))
+    }
+
+    /// Says whether a page is ours that a browser names as the one that asks.
+    pub(super) fn is_own_page(&self, origin: &str, authority: &str) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        self.origins.contains(&origin)
+            || origin == format!("http://{}", authority.to_ascii_lowercase())
+    }
+
+    /// Says whether a request names an address under which a proxy serves us.
+    pub(super) fn is_proxied(&self, origin: Option<&str>, authority: &str) -> bool {
+        let is_called = |known: &String| {
+            known.split_once("://").is_some_and(|(_, it)| it.eq_ignore_ascii_case(authority))
+        };
+        let is_page = |origin: &str| self.origins.contains(&origin.to_ascii_lowercase());
+        origin.is_some_and(is_page) || self.origins.iter().any(is_called)
+    }
+
+    /// Says whether a page of ours was reached through TLS.
+    pub(super) fn is_secure(&self, origin: Option<&str>, authority: &str) -> bool {
+        let secure = |origin: &str| origin.starts_with("https://");
+        match origin {
+            Some(origin) => secure(&origin.to_ascii_lowercase()),
+            None => {
+                let wanted = format!("https://{}", authority.to_ascii_lowercase());
+                self.origins.contains(&wanted)
+            }
+        }
+    }
+}
+
+/// Reads a name and a port, and nothing else.
+fn parse_authority(text: &str) -> Option<Authority> {
+    text.parse::<Authority>().ok().filter(|_| !text.contains('@'))
+}
+
+fn origin_authority(origin: &str) -> Option<Authority> {
+    parse_authority(origin.split_once("://")?.1)
+}
+
+fn bracket_ipv6(host: &str) -> String {
+    if host.contains(':') {
+        format!("[{}]", host.trim_matches(['[', ']']))
+    } else {
+        host.to_owned()
+    }
+}
+
+/// Returns the address that a browser on this machine opens.
+pub(super) fn local_url(host: &str, port: u16) -> String {
+    let host = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) if address.is_unspecified() => "127.0.0.1".to_owned(),
+        Ok(IpAddr::V6(address)) if address.is_unspecified() => "[::1]".to_owned(),
+        _ => bracket_ipv6(host),
+    };
+    format!("http://{host}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(host: &str) -> AllowedHosts {
+        AllowedHosts::new(host, &["https://Heeler.example.com".to_owned()])
+    }
+
+    #[test]
+    fn only_names_that_we_were_given_mean_us() {
+        let local: IpAddr = "10.0.0.7".parse().unwrap();
+        for (name, means_us) in [
+            ("localhost", true),
+            ("LOCALHOST:7878", true),
+            ("127.0.0.1:1", true),
+            ("127.9.9.9", true),
+            ("[::1]:7878", true),
+            ("box.lan:7878", true),
+            ("heeler.example.com", true),
+            ("10.0.0.7:7878", true),
+            ("[::ffff:10.0.0.7]", true),
+            ("10.0.0.8", false),
+            ("0.0.0.0", false),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("x@localhost", false),
+            ("localhost@evil.example", false),
+            ("localhost/evil", false),
+            ("localhost.", false),
+            ("", false),
+        ] {
+            assert_eq!(names("box.lan").is_allowed_host(name, local), means_us, "{name}");
+        }
+        assert!(names("::1").is_allowed_host("[::1]", local));
+    }
+
+    #[test]
+    fn a_page_is_ours_if_it_came_from_where_the_request_goes_or_through_the_proxy() {
+        for (origin, is_ours) in [
+            ("http://localhost:7878", true),
+            ("https://heeler.example.com", true),
+            ("https://localhost:7878", false),
+            ("http://localhost:3000", false),
+            ("http://localhost", false),
+            ("http://heeler.example.com", false),
+            ("https://evil.example", false),
+            ("null", false),
+            ("", false),
+        ] {
+            assert_eq!(names("x").is_own_page(origin, "localhost:7878"), is_ours, "{origin}");
+        }
+    }
+
+    #[test]
+    fn what_a_proxy_sends_is_known_by_the_names_that_it_serves() {
+        let names = names("x");
+        assert!(names.is_proxied(Some("https://heeler.example.com"), "127.0.0.1:7878"));
+        assert!(names.is_proxied(None, "Heeler.example.com"));
+        assert!(!names.is_proxied(Some("http://127.0.0.1:7878"), "127.0.0.1:7878"));
+        assert!(!names.is_proxied(None, "localhost"));
+    }
+
+    #[test]
+    fn a_cookie_is_for_tls_alone_where_it_was_reached_so() {
+        let names = names("x");
+        assert!(names.is_secure(Some("https://heeler.example.com"), "127.0.0.1:7878"));
+        assert!(names.is_secure(None, "heeler.example.com"));
+        assert!(!names.is_secure(Some("http://localhost:7878"), "localhost:7878"));
+        assert!(!names.is_secure(None, "localhost:7878"));
+    }
+}

@@ -1,0 +1,270 @@
+//! How often passwords may be tried: a few times at once, then ever more slowly, for each address,
+//! for each name, and for all together.
+//!
+//! Behind a proxy all have one address, and whoever has many addresses tries one name: so both count.
+//! A name waits a little at most, and all together too: nobody is shut out for long by what others do.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use heeler_model::AccessName;
+
+/// How often an address or a name may be wrong before it has to wait.
+pub(super) const FREE_ATTEMPTS: u32 = 5;
+
+/// How often all together may be.
+pub(super) const FREE_ATTEMPTS_TOTAL: u32 = 50;
+
+/// The first wait; each further one is twice as long.
+const WAIT_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait of an address.
+const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// The longest wait of a name: whoever tries it from elsewhere keeps nobody out for long.
+const NAME_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The longest wait of all together: whoever tries from everywhere keeps nobody out.
+const TOTAL_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long it is remembered that somebody was wrong.
+const FAILURE_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// How many addresses, and how many names, are remembered; one more, and the one that was wrong
+/// longest ago is not.
+const KEYS_MAX: usize = 4_096;
+
+/// Who tries.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LoginAttempt {
+    /// From where; none through a proxy, whose address is everybody's.
+    pub(super) address: Option<IpAddr>,
+    /// Under which name; what is none is nobody's, and is not remembered.
+    pub(super) name: Option<AccessName>,
+}
+
+/// Who was wrong how often.
+#[derive(Debug, Default)]
+pub(super) struct LoginLimiter {
+    addresses: HashMap<IpAddr, LoginFailures>,
+    names: HashMap<AccessName, LoginFailures>,
+    total: Option<LoginFailures>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LoginFailures {
+    count: u32,
+    last: Instant,
+}
+
+impl LoginFailures {
+    fn remaining_wait(self, free: u32, most: Duration, now: Instant) -> Option<Duration> {
+        let beyond = self.count.checked_sub(free)?;
+        let wait = WAIT_FIRST.saturating_mul(2_u32.saturating_pow(beyond)).min(most);
+        let left = (self.last + wait).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn is_recent(self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) < FAILURE_TTL
+    }
+
+    fn increment(tries: Option<LoginFailures>, now: Instant) -> LoginFailures {
+        let count = tries.map_or(0, |tries| tries.count).saturating_add(1);
+        LoginFailures { count, last: now }
+    }
+}
+
+impl LoginLimiter {
+    /// Counts a try as wrong until it is known to be right, or says how long to wait before one.
+    pub(super) fn begin_attempt(
+        &mut self,
+        who: &LoginAttempt,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        let address = who.address.map(network);
+        self.addresses.retain(|_, tries| tries.is_recent(now));
+        self.names.retain(|_, tries| tries.is_recent(now));
+        self.total = self.total.filter(|tries| tries.is_recent(now));
+        let tries = address.and_then(|address| self.addresses.get(&address));
+        let of_address =
+            tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, ADDRESS_WAIT_MAX, now));
+        let tries = who.name.as_ref().and_then(|name| self.names.get(name));
+        let of_name = tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, NAME_WAIT_MAX, now));
+        let of_all =
+            self.total.and_then(|it| it.remaining_wait(FREE_ATTEMPTS_TOTAL, TOTAL_WAIT_MAX, now));
+        if let Some(wait) = of_address.max(of_name).max(of_all) {
+            return Err(wait);
+        }
+        if let Some(address) = address {
+            count_failure(&mut self.addresses, address, now);
+        }
+        if let Some(name) = &who.name {
+            count_failure(&mut self.names, name.clone(), now);
+        }
+        self.total = Some(LoginFailures::increment(self.total, now));
+        Ok(())
+    }
+
+    /// Notes that a try was right.
+    pub(super) fn record_success(&mut self, who: &LoginAttempt) {
+        if let Some(address) = who.address {
+            self.addresses.remove(&network(address));
+        }
+        if let Some(name) = &who.name {
+            self.names.remove(name);
+        }
+        if let Some(all) = &mut self.total {
+            all.count = all.count.saturating_sub(1);
+        }
+    }
+}
+
+/// Counts one more try, in bounded room.
+fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key: K, now: Instant) {
+    if all.len() >= KEYS_MAX && !all.contains_key(&key) {
+        let oldest = all.iter().min_by_key(|(_, tries)| tries.last);
+        if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+            all.remove(&oldest);
+        }
+    }
+    let tries = LoginFailures::increment(all.get(&key).copied(), now);
+    all.insert(key, tries);
+}
+
+/// Returns what one customer has: an address, or the network of an IPv6 address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    /// Somebody at an address who tries no name twice.
+    fn at(address: IpAddr) -> LoginAttempt {
+        LoginAttempt { address: Some(address), name: None }
+    }
+
+    /// Somebody behind a proxy.
+    fn called(name: &str) -> LoginAttempt {
+        LoginAttempt { address: None, name: Some(name.parse().unwrap()) }
+    }
+
+    #[test]
+    fn whoever_is_wrong_waits_longer_each_time_and_others_do_not() {
+        let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
+        let (one, other) = (at(address(1)), at(address(2)));
+        for _ in 0..FREE_ATTEMPTS {
+            limiter.begin_attempt(&one, now).unwrap();
+        }
+        let mut wait = WAIT_FIRST;
+        for _ in 0..12 {
+            assert_eq!(limiter.begin_attempt(&one, now), Err(wait));
+            limiter.begin_attempt(&other, now).unwrap();
+            limiter.record_success(&other);
+            now += wait;
+            limiter.begin_attempt(&one, now).unwrap();
+            wait = (wait * 2).min(ADDRESS_WAIT_MAX);
+        }
+        assert_eq!(wait, ADDRESS_WAIT_MAX);
+    }
+
+    #[test]
+    fn behind_a_proxy_one_name_that_is_tried_keeps_no_other_waiting() {
+        let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
+        for _ in 0..FREE_ATTEMPTS {
+            limiter.begin_attempt(&called("ann"), now).unwrap();
+        }
+        assert_eq!(limiter.begin_attempt(&called("ann"), now), Err(WAIT_FIRST));
+        limiter.begin_attempt(&called("bob"), now).unwrap();
+        limiter.record_success(&called("bob"));
+        // However long it goes on, the name's own is let in soon.
+        for _ in 0..20 {
+            let wait = limiter.begin_attempt(&called("ann"), now).unwrap_err();
+            assert!(wait <= NAME_WAIT_MAX);
+            now += wait;
+            limiter.begin_attempt(&called("ann"), now).unwrap();
+        }
+        assert_eq!(limiter.begin_attempt(&called("ann"), now), Err(NAME_WAIT_MAX));
+        limiter.record_success(&called("ann"));
+        limiter.begin_attempt(&called("ann"), now).unwrap();
+    }
+
+    #[test]
+    fn many_addresses_try_one_name_no_faster_than_one_does() {
+        let (mut limiter, now) = (LoginLimiter::default(), Instant::now());
+        let ann = |number: u32| LoginAttempt {
+            address: Some(address(u8::try_from(number).unwrap())),
+            ..called("ann")
+        };
+        for number in 0..FREE_ATTEMPTS {
+            limiter.begin_attempt(&ann(number), now).unwrap();
+        }
+        assert_eq!(limiter.begin_attempt(&ann(100), now), Err(WAIT_FIRST));
+    }
+
+    #[test]
+    fn whoever_is_right_begins_anew_and_so_does_whoever_waited_an_hour() {
+        let (mut limiter, now, one) = (LoginLimiter::default(), Instant::now(), at(address(1)));
+        for _ in 0..3 * FREE_ATTEMPTS {
+            limiter.begin_attempt(&one, now).unwrap();
+            limiter.record_success(&one);
+        }
+        for _ in 0..FREE_ATTEMPTS {
+            limiter.begin_attempt(&one, now).unwrap();
+        }
+        assert!(limiter.begin_attempt(&one, now).is_err());
+        limiter.begin_attempt(&one, now + FAILURE_TTL).unwrap();
+        limiter.begin_attempt(&one, now + FAILURE_TTL).unwrap();
+    }
+
+    #[test]
+    fn all_together_wait_a_little_however_many_addresses_they_have() {
+        let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
+        for number in 0..FREE_ATTEMPTS_TOTAL {
+            limiter.begin_attempt(&at(address(u8::try_from(number).unwrap())), now).unwrap();
+        }
+        for number in 0..20 {
+            let wait = limiter.begin_attempt(&at(address(100 + number)), now).unwrap_err();
+            assert!(wait <= TOTAL_WAIT_MAX);
+            now += wait;
+            limiter.begin_attempt(&at(address(100 + number)), now).unwrap();
+        }
+        assert_eq!(limiter.begin_attempt(&at(address(200)), now), Err(TOTAL_WAIT_MAX));
+    }
+
+    #[test]
+    fn more_addresses_of_one_network_are_no_way_around() {
+        let (mut limiter, now) = (LoginLimiter::default(), Instant::now());
+        for number in 0..u64::from(FREE_ATTEMPTS) {
+            let one = format!("2001:db8::{number:x}:1").parse().unwrap();
+            limiter.begin_attempt(&at(one), now).unwrap();
+        }
+        assert!(limiter.begin_attempt(&at("2001:db8::1".parse().unwrap()), now).is_err());
+        assert!(limiter.begin_attempt(&at("2001:db8:0:1::1".parse().unwrap()), now).is_ok());
+        assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), address(1));
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_there_is_room_for() {
+        let (mut tries, now) = (HashMap::new(), Instant::now());
+        for number in 0..KEYS_MAX + 10 {
+            count_failure(&mut tries, number, now + Duration::from_nanos(number as u64));
+        }
+        assert_eq!(tries.len(), KEYS_MAX);
+        assert!(!tries.contains_key(&9) && tries.contains_key(&10), "the oldest went");
+    }
+}

@@ -1,0 +1,99 @@
+//! Whose process is at the other end of a connection over TCP.
+//!
+//! An agent may find a token, since it runs as the same user. So where something is to be changed
+//! from this machine, the process is looked for that holds the other end. What another user's
+//! process holds cannot be seen; that user's it is then, and no agent's. Whoever hides is unknown.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use heeler_engine::Caller;
+
+use crate::caller::TcpPeer;
+use crate::tcp_table::{self, TcpSocketEntry};
+
+/// Says who is at the other end. It reads much of `/proc`.
+pub(super) fn find_caller(peer: TcpPeer) -> Caller {
+    let address = canonical(peer.address);
+    if !is_local_address(address.ip()) {
+        return Caller::Person;
+    }
+    match tcp_table::find_peer_socket(address, canonical(peer.local)) {
+        Some(socket) => {
+            let own_user = rustix::process::geteuid().as_raw();
+            caller_of_socket(&socket, &tcp_table::socket_holders(socket.inode), own_user)
+        }
+        None => Caller::Unknown,
+    }
+}
+
+/// Says who holds a socket, by the processes that were found to.
+fn caller_of_socket(socket: &TcpSocketEntry, holders: &[u32], own_user: u32) -> Caller {
+    let mut found = holders.iter().map(|pid| Caller::from_process(*pid)).collect::<Vec<_>>();
+    // A run that shares it with others is enough.
+    found.sort_by_key(|origin| match origin {
+        Caller::Run(_) => 0,
+        Caller::Unknown => 1,
+        Caller::Person => 2,
+    });
+    match found.first() {
+        Some(origin) => *origin,
+        None if socket.inode != 0 && socket.user != own_user => Caller::Person,
+        None => Caller::Unknown,
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Says whether an address is one of this machine's: only then can something be bound to it.
+fn is_local_address(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn pair(address: &str) -> (TcpStream, TcpPeer) {
+        let listener = TcpListener::bind(address).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, address) = listener.accept().unwrap();
+        (client, TcpPeer { address, local: server.local_addr().unwrap() })
+    }
+
+    #[test]
+    fn the_process_at_the_other_end_is_found() {
+        let (client, peer) = pair("127.0.0.1:0");
+        assert_eq!(find_caller(peer), Caller::from_process(std::process::id()));
+        // The kernel still knows of the connection, and nobody holds it.
+        drop(client);
+        assert_eq!(find_caller(peer), Caller::Unknown);
+    }
+
+    #[test]
+    fn whoever_is_gone_without_a_trace_is_unknown_and_whoever_is_elsewhere_is_a_person() {
+        let local = "127.0.0.1:9".parse().unwrap();
+        let from =
+            |address: &str| find_caller(TcpPeer { address: address.parse().unwrap(), local });
+        assert_eq!(from("127.0.0.1:1"), Caller::Unknown);
+        assert_eq!(from("[::1]:1"), Caller::Unknown);
+        // Kept for documents: nobody has it.
+        assert_eq!(from("192.0.2.1:1"), Caller::Person);
+        assert_eq!(from("[::ffff:192.0.2.1]:1"), Caller::Person);
+    }
+
+    #[test]
+    fn what_another_user_holds_is_no_agents_and_what_nobody_holds_is_unknown() {
+        let socket = |user, inode| TcpSocketEntry { user, inode };
+        assert_eq!(caller_of_socket(&socket(1001, 5), &[], 1000), Caller::Person);
+        assert_eq!(caller_of_socket(&socket(1000, 5), &[], 1000), Caller::Unknown);
+        // The kernel says root of what was closed.
+        assert_eq!(caller_of_socket(&socket(0, 0), &[], 1000), Caller::Unknown);
+        let own = std::process::id();
+        assert_eq!(caller_of_socket(&socket(1000, 5), &[own], 1000), Caller::from_process(own));
+        assert_eq!(caller_of_socket(&socket(1000, 5), &[own, u32::MAX], 1000), Caller::Unknown);
+    }
+}

@@ -1,0 +1,130 @@
+//! Replies that did not change are not sent again.
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use sha2::{Digest as _, Sha256};
+
+/// How many bytes of a digest tell replies apart.
+const TAG_BYTES: usize = 16;
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Gives a reply of JSON its tag, or says that whoever asks has it already.
+pub(super) async fn add_etag(request: Request, next: Next) -> Response {
+    if request.method() != Method::GET {
+        return next.run(request).await;
+    }
+    let known = IfNoneMatchTags::from_headers(request.headers());
+    let response = next.run(request).await;
+    // Streams have no end that could be waited for.
+    match is_taggable(&response) {
+        true => TaggedResponse::buffer(response).await.into_response_for(&known),
+        false => response,
+    }
+}
+
+/// The replies that whoever asks has already.
+#[derive(Debug, Default)]
+pub(crate) struct IfNoneMatchTags(Vec<HeaderValue>);
+
+impl IfNoneMatchTags {
+    /// Reads what a request says.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> IfNoneMatchTags {
+        IfNoneMatchTags(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
+    }
+}
+
+/// A whole reply, with its tag if it has one. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct TaggedResponse {
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Bytes,
+    tag: Option<HeaderValue>,
+}
+
+impl TaggedResponse {
+    /// Waits for the end of a reply.
+    pub(crate) async fn buffer(response: Response) -> TaggedResponse {
+        let has_tag = is_taggable(&response);
+        let (parts, body) = response.into_parts();
+        let (status, bytes) = match to_bytes(body, usize::MAX).await {
+            Ok(bytes) => (parts.status, bytes),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
+        };
+        let tag = has_tag.then(|| compute_etag(&bytes));
+        TaggedResponse { status, headers: parts.headers, bytes, tag }
+    }
+
+    /// Replies to one who has what they say.
+    pub(crate) fn into_response_for(self, known: &IfNoneMatchTags) -> Response {
+        let TaggedResponse { status, headers, bytes, tag } = self;
+        let mut response = Response::new(Body::empty());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        let Some(tag) = tag else {
+            *response.body_mut() = Body::from(bytes);
+            return response;
+        };
+        let is_known = known.0.iter().any(|known| matches_etag(known, &tag));
+        response.headers_mut().insert(ETAG, tag);
+        if is_known {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response.headers_mut().remove(CONTENT_TYPE);
+        } else {
+            *response.body_mut() = Body::from(bytes);
+        }
+        response
+    }
+}
+
+fn is_taggable(response: &Response) -> bool {
+    response.status() == StatusCode::OK && is_json(response.headers())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json")
+}
+
+fn compute_etag(bytes: &[u8]) -> HeaderValue {
+    let digest = Sha256::digest(bytes);
+    let mut tag = String::with_capacity(2 * TAG_BYTES + 2);
+    tag.push('"');
+    for byte in &digest[..TAG_BYTES] {
+        tag.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+    }
+    tag.push('"');
+    HeaderValue::try_from(tag).expect("a tag is hexadecimal between quotes")
+}
+
+/// Says whether a header names a tag; a weak one is as good for this.
+fn matches_etag(header: &HeaderValue, tag: &HeaderValue) -> bool {
+    let Ok(text) = header.to_str() else { return false };
+    let is_it = |one: &str| tag == one.trim().trim_start_matches("W/");
+    text.trim() == "*" || text.split(',').any(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_among_others_and_weak_or_not() {
+        let value = compute_etag(b"{}");
+        let tag = value.to_str().unwrap();
+        for (header, expected) in [
+            (tag.to_owned(), true),
+            (format!("W/{tag}"), true),
+            (format!("\"other\", {tag}"), true),
+            ("*".to_owned(), true),
+            ("\"other\"".to_owned(), false),
+            (tag.trim_matches('"').to_owned(), false),
+        ] {
+            let header = HeaderValue::from_str(&header).unwrap();
+            assert_eq!(matches_etag(&header, &value), expected, "{header:?}");
+        }
+    }
+}

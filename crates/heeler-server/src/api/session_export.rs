@@ -1,0 +1,247 @@
+//! A session as one file, sent while it is made: what `heeler session export` writes.
+//!
+//! It is made by a thread that is only a few pieces ahead of whoever takes it. What fails before the
+//! first piece is a problem; after that the reply breaks off without its end, which clients tell from
+//! a whole one, and so does `session import` by the sums that a bundle ends with.
+
+use std::io::{self, BufWriter, Write};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, StreamExt as _};
+use heeler_model::{AccessScope, error_chain};
+use heeler_query::export::{SessionExport, SnapshotInclusion};
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{JoinHandle, spawn_blocking};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiRoutes;
+use super::path_params::IdPathParams;
+use crate::caller::RequestCaller;
+use crate::extractors::{PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// How much is sent at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How many pieces wait for whoever takes them; then the thread does.
+const CHUNKS_MAX: usize = 2;
+
+/// Says what is sent. It is JSON of a size that nobody should parse at once.
+const BUNDLE_TYPE: &str = "application/vnd.heeler.session+json";
+
+pub(super) fn routes() -> ApiRoutes {
+    ApiRoutes { operate: OpenApiRouter::new().routes(routes!(export)), ..ApiRoutes::default() }
+}
+
+/// What to export.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ExportSessionParams {
+    /// With the snapshots of its files, which may hold secrets, also such as were deleted since: this
+    /// needs the scope `admin`.
+    #[serde(default)]
+    workspace: bool,
+}
+
+/// Download a session as one file, which `heeler session import` reads: its record, its jobs, all that
+/// was said and all that tools gave, without the fleet's secrets. A reply that breaks off has no end.
+#[utoipa::path(
+    get, path = "/sessions/{id}/export", tag = "sessions", params(IdPathParams, ExportSessionParams),
+    responses((status = OK, body = Object, content_type = BUNDLE_TYPE)),
+)]
+async fn export(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    QueryParams(asked): QueryParams<ExportSessionParams>,
+) -> Result<Response, ProblemDetails> {
+    let files =
+        if asked.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
+    if files == SnapshotInclusion::Included && caller.scope < AccessScope::Admin {
+        let detail = format!("{} may not have files: that needs the scope admin", caller.name);
+        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));
+    }
+    let room = app.expensive_reads.acquire_export()?;
+    let export = app.read(move |records| records.export(&id, files)).await?;
+    let name = format!("attachment; filename=\"{}.json\"", export.session.id);
+    let mut sending = SessionExportStream::start(room, move |pieces| write_export(&export, pieces));
+    let first = match sending.next().await {
+        Some(Ok(first)) => first,
+        Some(Err(error)) => {
+            return Err(
+                ProblemDetails::internal_error(error_chain(&error)).with_hint("heeler doctor")
+            );
+        }
+        None => Bytes::new(),
+    };
+    let rest = stream::unfold(sending, async |mut sending: SessionExportStream| {
+        Some((sending.next().await?, sending))
+    });
+    let pieces = stream::once(async { Ok(first) }).chain(rest);
+    let headers = [(CONTENT_TYPE, BUNDLE_TYPE), (CONTENT_DISPOSITION, name.as_str())];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// A session that is being sent.
+struct SessionExportStream {
+    chunks: mpsc::Receiver<Bytes>,
+    /// Makes them; taken when it has said how it ended.
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl SessionExportStream {
+    fn start(
+        room: OwnedSemaphorePermit,
+        write: impl FnOnce(ExportChannelWriter) -> io::Result<()> + Send + 'static,
+    ) -> SessionExportStream {
+        let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
+        let thread = spawn_blocking(move || {
+            let _room = room;
+            write(ExportChannelWriter(sender))
+        });
+        SessionExportStream { chunks: pieces, thread: Some(thread) }
+    }
+
+    /// Returns the next piece, or why there is none; `None` at the end of all.
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if let Some(piece) = self.chunks.recv().await {
+            return Some(Ok(piece));
+        }
+        let failed = match self.thread.take()?.await {
+            Ok(Ok(())) => return None,
+            Ok(Err(error)) => error,
+            Err(error) => io::Error::other(error),
+        };
+        tracing::error!(why = error_chain(&failed), "cannot export a session");
+        Some(Err(failed))
+    }
+}
+
+fn write_export(export: &SessionExport, pieces: ExportChannelWriter) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(CHUNK_BYTES, pieces);
+    match export.write(&mut out) {
+        Ok(_) => out.flush(),
+        Err(error) => {
+            // Dropped as it is, it would send what it holds.
+            drop(out.into_parts());
+            Err(io::Error::other(error))
+        }
+    }
+}
+
+/// Hands over what is written; fails as soon as nobody takes it any more.
+struct ExportChannelWriter(mpsc::Sender<Bytes>);
+
+impl Write for ExportChannelWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(CHUNK_BYTES)];
+        let sent = self.0.blocking_send(Bytes::copy_from_slice(piece));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::expensive_reads::{EXPORTS_MAX, ExpensiveReads};
+
+    /// Takes all that is sent; returns how many bytes came and whether they are all.
+    async fn take(mut sending: SessionExportStream) -> (usize, bool) {
+        let mut count = 0;
+        while let Some(piece) = sending.next().await {
+            match piece {
+                Ok(piece) => count += piece.len(),
+                Err(_) => {
+                    assert!(sending.next().await.is_none(), "an error is told once");
+                    return (count, false);
+                }
+            }
+        }
+        (count, true)
+    }
+
+    fn sending(
+        write: impl FnOnce(ExportChannelWriter) -> io::Result<()> + Send + 'static,
+    ) -> SessionExportStream {
+        SessionExportStream::start(ExpensiveReads::default().acquire_export().unwrap(), write)
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_is_told_from_what_is_whole() {
+        let bytes = vec![b'x'; 10 * CHUNK_BYTES + 7];
+        let (whole, length) = (bytes.clone(), bytes.len());
+        assert_eq!(take(sending(move |mut to| to.write_all(&whole))).await, (length, true));
+        let broken = sending(move |mut to| {
+            to.write_all(&bytes)?;
+            Err(io::Error::other("the disk has had enough"))
+        });
+        assert_eq!(take(broken).await, (length, false));
+        let panics = sending(|mut to| {
+            to.write_all(b"begun")?;
+            panic!("a fault of ours")
+        });
+        assert_eq!(take(panics).await, (5, false));
+    }
+
+    #[tokio::test]
+    async fn so_many_are_sent_at_once_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = camino::Utf8Path::from_path(temp.path()).unwrap();
+        let handle = heeler_engine::DaemonHandle::scripted(|_, _| {});
+        let app = crate::tests::app(folder, handle, "agents: []", BTreeMap::new());
+        let ask = async || {
+            let (state, id) =
+                (State(app.clone()), PathParams(IdPathParams { id: "sess-1".to_owned() }));
+            let caller = RequestCaller {
+                name: "me".to_owned(),
+                scope: AccessScope::Operate,
+                engine_caller: heeler_engine::Caller::Unknown,
+                csrf_token: None,
+            };
+            let asked = QueryParams(ExportSessionParams { workspace: false });
+            export(state, caller, id, asked).await.unwrap_err().kind
+        };
+        let take_all = || -> Vec<_> {
+            (0..EXPORTS_MAX).map(|_| app.expensive_reads.acquire_export().unwrap()).collect()
+        };
+        let taken = take_all();
+        assert_eq!(ask().await, "too-many");
+        drop(taken);
+        assert_ne!(ask().await, "too-many");
+        // One that fails keeps no room.
+        drop(take_all());
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_away_ends_the_thread_which_was_only_a_little_ahead() {
+        let (told, ended) = std::sync::mpsc::channel();
+        let mut sending = sending(move |mut to| {
+            let mut pieces = 0;
+            while to.write_all(&[0; CHUNK_BYTES]).is_ok() {
+                pieces += 1;
+            }
+            told.send(pieces).unwrap();
+            Err(io::ErrorKind::BrokenPipe.into())
+        });
+        sending.next().await.unwrap().unwrap();
+        drop(sending);
+        let pieces = tokio::task::spawn_blocking(move || ended.recv().unwrap()).await.unwrap();
+        assert!((1..=1 + CHUNKS_MAX).contains(&pieces), "{pieces}");
+    }
+}

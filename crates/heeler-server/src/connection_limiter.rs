@@ -1,0 +1,122 @@
+//! How many connections over TCP there may be at once: in all, and from one address.
+//!
+//! Nobody need say who they are to connect. So no one address may take all the room, and all of them
+//! together may not take the files that the daemon works with.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many there are at once, if there are files enough.
+pub(crate) const WEB_CONNECTIONS_MAX: usize = 4096;
+
+/// How many of them one address has that is not of this machine.
+pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
+
+/// The room for connections.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionLimiter {
+    permits: Arc<Semaphore>,
+    counts_by_network: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl ConnectionLimiter {
+    /// Leaves half of the files that may be open for everything else.
+    pub(crate) fn new() -> ConnectionLimiter {
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, WEB_CONNECTIONS_MAX);
+        ConnectionLimiter {
+            permits: Arc::new(Semaphore::new(most)),
+            counts_by_network: Arc::default(),
+        }
+    }
+
+    /// Waits until there is room for one more.
+    pub(crate) async fn acquire_permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Takes room for an address; none if it has as much as it may.
+    pub(crate) fn try_admit(
+        &self,
+        address: IpAddr,
+        permit: OwnedSemaphorePermit,
+    ) -> Option<ConnectionPermit> {
+        let network = client_network(address);
+        let mut taken = self.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(network).or_default();
+        if *count >= CONNECTIONS_PER_ADDRESS_MAX && !network.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        Some(ConnectionPermit { limiter: self.clone(), network, _permit: permit })
+    }
+}
+
+/// The room of one connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    limiter: ConnectionLimiter,
+    network: IpAddr,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut taken =
+            self.limiter.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// Returns what counts as one address: of IPv6 everybody has very many.
+fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_address_does_not_take_the_room_of_others_and_this_machine_has_all() {
+        let rooms = ConnectionLimiter {
+            permits: Arc::new(Semaphore::new(1000)),
+            counts_by_network: Arc::default(),
+        };
+        let stranger: IpAddr = "203.0.113.7".parse().unwrap();
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
+            held.push(rooms.try_admit(stranger, rooms.acquire_permit().await).unwrap());
+        }
+        assert!(rooms.try_admit(stranger, rooms.acquire_permit().await).is_none());
+        assert!(
+            rooms.try_admit("203.0.113.8".parse().unwrap(), rooms.acquire_permit().await).is_some()
+        );
+        held.pop();
+        assert!(rooms.try_admit(stranger, rooms.acquire_permit().await).is_some());
+        drop(held);
+        assert!(rooms.counts_by_network.lock().unwrap().is_empty());
+        let home: IpAddr = "127.0.0.1".parse().unwrap();
+        let mut held = Vec::new();
+        for _ in 0..=CONNECTIONS_PER_ADDRESS_MAX {
+            held.push(rooms.try_admit(home, rooms.acquire_permit().await).unwrap());
+        }
+        let [one, other] = ["2001:db8::1", "2001:db8::2:1"].map(|it| it.parse().unwrap());
+        assert_eq!(client_network(one), client_network(other));
+    }
+}

@@ -1,0 +1,216 @@
+//! Talking to a daemon, for callers that are not async.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::extractors::IDEMPOTENCY_KEY_HEADER;
+use crate::internal::{
+    COMMAND_PATH, CommandErrorBody, DaemonInfo, HELLO_PATH, LINK_PATH, LoginLink,
+};
+use crate::{PROTOCOL, PROTOCOL_HEADER};
+
+/// How long a daemon may take to accept a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// The largest answer: the status of ten thousand schedules is a tenth of it.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a daemon did not answer, or refused.
+#[derive(Debug, Error)]
+pub enum DaemonClientError {
+    /// Nobody listens.
+    #[error("no daemon listens on {socket}")]
+    NoDaemon {
+        /// Its socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It is ending and did nothing of what was asked.
+    #[error("the daemon is ending")]
+    Ending,
+    /// It refused.
+    #[error(transparent)]
+    Refused(DaemonCommandError),
+    /// It speaks another language.
+    #[error("what answers on {socket} is no daemon of protocol {PROTOCOL}: {reason}")]
+    Protocol {
+        /// Its socket.
+        socket: Utf8PathBuf,
+        /// What it said instead.
+        reason: String,
+    },
+    /// The conversation broke off; what was asked may have been done.
+    #[error("cannot {attempt} the daemon at {socket}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// Its socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A connection to a daemon, which does not end by itself while it is open.
+#[derive(Debug)]
+pub struct DaemonClient {
+    socket: Utf8PathBuf,
+    hello: DaemonInfo,
+    sender: SendRequest<Full<Bytes>>,
+    // Fields are dropped in this order: the connection's task ends before what drives it.
+    _connection: JoinSet<()>,
+    runtime: Runtime,
+}
+
+impl DaemonClient {
+    /// Connects to a daemon and makes sure that it is one, and stays.
+    pub fn connect(socket: &Utf8Path) -> Result<DaemonClient, DaemonClientError> {
+        let failed = |source| DaemonClientError::Io {
+            attempt: "talk to",
+            socket: socket.to_owned(),
+            source,
+        };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let mut connection = JoinSet::new();
+        let connecting = async {
+            let stream = UnixStream::connect(socket).await.map_err(|source| {
+                DaemonClientError::NoDaemon { socket: socket.to_owned(), source }
+            })?;
+            let (mut sender, task) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+                .await
+                .map_err(|error| failed(io::Error::other(error)))?;
+            // How it broke off is told to whoever waits for an answer.
+            connection.spawn(async move { drop(task.await) });
+            let request = request(Method::GET, HELLO_PATH, Vec::new());
+            let hello = send_request(socket, &mut sender, request).await?;
+            Ok((sender, hello))
+        };
+        let (sender, hello) = runtime.block_on(async {
+            let connected = tokio::time::timeout(CONNECT_WAIT, connecting).await;
+            connected.unwrap_or_else(|_| Err(failed(io::ErrorKind::TimedOut.into())))
+        })?;
+        Ok(DaemonClient {
+            socket: socket.to_owned(),
+            hello,
+            sender,
+            _connection: connection,
+            runtime,
+        })
+    }
+
+    /// Returns who answers.
+    pub fn daemon_info(&self) -> &DaemonInfo {
+        &self.hello
+    }
+
+    /// Asks and waits for the answer; if `patience` is given, not longer than that.
+    pub fn send_command(
+        &mut self,
+        command: &DaemonCommand,
+        patience: Option<Duration>,
+    ) -> Result<CommandReply, DaemonClientError> {
+        self.send_command_once(command, None, patience)
+    }
+
+    /// The same under a name of the request's own: what was done already under that is not done
+    /// again, and gets the first answer.
+    pub fn send_command_once(
+        &mut self,
+        command: &DaemonCommand,
+        name: Option<&str>,
+        patience: Option<Duration>,
+    ) -> Result<CommandReply, DaemonClientError> {
+        let mut request = request(Method::POST, COMMAND_PATH, json(command));
+        if let Some(name) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
+            request.headers_mut().insert(IDEMPOTENCY_KEY_HEADER, name);
+        }
+        let exchange = send_request(&self.socket, &mut self.sender, request);
+        let Some(patience) = patience else { return self.runtime.block_on(exchange) };
+        let late = || DaemonClientError::Io {
+            attempt: "wait any longer for",
+            socket: self.socket.clone(),
+            source: io::ErrorKind::TimedOut.into(),
+        };
+        self.runtime
+            .block_on(async { tokio::time::timeout(patience, exchange).await })
+            .unwrap_or_else(|_| Err(late()))
+    }
+}
+
+impl DaemonClient {
+    /// Has a link made by which one browser may log in.
+    pub fn create_login_link(&mut self) -> Result<LoginLink, DaemonClientError> {
+        let request = request(Method::POST, LINK_PATH, Vec::new());
+        let exchange = send_request(&self.socket, &mut self.sender, request);
+        self.runtime.block_on(exchange)
+    }
+}
+
+fn json(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("bodies are JSON")
+}
+
+fn request(method: Method, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "heeler")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .expect("the paths are ours")
+}
+
+/// Sends a request and reads the reply.
+async fn send_request<T: DeserializeOwned>(
+    socket: &Utf8Path,
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<T, DaemonClientError> {
+    let broken = |source: Box<dyn std::error::Error + Send + Sync>| DaemonClientError::Io {
+        attempt: "hear",
+        socket: socket.to_owned(),
+        source: io::Error::other(source),
+    };
+    let reply = sender.send_request(request).await.map_err(|error| broken(error.into()))?;
+    let (head, body) = reply.into_parts();
+    let strange =
+        |reason: String| DaemonClientError::Protocol { socket: socket.to_owned(), reason };
+    check_protocol(&head.headers).map_err(strange)?;
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(broken)?.to_bytes();
+    match head.status {
+        StatusCode::OK => serde_json::from_slice(&body)
+            .map_err(|error| strange(format!("its answer is not understood: {error}"))),
+        StatusCode::SERVICE_UNAVAILABLE => Err(DaemonClientError::Ending),
+        code => match serde_json::from_slice::<CommandErrorBody>(&body) {
+            Ok(CommandErrorBody { error }) => Err(DaemonClientError::Refused(error)),
+            Err(_) => Err(strange(format!("it answered {code}"))),
+        },
+    }
+}
+
+fn check_protocol(headers: &HeaderMap) -> Result<(), String> {
+    let found = headers.get(PROTOCOL_HEADER).and_then(|value| value.to_str().ok());
+    match found {
+        Some(found) if found == PROTOCOL.to_string() => Ok(()),
+        Some(found) => Err(format!("it speaks protocol {found}")),
+        None => Err("it says of no protocol".to_owned()),
+    }
+}

@@ -1,0 +1,79 @@
+//! What people are asked.
+
+use axum::extract::State;
+use heeler_model::ApprovalStatus;
+use heeler_pages::PageFrame;
+use heeler_pages::approvals::{self, ApprovalsView};
+use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalPage};
+use heeler_query::{FleetReader, QueryError};
+use serde::Deserialize;
+
+use crate::caller::RequestCaller;
+use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
+use crate::extractors::{PathParams, QueryParams};
+use crate::server_state::SharedServerState;
+
+/// How many questions that wait are shown whole.
+const PENDING_SHOWN: usize = 25;
+
+/// How many that were answered a page shows.
+const PAGE_SIZE: usize = 30;
+
+/// What of the history to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ApprovalsPageParams {
+    status: String,
+    before: String,
+}
+
+/// What the page shows.
+struct ApprovalsPageData {
+    waiting: Vec<ApprovalDetails>,
+    waiting_total: i64,
+    past: ApprovalPage,
+}
+
+impl ApprovalsPageData {
+    fn read(
+        records: &FleetReader,
+        wanted: ApprovalListQuery,
+    ) -> Result<ApprovalsPageData, QueryError> {
+        let status = Some(ApprovalStatus::Pending);
+        let open =
+            ApprovalListQuery { status, limit: PENDING_SHOWN, ..ApprovalListQuery::default() };
+        let open = records.approvals(&open)?;
+        let waiting = open.approvals.iter().map(|it| records.approval(&it.id));
+        let waiting = waiting.collect::<Result<_, _>>()?;
+        let mut past = records.approvals(&wanted)?;
+        past.approvals.retain(|it| it.status != ApprovalStatus::Pending);
+        Ok(ApprovalsPageData { waiting, waiting_total: open.total, past })
+    }
+}
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    QueryParams(params): QueryParams<ApprovalsPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let ApprovalsPageParams { status, before } = params;
+    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
+    let wanted =
+        ApprovalListQuery { status, run: None, before: non_empty(&before), limit: PAGE_SIZE };
+    let view = ApprovalsView { status, before };
+    let render = move |frame: &PageFrame, inbox: &ApprovalsPageData| {
+        let ApprovalsPageData { waiting, waiting_total, past } = inbox;
+        approvals::page(frame, &view, waiting, *waiting_total, past)
+    };
+    visit.render(move |records| ApprovalsPageData::read(records, wanted), render).await
+}
+
+pub(super) async fn approval_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    visit.render(move |records| records.approval(&id), approvals::approval_page).await
+}

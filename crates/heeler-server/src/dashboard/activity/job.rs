@@ -1,0 +1,71 @@
+//! A job, and rows of its transcript.
+
+use axum::extract::State;
+use heeler_model::ApprovalStatus;
+use heeler_pages::job::{self, JobView};
+use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery};
+use heeler_query::rows::RowListQuery;
+use heeler_query::{FleetReader, QueryError};
+use serde::Deserialize;
+
+use crate::caller::RequestCaller;
+use crate::dashboard::activity::TranscriptPageParams;
+use crate::dashboard::{HtmlPage, PageContext, PageResult};
+use crate::extractors::{PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// How many rows a page begins with, and how many older ones come at once.
+const ROWS_PER_PAGE: u64 = 60;
+
+/// How many of the newest questions are looked through for those of a job.
+const APPROVALS_SEARCHED: usize = 100;
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<TranscriptPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    visit.render(move |records| load_view(records, &id, asked.before), job::page).await
+}
+
+fn load_view(records: &FleetReader, id: &str, before: Option<u64>) -> Result<JobView, QueryError> {
+    let job = records.job(id)?;
+    // Behind the job: rows that come meanwhile are shown, and the rest is followed from there.
+    let wanted = RowListQuery { before, limit: ROWS_PER_PAGE, ..RowListQuery::default() };
+    let rows = records.rows(&job.item.id, wanted)?;
+    let asks = match job.item.status.is_final() {
+        true => Vec::new(),
+        false => pending_approvals(records, &job.item.id)?,
+    };
+    Ok(JobView { job, rows, pending_approvals: asks })
+}
+
+fn pending_approvals(records: &FleetReader, job: &str) -> Result<Vec<ApprovalDetails>, QueryError> {
+    let status = Some(ApprovalStatus::Pending);
+    let wanted =
+        ApprovalListQuery { status, limit: APPROVALS_SEARCHED, ..ApprovalListQuery::default() };
+    let asked = records.approvals(&wanted)?.approvals.into_iter();
+    let own = asked.filter(|it| it.job_id.as_deref() == Some(job));
+    own.map(|it| records.approval(&it.id)).collect()
+}
+
+/// Which rows are wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobRowsFragmentParams {
+    before: Option<u64>,
+    limit: Option<u64>,
+}
+
+pub(super) async fn rows_fragment(
+    State(app): State<SharedServerState>,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<JobRowsFragmentParams>,
+) -> Result<HtmlPage, ProblemDetails> {
+    let limit = asked.limit.unwrap_or(ROWS_PER_PAGE).clamp(1, ROWS_PER_PAGE);
+    let wanted = RowListQuery { before: asked.before, after: None, limit };
+    app.read(move |records| Ok(HtmlPage(job::rows_fragment(&records.rows(&id, wanted)?)))).await
+}

@@ -1,0 +1,146 @@
+//! Sessions, one of them, its messages, and what changed in its files.
+
+use axum::extract::State;
+use heeler_pages::diff::{self, DiffView};
+use heeler_pages::sessions::{self, SessionView, SessionsView};
+use heeler_query::messages::{MessageListQuery, MessagePage};
+use heeler_query::sessions::SessionListQuery;
+use heeler_query::{FleetReader, QueryError};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::TranscriptPageParams;
+use crate::caller::RequestCaller;
+use crate::dashboard::{
+    HtmlPage, PageContext, PageResult, empty_if_not_found, non_empty, parse_param,
+};
+use crate::expensive_reads::ExpensiveReadKind;
+use crate::extractors::{PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// How many sessions a page shows.
+const PAGE_SIZE: usize = 50;
+
+/// How many messages a page begins with, and how many older ones come at once.
+const MESSAGES_PER_PAGE: usize = 30;
+
+/// Which sessions to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionsPageParams {
+    agent: String,
+    status: String,
+    view: String,
+    before: String,
+}
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    QueryParams(params): QueryParams<SessionsPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let SessionsPageParams { agent, status, view, before } = params;
+    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
+    let is_tree = view != "list";
+    let wanted = SessionListQuery {
+        agent: non_empty(&agent),
+        status,
+        before: non_empty(&before),
+        limit: PAGE_SIZE,
+        tree: is_tree,
+        ..SessionListQuery::default()
+    };
+    let now = visit.frame.now;
+    let agents = visit.agent_names().await?;
+    let view = SessionsView { agent, status, is_tree, before, agents };
+    let question = move |records: &FleetReader| empty_if_not_found(records.sessions(&wanted, now));
+    visit.render(question, move |frame, found| sessions::page(frame, &view, found)).await
+}
+
+pub(super) async fn session_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<TranscriptPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let now = visit.frame.now;
+    visit
+        .render(move |records| load_view(records, &id, asked.before, now), sessions::session_page)
+        .await
+}
+
+fn load_view(
+    records: &FleetReader,
+    id: &str,
+    before: Option<u64>,
+    now: Timestamp,
+) -> Result<SessionView, QueryError> {
+    // First: what a job says after that is followed.
+    let holder = records.session_holder(id)?;
+    let session = records.session(id, now)?;
+    let messages = load_messages(records, &session.item.id, before)?;
+    Ok(SessionView { session, messages, holder })
+}
+
+/// Reads messages; none if nothing was said yet.
+fn load_messages(
+    records: &FleetReader,
+    id: &str,
+    before: Option<u64>,
+) -> Result<Option<MessagePage>, QueryError> {
+    match records.messages(id, MessageListQuery { before, limit: MESSAGES_PER_PAGE }) {
+        Ok(page) => Ok(Some(page)),
+        Err(QueryError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn messages_fragment(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<TranscriptPageParams>,
+) -> Result<HtmlPage, ProblemDetails> {
+    let visit = PageContext::load(app, &caller).await;
+    let PageContext { app, frame } = visit;
+    let question = move |records: &FleetReader| {
+        let page = load_messages(records, &id, asked.before)?.unwrap_or_else(|| MessagePage {
+            session: String::new(),
+            messages: Vec::new(),
+            total: 0,
+            next: None,
+        });
+        Ok(HtmlPage(sessions::messages_fragment(&frame, &page)))
+    };
+    app.read(question).await
+}
+
+/// Which states are compared; an empty field is not set.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct DiffPageParams {
+    from: String,
+    to: String,
+}
+
+pub(super) async fn diff_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<DiffPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let view = || Ok(DiffView { from: parse_param(&asked.from)?, to: parse_param(&asked.to)? });
+    let view = view().map_err(|problem| visit.page_error(problem))?;
+    let now = visit.frame.now;
+    let frame = visit.frame.clone();
+    let question = move |records: &FleetReader| {
+        let found = records.diff_to(&id, view.from, view.to, now)?;
+        Ok(HtmlPage(diff::page(&frame, view, &found)))
+    };
+    let shown = visit.app.read_expensive(ExpensiveReadKind::Diff, question).await;
+    shown.map_err(|problem| visit.page_error(problem))
+}

@@ -1,0 +1,63 @@
+//! Runs of workflows.
+
+use axum::extract::State;
+use heeler_pages::workflow_runs::{self, WorkflowRunsView};
+use heeler_query::workflow_runs::{WorkflowRunDetails, WorkflowRunListQuery};
+use heeler_query::{FleetReader, QueryError};
+use serde::Deserialize;
+
+use crate::caller::RequestCaller;
+use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
+use crate::extractors::{PathParams, QueryParams};
+use crate::server_state::SharedServerState;
+
+/// How many runs a page shows.
+const PAGE_SIZE: usize = 50;
+
+/// Which runs to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkflowRunsPageParams {
+    workflow: String,
+    status: String,
+    before: String,
+}
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    QueryParams(params): QueryParams<WorkflowRunsPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let WorkflowRunsPageParams { workflow, status, before } = params;
+    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
+    let wanted = WorkflowRunListQuery {
+        workflow: non_empty(&workflow),
+        status,
+        since: None,
+        before: non_empty(&before),
+        limit: PAGE_SIZE,
+    };
+    let setup = visit.app.fleet_monitor.setup();
+    let workflows = setup.loaded.workflows.iter().map(|it| it.workflow.name.to_string());
+    let view = WorkflowRunsView { workflow, status, before, workflows: workflows.collect() };
+    let question = move |records: &FleetReader| records.workflow_runs(&wanted);
+    visit.render(question, move |frame, found| workflow_runs::page(frame, &view, found)).await
+}
+
+pub(super) async fn workflow_run_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let question =
+        move |records: &FleetReader| -> Result<(WorkflowRunDetails, Vec<_>), QueryError> {
+            Ok((records.workflow_run(&id)?, records.workflow_run_phases(&id)?))
+        };
+    visit
+        .render(question, |frame, (run, plan)| {
+            workflow_runs::workflow_run_page(frame, run, plan.as_slice())
+        })
+        .await
+}

@@ -1,0 +1,26 @@
+//! Workflows.
+
+use axum::extract::State;
+use heeler_pages::workflows;
+
+use crate::caller::RequestCaller;
+use crate::dashboard::{PageContext, PageResult};
+use crate::extractors::PathParams;
+use crate::server_state::SharedServerState;
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    visit.render(|records| records.workflows(), workflows::page).await
+}
+
+pub(super) async fn workflow_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(name): PathParams<String>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    visit.render(move |records| records.workflow(&name), workflows::workflow_page).await
+}

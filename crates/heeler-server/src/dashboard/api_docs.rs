@@ -1,0 +1,17 @@
+//! The page to read and try the API.
+
+use axum::extract::State;
+use heeler_pages::api_docs;
+
+use super::{HtmlPage, PageContext, PageResult};
+use crate::api;
+use crate::caller::RequestCaller;
+use crate::server_state::SharedServerState;
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    Ok(HtmlPage(api_docs::page(&visit.frame, api::openapi_json())))
+}

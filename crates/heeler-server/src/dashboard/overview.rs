@@ -1,0 +1,21 @@
+//! The first page: what the fleet does now.
+
+use axum::extract::State;
+use heeler_pages::overview;
+use heeler_query::FleetReader;
+
+use super::{PageContext, PageResult};
+use crate::caller::RequestCaller;
+use crate::server_state::SharedServerState;
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
+    let question = move |records: &FleetReader| {
+        Ok((records.overview(now, &zone)?, records.charts(now, &zone)?))
+    };
+    visit.render(question, |frame, (now, charts)| overview::page(frame, now, charts)).await
+}

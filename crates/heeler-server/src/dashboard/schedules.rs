@@ -1,0 +1,17 @@
+//! Schedules, as a calendar of two days.
+
+use axum::extract::State;
+use heeler_pages::schedules;
+
+use super::{PageContext, PageResult};
+use crate::caller::RequestCaller;
+use crate::server_state::SharedServerState;
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
+    visit.render(move |records| records.calendar(now, &zone), schedules::page).await
+}

@@ -1,0 +1,56 @@
+//! Search in transcripts.
+
+use axum::extract::State;
+use heeler_pages::search::{self, SearchView};
+use heeler_query::FleetReader;
+use heeler_query::search::FleetSearchQuery;
+use serde::Deserialize;
+
+use super::{HtmlPage, PageContext, PageResult};
+use crate::caller::RequestCaller;
+use crate::expensive_reads::ExpensiveReadKind;
+use crate::extractors::QueryParams;
+use crate::server_state::SharedServerState;
+
+/// How many rows are shown.
+const RESULTS_MAX: usize = 50;
+
+/// What to search for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SearchPageParams {
+    q: String,
+    agent: String,
+}
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    QueryParams(params): QueryParams<SearchPageParams>,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let SearchPageParams { q, agent } = params;
+    let agents = visit.agent_names().await?;
+    let mut view = SearchView { text: q, agent, agents, problem: None };
+    if view.text.is_empty() {
+        return Ok(HtmlPage(search::page(&visit.frame, &view, None)));
+    }
+    let wanted = FleetSearchQuery {
+        text: view.text.clone(),
+        regex: false,
+        ignore_case: false,
+        agent: (!view.agent.is_empty()).then(|| view.agent.clone()),
+        native: None,
+        limit: RESULTS_MAX,
+    };
+    let (frame, asked) = (visit.frame.clone(), view.clone());
+    let question = move |records: &FleetReader| {
+        Ok(HtmlPage(search::page(&frame, &asked, Some(&records.search(&wanted)?))))
+    };
+    let shown = visit.app.read_expensive(ExpensiveReadKind::Search, question).await;
+    // What is wrong with the question is said beside it.
+    shown.or_else(|problem| {
+        view.problem = Some(problem.detail);
+        Ok(HtmlPage(search::page(&visit.frame, &view, None)))
+    })
+}

@@ -1,0 +1,48 @@
+//! Settings: who you are, health, money, the config.
+
+use axum::extract::State;
+use heeler_pages::settings::{self, SettingsView};
+use heeler_query::config::EffectiveConfig;
+use heeler_query::costs::CostGrouping;
+use heeler_query::health::HealthReport;
+use heeler_query::{FleetReader, QueryError};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{PageContext, PageResult};
+use crate::caller::RequestCaller;
+use crate::server_state::SharedServerState;
+
+/// Over how long costs are summed up.
+const COST_PERIOD: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+pub(super) async fn page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+) -> PageResult {
+    let visit = PageContext::load(app, &caller).await;
+    let now = visit.frame.now;
+    let is_admin = visit.frame.can_administer();
+    let health =
+        visit.app.examine_state_dir().await.map_err(|problem| visit.page_error(problem))?;
+    let question = move |records: &FleetReader| load_view(records, &health, is_admin, now);
+    visit.render(question, settings::page).await
+}
+
+fn load_view(
+    records: &FleetReader,
+    health: &HealthReport,
+    is_admin: bool,
+    now: Timestamp,
+) -> Result<SettingsView, QueryError> {
+    let access = match is_admin {
+        true => Some((records.tokens(now)?, records.users()?)),
+        false => None,
+    };
+    Ok(SettingsView {
+        config: EffectiveConfig::of(&records.context()).map_err(|error| error.to_string()),
+        health: health.clone(),
+        costs: records.costs(CostGrouping::Agent, now.checked_sub(COST_PERIOD).ok())?,
+        access,
+        state_dir: records.dir().root().to_string(),
+    })
+}

@@ -1,0 +1,202 @@
+//! Reading requests: bodies with a limit, parameters, who asks; what is wrong with them is a problem.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use heeler_engine::IdempotencyKey;
+use heeler_model::PROMPT_BYTES_MAX;
+use heeler_query::replies::DaemonReply;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use crate::caller::{AccessScope, RequestCaller};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// The largest body of a request: JSON writes some characters of a prompt with six bytes.
+pub(crate) const BODY_BYTES_MAX: usize = PROMPT_BYTES_MAX as usize * 6 + (2 << 20);
+
+/// The header by which a request is given a name.
+pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
+
+/// The longest such name.
+pub(crate) const KEY_CHARS_MAX: usize = 255;
+
+/// The header of an answer that was given before.
+const REPLAYED_HEADER: &str = "idempotency-replayed";
+
+/// How long a body may take to come.
+pub(crate) const BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// Reads a body, which may be neither too long nor too slow.
+pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, ProblemDetails> {
+    let slow = |_| {
+        let detail = format!("the request took more than {} s to come", BODY_WAIT.as_secs());
+        ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
+    };
+    let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, bytes_max)).await;
+    read.map_err(slow)?.map_err(|error| match is_too_long(&error) {
+        true => {
+            let detail = format!("the request is longer than {bytes_max} bytes");
+            ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+        }
+        false => ProblemDetails::bad_request(format!("the request broke off: {error}")),
+    })
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// A body of JSON; an empty one is `{}`.
+#[derive(Debug)]
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request(request: Request, _: &S) -> Result<JsonBody<T>, ProblemDetails> {
+        let bytes = read_bytes(request.into_body(), BODY_BYTES_MAX).await?;
+        let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
+        let given = serde_json::from_slice(&bytes);
+        given.map(JsonBody).map_err(|error| {
+            ProblemDetails::bad_request(format!("the request is not understood: {error}"))
+        })
+    }
+}
+
+/// What stands behind the `?` of an address.
+#[derive(Debug)]
+pub(crate) struct QueryParams<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &S,
+    ) -> Result<QueryParams<T>, ProblemDetails> {
+        let asked = Query::<T>::from_request_parts(parts, state).await;
+        asked
+            .map(|Query(asked)| QueryParams(asked))
+            .map_err(|error| ProblemDetails::bad_request(error.body_text()))
+    }
+}
+
+/// What an address names.
+#[derive(Debug)]
+pub(crate) struct PathParams<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &S,
+    ) -> Result<PathParams<T>, ProblemDetails> {
+        let named = Path::<T>::from_request_parts(parts, state).await;
+        named
+            .map(|Path(named)| PathParams(named))
+            .map_err(|error| ProblemDetails::bad_request(error.body_text()))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestCaller {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RequestCaller, ProblemDetails> {
+        RequestCaller::from_extensions(&parts.extensions).cloned()
+    }
+}
+
+impl RequestCaller {
+    /// Returns who asks.
+    pub(crate) fn from_extensions(
+        extensions: &Extensions,
+    ) -> Result<&RequestCaller, ProblemDetails> {
+        let who = || ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks?");
+        extensions.get().ok_or_else(who)
+    }
+
+    /// Refuses those who may not.
+    pub(crate) fn require_scope(&self, scope: AccessScope) -> Result<(), ProblemDetails> {
+        if self.scope < scope {
+            let detail = format!("{} may not do this: it needs the scope {scope}", self.name);
+            return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));
+        }
+        Ok(())
+    }
+}
+
+/// Whoever asks for a change, and the name that they gave the request. One that was answered before
+/// gets that answer, and comes no further.
+#[derive(Debug)]
+pub(crate) struct KeyedCaller {
+    pub(crate) caller: RequestCaller,
+    pub(crate) key: Option<IdempotencyKey>,
+}
+
+impl FromRequestParts<SharedServerState> for KeyedCaller {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &SharedServerState,
+    ) -> Result<KeyedCaller, Response> {
+        let caller = RequestCaller::from_request_parts(parts, app).await;
+        let caller = caller.map_err(ProblemDetails::into_response)?;
+        let key = parts.extensions.get::<IdempotencyKey>().cloned();
+        if let Some(key) = key.clone() {
+            let known = app.read(move |records| records.previous_answer(&key)).await;
+            if let Some(answer) = known.map_err(ProblemDetails::into_response)? {
+                let replayed = [(REPLAYED_HEADER, HeaderValue::from_static("true"))];
+                return Err((replayed, Json(DaemonReply::from(answer))).into_response());
+            }
+        }
+        Ok(KeyedCaller { caller, key })
+    }
+}
+
+/// Finds out the name of a request, and tells the request from others under the same name.
+pub(crate) async fn attach_request_key(
+    caller: RequestCaller,
+    request: Request,
+    next: Next,
+) -> Result<Response, ProblemDetails> {
+    let Some(name) = parse_idempotency_key(request.headers())? else {
+        return Ok(next.run(request).await);
+    };
+    let (mut parts, body) = request.into_parts();
+    let bytes = read_bytes(body, BODY_BYTES_MAX).await?;
+    let mut digest = Sha256::new();
+    for part in [parts.method.as_str().as_bytes(), parts.uri.to_string().as_bytes(), &bytes] {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    let print = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    parts.extensions.insert(IdempotencyKey { caller: caller.name, key: name, fingerprint: print });
+    Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
+}
+
+fn parse_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY_HEADER) else { return Ok(None) };
+    match value.to_str() {
+        Ok(name) if (1..=KEY_CHARS_MAX).contains(&name.len()) => Ok(Some(name.to_owned())),
+        _ => Err(ProblemDetails::bad_request(format!(
+            "the header {IDEMPOTENCY_KEY_HEADER} is no name of 1 to {KEY_CHARS_MAX} characters"
+        ))),
+    }
+}

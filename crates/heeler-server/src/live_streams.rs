@@ -1,0 +1,412 @@
+//! Live streams: server-sent events of the fleet, of jobs, sessions, runs of workflows and the log.
+//!
+//! Ids are the numbers of rows, which are what they are in the file: whoever connects again with
+//! `Last-Event-ID` goes on exactly where they were, also with another daemon. One thread follows each
+//! thing that is looked at, however many look. Start at [`LiveStreams`].
+
+mod event;
+mod fleet_stats;
+mod hub;
+mod hub_feeder;
+mod log_stream;
+mod subscriber;
+mod write_timeout;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{Stream, unfold};
+use heeler_engine::FleetMonitor;
+use serde::Deserialize;
+use tokio::sync::watch;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::event::{RowFormat, RowPosition};
+use self::fleet_stats::{FleetStatsPublisher, FleetStatsSubscriber};
+use self::hub::StreamHub;
+use self::hub_feeder::FollowTarget;
+use self::log_stream::LogStreamReader;
+use self::subscriber::StreamSubscriber;
+pub(crate) use self::write_timeout::WriteTimeoutStream;
+use crate::api::ApiRoutes;
+use crate::extractors::{PathParams, QueryParams};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// How many things are followed at once; each has a thread or two.
+pub(crate) const HUBS_MAX: usize = 256;
+
+/// How many read the daemon's log at once; each looks at it by itself.
+pub(crate) const LOG_READERS_MAX: usize = 32;
+
+/// How many lines of the daemon's log a stream begins with.
+const LOG_LINES: usize = 100;
+
+/// How many it may begin with.
+const LOG_LINES_MAX: usize = 10_000;
+
+/// The header by which a browser says where it was.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// What is looked at by whom.
+pub struct LiveStreams {
+    /// Counts the changes of the state.
+    commits: Arc<AtomicU64>,
+    hubs: Mutex<HashMap<String, Weak<StreamHub>>>,
+    fleet_stats: Mutex<Weak<FleetStatsPublisher>>,
+    clients: Arc<AtomicUsize>,
+    log_readers: Arc<AtomicUsize>,
+    ending: watch::Sender<bool>,
+}
+
+impl fmt::Debug for LiveStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+/// Counts a client until it is dropped.
+struct StreamCountGuard(Arc<AtomicUsize>);
+
+impl StreamCountGuard {
+    fn new(count: &Arc<AtomicUsize>) -> StreamCountGuard {
+        count.fetch_add(1, Ordering::SeqCst);
+        StreamCountGuard(Arc::clone(count))
+    }
+}
+
+impl Drop for StreamCountGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl LiveStreams {
+    /// Begins to count the changes of a daemon's state.
+    pub fn new(outlook: &FleetMonitor) -> Arc<LiveStreams> {
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
+        outlook.on_commit(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        Arc::new(LiveStreams {
+            commits,
+            hubs: Mutex::default(),
+            fleet_stats: Mutex::default(),
+            clients: Arc::default(),
+            log_readers: Arc::default(),
+            ending: watch::Sender::new(false),
+        })
+    }
+
+    /// Ends all streams, so that browsers look for the next daemon.
+    pub(crate) fn end_all(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Returns how many streams are open.
+    pub(crate) fn client_count(&self) -> usize {
+        self.clients.load(Ordering::SeqCst)
+    }
+
+    /// Returns the hub of something, a new one if nobody looks at it yet.
+    fn hub_for(
+        &self,
+        app: &SharedServerState,
+        key: String,
+        followed: FollowTarget,
+    ) -> Result<Arc<StreamHub>, ProblemDetails> {
+        let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hub) = hubs.get(&key).and_then(Weak::upgrade).filter(|hub| !hub.is_broken()) {
+            return Ok(hub);
+        }
+        hubs.retain(|_, hub| hub.strong_count() > 0);
+        if hubs.len() >= HUBS_MAX {
+            return Err(too_many(&format!("{HUBS_MAX} things are looked at already, the most")));
+        }
+        let hub = hub_feeder::start_hub(followed, app.records.clone(), Arc::clone(&self.commits));
+        let hub = hub.map_err(no_thread)?;
+        hubs.insert(key, Arc::downgrade(&hub));
+        Ok(hub)
+    }
+
+    fn fleet_stats_publisher(
+        &self,
+        app: &SharedServerState,
+    ) -> Result<Arc<FleetStatsPublisher>, ProblemDetails> {
+        let mut known = self.fleet_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pulses) = known.upgrade() {
+            return Ok(pulses);
+        }
+        let pulses =
+            fleet_stats::start_publisher(app.records.clone(), Arc::clone(&self.commits), app.clock);
+        let pulses = pulses.map_err(no_thread)?;
+        *known = Arc::downgrade(&pulses);
+        Ok(pulses)
+    }
+
+    fn count_client(&self) -> StreamCountGuard {
+        StreamCountGuard::new(&self.clients)
+    }
+}
+
+fn too_many(detail: &str) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail)
+        .with_hint("close some, try again")
+}
+
+fn no_thread(error: io::Error) -> ProblemDetails {
+    ProblemDetails::internal_error(format!("cannot start a thread: {error}"))
+}
+
+/// Returns the routes of streams.
+pub(crate) fn routes() -> ApiRoutes {
+    let read = OpenApiRouter::new()
+        .routes(routes!(fleet_stream))
+        .routes(routes!(job_stream))
+        .routes(routes!(session_stream))
+        .routes(routes!(run_stream))
+        .routes(routes!(log_stream));
+    ApiRoutes { read, ..ApiRoutes::default() }
+}
+
+/// Where to begin, and what to send.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RowStreamParams {
+    /// The number of the first row; 0 if left out. A header `Last-Event-ID` counts instead.
+    from: Option<u64>,
+    /// `html` for rows as elements of a page.
+    #[serde(rename = "as")]
+    #[param(inline)]
+    form: Option<RowFormatParam>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum RowFormatParam {
+    Json,
+    Html,
+}
+
+impl RowStreamParams {
+    fn row_format(&self) -> RowFormat {
+        match self.form {
+            Some(RowFormatParam::Html) => RowFormat::Html,
+            Some(RowFormatParam::Json) | None => RowFormat::Json,
+        }
+    }
+
+    /// Returns the first row that is wanted.
+    fn start_position(&self, headers: &HeaderMap) -> Result<RowPosition, ProblemDetails> {
+        match last_event_id(headers)? {
+            Some(id) => match id.parse::<RowPosition>() {
+                Ok(seen) => Ok(seen.after()),
+                Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is no id of a row")),
+            },
+            None => Ok(RowPosition::line_start(self.from.unwrap_or(0))),
+        }
+    }
+}
+
+/// Returns what a browser saw last; it sends an empty id if it saw none.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ProblemDetails> {
+    let Some(id) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    match id.to_str() {
+        Ok("") => Ok(None),
+        Ok(id) => Ok(Some(id)),
+        Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is no id of a row")),
+    }
+}
+
+/// Sends events until there are no more.
+fn event_stream_response(
+    events: impl Stream<Item = Result<Bytes, io::Error>> + Send + 'static,
+) -> Response {
+    let headers = [
+        (CONTENT_TYPE.as_str(), "text/event-stream"),
+        (CACHE_CONTROL.as_str(), "no-store"),
+        // What stands before us must not collect them.
+        ("x-accel-buffering", "no"),
+    ];
+    (headers, Body::from_stream(events)).into_response()
+}
+
+fn stream_rows(
+    hub: Arc<StreamHub>,
+    app: &SharedServerState,
+    form: RowFormat,
+    from: RowPosition,
+) -> Response {
+    let client = StreamSubscriber::new(
+        hub,
+        form,
+        from,
+        app.live_streams.ending.subscribe(),
+        app.live_streams.count_client(),
+    );
+    event_stream_response(unfold(client, |mut client| async move {
+        let bytes = client.next().await?;
+        Some((Ok(bytes), client))
+    }))
+}
+
+/// Follow the fleet.
+///
+/// An event `fleet` now and whenever its figures change, at most four a second.
+#[utoipa::path(
+    get, path = "/fleet/stream", tag = "live",
+    responses(
+        (status = OK, content_type = "text/event-stream", body = heeler_query::live_updates::FleetActivityUpdate),
+        (status = "default", body = ProblemDetails),
+    ),
+)]
+async fn fleet_stream(State(app): State<SharedServerState>) -> Result<Response, ProblemDetails> {
+    let (ending, counted) = (app.live_streams.ending.subscribe(), app.live_streams.count_client());
+    let watcher =
+        FleetStatsSubscriber::new(app.live_streams.fleet_stats_publisher(&app)?, ending, counted);
+    Ok(event_stream_response(unfold(watcher, |mut watcher| async move {
+        let bytes = watcher.next().await?;
+        Some((Ok(bytes), watcher))
+    })))
+}
+
+/// Follow a job.
+///
+/// `row` with the row's number as id, `delta` with text that is still being said, `status` when the job
+/// comes further, `large` instead of a row of more than 1 MiB, `lagged` where deltas were left out, and
+/// `end` when the job is over and all was sent.
+#[utoipa::path(
+    get, path = "/jobs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
+    responses(
+        (status = OK, content_type = "text/event-stream", body = String),
+        (status = "default", body = ProblemDetails),
+    ),
+)]
+async fn job_stream(
+    State(app): State<SharedServerState>,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<RowStreamParams>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemDetails> {
+    let from = asked.start_position(&headers)?;
+    let job = app.read(move |records| records.job_id(&id)).await?;
+    let hub = app.live_streams.hub_for(&app, format!("job {job}"), FollowTarget::Job(job))?;
+    Ok(stream_rows(hub, &app, asked.row_format(), from))
+}
+
+/// Follow a session.
+///
+/// `row` with the row's number in the session's log as id. It has no end: a session can always be gone
+/// on with.
+#[utoipa::path(
+    get, path = "/sessions/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
+    responses(
+        (status = OK, content_type = "text/event-stream", body = String),
+        (status = "default", body = ProblemDetails),
+    ),
+)]
+async fn session_stream(
+    State(app): State<SharedServerState>,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<RowStreamParams>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemDetails> {
+    let from = asked.start_position(&headers)?;
+    let session = app.read(move |records| records.session_id(&id)).await?;
+    let hub = app.live_streams.hub_for(
+        &app,
+        format!("session {session}"),
+        FollowTarget::Session(session),
+    )?;
+    Ok(stream_rows(hub, &app, asked.row_format(), from))
+}
+
+/// Follow a run of a workflow.
+///
+/// `row` with the event's number as id, `status` when the run comes further, and `end`.
+#[utoipa::path(
+    get, path = "/runs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
+    responses(
+        (status = OK, content_type = "text/event-stream", body = heeler_query::live_updates::WorkflowRunEvent),
+        (status = "default", body = ProblemDetails),
+    ),
+)]
+async fn run_stream(
+    State(app): State<SharedServerState>,
+    PathParams(id): PathParams<String>,
+    QueryParams(asked): QueryParams<RowStreamParams>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemDetails> {
+    let from = asked.start_position(&headers)?;
+    let run = app.read(move |records| records.workflow_run_id(&id)).await?;
+    let hub = app.live_streams.hub_for(&app, format!("run {run}"), FollowTarget::Run(run))?;
+    // What happened in a run is no row of a transcript.
+    Ok(stream_rows(hub, &app, RowFormat::Json, from))
+}
+
+/// Where to begin in the log.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LogStreamParams {
+    /// How many of the last lines to begin with, at most 10000; 100 if left out. A header
+    /// `Last-Event-ID` counts instead.
+    lines: Option<usize>,
+}
+
+/// Follow the daemon's log.
+///
+/// `line` with the line as text; its id stays what it is when the log is set aside for a new one.
+/// `lagged` where the log that was read last is gone.
+#[utoipa::path(
+    get, path = "/daemon/log/stream", tag = "live", params(LogStreamParams),
+    responses(
+        (status = OK, content_type = "text/event-stream", body = String),
+        (status = "default", body = ProblemDetails),
+    ),
+)]
+async fn log_stream(
+    State(app): State<SharedServerState>,
+    QueryParams(asked): QueryParams<LogStreamParams>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemDetails> {
+    let lines = asked.lines.unwrap_or(LOG_LINES);
+    if lines > LOG_LINES_MAX {
+        return Err(ProblemDetails::bad_request(format!(
+            "lines is at most {LOG_LINES_MAX}, not {lines}"
+        )));
+    }
+    let mark = match last_event_id(&headers)? {
+        None => None,
+        Some(id) => Some(id.parse().map_err(|_| {
+            ProblemDetails::bad_request("`Last-Event-ID` is no id of a line of the log")
+        })?),
+    };
+    let reading = StreamCountGuard::new(&app.live_streams.log_readers);
+    if app.live_streams.log_readers.load(Ordering::SeqCst) > LOG_READERS_MAX {
+        return Err(too_many(&format!("{LOG_READERS_MAX} read the log already, the most")));
+    }
+    let path = app.records.dir().logs().join(heeler_engine::logs::DAEMON_LOG);
+    let counted = [reading, app.live_streams.count_client()];
+    let reader =
+        LogStreamReader::new(path, mark, lines, app.live_streams.ending.subscribe(), counted);
+    Ok(event_stream_response(unfold(reader, |mut reader| async move {
+        let bytes = reader.next().await?;
+        Some((Ok(bytes), reader))
+    })))
+}

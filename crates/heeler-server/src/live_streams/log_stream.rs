@@ -1,0 +1,97 @@
+//! The daemon's log, line by line as it is written, across logs that were set aside.
+
+use std::io;
+
+use axum::body::Bytes;
+use camino::Utf8PathBuf;
+use heeler_engine::logs::{LOG_POLL_INTERVAL, LogCursor, LogLineReader};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::StreamCountGuard;
+use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
+use super::subscriber::HEARTBEAT_EVERY;
+
+/// Somebody who is sent the log.
+pub(super) struct LogStreamReader {
+    path: Utf8PathBuf,
+    /// Where to begin.
+    mark: Option<LogCursor>,
+    last: usize,
+    lines: Option<LogLineReader>,
+    ending: watch::Receiver<bool>,
+    _counted: [StreamCountGuard; 2],
+    is_opened: bool,
+}
+
+impl LogStreamReader {
+    pub(super) fn new(
+        path: Utf8PathBuf,
+        mark: Option<LogCursor>,
+        last: usize,
+        ending: watch::Receiver<bool>,
+        counted: [StreamCountGuard; 2],
+    ) -> LogStreamReader {
+        LogStreamReader {
+            path,
+            mark,
+            last,
+            lines: None,
+            ending,
+            _counted: counted,
+            is_opened: false,
+        }
+    }
+
+    /// Returns what to send next; none at the end.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.is_opened, true) {
+            return Some(RETRY_DIRECTIVE);
+        }
+        let silent_until = Instant::now() + HEARTBEAT_EVERY;
+        while !*self.ending.borrow() {
+            match self.read().await {
+                Ok(events) if events.is_empty() => {}
+                Ok(events) => return Some(events),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot read the log for a client");
+                    return None;
+                }
+            }
+            if Instant::now() >= silent_until {
+                return Some(HEARTBEAT);
+            }
+            tokio::select! {
+                _ = self.ending.wait_for(|ending| *ending) => return None,
+                () = sleep(LOG_POLL_INTERVAL) => {}
+            }
+        }
+        None
+    }
+
+    async fn read(&mut self) -> io::Result<Bytes> {
+        let (path, mark, last) = (self.path.clone(), self.mark.take(), self.last);
+        let lines = self.lines.take();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut text = Vec::new();
+            let mut lines = match (lines, mark) {
+                (Some(lines), _) => lines,
+                (None, None) => LogLineReader::last(&path, last)?,
+                (None, Some(mark)) => match LogLineReader::after(&path, &mark)? {
+                    Some(lines) => lines,
+                    None => {
+                        text.push(encode_event(None, "lagged", "{}"));
+                        LogLineReader::last(&path, last)?
+                    }
+                },
+            };
+            for (mark, line) in lines.read_more()? {
+                text.push(encode_event(Some(&mark.to_string()), "line", &line));
+            }
+            Ok::<_, io::Error>((lines, Bytes::from(text.concat())))
+        });
+        let (lines, events) = read.await.map_err(io::Error::other)??;
+        self.lines = Some(lines);
+        Ok(events)
+    }
+}

@@ -1,0 +1,215 @@
+//! One client of a hub: what it is sent next.
+//!
+//! Nothing is made before the connection can take it, so a client that does not read costs no memory,
+//! and is cut by its connection (see [`super::write_timeout`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use heeler_model::error_chain;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::StreamCountGuard;
+use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, RowPosition, StreamRow, encode_event};
+use super::hub::{HubUpdate, RowChunk, StreamEnd, StreamHub, TextDelta, encode_chunk};
+
+/// How long a connection is silent at most.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+
+/// How long a client waits after a read that failed or found nothing new.
+const READ_RETRY_WAIT: Duration = Duration::from_millis(200);
+
+/// How many pieces of text go out at once.
+const DELTAS_PER_EVENT_MAX: usize = 64;
+
+/// Somebody who is sent what a hub has.
+pub(super) struct StreamSubscriber {
+    hub: Arc<StreamHub>,
+    format: RowFormat,
+    /// The next row that is wanted.
+    next: RowPosition,
+    /// Where that is in the file, after a read.
+    offset: Option<(u64, u64)>,
+    status: u64,
+    changes: watch::Receiver<u64>,
+    deltas: broadcast::Receiver<Arc<TextDelta>>,
+    ending: watch::Receiver<bool>,
+    _counted: StreamCountGuard,
+    is_opened: bool,
+    is_over: bool,
+}
+
+/// What ended a wait.
+enum StreamWakeReason {
+    Changed,
+    Delta(Result<Arc<TextDelta>, RecvError>),
+    HeartbeatDue,
+    Ending,
+}
+
+impl StreamSubscriber {
+    pub(super) fn new(
+        hub: Arc<StreamHub>,
+        form: RowFormat,
+        next: RowPosition,
+        ending: watch::Receiver<bool>,
+        counted: StreamCountGuard,
+    ) -> StreamSubscriber {
+        StreamSubscriber {
+            changes: hub.subscribe_changes(),
+            deltas: hub.subscribe_deltas(),
+            hub,
+            format: form,
+            next,
+            offset: None,
+            status: 0,
+            ending,
+            _counted: counted,
+            is_opened: false,
+            is_over: false,
+        }
+    }
+
+    /// Returns what to send next; none at the end.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.is_opened, true) {
+            return Some(RETRY_DIRECTIVE);
+        }
+        let silent_until = Instant::now() + HEARTBEAT_EVERY;
+        while !self.is_over && !*self.ending.borrow() {
+            self.changes.borrow_and_update();
+            match self.hub.next_update(self.next, self.status) {
+                HubUpdate::Rows(rows) => {
+                    let next = rows.last().map_or(self.next, |row| row.position.after());
+                    let events = encode_rows(rows, self.format).await?;
+                    self.next = next;
+                    return Some(events);
+                }
+                HubUpdate::Status(number, event) => {
+                    self.status = number;
+                    return Some(event);
+                }
+                HubUpdate::Evicted => {
+                    if let Some(rows) = self.read().await {
+                        return Some(rows);
+                    }
+                    continue;
+                }
+                HubUpdate::End(end) => {
+                    self.is_over = true;
+                    return (end == StreamEnd::Finished).then(|| encode_event(None, "end", "{}"));
+                }
+                HubUpdate::NoChange => {}
+            }
+            match self.wait(silent_until).await {
+                StreamWakeReason::Changed => {}
+                StreamWakeReason::Delta(said) => {
+                    if let Some(event) = self.collect_deltas(said) {
+                        return Some(event);
+                    }
+                }
+                StreamWakeReason::HeartbeatDue => return Some(HEARTBEAT),
+                StreamWakeReason::Ending => return None,
+            }
+        }
+        None
+    }
+
+    async fn wait(&mut self, silent_until: Instant) -> StreamWakeReason {
+        tokio::select! {
+            biased;
+            changed = self.changes.changed() => match changed {
+                Ok(()) => StreamWakeReason::Changed,
+                Err(_) => StreamWakeReason::Ending,
+            },
+            said = self.deltas.recv() => StreamWakeReason::Delta(said),
+            _ = self.ending.wait_for(|ending| *ending) => StreamWakeReason::Ending,
+            () = sleep_until(silent_until) => StreamWakeReason::HeartbeatDue,
+        }
+    }
+
+    /// Returns what is said at the moment, but for what the client has as a row already.
+    fn collect_deltas(&mut self, first: Result<Arc<TextDelta>, RecvError>) -> Option<Bytes> {
+        let mut events = Vec::new();
+        let mut said = first;
+        loop {
+            match said {
+                Ok(delta) => {
+                    let is_told = |row: u64| RowPosition::line_start(row) < self.next;
+                    if !delta.row.is_some_and(is_told) {
+                        events.push(delta.event.clone());
+                    }
+                }
+                Err(RecvError::Lagged(_)) => events.push(encode_event(None, "lagged", "{}")),
+                Err(RecvError::Closed) => break,
+            }
+            if events.len() >= DELTAS_PER_EVENT_MAX {
+                break;
+            }
+            said = match self.deltas.try_recv() {
+                Ok(delta) => Ok(delta),
+                Err(TryRecvError::Lagged(count)) => Err(RecvError::Lagged(count)),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+        }
+        match &mut events[..] {
+            [] => None,
+            [one] => Some(std::mem::take(one)),
+            all => Some(Bytes::from(all.concat())),
+        }
+    }
+
+    /// Reads what the hub no longer has.
+    async fn read(&mut self) -> Option<Bytes> {
+        let (hub, from, offset) = (Arc::clone(&self.hub), self.next, self.offset);
+        let form = self.format;
+        let waited_on = Arc::clone(&self.hub);
+        let _turn = waited_on.read_permits.acquire().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let chunk = hub.read(from, offset)?;
+            let events = encode_chunk(&chunk.rows, form);
+            Ok::<(RowChunk, Bytes), super::hub::RowReadError>((chunk, events))
+        });
+        let moved = match read.await {
+            Ok(Ok((chunk, events))) => {
+                let is_further = chunk.next > self.next;
+                (self.next, self.offset) = (self.next.max(chunk.next), chunk.offset);
+                if !chunk.rows.is_empty() {
+                    return Some(events);
+                }
+                is_further
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(reason = error_chain(&error), "cannot read rows for a client");
+                false
+            }
+            // The server ends.
+            Err(_) => {
+                self.is_over = true;
+                true
+            }
+        };
+        if !moved {
+            tokio::time::sleep(READ_RETRY_WAIT).await;
+        }
+        None
+    }
+}
+
+/// Returns the events of rows. Elements of a page are made where that keeps nobody else waiting: an
+/// agent may write what takes long to render.
+async fn encode_rows(rows: Vec<Arc<StreamRow>>, form: RowFormat) -> Option<Bytes> {
+    let told = move |rows: &[Arc<StreamRow>]| match rows {
+        // The same bytes for all.
+        [row] => row.encoded(form),
+        rows => Bytes::from(rows.iter().map(|row| row.encoded(form)).collect::<Vec<_>>().concat()),
+    };
+    if rows.iter().all(|row| row.is_rendered(form)) {
+        return Some(told(&rows));
+    }
+    let made = tokio::task::spawn_blocking(move || told(&rows)).await;
+    made.inspect_err(|error| tracing::error!(%error, "a row could not be rendered")).ok()
+}

@@ -1,0 +1,429 @@
+//! Calls from outside: schedules of type `webhook`.
+//!
+//! Nobody logs in here: a call is signed with the secret of its schedule. Only callers who are known
+//! otherwise (the unix socket, a token) may call without. What is wrong with a call is not told to
+//! whoever has not signed it. Start at [`router`].
+
+mod signature;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use heeler_engine::{
+    Caller, CommandReply, DaemonCommand, DaemonSetup, WEBHOOK_BYTES_MAX, WebhookCall,
+    WebhookEndpoint, WebhookSecret,
+};
+use heeler_model::webhook::{PING_EVENT, WebhookPayload};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::access::identify_peer;
+use crate::caller::{AccessScope, RequestCaller, TcpPeer};
+use crate::extractors::{PathParams, read_bytes};
+use crate::problem::ProblemDetails;
+use crate::server_state::SharedServerState;
+
+/// The longest name of a delivery.
+pub(crate) const DELIVERY_BYTES_MAX: usize = 256;
+
+/// The longest body of a call; of GitHub's events only some fields are told, so they may be longer than
+/// what an agent is told.
+pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
+
+/// How many calls are looked at at once; more wait.
+pub(crate) const CONCURRENT_CALLS_MAX: usize = 8;
+
+/// How long a call waits for its turn.
+const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How many bodies are read at once.
+const CONCURRENT_BODIES_MAX: usize = 64;
+
+/// How often the log says of one schedule that it cannot be called: anybody may call.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// How many schedules are remembered that the log spoke of; one more, and all are forgotten.
+const WARNINGS_MAX: usize = 1_024;
+
+/// Headers by which callers name a delivery, the first one that is there counts: that of Standard
+/// Webhooks, which is signed, ours, GitHub's and GitLab's.
+const DELIVERY_HEADERS: [&str; 4] =
+    ["webhook-id", "heeler-delivery", "x-github-delivery", "x-gitlab-event-uuid"];
+
+/// The header by which GitHub names an event.
+const EVENT_HEADER: &str = "x-github-event";
+
+/// Whoever is known otherwise.
+type OptionalCaller = Option<Extension<RequestCaller>>;
+
+/// Returns the routes of calls from outside.
+pub(crate) fn router() -> Router<SharedServerState> {
+    Router::new()
+        .route("/hooks/github", post(github))
+        .route("/hooks/{agent}/{schedule}", post(webhook))
+        .layer(Extension(WebhookLimits::new()))
+}
+
+/// Who may be read, and who may be looked at.
+#[derive(Clone)]
+struct WebhookLimits {
+    body_permits: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
+    warnings: Arc<WebhookWarnings>,
+}
+
+/// When the log last said of a schedule that it cannot be called.
+#[derive(Default)]
+struct WebhookWarnings(Mutex<HashMap<String, Instant>>);
+
+impl WebhookWarnings {
+    /// Says whether the log is to say it now.
+    fn is_due(&self, schedule: &str, now: Instant) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < WARNING_INTERVAL;
+        if told.get(schedule).is_some_and(is_recent) {
+            return false;
+        }
+        if told.len() >= WARNINGS_MAX {
+            told.clear();
+        }
+        told.insert(schedule.to_owned(), now);
+        true
+    }
+}
+
+/// Whether a call is signed with a secret, by the secret: it may be long, and many schedules may have
+/// the same one.
+type SignatureChecks<'s> = HashMap<&'s str, bool>;
+
+impl WebhookLimits {
+    fn new() -> WebhookLimits {
+        let [reading, looking] = [CONCURRENT_BODIES_MAX, CONCURRENT_CALLS_MAX]
+            .map(|most| Arc::new(Semaphore::new(most)));
+        WebhookLimits { body_permits: reading, call_permits: looking, warnings: Arc::default() }
+    }
+}
+
+/// Waits for a turn, but not long.
+async fn acquire_permit(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
+    let turn = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(turns).acquire_owned()).await;
+    turn.ok().and_then(Result::ok).ok_or_else(|| {
+        let detail = "too many calls are looked at already";
+        ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail)
+            .with_hint("call again later")
+    })
+}
+
+/// A call as it came.
+struct WebhookHttpRequest {
+    headers: HeaderMap,
+    body: Bytes,
+    known_caller: Option<Caller>,
+    now: jiff::Timestamp,
+    warnings: Arc<WebhookWarnings>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl WebhookHttpRequest {
+    /// Reads a call, as soon as it is its turn.
+    async fn read(
+        app: &SharedServerState,
+        turns: &WebhookLimits,
+        known: OptionalCaller,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<WebhookHttpRequest, ProblemDetails> {
+        // Whoever has signed nothing is not listened to for long.
+        if known.is_none() && !signature::has_signature(&headers) {
+            return Err(unsigned_problem());
+        }
+        let reading = acquire_permit(&turns.body_permits).await?;
+        let body = read_bytes(body, CALL_BYTES_MAX).await?;
+        drop(reading);
+        let (turn, complaints) =
+            (acquire_permit(&turns.call_permits).await?, Arc::clone(&turns.warnings));
+        let origin = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
+        let origin = origin.map(|Extension(caller)| caller.engine_caller);
+        Ok(WebhookHttpRequest {
+            headers,
+            body,
+            known_caller: origin,
+            now: (app.clock)(),
+            warnings: complaints,
+            _turn: turn,
+        })
+    }
+
+    /// Says whether a schedule hears this call.
+    fn is_authorized<'s>(
+        &self,
+        setup: &'s DaemonSetup,
+        webhook: &WebhookEndpoint<'s>,
+        signed: &mut SignatureChecks<'s>,
+    ) -> bool {
+        if self.known_caller.is_some() {
+            return true;
+        }
+        let missing = match setup.webhook_secret(webhook.rules) {
+            WebhookSecret::Set(secret) => {
+                let check = || signature::is_signed(secret, &self.headers, &self.body, self.now);
+                return setup.accepts_webhooks() && *signed.entry(secret).or_insert_with(check);
+            }
+            WebhookSecret::Unset => "its `secret_env` is not set",
+            WebhookSecret::None => "it has no `secret_env`",
+        };
+        let schedule = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        if self.warnings.is_due(&schedule, Instant::now()) {
+            tracing::warn!(schedule, "called from outside, and {missing}");
+        }
+        false
+    }
+
+    /// Returns what was sent.
+    fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
+        let text = std::str::from_utf8(&self.body)
+            .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
+        let kind = kind.trim().to_ascii_lowercase();
+        let event = self.headers.get(EVENT_HEADER).and_then(|event| event.to_str().ok());
+        let event = event.map(str::to_owned);
+        // GitHub sends it so unless it is told otherwise.
+        let form = event.is_some() && kind == "application/x-www-form-urlencoded";
+        let text = match form {
+            true => {
+                let mut pairs = url::form_urlencoded::parse(&self.body);
+                let found = pairs.find(|(name, _)| name == "payload");
+                found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+            }
+            false => text.to_owned(),
+        };
+        let is_json =
+            form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
+        let json = match is_json && !text.is_empty() {
+            true => Some(serde_json::from_str(&text).map_err(|error| {
+                ProblemDetails::bad_request(format!("the payload is not JSON: {error}"))
+            })?),
+            false => None,
+        };
+        Ok(ParsedWebhookPayload { event, text, json })
+    }
+
+    /// Returns what a caller calls its delivery.
+    fn delivery_id(&self) -> Result<Option<String>, ProblemDetails> {
+        let Some((name, value)) =
+            DELIVERY_HEADERS.iter().find_map(|name| Some((name, self.headers.get(*name)?)))
+        else {
+            return Ok(None);
+        };
+        match value.to_str() {
+            Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
+            _ => Err(ProblemDetails::bad_request(format!(
+                "the header {name} is no name of 1 to {DELIVERY_BYTES_MAX} characters"
+            ))),
+        }
+    }
+}
+
+/// Returns who asks the dispatcher. Whoever can sign was given the secret by a person; an agent on this
+/// machine may have found it.
+async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>) -> Caller {
+    match (origin, peer) {
+        (Some(origin), _) => origin,
+        (None, Some(Extension(peer))) => identify_peer(peer).await,
+        (None, None) => Caller::Person,
+    }
+}
+
+/// What was sent.
+struct ParsedWebhookPayload {
+    event: Option<String>,
+    text: String,
+    json: Option<Value>,
+}
+
+impl ParsedWebhookPayload {
+    fn as_sent(&self) -> WebhookPayload<'_> {
+        WebhookPayload { event: self.event.as_deref(), text: &self.text, json: self.json.as_ref() }
+    }
+
+    fn is_ping(&self) -> bool {
+        self.event.as_deref() == Some(PING_EVENT)
+    }
+}
+
+/// Says that a call is not heard, whatever the reason.
+fn unsigned_problem() -> ProblemDetails {
+    let detail = "there is no webhook here that takes this call: it is not signed with its secret";
+    ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+}
+
+/// What becomes of a call.
+enum WebhookDecision {
+    Ping,
+    Ignored(String),
+    Call(Box<WebhookCall>),
+}
+
+async fn webhook(
+    State(app): State<SharedServerState>,
+    Extension(turns): Extension<WebhookLimits>,
+    known: OptionalCaller,
+    peer: Option<Extension<TcpPeer>>,
+    PathParams((agent, schedule)): PathParams<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ProblemDetails> {
+    let received = WebhookHttpRequest::read(&app, &turns, known, headers, body).await?;
+    let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
+    let judged =
+        tokio::task::spawn_blocking(move || decide_call(&setup, &received, &agent, &schedule));
+    match judged
+        .await
+        .map_err(|_| ProblemDetails::internal_error("the call could not be looked at"))??
+    {
+        WebhookDecision::Ping => Ok(Json(json!({ "pong": true })).into_response()),
+        WebhookDecision::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
+        WebhookDecision::Call(call) => {
+            let origin = resolve_caller(origin, peer).await;
+            let (code, reply) =
+                job_reply(app.send_command_as(origin, DaemonCommand::Webhook(call)).await?)?;
+            Ok((code, Json(reply)).into_response())
+        }
+    }
+}
+
+fn decide_call(
+    setup: &DaemonSetup,
+    received: &WebhookHttpRequest,
+    agent: &str,
+    schedule: &str,
+) -> Result<WebhookDecision, ProblemDetails> {
+    let webhook = match setup.webhook(agent, schedule) {
+        Ok(webhook) if received.is_authorized(setup, &webhook, &mut SignatureChecks::new()) => {
+            webhook
+        }
+        Err(refused) if received.known_caller.is_some() => return Err(refused.into()),
+        _ => return Err(unsigned_problem()),
+    };
+    let (payload, delivery) = (received.parse_payload()?, received.delivery_id()?);
+    if payload.is_ping() {
+        return Ok(WebhookDecision::Ping);
+    }
+    Ok(match webhook.build_call(&payload.as_sent(), delivery) {
+        Err(why) => WebhookDecision::Ignored(why),
+        Ok(call) => WebhookDecision::Call(Box::new(check_payload_size(call)?)),
+    })
+}
+
+/// Refuses a call of which an agent would be told too much.
+fn check_payload_size(call: WebhookCall) -> Result<WebhookCall, ProblemDetails> {
+    if call.payload.len() <= WEBHOOK_BYTES_MAX {
+        return Ok(call);
+    }
+    let detail = format!("the payload is longer than {WEBHOOK_BYTES_MAX} bytes");
+    let problem = ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail);
+    Err(problem.with_hint("`fields` of the schedule names what the agent is told"))
+}
+
+/// Returns what a caller is told of a job.
+fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails> {
+    match answer {
+        CommandReply::Job { job, status, waits } => {
+            let reply = json!({ "job": job, "status": status, "waits": waits });
+            Ok((StatusCode::ACCEPTED, reply))
+        }
+        CommandReply::Known { job, status } => {
+            Ok((StatusCode::OK, json!({ "job": job, "status": status, "duplicate": true })))
+        }
+        other => Err(ProblemDetails::internal_error(format!(
+            "the daemon answered something else: {other:?}"
+        ))),
+    }
+}
+
+/// Starts whatever an event of GitHub's is to start.
+async fn github(
+    State(app): State<SharedServerState>,
+    Extension(turns): Extension<WebhookLimits>,
+    known: OptionalCaller,
+    peer: Option<Extension<TcpPeer>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ProblemDetails> {
+    let received = WebhookHttpRequest::read(&app, &turns, known, headers, body).await?;
+    let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
+    let judged = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
+    let fates = judged
+        .await
+        .map_err(|_| ProblemDetails::internal_error("the call could not be looked at"))??;
+    let origin = resolve_caller(origin, peer).await;
+    let mut code = StatusCode::OK;
+    let mut replies = Vec::new();
+    for (schedule, fate) in fates {
+        let mut reply = match fate {
+            WebhookDecision::Ping => return Ok(Json(json!({ "pong": true })).into_response()),
+            WebhookDecision::Ignored(why) => json!({ "ignored": why }),
+            WebhookDecision::Call(call) => {
+                match app.send_command_as(origin, DaemonCommand::Webhook(call)).await {
+                    Ok(answer) => {
+                        let (told, reply) = job_reply(answer)?;
+                        code = code.max(told);
+                        reply
+                    }
+                    // The others are started all the same.
+                    Err(refused) => json!({ "refused": refused.message }),
+                }
+            }
+        };
+        reply["schedule"] = Value::from(schedule);
+        replies.push(reply);
+    }
+    Ok((code, Json(json!({ "schedules": replies }))).into_response())
+}
+
+/// Says what becomes of an event for each schedule that hears it.
+fn decide_github_event(
+    setup: &DaemonSetup,
+    received: &WebhookHttpRequest,
+) -> Result<Vec<(String, WebhookDecision)>, ProblemDetails> {
+    let mut heard = setup.github_webhooks();
+    let mut signed = SignatureChecks::new();
+    heard.retain(|webhook| received.is_authorized(setup, webhook, &mut signed));
+    if heard.is_empty() {
+        return Err(match received.known_caller {
+            Some(_) => ProblemDetails::not_found("no schedule has `events` of GitHub's"),
+            None => unsigned_problem(),
+        });
+    }
+    let payload = received.parse_payload()?;
+    if payload.event.is_none() {
+        return Err(ProblemDetails::bad_request(format!("the header {EVENT_HEADER} is missing")));
+    }
+    let delivery = received.delivery_id()?;
+    if payload.is_ping() {
+        return Ok(vec![(String::new(), WebhookDecision::Ping)]);
+    }
+    let fates = heard.iter().map(|webhook| {
+        let name = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        let fate = match webhook.build_call(&payload.as_sent(), delivery.clone()) {
+            Err(why) => WebhookDecision::Ignored(why),
+            Ok(call) => match check_payload_size(call) {
+                Ok(call) => WebhookDecision::Call(Box::new(call)),
+                Err(problem) => WebhookDecision::Ignored(problem.detail),
+            },
+        };
+        (name, fate)
+    });
+    Ok(fates.collect())
+}

@@ -1,0 +1,153 @@
+//! Whether a call is signed with a secret: HMAC-SHA256 over the raw body, compared in constant time.
+//!
+//! Two ways of signing are understood: `X-Hub-Signature-256` as GitHub and many others send it, and
+//! Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`), which also has a time.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::Timestamp;
+use sha2::Sha256;
+
+/// How far the time of a call may be from ours; an old one that is sent again is not taken.
+pub(crate) const TIME_TOLERANCE: Duration = Duration::from_secs(5 * 60);
+
+/// How many signatures of one call are looked at: more than one is sent while a secret is changed.
+const SIGNATURES_MAX: usize = 10;
+
+const STANDARD_SIGNATURE: &str = "webhook-signature";
+
+const HUB_SIGNATURE: &str = "x-hub-signature-256";
+
+/// What the secrets of Standard Webhooks begin with; base64 follows.
+const STANDARD_PREFIX: &str = "whsec_";
+
+/// Says whether a call has a signature, whatever it is worth.
+pub(super) fn has_signature(headers: &HeaderMap) -> bool {
+    headers.contains_key(HUB_SIGNATURE) || headers.contains_key(STANDARD_SIGNATURE)
+}
+
+/// Says whether a call is signed with a secret.
+pub(super) fn is_signed(secret: &str, headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
+    match (headers.get(HUB_SIGNATURE), headers.get(STANDARD_SIGNATURE)) {
+        (Some(signature), _) => {
+            let signature = signature.to_str().ok().and_then(|text| text.strip_prefix("sha256="));
+            let signature = signature.and_then(decode_hex);
+            signature.is_some_and(|signature| verify_hmac(secret.as_bytes(), &[body], &signature))
+        }
+        (None, Some(_)) => is_signed_standard(secret, headers, body, now).unwrap_or(false),
+        (None, None) => false,
+    }
+}
+
+fn is_signed_standard(
+    secret: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Option<bool> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let (id, time) = (text("webhook-id")?, text("webhook-timestamp")?);
+    let at = Timestamp::from_second(time.parse().ok()?).ok()?;
+    if now.duration_since(at).unsigned_abs() > TIME_TOLERANCE {
+        return Some(false);
+    }
+    let key = match secret.strip_prefix(STANDARD_PREFIX) {
+        Some(coded) => STANDARD.decode(coded).ok()?,
+        None => secret.as_bytes().to_vec(),
+    };
+    let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body];
+    let signatures = text(STANDARD_SIGNATURE)?.split(' ').take(SIGNATURES_MAX);
+    let mut ours = signatures.filter_map(|signature| signature.strip_prefix("v1,"));
+    Some(ours.any(|signature| {
+        STANDARD.decode(signature).is_ok_and(|signature| verify_hmac(&key, &signed, &signature))
+    }))
+}
+
+/// Says whether a signature is that of these bytes. It takes as long whatever is wrong with it.
+fn verify_hmac(key: &[u8], parts: &[&[u8]], signature: &[u8]) -> bool {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
+    parts.iter().for_each(|part| mac.update(part));
+    mac.verify_slice(signature).is_ok()
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() % 2 == 1 || !text.is_ascii() {
+        return None;
+    }
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+        of.iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_614_265_330).unwrap()
+    }
+
+    #[test]
+    fn github_s_own_example_is_signed_and_nothing_else_is() {
+        // From GitHub's documentation of webhooks.
+        let (secret, body) = ("It's a Secret to Everybody", b"Hello, World!");
+        let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+        let check = |secret: &str, signature: &str, body: &[u8]| {
+            is_signed(secret, &headers(&[(HUB_SIGNATURE, signature)]), body, now())
+        };
+        assert!(check(secret, signature, body));
+        assert!(check(secret, &signature.replace("757107EA", "757107ea"), body));
+        assert!(!check("another", signature, body));
+        assert!(!check(secret, signature, b"Hello, World?"));
+        for wrong in ["", "sha256=", "sha256=7", "sha1=757107ea", &signature[..70], "sha256=ü757"]
+        {
+            let value = HeaderValue::from_bytes(wrong.as_bytes()).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(HUB_SIGNATURE, value);
+            assert!(!is_signed(secret, &headers, body, now()), "{wrong}");
+        }
+        assert!(!is_signed(secret, &HeaderMap::new(), body, now()));
+    }
+
+    #[test]
+    fn standard_webhooks_own_example_is_signed_while_it_is_new() {
+        // From the specification's reference implementations.
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let body = b"{\"test\": 2432232314}";
+        let given = |signature: &str, time: &str| {
+            headers(&[
+                ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+                ("webhook-timestamp", time),
+                (STANDARD_SIGNATURE, signature),
+            ])
+        };
+        let good = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        let check = |signature: &str, time: &str, now| {
+            is_signed(secret, &given(signature, time), body, now)
+        };
+        assert!(check(good, "1614265330", now()));
+        assert!(check(&format!("v1a,xx v1,AAAA {good}"), "1614265330", now()));
+        assert!(!check("v1,AAAA", "1614265330", now()));
+        assert!(!check(good, "1614265331", now()));
+        assert!(!check(good, "x", now()));
+        let second = jiff::SignedDuration::from_secs(1);
+        let tolerance = jiff::SignedDuration::try_from(TIME_TOLERANCE).unwrap();
+        assert!(check(good, "1614265330", now() + tolerance));
+        assert!(!check(good, "1614265330", now() + tolerance + second));
+        assert!(!check(good, "1614265330", now() - tolerance - second));
+        let many = format!("{}{good}", "v1,AAAA ".repeat(SIGNATURES_MAX));
+        assert!(!check(&many, "1614265330", now()), "no more than a few are looked at");
+    }
+}

@@ -1,0 +1,52 @@
+//! Requests that were answered, by the names that their askers gave them.
+
+use heeler_model::iso_millis;
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
+
+sql! {
+    ANSWERED = "SELECT print, answer FROM requests WHERE asker = ?1 AND name = ?2";
+    ANSWER = "INSERT INTO requests (asker, name, print, answered_at, answer) \
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    FORGET = "DELETE FROM requests WHERE answered_at < ?1";
+}
+
+/// A request that was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnsweredRequestRecord {
+    /// Tells it from another under the same name.
+    pub fingerprint: String,
+    /// The answer, JSON.
+    pub answer: String,
+}
+
+impl StateDatabase {
+    /// Returns what was answered to a request of this name.
+    pub fn answered_request(
+        &self,
+        asker: &str,
+        name: &str,
+    ) -> Result<Option<AnsweredRequestRecord>, DatabaseError> {
+        query_first(&self.conn, ANSWERED, [asker, name], "read an answered request", |row| {
+            let mut columns = ColumnReader::new("requests", row);
+            Ok(AnsweredRequestRecord { fingerprint: columns.get()?, answer: columns.get()? })
+        })
+    }
+}
+
+pub(crate) fn answer(
+    conn: &Connection,
+    asker: &str,
+    name: &str,
+    request: &AnsweredRequestRecord,
+    at: Timestamp,
+) -> Result<(), DatabaseError> {
+    let params = params![asker, name, request.fingerprint, iso_millis(at), request.answer];
+    execute(conn, ANSWER, params, "record an answered request").map(|_| ())
+}
+
+pub(crate) fn forget(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+    execute(conn, FORGET, [iso_millis(before)], "forget answered requests").map(|_| ())
+}

@@ -1,0 +1,37 @@
+//! Whether the queue and the jobs agree, and whether money is set aside for runs that live.
+
+use std::fmt;
+
+use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
+use crate::db::{DatabaseError, StateDatabase, queue, spending};
+
+/// Finds what waits for nothing, and what nobody waits for.
+pub(crate) fn examine(
+    db: &StateDatabase,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DatabaseError> {
+    let idle = queue::stale_queue_entries(&db.conn)?;
+    if !idle.is_empty() {
+        let problem = "is in the queue and waits no longer";
+        findings.push(warning(&idle, problem).with_repair(RepairAction::Dequeue(idle.clone())));
+    }
+    let forgotten = queue::unqueued_pending_jobs(&db.conn)?;
+    if !forgotten.is_empty() {
+        let problem = "is pending and not in the queue, so nothing starts it";
+        let cure = "`heeler jobs cancel` ends it, `heeler trigger` asks again";
+        findings.push(warning(&forgotten, problem).with_remedy(cure));
+    }
+    let unused = spending::stale_reservations(&db.conn)?;
+    if !unused.is_empty() {
+        let problem = "has ended, and money is still set aside for it";
+        findings.push(
+            warning(&unused, problem)
+                .with_repair(RepairAction::ReleaseReservations(unused.clone())),
+        );
+    }
+    Ok(())
+}
+
+fn warning<T: fmt::Display>(subjects: &[T], problem: &str) -> Finding {
+    Finding::new(FindingSeverity::Warning, FindingArea::Database, describe_first(subjects), problem)
+}

@@ -1,0 +1,238 @@
+//! Puts files into the state directory so that a crash leaves the old file or the whole new one.
+//!
+//! A placed file is durable only after [`sync_folder`]: an import places many, syncs once, and then commits
+//! the rows that name them. A file that is there is never replaced by another: see [`put_new`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read, Seek, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+
+use camino::Utf8Path;
+use heeler_transcript::{DiskBackend as _, OsDisk, sync_file_system, temp_name};
+
+use super::ImportError;
+use heeler_transcript::untrusted_file;
+
+/// Copies a file to `target`, byte for byte.
+pub(crate) fn copy(from: &mut File, target: &Utf8Path) -> Result<(), ImportError> {
+    replace(target, |to| io::copy(from, to).map(drop))
+}
+
+/// What became of a file that was to be put where nothing may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PutOutcome {
+    /// It is there now.
+    New,
+    /// It was there already.
+    Same,
+    /// It was there already, and has grown since.
+    Grown,
+    /// Another one is there.
+    NameTaken,
+}
+
+/// Why a file is refused whose name is taken.
+pub(crate) const NAME_TAKEN: &str = "there is another file of that name here";
+
+/// Puts a file at `target`, where nothing is ever replaced by something else.
+///
+/// A placed file is whole, so what an import that was cut off has left is the same; or it is the
+/// beginning of the same, if the source has grown since, and is completed.
+pub(crate) fn put_new(
+    from: &mut (impl Read + Seek),
+    target: &Utf8Path,
+) -> Result<PutOutcome, ImportError> {
+    let failed = |source| ImportError::Write { path: target.to_owned(), source };
+    let there = match untrusted_file::open(target) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let fill = |to: &mut File| io::copy(from, to).map(drop);
+            put(target, fill, |temp| OsDisk.rename_new(temp, target))?;
+            return Ok(PutOutcome::New);
+        }
+        // A link, a folder, a pipe.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Ok(PutOutcome::NameTaken);
+        }
+        Err(source) => return Err(failed(source)),
+    };
+    match compare(from, &there).map_err(failed)? {
+        FileComparison::Same => Ok(PutOutcome::Same),
+        FileComparison::Longer => Ok(PutOutcome::Grown),
+        FileComparison::Prefix => complete(from, &there, target),
+        FileComparison::Different => Ok(PutOutcome::NameTaken),
+    }
+}
+
+/// Replaces what is there by what it is the beginning of.
+fn complete(
+    from: &mut (impl Read + Seek),
+    mut there: &File,
+    target: &Utf8Path,
+) -> Result<PutOutcome, ImportError> {
+    let failed = |source| ImportError::Write { path: target.to_owned(), source };
+    // Whoever writes a log holds its lock, and may have gone on until just now.
+    if there.try_lock().is_err() {
+        return Ok(PutOutcome::NameTaken);
+    }
+    from.rewind().and_then(|()| there.rewind()).map_err(failed)?;
+    if compare(from, there).map_err(failed)? != FileComparison::Prefix {
+        return Ok(PutOutcome::NameTaken);
+    }
+    from.rewind().map_err(failed)?;
+    // Synced first: what is there is perhaps all that this disk has of it.
+    let fill = |to: &mut File| io::copy(from, to).and_then(|_| to.sync_all());
+    put(target, fill, |temp| fs::rename(temp, target))?;
+    Ok(PutOutcome::New)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileComparison {
+    Same,
+    /// What is there begins with what is to be put there.
+    Longer,
+    /// What is there is the beginning of what is to be put there.
+    Prefix,
+    Different,
+}
+
+fn compare(from: &mut impl Read, there: &File) -> io::Result<FileComparison> {
+    let (mut from, mut there) = (BufReader::new(from), BufReader::new(there));
+    loop {
+        let (new, old) = (from.fill_buf()?, there.fill_buf()?);
+        let len = new.len().min(old.len());
+        if new[..len] != old[..len] {
+            return Ok(FileComparison::Different);
+        }
+        if len == 0 {
+            return Ok(match (new.is_empty(), old.is_empty()) {
+                (true, true) => FileComparison::Same,
+                (false, _) => FileComparison::Prefix,
+                (true, false) => FileComparison::Longer,
+            });
+        }
+        from.consume(len);
+        there.consume(len);
+    }
+}
+
+/// Writes a file at `target`.
+pub(crate) fn write(bytes: &[u8], target: &Utf8Path) -> Result<(), ImportError> {
+    replace(target, |to| to.write_all(bytes))
+}
+
+/// Makes a folder and those above it, for the owner only.
+pub(crate) fn create_folder(path: &Utf8Path) -> Result<(), ImportError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| ImportError::Write { path: path.to_owned(), source })
+}
+
+/// Makes everything placed under a folder durable.
+pub(crate) fn sync(folder: &Utf8Path) -> Result<(), ImportError> {
+    fault_point()?;
+    sync_file_system(folder)
+        .map_err(|source| ImportError::Write { path: folder.to_owned(), source })
+}
+
+fn replace(
+    target: &Utf8Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), ImportError> {
+    put(target, fill, |temp| fs::rename(temp, target))
+}
+
+/// Fills a temp file beside `target` and lets `name` give it that name.
+fn put(
+    target: &Utf8Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+    name: impl FnOnce(&Utf8Path) -> io::Result<()>,
+) -> Result<(), ImportError> {
+    fault_point()?;
+    let temp = temp_name(target);
+    let done = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temp)
+        .and_then(|mut file| fill(&mut file))
+        .and_then(|()| name(&temp));
+    done.map_err(|source| {
+        // The error that matters is the first; a temp file left behind is swept by `doctor`.
+        let _swept = fs::remove_file(&temp);
+        ImportError::Write { path: target.to_owned(), source }
+    })
+}
+
+#[cfg(not(test))]
+pub(crate) fn fault_point() -> Result<(), ImportError> {
+    Ok(())
+}
+
+/// Stops a test's import at the chosen write, as a kill would.
+#[cfg(test)]
+pub(crate) fn fault_point() -> Result<(), ImportError> {
+    fault::pass()
+}
+
+#[cfg(test)]
+pub(crate) mod fault {
+    use std::cell::Cell;
+
+    use super::{ImportError, io};
+
+    thread_local! {
+        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Lets `writes` writes pass and stops at the next.
+    pub(crate) fn after(writes: u64) {
+        LEFT.set(Some(writes));
+    }
+
+    /// Lets all writes pass again.
+    pub(crate) fn clear() {
+        LEFT.set(None);
+    }
+
+    pub(crate) fn pass() -> Result<(), ImportError> {
+        match LEFT.get() {
+            None => Ok(()),
+            Some(0) => Err(ImportError::Write {
+                path: "(fault)".into(),
+                source: io::Error::other("stopped here by the test"),
+            }),
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_completed_unless_it_has_a_writer() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = Utf8Path::from_path(temp.path()).unwrap().join("a.jsonl");
+        let whole = "{\"n\":1}\n{\"n\":2}\n";
+        let mut writer =
+            heeler_transcript::TranscriptWriter::open(&log, Default::default()).unwrap().writer;
+        writer.append(b"{\"n\":1}").unwrap();
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), PutOutcome::NameTaken);
+        writer.close().unwrap();
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), PutOutcome::New);
+        assert_eq!(fs::read_to_string(&log).unwrap(), whole);
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), PutOutcome::Same);
+        assert_eq!(put_new(&mut Cursor::new("{\"n\":1}\n"), &log).unwrap(), PutOutcome::Grown);
+        assert_eq!(put_new(&mut Cursor::new("{\"n\":3}\n"), &log).unwrap(), PutOutcome::NameTaken);
+        assert_eq!(fs::read_to_string(&log).unwrap(), whole);
+    }
+}

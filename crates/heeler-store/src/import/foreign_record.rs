@@ -1,0 +1,143 @@
+//! A YAML or JSON mapping read loosely, as other systems write it.
+//!
+//! A field of an unexpected type counts as absent: the record around it is still worth having, and
+//! the file it came from is kept. Start at [`ForeignRecord`].
+
+use heeler_model::parse_iso;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// The longest duration that is believed, a thousand years: no sum of them overflows.
+pub(crate) const DURATION_MS_MAX: i64 = 1000 * 366 * 86_400_000;
+
+/// A mapping of a foreign file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ForeignRecord(Map<String, Value>);
+
+impl ForeignRecord {
+    /// Reads YAML; the error is the reason for a refusal.
+    pub(crate) fn yaml(text: &str) -> Result<ForeignRecord, String> {
+        if text.trim().is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        if text.contains('\0') {
+            return Err("it contains NUL bytes: it was torn by a crash".to_owned());
+        }
+        // `yes`, `no` and `on` are words, as the systems that wrote them mean (YAML 1.2).
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let value: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| format!("not YAML: {}", brief(&error)))?;
+        ForeignRecord::from_value(value)
+    }
+
+    /// Reads JSON; the error is the reason for a refusal.
+    pub(crate) fn json(text: &str) -> Result<ForeignRecord, String> {
+        if text.trim().is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("not JSON: {}", brief(&error)))?;
+        ForeignRecord::from_value(value)
+    }
+
+    fn from_value(value: Value) -> Result<ForeignRecord, String> {
+        match value {
+            Value::Object(map) => Ok(ForeignRecord(map)),
+            _ => Err("it is not a mapping of keys to values".to_owned()),
+        }
+    }
+
+    /// Returns a scalar as text; numbers and booleans as they are spelled.
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        match self.0.get(key)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns a scalar as text that is not empty.
+    pub(crate) fn filled(&self, key: &str) -> Option<String> {
+        self.text(key).filter(|text| !text.trim().is_empty())
+    }
+
+    /// Returns a moment.
+    pub(crate) fn time(&self, key: &str) -> Option<Timestamp> {
+        parse_iso(self.0.get(key)?.as_str()?)
+    }
+
+    /// Returns a number.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        self.0.get(key)?.as_f64()
+    }
+
+    /// Returns an integer; a fraction is cut off.
+    pub(crate) fn integer(&self, key: &str) -> Option<i64> {
+        let value = self.0.get(key)?;
+        value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
+    }
+
+    /// Returns a boolean.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        self.0.get(key)?.as_bool()
+    }
+
+    /// Returns a mapping within.
+    pub(crate) fn record(&self, key: &str) -> Option<ForeignRecord> {
+        Some(ForeignRecord(self.0.get(key)?.as_object()?.clone()))
+    }
+
+    /// Returns the mappings within, by key; other values are left out.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&str, ForeignRecord)> {
+        self.0.iter().filter_map(|(key, value)| {
+            Some((key.as_str(), ForeignRecord(value.as_object()?.clone())))
+        })
+    }
+
+    /// Returns the mapping itself.
+    pub(crate) fn map(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Returns the mapping itself, to change it.
+    pub(crate) fn map_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+}
+
+/// Returns the first line of an error: YAML errors carry a drawing of the place below it.
+fn brief(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unquoted_times_and_words_of_yaml_1_1_stay_text() {
+        let record = ForeignRecord::yaml(
+            "at: 2026-11-15T00:48:57.120Z\nprompt: yes\nsession_id: 1234\nshort: 12:30\n",
+        )
+        .unwrap();
+        assert_eq!(record.time("at"), parse_iso("2026-11-15T00:48:57.120Z"));
+        assert_eq!(record.text("prompt").as_deref(), Some("yes"));
+        assert_eq!(record.text("session_id").as_deref(), Some("1234"));
+        assert_eq!(record.text("short").as_deref(), Some("12:30"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_record_says_why() {
+        assert_eq!(ForeignRecord::yaml(" \n").unwrap_err(), "it is empty");
+        assert_eq!(
+            ForeignRecord::yaml("- a\n").unwrap_err(),
+            "it is not a mapping of keys to values"
+        );
+        assert!(ForeignRecord::yaml("a: [1,\nb: }").unwrap_err().starts_with("not YAML: "));
+        assert!(ForeignRecord::yaml("a: 1\0\0").unwrap_err().contains("NUL"));
+        assert!(ForeignRecord::json("{\"a\":").unwrap_err().starts_with("not JSON: "));
+    }
+}

@@ -1,0 +1,214 @@
+//! What a file of claude's tells about its session.
+
+use camino::Utf8PathBuf;
+use heeler_model::recorder::MessageCounter;
+use heeler_model::{message, parse_iso};
+use heeler_transcript::{
+    DiskError, ReverseTranscriptReader, TranscriptEntry, TranscriptRecord, TranscriptScanner,
+};
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::{NativeSession, NativeSessionCandidate};
+use crate::json_selector::{JsonSelector, parse_selected};
+
+/// How much of a large file's beginning is read for a list: beside what was asked first it holds the
+/// system prompt and the tools.
+const HEAD_BYTES_MAX: u64 = 1024 * 1024;
+/// How much of its end.
+const TAIL_BYTES_MAX: u64 = 1024 * 1024;
+/// How long a title is, in characters.
+const TITLE_CHARS_MAX: usize = 200;
+
+const BLOCK: JsonSelector = JsonSelector::Fields(&[("type", JsonSelector::Scalar)]);
+
+const LINE: JsonSelector = JsonSelector::Fields(&[
+    ("type", JsonSelector::Scalar),
+    ("uuid", JsonSelector::Scalar),
+    ("isMeta", JsonSelector::Scalar),
+    ("isSidechain", JsonSelector::Scalar),
+    ("isApiErrorMessage", JsonSelector::Scalar),
+    ("timestamp", JsonSelector::Scalar),
+    ("cwd", JsonSelector::Scalar),
+    ("gitBranch", JsonSelector::Scalar),
+    ("version", JsonSelector::Scalar),
+    (
+        "message",
+        JsonSelector::Fields(&[
+            ("id", JsonSelector::Scalar),
+            ("content", JsonSelector::Items(&BLOCK)),
+            (
+                "usage",
+                JsonSelector::Fields(&[
+                    ("input_tokens", JsonSelector::Scalar),
+                    ("cache_read_input_tokens", JsonSelector::Scalar),
+                    ("cache_creation_input_tokens", JsonSelector::Scalar),
+                    ("output_tokens", JsonSelector::Scalar),
+                ]),
+            ),
+        ]),
+    ),
+]);
+
+/// Reads all of a file.
+pub(super) fn read_full(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
+    let mut facts = NativeSessionParser::of(file)?;
+    facts.read_from_start(u64::MAX)?;
+    Ok(facts.finish())
+}
+
+/// Reads the beginning and the end of a file.
+pub(super) fn read_summary(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
+    let mut facts = NativeSessionParser::of(file)?;
+    let read = facts.read_from_start(HEAD_BYTES_MAX)?;
+    let all = facts.session.bytes;
+    if read < all {
+        facts.read_from_end(all.saturating_sub(TAIL_BYTES_MAX).max(read))?;
+        // Floating point would not be more right.
+        let messages = u128::from(facts.count.messages()) * u128::from(all) / u128::from(read);
+        facts.session.messages = u64::try_from(messages).unwrap_or(u64::MAX);
+        facts.session.is_estimate = true;
+    }
+    Ok(facts.finish())
+}
+
+struct NativeSessionParser {
+    session: NativeSession,
+    count: MessageCounter,
+}
+
+impl NativeSessionParser {
+    fn of(file: &NativeSessionCandidate) -> Result<NativeSessionParser, DiskError> {
+        let path = file.path.clone();
+        let found = path.symlink_metadata();
+        let bytes = match found {
+            Ok(found) => found.len(),
+            Err(source) => return Err(DiskError { action: "read", path, source }),
+        };
+        let last_at = jiff::Timestamp::try_from(file.modified_at).ok();
+        let session = NativeSession {
+            id: file.id.clone(),
+            path,
+            cwd: None,
+            title: None,
+            first_at: None,
+            last_at,
+            messages: 0,
+            is_estimate: false,
+            tokens: 0,
+            bytes,
+            git_branch: None,
+            version: None,
+            last_entry: None,
+        };
+        Ok(NativeSessionParser { session, count: MessageCounter::default() })
+    }
+
+    /// Reads whole lines up to about so many bytes; returns how many there were.
+    fn read_from_start(&mut self, most: u64) -> Result<u64, DiskError> {
+        let path = self.session.path.clone();
+        let mut end = 0;
+        for entry in TranscriptScanner::open(&path)? {
+            let TranscriptEntry::Record(record) = entry? else { continue };
+            self.line(&record);
+            end = record.next;
+            if end >= most {
+                return Ok(end);
+            }
+        }
+        self.session.messages = self.count.messages();
+        Ok(self.session.bytes.max(end))
+    }
+
+    /// Reads lines from the end until what the newest say is known.
+    fn read_from_end(&mut self, start: u64) -> Result<(), DiskError> {
+        let head = std::mem::take(&mut self.session.tokens);
+        (self.session.last_entry, self.session.git_branch) = (None, None);
+        let mut last_at = None;
+        let mut lines = ReverseTranscriptReader::open(&self.session.path)?;
+        while let Some(line) = lines.next_line()?.filter(|line| line.offset >= start) {
+            let Some(row) = parse_selected(line.bytes, &LINE) else { continue };
+            let session = &mut self.session;
+            last_at = last_at.or_else(|| time(&row));
+            session.last_entry = session.last_entry.or_else(|| entry_of(&row));
+            let branch = session.git_branch.take();
+            session.git_branch = branch.or_else(|| word(&row["gitBranch"]));
+            session.tokens = tokens(&row).unwrap_or(0);
+            if session.tokens > 0 && session.last_entry.is_some() {
+                break;
+            }
+        }
+        if self.session.tokens == 0 {
+            self.session.tokens = head;
+        }
+        self.session.last_at = last_at.or(self.session.last_at);
+        Ok(())
+    }
+
+    fn line(&mut self, record: &TranscriptRecord) {
+        let Some(row) = parse_selected(record.text.as_bytes(), &LINE) else { return };
+        let begins = self.count.count_row(&row);
+        let session = &mut self.session;
+        if let Some(at) = time(&row) {
+            session.first_at = session.first_at.or(Some(at));
+            session.last_at = Some(at);
+        }
+        session.last_entry = entry_of(&row).or(session.last_entry);
+        session.tokens = tokens(&row).unwrap_or(session.tokens);
+        if session.cwd.is_none() {
+            // A relative one would mean another place for everybody who reads it.
+            let cwd = word(&row["cwd"]).map(Utf8PathBuf::from);
+            session.cwd = cwd.filter(|cwd| cwd.is_absolute());
+        }
+        session.git_branch = word(&row["gitBranch"]).or(session.git_branch.take());
+        session.version = word(&row["version"]).or(session.version.take());
+        if begins && session.title.is_none() && row["type"] == "user" && row["isMeta"] != true {
+            session.title = title(&record.text);
+        }
+    }
+
+    fn finish(self) -> NativeSession {
+        self.session
+    }
+}
+
+fn word(value: &Json) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn time(row: &Json) -> Option<jiff::Timestamp> {
+    row["timestamp"].as_str().and_then(parse_iso)
+}
+
+/// Returns the id of a line that is part of the conversation.
+fn entry_of(row: &Json) -> Option<Uuid> {
+    let is_one = matches!(row["type"].as_str(), Some("user" | "assistant" | "attachment"));
+    let id = row["uuid"].as_str().filter(|_| is_one && row["isSidechain"] != true)?;
+    Uuid::try_parse(id).ok()
+}
+
+/// Returns what a reply says of the context's size.
+fn tokens(row: &Json) -> Option<u64> {
+    if row["type"] != "assistant" || row["isSidechain"] == true {
+        return None;
+    }
+    let usage = row["message"]["usage"].as_object()?;
+    let all = usage.values().filter_map(Json::as_u64).fold(0, u64::saturating_add);
+    (all > 0).then_some(all)
+}
+
+/// Returns what a prompt asks, on one line. What the program itself put there is no title.
+fn title(line: &str) -> Option<String> {
+    let row = message::parse_row(line)?;
+    let text = match &row["message"]["content"] {
+        Json::String(text) => text.as_str(),
+        Json::Array(blocks) => blocks.iter().find_map(|block| block["text"].as_str())?,
+        _ => return None,
+    };
+    let mut words = text.split_whitespace().peekable();
+    if words.peek().is_none_or(|word| word.starts_with('<')) {
+        return None;
+    }
+    let line = words.collect::<Vec<_>>().join(" ");
+    Some(line.chars().take(TITLE_CHARS_MAX).collect())
+}

@@ -1,0 +1,446 @@
+//! One change of the state: what a command may do inside the writer's transaction.
+//!
+//! Every change marks the views that show it and moves the counters that count it, in the same
+//! transaction. Nothing here touches a file. Start at [`StoreTransaction`].
+
+mod access;
+mod daemon;
+mod workflows;
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use heeler_model::run::RunResult;
+use heeler_model::{
+    AgentSessionId, AgentState, Job, JobId, JobStatus, RunId, ScheduleState, Session, SessionId,
+};
+use jiff::Timestamp;
+use rusqlite::types::Value;
+
+use crate::db::counters::CounterKind;
+use crate::db::effects::EffectRecord;
+use crate::db::jobs::LastLightExecution;
+use crate::db::lastlight_tables::LastLightTable;
+use crate::db::runs::RunRecord;
+use crate::db::{
+    DatabaseError, SqliteResultExt as _, StateDatabase, agents, approvals, counters,
+    deleted_sessions, effects, jobs, lastlight_tables, meta, runs, sessions, views,
+    workflows as workflow_runs,
+};
+use crate::layout::StateDir;
+use crate::views::PublishedView;
+
+/// The writer's transaction, as one command sees it. Reads (it is a [`StateDatabase`]) see its own changes.
+#[derive(Debug)]
+pub struct StoreTransaction<'c> {
+    db: &'c StateDatabase,
+    dir: &'c StateDir,
+    has_due_view: Cell<bool>,
+}
+
+impl Deref for StoreTransaction<'_> {
+    type Target = StateDatabase;
+    fn deref(&self) -> &StateDatabase {
+        self.db
+    }
+}
+
+impl<'c> StoreTransaction<'c> {
+    pub(crate) fn new(db: &'c StateDatabase, dir: &'c StateDir) -> StoreTransaction<'c> {
+        StoreTransaction { db, dir, has_due_view: Cell::new(false) }
+    }
+
+    /// Says whether a view is due because of this command.
+    pub(crate) fn has_marked(&self) -> bool {
+        self.has_due_view.get()
+    }
+
+    /// Does a part of the change that may fail by itself: what fails leaves nothing, and the change
+    /// goes on.
+    pub fn with_savepoint<T, E: From<DatabaseError>>(
+        &mut self,
+        work: impl FnOnce(&mut StoreTransaction<'c>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // Savepoints of one name nest: each end means the innermost.
+        self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
+        let marked = self.has_due_view.get();
+        let done = work(self);
+        if self.conn.is_autocommit() {
+            // A full disk took the whole transaction away. Whatever the caller goes on to write
+            // would be committed by itself: the connection refuses until it is opened anew.
+            self.conn.pragma_update(None, "query_only", true).attempt("stop a change")?;
+            let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+            let source = rusqlite::Error::SqliteFailure(full, None);
+            done?;
+            return Err(DatabaseError::Sqlite { attempt: "change the database", source }.into());
+        }
+        let end = match &done {
+            Ok(_) => "RELEASE attempt",
+            Err(_) => "ROLLBACK TO attempt; RELEASE attempt",
+        };
+        self.conn.execute_batch(end).attempt("end a part of a change")?;
+        if done.is_err() {
+            self.has_due_view.set(marked);
+        }
+        done
+    }
+
+    /// Mints a job id that no job has, nor a transcript that outlived a restored database.
+    pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DatabaseError> {
+        loop {
+            let id = JobId::mint(now, fastrand::u64(..));
+            if !jobs::exists(&self.conn, &id)? && !self.dir.job_transcript(&id).exists() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Inserts a job; an id that is taken is an error.
+    pub fn insert_job(&mut self, job: &Job) -> Result<(), DatabaseError> {
+        if self.import_job(job, &LastLightExecution::default())? {
+            return Ok(());
+        }
+        Err(DatabaseError::Exists { what: "job", id: job.head.id.to_string() })
+    }
+
+    /// Inserts a job with what only Last Light knows of it; returns whether its id was new.
+    pub fn import_job(
+        &mut self,
+        job: &Job,
+        extra: &LastLightExecution,
+    ) -> Result<bool, DatabaseError> {
+        if !jobs::insert(&self.conn, job)? {
+            return Ok(false);
+        }
+        if *extra != LastLightExecution::default() {
+            jobs::set_lastlight_fields(&self.conn, &job.head.id, extra)?;
+        }
+        self.count(CounterKind::Job, &job.head.agent, job.head.status.as_str(), 1)?;
+        self.mark_view_due(&PublishedView::Job(job.head.id.clone()))?;
+        self.mark_session_of(job.head.session_id.as_ref())?;
+        Ok(true)
+    }
+
+    /// Replaces a job that is still at `job.version`; returns the new version.
+    ///
+    /// `started_at` stays as it is: lists page by it.
+    pub fn update_job(&mut self, job: &Job) -> Result<i64, DatabaseError> {
+        let id = &job.head.id;
+        let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
+        let stale =
+            || DatabaseError::Stale { what: "job", id: id.to_string(), version: job.version };
+        let old = jobs::load_row_state(&self.conn, id)?.ok_or_else(missing)?;
+        if old.version != job.version || !jobs::update(&self.conn, job)? {
+            return Err(stale());
+        }
+        let status: JobStatus = job.head.status;
+        if old.agent != job.head.agent || old.status != status.as_str() {
+            self.count(CounterKind::Job, &old.agent, &old.status, -1)?;
+            self.count(CounterKind::Job, &job.head.agent, status.as_str(), 1)?;
+        }
+        self.mark_view_due(&PublishedView::Job(id.clone()))?;
+        if old.session_id != job.head.session_id {
+            self.mark_session_of(old.session_id.as_ref())?;
+            self.mark_session_of(job.head.session_id.as_ref())?;
+        }
+        Ok(job.version + 1)
+    }
+
+    /// Inserts a session, or replaces one that is still at `session.version`; returns its version.
+    pub fn put_session(&mut self, session: &Session) -> Result<i64, DatabaseError> {
+        let id = &session.id;
+        let stale = || DatabaseError::Stale {
+            what: "session",
+            id: id.to_string(),
+            version: session.version,
+        };
+        let version = match sessions::load_row_state(&self.conn, id)? {
+            None => {
+                sessions::insert(&self.conn, session)?;
+                session.version
+            }
+            Some(old) => {
+                if old.version != session.version || !sessions::update(&self.conn, session)? {
+                    return Err(stale());
+                }
+                self.count(CounterKind::Session, &old.agent, &old.status, -1)?;
+                if old.agent != session.agent {
+                    self.detach(id)?;
+                }
+                session.version + 1
+            }
+        };
+        self.count(CounterKind::Session, &session.agent, session.status.as_str(), 1)?;
+        self.mark_view_due(&PublishedView::Session(id.clone()))?;
+        let own = self.agent_session(&session.agent)?;
+        if own.is_some_and(|own| own.id == *id) {
+            self.mark_agent_session(&session.agent)?;
+        }
+        Ok(version)
+    }
+
+    /// Takes away a session that nothing was said in; its files go with the next publication.
+    pub fn discard_unused_session(&mut self, session: &Session) -> Result<(), DatabaseError> {
+        let id = &session.id;
+        if !sessions::remove(&self.conn, id, session.version)? {
+            let id = id.to_string();
+            return Err(DatabaseError::Stale { what: "session", id, version: session.version });
+        }
+        self.count(CounterKind::Session, &session.agent, session.status.as_str(), -1)?;
+        self.detach(id)?;
+        self.mark_view_due(&PublishedView::Session(id.clone()))
+    }
+
+    /// Deletes a session: its row becomes a tombstone, from which [`StoreTransaction::restore_session`] brings it
+    /// back.
+    pub fn delete_session(
+        &mut self,
+        session: &Session,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        deleted_sessions::insert_deleted(&self.conn, session, by, now)?;
+        self.discard_unused_session(session)
+    }
+
+    /// Brings a deleted session back as it was; `None` if it was not deleted, or is purged.
+    pub fn restore_session(&mut self, id: &SessionId) -> Result<Option<Session>, DatabaseError> {
+        let Some(buried) = self.deleted_session(id)? else { return Ok(None) };
+        if !deleted_sessions::remove_deleted(&self.conn, id)? {
+            return Ok(None);
+        }
+        self.put_session(&buried.session)?;
+        Ok(Some(buried.session))
+    }
+
+    /// Notes that the files of a deleted session are gone for good; says whether they were not yet.
+    pub fn purge_session(&mut self, id: &SessionId, now: Timestamp) -> Result<bool, DatabaseError> {
+        deleted_sessions::purge(&self.conn, id, now)
+    }
+
+    /// Lets no agent's next job continue a session.
+    fn detach(&mut self, session: &SessionId) -> Result<(), DatabaseError> {
+        for (agent, own) in agents::with_session(&self.conn)? {
+            if own == *session {
+                self.set_agent_session(&agent, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a session the one that the agent's next job continues; `None` starts afresh.
+    pub fn set_agent_session(
+        &mut self,
+        agent: &str,
+        session: Option<&SessionId>,
+    ) -> Result<(), DatabaseError> {
+        agents::set_session(&self.conn, agent, session)?;
+        self.mark_agent_session(agent)
+    }
+
+    /// Writes an agent's state; schedules that it no longer has are removed.
+    pub fn put_agent(&mut self, name: &str, agent: &AgentState) -> Result<(), DatabaseError> {
+        agents::put_agent(&self.conn, name, agent)?;
+        self.mark_view_due(&PublishedView::State)
+    }
+
+    /// Writes which schedule starts an agent next, and when.
+    pub fn set_agent_next_schedule(
+        &mut self,
+        name: &str,
+        schedule: Option<&str>,
+        at: Option<Timestamp>,
+    ) -> Result<(), DatabaseError> {
+        match agents::set_next_schedule(&self.conn, name, schedule, at)? {
+            true => self.mark_view_due(&PublishedView::State),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a schedule's state; the agent comes into being with it.
+    pub fn put_schedule(
+        &mut self,
+        agent: &str,
+        name: &str,
+        schedule: &ScheduleState,
+    ) -> Result<(), DatabaseError> {
+        agents::put_schedule(&self.conn, agent, name, schedule)?;
+        self.mark_view_due(&PublishedView::State)
+    }
+
+    /// Takes an agent and its schedules out of `state.yaml`; jobs and sessions stay.
+    pub fn remove_agent(&mut self, name: &str) -> Result<(), DatabaseError> {
+        agents::remove_agent(&self.conn, name)?;
+        self.mark_view_due(&PublishedView::State)
+    }
+
+    /// Takes a schedule out of `state.yaml`.
+    pub fn remove_schedule(&mut self, agent: &str, name: &str) -> Result<(), DatabaseError> {
+        agents::remove_schedule(&self.conn, agent, name)?;
+        self.mark_view_due(&PublishedView::State)
+    }
+
+    /// Inserts a run; an id that is taken is an error.
+    pub fn insert_run(&mut self, run: &RunRecord) -> Result<(), DatabaseError> {
+        if runs::insert(&self.conn, run)? {
+            return Ok(());
+        }
+        Err(DatabaseError::Exists { what: "run", id: run.id.to_string() })
+    }
+
+    /// Replaces a run that is still at `run.version`; returns the new version.
+    pub fn update_run(&mut self, run: &RunRecord) -> Result<i64, DatabaseError> {
+        if runs::update(&self.conn, run)? {
+            return Ok(run.version + 1);
+        }
+        let id = run.id.to_string();
+        match self.run(run.id)? {
+            None => Err(DatabaseError::Missing { what: "run", id }),
+            Some(_) => Err(DatabaseError::Stale { what: "run", id, version: run.version }),
+        }
+    }
+
+    /// Writes how a run ended.
+    pub fn set_run_result(&mut self, id: RunId, result: &RunResult) -> Result<(), DatabaseError> {
+        runs::set_result(&self.conn, id, result)
+    }
+
+    /// Writes what counts as spent by a run, in millionths of a dollar.
+    pub fn set_run_spent(&mut self, id: RunId, micros: i64) -> Result<(), DatabaseError> {
+        runs::set_spent(&self.conn, id, micros)
+    }
+
+    /// Mints a session id that no session has.
+    pub fn new_session_id(&mut self) -> Result<SessionId, DatabaseError> {
+        loop {
+            let id = SessionId::mint(fastrand::u32(..));
+            if sessions::load_row_state(&self.conn, &id)?.is_none()
+                && self.deleted_session(&id)?.is_none()
+            {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Records something to be done; returns whether its id was new.
+    pub fn add_effect(&mut self, effect: &EffectRecord) -> Result<bool, DatabaseError> {
+        effects::insert(&self.conn, effect)
+    }
+
+    /// Records something to be done, or how it is to be done if it is on record already.
+    pub fn put_effect(&mut self, effect: &EffectRecord) -> Result<(), DatabaseError> {
+        effects::put(&self.conn, effect)
+    }
+
+    /// Records that an effect happened; returns whether it was still undone.
+    pub fn finish_effect(&mut self, id: &str, now: Timestamp) -> Result<bool, DatabaseError> {
+        effects::finish(&self.conn, id, now)
+    }
+
+    /// Records that an effect will not happen any more, and why; returns whether it was still undone.
+    pub fn give_up_effect(
+        &mut self,
+        id: &str,
+        error: &str,
+        now: Timestamp,
+    ) -> Result<bool, DatabaseError> {
+        effects::give_up(&self.conn, id, error, now)
+    }
+
+    /// Records that an attempt at an effect failed; it stays undone.
+    pub fn fail_effect(&mut self, id: &str, error: &str) -> Result<(), DatabaseError> {
+        effects::fail(&self.conn, id, error)
+    }
+
+    /// Writes a fact by name.
+    pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), DatabaseError> {
+        meta::set(&self.conn, key, value)?;
+        if key == meta::STARTED_AT { self.mark_view_due(&PublishedView::State) } else { Ok(()) }
+    }
+
+    /// Inserts a row of Last Light's as it comes, values in the order of
+    /// [`LastLightTable::split_columns`]; returns whether its key was new.
+    pub fn import_row(
+        &mut self,
+        table: LastLightTable,
+        values: &[Value],
+    ) -> Result<bool, DatabaseError> {
+        let fresh = lastlight_tables::insert(&self.conn, table, values)?;
+        if let (true, Some((kind, name))) = (fresh, table.counted()) {
+            let text = |column: &str| {
+                let at = table.columns().position(|name| name == column);
+                match at.and_then(|at| values.get(at)) {
+                    Some(Value::Text(text)) => text.as_str(),
+                    _ => "",
+                }
+            };
+            self.count(kind, text(name), text("status"), 1)?;
+        }
+        Ok(fresh)
+    }
+
+    /// Marks a view as due: its file is written again by the next publication.
+    pub fn mark_view_due(&mut self, view: &PublishedView) -> Result<(), DatabaseError> {
+        self.has_due_view.set(true);
+        views::mark_due(&self.conn, &view.path())
+    }
+
+    /// Marks every view that was ever published.
+    pub fn mark_all_views_due(&mut self) -> Result<(), DatabaseError> {
+        self.has_due_view.set(true);
+        views::mark_all_due(&self.conn)
+    }
+
+    /// Takes a file that is already there as the published view, so that it is not written anew.
+    pub fn adopt_view(
+        &mut self,
+        view: &PublishedView,
+        sha256: &str,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        views::record_existing(&self.conn, &view.path(), sha256, now)
+    }
+
+    /// Counts jobs, sessions, workflow runs and approvals anew and returns whether a counter was wrong.
+    pub fn recount(&mut self) -> Result<bool, DatabaseError> {
+        let mut was_wrong = false;
+        for (kind, real) in [
+            (CounterKind::Job, jobs::real_counts(&self.conn)?),
+            (CounterKind::Session, sessions::real_counts(&self.conn)?),
+            (CounterKind::WorkflowRun, workflow_runs::real_counts(&self.conn)?),
+            (CounterKind::Approval, approvals::real_counts(&self.conn)?),
+        ] {
+            if counters::by_kind(&self.conn, kind)? != real {
+                was_wrong = true;
+                counters::replace(&self.conn, kind, &real)?;
+            }
+        }
+        Ok(was_wrong)
+    }
+
+    fn count(
+        &self,
+        kind: CounterKind,
+        agent: &str,
+        status: &str,
+        change: i64,
+    ) -> Result<(), DatabaseError> {
+        counters::add(&self.conn, kind, agent, status, change)
+    }
+
+    fn mark_session_of(&mut self, id: Option<&AgentSessionId>) -> Result<(), DatabaseError> {
+        let Some(id) = id else { return Ok(()) };
+        match self.session_by_agent_id(id)? {
+            Some(session) => self.mark_view_due(&PublishedView::Session(session.id)),
+            None => Ok(()),
+        }
+    }
+
+    fn mark_agent_session(&mut self, agent: &str) -> Result<(), DatabaseError> {
+        // A name of another system may not be a file name; its session then has no such view.
+        match agent.parse() {
+            Ok(name) => self.mark_view_due(&PublishedView::AgentSession(name)),
+            Err(_) => Ok(()),
+        }
+    }
+}

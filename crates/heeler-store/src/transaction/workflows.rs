@@ -1,0 +1,182 @@
+//! Changes of workflow runs, their journals, and what people are asked.
+
+use heeler_model::{Approval, ApprovalId, ApprovalStatus, WorkflowRunId};
+use jiff::Timestamp;
+use serde_json::Value as Json;
+
+use super::StoreTransaction;
+use crate::db::counters::CounterKind;
+use crate::db::overrides::{CronOverride, WorkflowOverride};
+use crate::db::workflows::{InstantPart, WorkflowRunRow};
+use crate::db::{DatabaseError, approvals, overrides, workflows};
+
+impl StoreTransaction<'_> {
+    /// Mints an id that no workflow run has.
+    pub fn new_workflow_run_id(&mut self, now: Timestamp) -> Result<WorkflowRunId, DatabaseError> {
+        loop {
+            let id = WorkflowRunId::mint(now, fastrand::u64(..));
+            if workflows::load_row_state(&self.conn, id.as_str())?.is_none() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Inserts a run, or returns the active one that its workflow and trigger already have.
+    pub fn insert_workflow_run(
+        &mut self,
+        run: &WorkflowRunRow,
+    ) -> Result<Result<(), WorkflowRunId>, DatabaseError> {
+        let head = &run.head;
+        if workflows::insert(&self.conn, run)? {
+            self.count(CounterKind::WorkflowRun, &head.workflow, head.status.as_str(), 1)?;
+            return Ok(Ok(()));
+        }
+        match self.active_workflow_run(&head.workflow, &head.trigger_id)? {
+            Some(active) if active != head.id => Ok(Err(active)),
+            _ => Err(DatabaseError::Exists { what: "workflow run", id: head.id.to_string() }),
+        }
+    }
+
+    /// Replaces a run that is still at `run.version`; returns the new version. Its name, trigger,
+    /// context and beginning stay as they are.
+    pub fn update_workflow_run(&mut self, run: &WorkflowRunRow) -> Result<i64, DatabaseError> {
+        let (what, id) = ("workflow run", run.head.id.to_string());
+        let Some(old) = workflows::load_row_state(&self.conn, &id)? else {
+            return Err(DatabaseError::Missing { what, id });
+        };
+        if old.version != run.version || !workflows::update(&self.conn, run)? {
+            return Err(DatabaseError::Stale { what, id, version: run.version });
+        }
+        let status = run.head.status.as_str();
+        if old.status != status {
+            self.count(CounterKind::WorkflowRun, &old.workflow, &old.status, -1)?;
+            self.count(CounterKind::WorkflowRun, &old.workflow, status, 1)?;
+        }
+        Ok(run.version + 1)
+    }
+
+    /// Writes an entry of a journal that no process does.
+    pub fn insert_instant_part(
+        &mut self,
+        step: &InstantPart<'_>,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        workflows::insert_instant_part(&self.conn, step, now)
+    }
+
+    /// Keeps the frozen form of a definition, once.
+    pub fn put_definition(
+        &mut self,
+        hash: &str,
+        name: &str,
+        files: &str,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        workflows::put_definition(&self.conn, hash, name, files, now)
+    }
+
+    /// Writes down something that was said or happened in a run.
+    pub fn add_workflow_event(
+        &mut self,
+        run: &WorkflowRunId,
+        kind: &str,
+        phase: Option<&str>,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        workflows::add_event(&self.conn, run, (kind, phase, text), now)
+    }
+
+    /// Mints an id that no approval has.
+    pub fn new_approval_id(&mut self) -> Result<ApprovalId, DatabaseError> {
+        loop {
+            let id = ApprovalId::mint(fastrand::u32(..));
+            if approvals::kind_and_status(&self.conn, &id)?.is_none() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Asks something; returns false if the same was asked already: the id, the place in a journal
+    /// or the run's question is taken.
+    pub fn insert_approval(&mut self, approval: &Approval) -> Result<bool, DatabaseError> {
+        let fresh = approvals::insert(&self.conn, approval)?;
+        if fresh {
+            self.count(CounterKind::Approval, approval.kind.as_str(), approval.status.as_str(), 1)?;
+        }
+        Ok(fresh)
+    }
+
+    /// Answers an approval, or ends it otherwise; returns false if it no longer waits.
+    pub fn answer_approval(
+        &mut self,
+        id: &ApprovalId,
+        status: ApprovalStatus,
+        response: Option<&str>,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<bool, DatabaseError> {
+        let Some((kind, old)) = approvals::kind_and_status(&self.conn, id)? else {
+            return Err(DatabaseError::Missing { what: "approval", id: id.to_string() });
+        };
+        if !approvals::answer(&self.conn, id, status, response, (by, now))? {
+            return Ok(false);
+        }
+        self.count(CounterKind::Approval, kind.as_str(), old.as_str(), -1)?;
+        self.count(CounterKind::Approval, kind.as_str(), status.as_str(), 1)?;
+        Ok(true)
+    }
+
+    /// Writes what a run went by in place of an answer that came too late for it.
+    pub fn overrule_approval(
+        &mut self,
+        id: &ApprovalId,
+        status: ApprovalStatus,
+        response: Option<&str>,
+        by: &str,
+        at: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        let Some((kind, old)) = approvals::kind_and_status(&self.conn, id)? else {
+            return Err(DatabaseError::Missing { what: "approval", id: id.to_string() });
+        };
+        approvals::overrule(&self.conn, id, status, response, (by, at))?;
+        self.count(CounterKind::Approval, kind.as_str(), old.as_str(), -1)?;
+        self.count(CounterKind::Approval, kind.as_str(), status.as_str(), 1)
+    }
+
+    /// Replaces what is asked in full, with which the answer goes.
+    pub fn set_approval_detail(
+        &mut self,
+        id: &ApprovalId,
+        detail: &Json,
+    ) -> Result<(), DatabaseError> {
+        approvals::set_detail(&self.conn, id, &detail.to_string())
+    }
+
+    /// Notes that a run has the answer to what it asked, or needs none; returns whether that is new.
+    pub fn set_approval_delivered(
+        &mut self,
+        id: &ApprovalId,
+        now: Timestamp,
+    ) -> Result<bool, DatabaseError> {
+        approvals::set_delivered(&self.conn, id, now)
+    }
+
+    /// Writes what a person set a workflow's cron to.
+    pub fn put_cron_override(&mut self, change: &CronOverride) -> Result<(), DatabaseError> {
+        overrides::put_cron(&self.conn, change)
+    }
+
+    /// Lets a workflow's cron follow its file again; returns whether it did not.
+    pub fn remove_cron_override(&mut self, name: &str) -> Result<bool, DatabaseError> {
+        overrides::remove_cron(&self.conn, name)
+    }
+
+    /// Switches a workflow on or off.
+    pub fn put_workflow_override(
+        &mut self,
+        change: &WorkflowOverride,
+    ) -> Result<(), DatabaseError> {
+        overrides::put_workflow(&self.conn, change)
+    }
+}

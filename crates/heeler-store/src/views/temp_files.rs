@@ -1,0 +1,65 @@
+//! Takes away the temp files that a crash left.
+//!
+//! Those of views go at once: only the holder of the state lock writes views, and that is us.
+//! Others may belong to a runner, a reader's index or a backup that lives: they go by age.
+
+use camino::Utf8Path;
+use heeler_transcript::is_temp;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::layout::StateDir;
+
+/// A temp file that is older belongs to nobody who lives.
+const AGE_MAX: SignedDuration = SignedDuration::from_hours(1);
+
+/// Removes `.<name>.tmp.<16 hex>` and returns how many there were. What cannot be removed stays,
+/// and is reported.
+pub(crate) fn remove_temp_files(dir: &StateDir, now: Timestamp) -> usize {
+    let folders = ["jobs", "sessions", "agent-sessions", "logs", "backups"];
+    let top = sweep_folder(dir.root(), now, SweepDepth::Files);
+    let below = folders.map(|folder| sweep_folder(&dir.root().join(folder), now, SweepDepth::All));
+    top + below.iter().sum::<usize>()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SweepDepth {
+    Files,
+    All,
+}
+
+fn sweep_folder(folder: &Utf8Path, now: Timestamp, depth: SweepDepth) -> usize {
+    // A link to a folder is somebody else's folder.
+    if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return 0;
+    }
+    let Ok(entries) = folder.read_dir_utf8() else { return 0 };
+    let mut swept = 0;
+    for entry in entries.filter_map(Result::ok) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && depth == SweepDepth::All {
+            swept += sweep_folder(entry.path(), now, depth);
+        } else if is_temp(entry.file_name()) && is_left_over(entry.path(), now) {
+            swept += usize::from(remove(entry.path()));
+        }
+    }
+    swept
+}
+
+fn is_left_over(path: &Utf8Path, now: Timestamp) -> bool {
+    let name = path.file_name().and_then(|name| name.rsplit_once(".tmp.")).unwrap_or_default().0;
+    let is_view = [".yaml", ".json", ".context"].iter().any(|end| name.ends_with(end));
+    is_view || age(path, now).is_some_and(|age| age > AGE_MAX)
+}
+
+fn age(path: &Utf8Path, now: Timestamp) -> Option<SignedDuration> {
+    let modified = path.symlink_metadata().ok()?.modified().ok()?;
+    Some(now.duration_since(Timestamp::try_from(modified).ok()?))
+}
+
+fn remove(path: &Utf8Path) -> bool {
+    let removed = std::fs::remove_file(path);
+    if let Err(error) = &removed {
+        tracing::warn!(%path, %error, "cannot remove a temp file");
+    }
+    removed.is_ok()
+}

@@ -1,0 +1,292 @@
+//! What counts as a record: the one decision that every reader and the writer share.
+//!
+//! A line is what ends in a newline. It is a record if it is one JSON object (blank space around
+//! it is dropped). Everything else is a [`TranscriptFault`]; blank lines are neither. Two kinds of damage
+//! are undone because the outcome is certain, see [`split_line`]. Start at [`TranscriptEntry`].
+
+use memchr::memchr;
+use serde::de::IgnoredAny;
+
+/// The longest line, without its newline, that is appended or shown.
+///
+/// A longer one is refused by the writer and reported as [`TranscriptFaultKind::TooLong`] by readers.
+pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// One whole JSON object of a transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranscriptRecord {
+    /// Byte offset of the object in the file.
+    pub offset: u64,
+    /// Byte offset of the line after this record's line: where to copy up to or go on from.
+    pub next: u64,
+    /// The object's JSON text.
+    pub text: String,
+}
+
+/// Bytes of a transcript that are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TranscriptFault {
+    /// Byte offset of the first bad byte.
+    pub offset: u64,
+    /// How many bytes are bad.
+    pub len: u64,
+    /// What is wrong with them.
+    pub kind: TranscriptFaultKind,
+}
+
+/// What is wrong with bytes that are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TranscriptFaultKind {
+    /// The file's last line has no newline: it is being written, or its writer died.
+    TornTail,
+    /// A run of NUL bytes, as a power loss leaves them.
+    Nul,
+    /// Not UTF-8.
+    NotUtf8,
+    /// Text, but not whole JSON objects.
+    NotAnObject,
+    /// A line longer than [`LINE_BYTES_MAX`].
+    TooLong,
+}
+
+/// What a reader finds: a record, or a fault that it skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TranscriptEntry {
+    /// A good line.
+    Record(TranscriptRecord),
+    /// Bytes that were skipped.
+    Fault(TranscriptFault),
+}
+
+/// Returns whether `line` is exactly one JSON object.
+pub(crate) fn is_record(line: &[u8]) -> bool {
+    as_object(line).is_some()
+}
+
+/// Passes every record and fault of one line, given without its newline, to `found`, in order.
+///
+/// Glued records (a lost newline): the whole objects that a line starts with are records, since no
+/// proper beginning of a record is itself a whole object; what follows them is a fault.
+/// NUL runs are reported and split the line. A part after a NUL run may begin inside a record, so
+/// it counts only if all of it is whole objects: no proper ending of a record is.
+pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(TranscriptEntry)) {
+    let next = offset + line.len() as u64 + 1;
+    let record = |at: usize, text: &str| {
+        TranscriptEntry::Record(TranscriptRecord {
+            offset: offset + at as u64,
+            next,
+            text: text.to_owned(),
+        })
+    };
+    if let Some((at, text)) = as_object(line) {
+        found(record(at, text));
+        return;
+    }
+    let fault = |at: usize, len: usize, kind| {
+        TranscriptEntry::Fault(TranscriptFault {
+            offset: offset + at as u64,
+            len: len as u64,
+            kind,
+        })
+    };
+    let mut at = 0;
+    while at < line.len() {
+        let nuls = line[at..].iter().take_while(|&&byte| byte == 0).count();
+        if nuls > 0 {
+            found(fault(at, nuls, TranscriptFaultKind::Nul));
+            at += nuls;
+            continue;
+        }
+        let part_end = memchr(0, &line[at..]).map_or(line.len(), |len| at + len);
+        let (start, part) = trim(&line[at..part_end]);
+        let start = at + start;
+        match std::str::from_utf8(part) {
+            Err(_) => found(fault(start, part.len(), TranscriptFaultKind::NotUtf8)),
+            Ok(text) => {
+                let objects = leading_objects(text);
+                let whole = objects.last().map_or(0, |&(_, end)| end);
+                let kept = if at == 0 || whole == text.len() { whole } else { 0 };
+                for (from, to) in objects.into_iter().filter(|&(_, to)| to <= kept) {
+                    found(record(start + from, &text[from..to]));
+                }
+                let (rest, bad) = trim(&part[kept..]);
+                if !bad.is_empty() {
+                    found(fault(start + kept + rest, bad.len(), TranscriptFaultKind::NotAnObject));
+                }
+            }
+        }
+        at = part_end;
+    }
+}
+
+/// Returns the one object that the line is, and where it starts.
+fn as_object(line: &[u8]) -> Option<(usize, &str)> {
+    let (start, bytes) = trim(line);
+    if bytes.first() != Some(&b'{') {
+        return None;
+    }
+    let text = std::str::from_utf8(bytes).ok()?;
+    serde_json::from_str::<IgnoredAny>(text).ok()?;
+    Some((start, text))
+}
+
+/// Returns where each of the whole objects starts and ends that `text` begins with.
+fn leading_objects(text: &str) -> Vec<(usize, usize)> {
+    let mut objects = Vec::new();
+    let mut at = 0;
+    loop {
+        at += trim(&text.as_bytes()[at..]).0;
+        if text.as_bytes().get(at) != Some(&b'{') {
+            return objects;
+        }
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<IgnoredAny>();
+        let Some(Ok(_)) = values.next() else { return objects };
+        let end = at + values.byte_offset();
+        objects.push((at, end));
+        at = end;
+    }
+}
+
+/// Drops blank space around the bytes; returns where the rest starts, and the rest.
+fn trim(bytes: &[u8]) -> (usize, &[u8]) {
+    let start = bytes.trim_ascii_start();
+    (bytes.len() - start.len(), start.trim_ascii_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &[u8], expect: Expect) {
+        let mut shown = String::new();
+        split_line(100, line, &mut |entry| match entry {
+            TranscriptEntry::Record(TranscriptRecord { offset, text, .. }) => {
+                shown += &format!("{offset} {text}\n")
+            }
+            TranscriptEntry::Fault(TranscriptFault { offset, len, kind }) => {
+                shown += &format!("{offset} {kind:?} {len}\n");
+            }
+        });
+        expect.assert_eq(&shown);
+    }
+
+    #[test]
+    fn one_object_is_a_record_and_blank_space_around_it_is_dropped() {
+        check(
+            br#" {"a":1}  "#,
+            expect![[r#"
+            101 {"a":1}
+        "#]],
+        );
+        check(
+            b"{}\r",
+            expect![[r#"
+            100 {}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn blank_lines_are_neither_record_nor_fault() {
+        check(b"", expect![""]);
+        check(b" \t\r", expect![""]);
+    }
+
+    #[test]
+    fn other_json_values_are_faults() {
+        check(
+            b"[{}]",
+            expect![[r#"
+            100 NotAnObject 4
+        "#]],
+        );
+        check(
+            b"12",
+            expect![[r#"
+            100 NotAnObject 2
+        "#]],
+        );
+    }
+
+    #[test]
+    fn glued_records_are_recovered() {
+        check(
+            br#"{"a":1}{"b":2} {}"#,
+            expect![[r#"
+            100 {"a":1}
+            107 {"b":2}
+            115 {}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_whole_record_before_a_torn_one_is_recovered() {
+        check(
+            br#"{"a":1} {"b":"#,
+            expect![[r#"
+            100 {"a":1}
+            108 NotAnObject 5
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_record_after_a_torn_one_is_reported_since_it_could_be_a_part_of_it() {
+        check(
+            br#"{"a":{"b":1}"#,
+            expect![[r#"
+            100 NotAnObject 12
+        "#]],
+        );
+        check(
+            br#"{"text":"hal{"b":1}"#,
+            expect![[r#"
+            100 NotAnObject 19
+        "#]],
+        );
+    }
+
+    #[test]
+    fn nul_runs_are_reported_and_the_record_behind_them_is_found() {
+        check(
+            b"\0\0\0{\"a\":1}\0",
+            expect![[r#"
+            100 Nul 3
+            103 {"a":1}
+            110 Nul 1
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_record_behind_nuls_is_not_taken_for_a_record() {
+        check(
+            b"\0{\"b\":1}}",
+            expect![[r#"
+            100 Nul 1
+            101 NotAnObject 8
+        "#]],
+        );
+    }
+
+    #[test]
+    fn invalid_utf8_is_a_fault_even_inside_a_string() {
+        check(
+            b"{\"a\":\"\xff\"}",
+            expect![[r#"
+            100 NotUtf8 9
+        "#]],
+        );
+    }
+
+    #[test]
+    fn deep_nesting_does_not_overflow_the_stack() {
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+        assert!(is_record(deep.as_bytes()));
+        assert!(!is_record(&deep.as_bytes()[..deep.len() - 1]));
+    }
+}

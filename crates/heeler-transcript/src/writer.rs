@@ -1,0 +1,445 @@
+//! The one writer of a transcript.
+//!
+//! A [`TranscriptWriter`] holds an exclusive lock on its file and appends whole lines, one `write` for each
+//! call. Whatever fails, no half line stays behind, and a line that readers could have seen is
+//! never taken back. What it must not do: retry a failed sync, or go on after one. Start at
+//! [`TranscriptWriter::open_file`].
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use memchr::{memchr, memchr_iter, memrchr};
+use thiserror::Error;
+
+use crate::disk::{DiskBackend, DiskError, OsDisk, folder_of};
+use crate::record::{LINE_BYTES_MAX, is_record};
+use crate::repair::{TailRepair, repair_tail};
+use crate::syncer;
+
+/// [`TranscriptWriter::append_all`] makes one `write` for about this many bytes.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// When an appended line survives a power loss. It survives a crash of ours at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TranscriptDurability {
+    /// When the append returns.
+    Event,
+    /// Within one second.
+    #[default]
+    Interval,
+}
+
+/// How to open a [`TranscriptWriter`].
+#[derive(Debug, Clone)]
+pub struct TranscriptWriterOptions {
+    /// When an appended line survives a power loss.
+    pub durability: TranscriptDurability,
+    /// The disk that is written to.
+    pub disk: Arc<dyn DiskBackend>,
+}
+
+impl Default for TranscriptWriterOptions {
+    fn default() -> Self {
+        Self { durability: TranscriptDurability::default(), disk: Arc::new(OsDisk) }
+    }
+}
+
+/// A log that is ready for appends.
+#[derive(Debug)]
+pub struct OpenedTranscript {
+    /// The log.
+    pub writer: TranscriptWriter,
+    /// What had to be repaired first.
+    pub repair: Option<TailRepair>,
+}
+
+/// Why a log could not be opened.
+#[derive(Debug, Error)]
+pub enum TranscriptOpenError {
+    /// Another process, or another part of this one, has it open.
+    #[error("transcript {path} already has a writer; wait until it ends, or stop it")]
+    Busy {
+        /// The file.
+        path: Utf8PathBuf,
+    },
+    /// A folder, a pipe or a device has the log's name.
+    #[error("transcript {path} is not a regular file")]
+    NotAFile {
+        /// The path.
+        path: Utf8PathBuf,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Why a line was not acknowledged.
+#[derive(Debug, Error)]
+pub enum AppendError {
+    /// The line is not exactly one JSON object without newlines, so readers would not show it.
+    #[error("cannot append to transcript {path}: the line is not one JSON object")]
+    NotARecord {
+        /// The file.
+        path: Utf8PathBuf,
+    },
+    /// The line is longer than [`LINE_BYTES_MAX`].
+    #[error(
+        "cannot append to transcript {path}: the line has {len} bytes, at most {max} are allowed"
+    )]
+    TooLong {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Length of the line in bytes.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The disk took less than the line. No part of it remains; try again when there is space.
+    #[error("cannot append to transcript {path}; try again when the disk takes writes")]
+    Write {
+        /// The file.
+        path: Utf8PathBuf,
+        /// How many of the lines given to [`TranscriptWriter::append_all`] are in the file, as if they had
+        /// been appended alone. Always 0 for [`TranscriptWriter::append`].
+        appended: usize,
+        /// Why the write failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A half line could not be cut off again. The log must be reopened, which repairs it.
+    #[error("transcript {path} ends in a half line that cannot be cut off; reopen it")]
+    HalfLine {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Why cutting it off failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The line may not survive a power loss. The log must be reopened.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+}
+
+/// A sync failed, now or earlier; the log refuses appends until it is reopened.
+#[derive(Debug, Error)]
+pub enum SyncError {
+    /// The sync failed now.
+    #[error("cannot sync transcript {path}; what was not synced may be lost in a power loss")]
+    Failed {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An earlier operation failed.
+    #[error("transcript {path} takes no more lines since {reason}; reopen it")]
+    Refused {
+        /// The file.
+        path: Utf8PathBuf,
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// The one writer of a transcript.
+#[derive(Debug)]
+pub struct TranscriptWriter {
+    core: Arc<SyncedFile>,
+    durability: TranscriptDurability,
+    /// Length of the file; it ends in a newline or is empty.
+    len: u64,
+    /// The bytes of the write that is being made.
+    batch: Vec<u8>,
+}
+
+/// The part of a log that the background sync shares.
+#[derive(Debug)]
+pub(crate) struct SyncedFile {
+    path: Utf8PathBuf,
+    file: File,
+    disk: Arc<dyn DiskBackend>,
+    /// Something was written since the last sync began.
+    dirty: AtomicBool,
+    /// Why no more lines are taken.
+    failure: OnceLock<String>,
+    /// Held during a sync: the kernel tells a failure to one caller only.
+    syncing: Mutex<()>,
+}
+
+impl TranscriptWriter {
+    /// Opens or creates the file, takes its lock, and repairs a torn tail.
+    ///
+    /// When it returns, the file's name and what it holds are on stable storage: whoever wrote
+    /// the file before may have been killed before it could see to that.
+    pub fn open(
+        path: &Utf8Path,
+        options: TranscriptWriterOptions,
+    ) -> Result<OpenedTranscript, TranscriptOpenError> {
+        let TranscriptWriterOptions { durability, disk } = options;
+        let file = open_locked(disk.as_ref(), path)?;
+        let repair = repair_tail(disk.as_ref(), path, &file)?;
+        disk.sync(&file).map_err(DiskError::at("sync", path))?;
+        let folder = folder_of(path);
+        disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))?;
+        let len = file.metadata().map_err(DiskError::at("read", path))?.len();
+        let core = SyncedFile {
+            path: path.to_owned(),
+            file,
+            disk,
+            dirty: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            syncing: Mutex::new(()),
+        };
+        let log = Self { core: Arc::new(core), durability, len, batch: Vec::new() };
+        Ok(OpenedTranscript { writer: log, repair })
+    }
+
+    /// The file that is written.
+    pub fn path(&self) -> &Utf8Path {
+        &self.core.path
+    }
+
+    /// The length of the file: the offset that the next line gets.
+    pub fn end(&self) -> u64 {
+        self.len
+    }
+
+    /// Appends one line, given without its newline.
+    ///
+    /// On `Ok` the line is in the file, whole, and survives a crash of this process; when it
+    /// survives a power loss is what [`TranscriptDurability`] says.
+    pub fn append(&mut self, line: &[u8]) -> Result<(), AppendError> {
+        self.append_all(&[line])
+    }
+
+    /// Appends lines in as few writes as sensible.
+    ///
+    /// All lines are checked before the first is written. Where a write fails, the lines before
+    /// the failure are in the file and counted in [`AppendError::Write`]; none is there in part.
+    pub fn append_all(&mut self, lines: &[&[u8]]) -> Result<(), AppendError> {
+        self.core.refuse_after_failure()?;
+        for line in lines {
+            self.check_line(line)?;
+        }
+        let mut appended = 0;
+        let mut failed = None;
+        let mut lines = lines.iter().peekable();
+        while failed.is_none() && lines.peek().is_some() {
+            self.batch.clear();
+            while self.batch.len() < BATCH_BYTES
+                && let Some(line) = lines.next()
+            {
+                self.batch.extend_from_slice(line);
+                self.batch.push(b'\n');
+            }
+            let (whole, result) = self.write_batch();
+            appended += whole;
+            failed = result.err();
+        }
+        if let Some(WriteFailure::HalfLine(source)) = failed {
+            return Err(AppendError::HalfLine { path: self.core.path.clone(), source });
+        }
+        if appended > 0 {
+            self.make_durable()?;
+        }
+        match failed {
+            Some(WriteFailure::Refused(source)) => {
+                Err(AppendError::Write { path: self.core.path.clone(), appended, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when every appended line survives a power loss.
+    pub fn sync(&mut self) -> Result<(), SyncError> {
+        self.core.sync()
+    }
+
+    /// Syncs and closes the log. Dropping it does the same and hides the error.
+    pub fn close(mut self) -> Result<(), SyncError> {
+        self.sync()
+    }
+
+    fn check_line(&self, line: &[u8]) -> Result<(), AppendError> {
+        let path = || self.core.path.clone();
+        if line.len() > LINE_BYTES_MAX {
+            return Err(AppendError::TooLong {
+                path: path(),
+                len: line.len(),
+                max: LINE_BYTES_MAX,
+            });
+        }
+        if memchr(b'\n', line).is_some() || !is_record(line) {
+            return Err(AppendError::NotARecord { path: path() });
+        }
+        Ok(())
+    }
+
+    /// Makes one write; returns how many whole lines it left in the file.
+    fn write_batch(&mut self) -> (usize, Result<(), WriteFailure>) {
+        let written = self.core.disk.write(&self.core.file, &self.batch);
+        let source = match written {
+            Ok(len) if len == self.batch.len() => {
+                self.len += len as u64;
+                return (count_lines(&self.batch), Ok(()));
+            }
+            Ok(len) => short_write(len, self.batch.len()),
+            Err(source) => source,
+        };
+        match self.cut_half_line() {
+            Ok(whole) => {
+                self.len += whole as u64;
+                let all = whole == self.batch.len();
+                let result = if all { Ok(()) } else { Err(WriteFailure::Refused(source)) };
+                (count_lines(&self.batch[..whole]), result)
+            }
+            Err(cut) => {
+                self.core.record_failure(format!("a half line could not be cut off ({cut})"));
+                (0, Err(WriteFailure::HalfLine(cut)))
+            }
+        }
+    }
+
+    /// Cuts what a failed write left behind its last whole line; returns how many bytes it keeps.
+    ///
+    /// Whole lines stay: a reader may have shown them already.
+    fn cut_half_line(&self) -> io::Result<usize> {
+        let core = &self.core;
+        let found = core.file.metadata()?.len().checked_sub(self.len);
+        let found = found.and_then(|len| usize::try_from(len).ok());
+        let Some(found) = found.filter(|&len| len <= self.batch.len()) else {
+            return Err(io::Error::other("another process has changed the file"));
+        };
+        let mut bytes = vec![0; found];
+        core.file.read_exact_at(&mut bytes, self.len)?;
+        if bytes != self.batch[..found] {
+            return Err(io::Error::other("another process has changed the file"));
+        }
+        let whole = memrchr(b'\n', &bytes).map_or(0, |newline| newline + 1);
+        if whole < found {
+            core.disk.truncate(&core.file, self.len + whole as u64)?;
+        }
+        Ok(whole)
+    }
+
+    fn make_durable(&mut self) -> Result<(), SyncError> {
+        let was_dirty = self.core.dirty.swap(true, Ordering::SeqCst);
+        match self.durability {
+            TranscriptDurability::Event => self.core.sync(),
+            TranscriptDurability::Interval if was_dirty => Ok(()),
+            TranscriptDurability::Interval => {
+                if syncer::schedule_sync(&self.core) {
+                    Ok(())
+                } else {
+                    // No thread could be started: slower, but as safe.
+                    self.core.sync()
+                }
+            }
+        }
+    }
+}
+
+impl Drop for TranscriptWriter {
+    fn drop(&mut self) {
+        // Nobody is left to tell; `close` is for those who want to know.
+        drop(self.core.sync());
+        // The background sync may hold the file for a moment longer than the log.
+        drop(self.core.file.unlock());
+    }
+}
+
+impl SyncedFile {
+    /// Syncs if something was written since the last sync. A failure is final.
+    pub(crate) fn sync(&self) -> Result<(), SyncError> {
+        let _guard = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refuse_after_failure()?;
+        // Cleared before the sync: what is written during it needs another one.
+        if !self.dirty.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.disk.sync(&self.file).map_err(|source| {
+            self.record_failure(format!("a sync failed ({source})"));
+            SyncError::Failed { path: self.path.clone(), source }
+        })
+    }
+
+    fn record_failure(&self, reason: String) {
+        // The first failure is the one to tell.
+        drop(self.failure.set(reason));
+    }
+
+    fn refuse_after_failure(&self) -> Result<(), SyncError> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(reason) => {
+                Err(SyncError::Refused { path: self.path.clone(), reason: reason.clone() })
+            }
+        }
+    }
+}
+
+/// Why one write did not take all bytes.
+enum WriteFailure {
+    /// No half line remains.
+    Refused(io::Error),
+    /// A half line remains, for this reason.
+    HalfLine(io::Error),
+}
+
+fn short_write(written: usize, wanted: usize) -> io::Error {
+    let message = format!("only {written} of {wanted} bytes were written; the disk may be full");
+    io::Error::new(io::ErrorKind::StorageFull, message)
+}
+
+fn count_lines(bytes: &[u8]) -> usize {
+    memchr_iter(b'\n', bytes).count()
+}
+
+/// Opens or creates the file and takes its lock.
+fn open_locked(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<File, TranscriptOpenError> {
+    loop {
+        let file = open_or_create(disk, path).map_err(DiskError::at("open", path))?;
+        let opened = file.metadata().map_err(DiskError::at("read", path))?;
+        if !opened.is_file() {
+            return Err(TranscriptOpenError::NotAFile { path: path.to_owned() });
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(TranscriptOpenError::Busy { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(source)) => {
+                return Err(DiskError::at("lock", path)(source).into());
+            }
+        }
+        // A lock on a file that was replaced meanwhile excludes nobody.
+        if let Ok(named) = std::fs::metadata(path)
+            && (named.dev(), named.ino()) == (opened.dev(), opened.ino())
+        {
+            return Ok(file);
+        }
+    }
+}
+
+fn open_or_create(disk: &dyn DiskBackend, path: &Utf8Path) -> io::Result<File> {
+    loop {
+        match OpenOptions::new().read(true).append(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result,
+        }
+        match disk.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // A dangling link would be neither there nor creatable, forever.
+                if path.is_symlink() {
+                    return Err(error);
+                }
+            }
+            result => return result,
+        }
+    }
+}

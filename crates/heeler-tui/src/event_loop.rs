@@ -1,0 +1,359 @@
+//! The loop between the terminal, a screen and a conversation.
+//!
+//! A key is drawn at once; what is shown is drawn at most every [`FRAME_INTERVAL`]. Whatever waits is taken in
+//! before a frame, so no frame is drawn for what the next would change. A terminal that is gone is a
+//! wish to leave; the conversation is heard to its end all the same.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heeler_chat::{ChatOutput, UserAction};
+use jiff::Timestamp;
+use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
+
+use crate::picker::{SessionPicker, SessionPickerEntry, SessionPickerOutcome};
+use crate::terminal::{self, TerminalHandle, TerminalInput, is_terminal_acquired};
+use crate::{ChatScreen, keys};
+
+/// The least time between two frames that no key asks for.
+const FRAME_INTERVAL: Duration = Duration::from_millis(16);
+
+/// How much is taken in before it is looked whether a frame is due: whoever tells faster than it can be
+/// taken in keeps nobody from seeing it.
+const INPUT_BATCH_MAX: usize = 1000;
+
+/// How often the time on the screen goes on while the agent works.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether somebody leaves who picks a session.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// With Ctrl: the program stops, and the shell has the terminal until `fg`.
+const SUSPEND_KEY: KeyCode = KeyCode::Char('z');
+
+/// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
+/// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
+///
+/// The last words go with the screen: they are to be printed once the terminal is given back.
+pub fn run_screen(
+    terminal: &mut TerminalHandle,
+    screen: &mut ChatScreen,
+    shown: Receiver<ChatOutput>,
+    clock: impl Fn() -> Timestamp,
+    wish: impl FnMut(UserAction),
+) {
+    let tell = terminal.sender.clone();
+    thread::spawn(move || {
+        for shown in shown {
+            if tell.send(TerminalInput::Output(Box::new(shown))).is_err() {
+                return;
+            }
+        }
+        let _gone = tell.send(TerminalInput::OutputEnded);
+    });
+    let canvas = &mut terminal.canvas;
+    let draw = |screen: &mut ChatScreen, how: FrameMode| {
+        if !is_terminal_acquired() {
+            return false;
+        }
+        let cleared = match how {
+            FrameMode::Changes => Ok(()),
+            FrameMode::Full => terminal::clear(canvas),
+            FrameMode::AfterSuspend => terminal::suspend().and_then(|()| terminal::clear(canvas)),
+        };
+        cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
+    };
+    ScreenLoop {
+        inputs: &terminal.inputs,
+        screen,
+        clock,
+        on_action: wish,
+        draw,
+        is_terminal_gone: false,
+    }
+    .run();
+}
+
+/// How a frame is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrameMode {
+    /// What has changed.
+    Changes,
+    /// All of it: somebody else has written to the terminal.
+    Full,
+    /// The same, when somebody has the program go on that is stopped before.
+    AfterSuspend,
+}
+
+/// Why a frame is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FrameUrgency {
+    Never,
+    /// Something was shown.
+    Soon,
+    /// A key was pressed.
+    Now,
+    Exit,
+}
+
+struct ScreenLoop<'a, Clock, Wishes, Canvas> {
+    inputs: &'a Receiver<TerminalInput>,
+    screen: &'a mut ChatScreen,
+    clock: Clock,
+    on_action: Wishes,
+    /// Says whether the terminal is still there.
+    draw: Canvas,
+    is_terminal_gone: bool,
+}
+
+impl<Clock, Wishes, Canvas> ScreenLoop<'_, Clock, Wishes, Canvas>
+where
+    Clock: Fn() -> Timestamp,
+    Wishes: FnMut(UserAction),
+    Canvas: FnMut(&mut ChatScreen, FrameMode) -> bool,
+{
+    fn run(mut self) {
+        self.draw_frame(FrameMode::Changes);
+        let mut drawn_at = Instant::now();
+        let mut due = FrameUrgency::Never;
+        while due != FrameUrgency::Exit {
+            let wait = match due {
+                FrameUrgency::Never => TICK_INTERVAL,
+                _ => FRAME_INTERVAL.saturating_sub(drawn_at.elapsed()),
+            };
+            match self.inputs.recv_timeout(wait) {
+                Ok(input) => due = due.max(self.process_input(input)),
+                Err(RecvTimeoutError::Timeout) if due == FrameUrgency::Soon => {
+                    due = FrameUrgency::Now
+                }
+                Err(RecvTimeoutError::Timeout) if self.screen.is_ticking() => {
+                    due = FrameUrgency::Now
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => due = FrameUrgency::Exit,
+            }
+            if due >= FrameUrgency::Now
+                || (due == FrameUrgency::Soon && drawn_at.elapsed() >= FRAME_INTERVAL)
+            {
+                self.draw_frame(FrameMode::Changes);
+                drawn_at = Instant::now();
+                due = if due == FrameUrgency::Exit { due } else { FrameUrgency::Never };
+            }
+        }
+    }
+
+    fn draw_frame(&mut self, how: FrameMode) {
+        if self.is_terminal_gone {
+            return;
+        }
+        self.screen.set_time((self.clock)());
+        if !(self.draw)(self.screen, how) {
+            self.hang_up();
+        }
+    }
+
+    /// The terminal is gone: the person has left, in a way.
+    fn hang_up(&mut self) {
+        if !std::mem::replace(&mut self.is_terminal_gone, true) {
+            (self.on_action)(UserAction::HangUp);
+        }
+    }
+
+    /// Takes one input in and those that wait behind it, up to a key: that is drawn first.
+    fn process_input(&mut self, input: TerminalInput) -> FrameUrgency {
+        self.screen.set_time((self.clock)());
+        let (mut next, mut left) = (Some(input), INPUT_BATCH_MAX);
+        while let Some(input) = next {
+            match input {
+                TerminalInput::Output(shown) if *shown == ChatOutput::Exited => {
+                    return FrameUrgency::Exit;
+                }
+                TerminalInput::OutputEnded => return FrameUrgency::Exit,
+                TerminalInput::Output(shown) => self.screen.handle_output(*shown),
+                TerminalInput::HungUp => self.hang_up(),
+                TerminalInput::Event(event) => {
+                    if keys::is_key(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
+                        self.draw_frame(FrameMode::Full);
+                    }
+                    if keys::is_key(&event, SUSPEND_KEY, KeyModifiers::CONTROL) {
+                        self.draw_frame(FrameMode::AfterSuspend);
+                        return FrameUrgency::Never;
+                    }
+                    self.screen.handle_event(&event).into_iter().for_each(&mut self.on_action);
+                    return FrameUrgency::Now;
+                }
+            }
+            left -= 1;
+            next = (left > 0).then(|| self.inputs.try_recv().ok()).flatten();
+        }
+        FrameUrgency::Soon
+    }
+}
+
+/// Lets a person pick a session; none if they leave. What somebody finds who looks into the sessions
+/// comes by `cards`, each with its place in the list; `seen` is told which of them is seen first.
+/// `is_left` says whether they leave by other means than the terminal, as by a signal.
+pub fn run_picker(
+    terminal: &mut TerminalHandle,
+    picker: &mut SessionPicker,
+    cards: &Receiver<(usize, SessionPickerEntry)>,
+    seen: impl Fn(usize),
+    mut is_left: impl FnMut() -> bool,
+    now: Timestamp,
+) -> Option<String> {
+    let mut wait = FRAME_INTERVAL;
+    loop {
+        loop {
+            match cards.try_recv() {
+                Ok((at, card)) => picker.update_entry(at, card),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    wait = EXIT_POLL_INTERVAL;
+                    break;
+                }
+            }
+        }
+        if is_left() {
+            return None;
+        }
+        terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
+        seen(picker.first_visible());
+        let input = match terminal.inputs.recv_timeout(wait) {
+            Ok(input) => input,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return None,
+        };
+        let picked = match input {
+            TerminalInput::Event(Event::Resize(..))
+            | TerminalInput::Output(_)
+            | TerminalInput::OutputEnded => None,
+            TerminalInput::HungUp => Some(SessionPickerOutcome::Cancelled),
+            TerminalInput::Event(event)
+                if keys::is_key(&event, SUSPEND_KEY, KeyModifiers::CONTROL) =>
+            {
+                terminal::suspend().and_then(|()| terminal::clear(&mut terminal.canvas)).ok()?;
+                None
+            }
+            TerminalInput::Event(event) => picker.handle_event(&event),
+        };
+        match picked {
+            None => {}
+            Some(SessionPickerOutcome::Session(id)) => return Some(id),
+            Some(SessionPickerOutcome::Cancelled) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use heeler_chat::{ChatSpeaker, ConversationEntry, EntryRole};
+    use ratatui::crossterm::event::KeyEvent;
+
+    use super::*;
+    use crate::{CompletionSources, TerminalTheme};
+
+    fn screen() -> ChatScreen {
+        let completion = CompletionSources { commands: &[], files: Box::new(|_| vec![]) };
+        ChatScreen::new(TerminalTheme::plain(), completion, vec![])
+    }
+
+    fn key(code: KeyCode) -> TerminalInput {
+        TerminalInput::Event(Event::Key(KeyEvent::from(code)))
+    }
+
+    fn entry(text: &str) -> TerminalInput {
+        let entry = ConversationEntry::new(EntryRole::System, text, Timestamp::UNIX_EPOCH);
+        TerminalInput::Output(Box::new(ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry }))
+    }
+
+    /// Takes inputs in on a terminal that is there for some frames; returns the wishes, and how many
+    /// frames were drawn.
+    fn run(inputs: Vec<TerminalInput>, frames_max: usize) -> (Vec<UserAction>, usize) {
+        let (tell, waiting) = sync_channel(inputs.len());
+        inputs.into_iter().for_each(|input| tell.send(input).unwrap());
+        drop(tell);
+        let (mut screen, mut wishes, mut frames) = (screen(), vec![], 0);
+        let draw = |_: &mut ChatScreen, _| {
+            frames += 1;
+            frames <= frames_max
+        };
+        let clock = || Timestamp::UNIX_EPOCH;
+        let wish = |wish| wishes.push(wish);
+        ScreenLoop {
+            inputs: &waiting,
+            screen: &mut screen,
+            clock,
+            on_action: wish,
+            draw,
+            is_terminal_gone: false,
+        }
+        .run();
+        (wishes, frames)
+    }
+
+    #[test]
+    fn each_key_has_its_frame_and_what_waits_shares_one() {
+        let mut inputs: Vec<TerminalInput> =
+            (0..100).map(|number| entry(&number.to_string())).collect();
+        inputs.extend([key(KeyCode::Char('a')), entry("x"), entry("y"), key(KeyCode::Enter)]);
+        inputs.extend([
+            entry("z"),
+            TerminalInput::Output(Box::new(ChatOutput::Exited)),
+            entry("too late"),
+        ]);
+        let (wishes, frames) = run(inputs, usize::MAX);
+        assert_eq!(wishes, [UserAction::SendLine("a".to_owned())]);
+        assert_eq!(frames, 4, "at first, for each key, at the end");
+    }
+
+    #[test]
+    fn the_last_words_are_drawn_before_the_end() {
+        let leaving = TerminalInput::Output(Box::new(ChatOutput::ExitMessage("saved".to_owned())));
+        let (wishes, frames) =
+            run(vec![leaving, TerminalInput::OutputEnded, key(KeyCode::Char('a'))], 9);
+        assert_eq!((wishes, frames), (vec![], 2));
+        assert_eq!(run(vec![], 9), (vec![], 2), "nobody is there to show anything");
+    }
+
+    #[test]
+    fn ctrl_z_stops_and_then_draws_all_anew_and_types_nothing() {
+        let (tell, waiting) = sync_channel(3);
+        let stop = KeyEvent::new(SUSPEND_KEY, KeyModifiers::CONTROL);
+        for input in
+            [key(KeyCode::Char('a')), TerminalInput::Event(Event::Key(stop)), key(KeyCode::Enter)]
+        {
+            tell.send(input).unwrap();
+        }
+        drop(tell);
+        let (mut screen, mut wishes, mut drawn) = (screen(), vec![], vec![]);
+        let draw = |_: &mut ChatScreen, how| {
+            drawn.push(how);
+            true
+        };
+        let clock = || Timestamp::UNIX_EPOCH;
+        let wish = |wish| wishes.push(wish);
+        ScreenLoop {
+            inputs: &waiting,
+            screen: &mut screen,
+            clock,
+            on_action: wish,
+            draw,
+            is_terminal_gone: false,
+        }
+        .run();
+        assert_eq!(wishes, [UserAction::SendLine("a".to_owned())]);
+        assert_eq!(drawn[..3], [FrameMode::Changes, FrameMode::Changes, FrameMode::AfterSuspend]);
+    }
+
+    #[test]
+    fn a_terminal_that_is_gone_is_left_once_and_never_drawn_again() {
+        let inputs =
+            || vec![key(KeyCode::Char('a')), TerminalInput::HungUp, key(KeyCode::Char('b'))];
+        let (wishes, frames) = run(inputs(), 1);
+        assert_eq!((wishes, frames), (vec![UserAction::HangUp], 2));
+        assert_eq!(run(inputs(), 9).0, [UserAction::HangUp]);
+    }
+}

@@ -1,0 +1,480 @@
+//! What agents ask the person: one at a time, in a panel above the input.
+//!
+//! A key counts as an answer only to what was on the screen when it was pressed. Start at [`QuestionPanel`].
+
+use std::collections::VecDeque;
+
+use heeler_chat::{ChatQuestion, ChatSpeaker, UserAction};
+use heeler_model::question::{allows_multiple, options, questions};
+use heeler_model::run::QuestionAnswer;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use serde_json::{Map, Value as Json};
+
+use crate::TerminalTheme;
+use crate::editor::{CursorMotion, TextEditor};
+use crate::preview;
+use crate::text::{LineBreakMode, TextFlow, reveal_hidden, truncate_to_width};
+
+/// What the agent is told by a plain no.
+const DENIED_MESSAGE: &str = "the person does not want this";
+
+/// What can be said to a request.
+const PERMISSION_CHOICES: [&str; 3] = ["allow it once", "deny it", "deny it and say why"];
+
+/// What agents wait for.
+#[derive(Default)]
+pub(crate) struct QuestionPanel {
+    waiting: VecDeque<ChatQuestion>,
+    state: QuestionPanelState,
+}
+
+/// Where the person is with the first of them.
+#[derive(Default)]
+struct QuestionPanelState {
+    /// It was on the screen, so it can be answered.
+    is_visible: bool,
+    cursor: usize,
+    /// Which options are ticked, where several can be.
+    selected: Vec<bool>,
+    /// Answers to its first questions: what was asked, what is answered.
+    answers: Vec<(String, String)>,
+    /// Words of their own that are being typed.
+    text_input: Option<TextEditor>,
+    /// How far the preview is scrolled, and whether it has all the room.
+    scrolled: usize,
+    is_expanded: bool,
+    /// How it looks in a number of columns.
+    cached_layout: Option<(usize, Vec<Line<'static>>)>,
+    /// How many lines of it were seen at once.
+    page: usize,
+}
+
+/// What came of a key.
+#[derive(Debug, PartialEq)]
+pub(crate) enum QuestionKeyOutcome {
+    /// The key means nothing here.
+    Ignored,
+    /// It was taken.
+    Handled,
+    /// This is the answer.
+    Answer(UserAction),
+}
+
+impl QuestionPanel {
+    /// Takes something that is asked; what is known is not asked twice.
+    pub(crate) fn add(&mut self, question: ChatQuestion) {
+        if self.waiting.iter().all(|known| known.ask.id != question.ask.id) {
+            self.waiting.push_back(question);
+        }
+    }
+
+    /// Takes back what is settled; says whether that was on the screen.
+    pub(crate) fn remove(&mut self, ask: &str) -> bool {
+        let place = self.waiting.iter().position(|known| known.ask.id == ask);
+        let Some(at) = place else { return false };
+        self.waiting.remove(at);
+        at == 0 && std::mem::take(&mut self.state).is_visible
+    }
+
+    /// Forgets all: it is another session.
+    pub(crate) fn clear(&mut self) {
+        *self = QuestionPanel::default();
+    }
+
+    /// Says whether something can be answered: it is on the screen.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.state.is_visible && !self.waiting.is_empty()
+    }
+
+    /// Says whether something is asked.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Says whether words are being typed here.
+    pub(crate) fn is_typing(&self) -> bool {
+        self.is_visible() && self.state.text_input.is_some()
+    }
+
+    /// Takes a paste, where words are typed.
+    pub(crate) fn paste(&mut self, text: &str) {
+        if let Some(words) = &mut self.state.text_input {
+            words.insert(&crate::text::sanitize(text));
+        }
+    }
+
+    fn submit_answer(&mut self, answer: QuestionAnswer) -> QuestionKeyOutcome {
+        self.state = QuestionPanelState::default();
+        let Some(question) = self.waiting.pop_front() else { return QuestionKeyOutcome::Ignored };
+        QuestionKeyOutcome::Answer(UserAction::Answer {
+            job: question.job,
+            ask: question.ask.id,
+            answer,
+        })
+    }
+
+    fn deny(&mut self, why: &str, interrupt: bool) -> QuestionKeyOutcome {
+        self.submit_answer(QuestionAnswer::Deny { message: why.to_owned(), interrupt })
+    }
+
+    /// Returns the question that is to be answered next; none if this is a request.
+    fn open_question(&self) -> Option<&Json> {
+        let ask = &self.waiting.front()?.ask;
+        let questions = if ask.kind == "question" { questions(&ask.input) } else { &[] };
+        questions.get(self.state.answers.len())
+    }
+
+    /// Returns what can be chosen: signs of their own where several can be.
+    fn choices(&self) -> Vec<String> {
+        let Some(question) = self.open_question() else {
+            return PERMISSION_CHOICES.map(str::to_owned).to_vec();
+        };
+        let several = allows_multiple(question);
+        let option = |(at, option): (usize, &Json)| {
+            let label = crate::text::one_line(&reveal_hidden(text(&option["label"])));
+            let about = crate::text::one_line(&reveal_hidden(text(&option["description"])));
+            let about = if about.is_empty() { about } else { format!(": {about}") };
+            let is_ticked = self.state.selected.get(at) == Some(&true);
+            let tick = match (several, is_ticked) {
+                (false, _) => "",
+                (true, true) => "[x] ",
+                (true, false) => "[ ] ",
+            };
+            format!("{tick}{label}{about}")
+        };
+        let mut choices: Vec<String> = options(question).iter().enumerate().map(option).collect();
+        choices.push("something else, in your words".to_owned());
+        choices
+    }
+
+    /// Scrolls what is wanted; how far that can go is known when it is drawn.
+    pub(crate) fn scroll(&mut self, lines: usize, up: bool) {
+        let scrolled = self.state.scrolled;
+        self.state.scrolled = if up { scrolled.saturating_sub(lines) } else { scrolled + lines };
+    }
+
+    /// Takes a key. Only to be asked when [`QuestionPanel::is_visible`].
+    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> QuestionKeyOutcome {
+        if self.state.text_input.is_some() {
+            return self.handle_text_key(key);
+        }
+        let count = self.choices().len();
+        match (key.code, key.modifiers) {
+            (KeyCode::Up, KeyModifiers::NONE) => {
+                self.state.cursor = (self.state.cursor + count - 1) % count;
+            }
+            (KeyCode::Down, KeyModifiers::NONE) => {
+                self.state.cursor = (self.state.cursor + 1) % count;
+            }
+            (KeyCode::PageUp, _) => self.scroll(self.state.page.max(1), true),
+            (KeyCode::PageDown, _) => self.scroll(self.state.page.max(1), false),
+            (KeyCode::Char('e'), KeyModifiers::CONTROL) => {
+                self.state.is_expanded = !self.state.is_expanded;
+            }
+            (KeyCode::Left, KeyModifiers::NONE) if !self.state.answers.is_empty() => {
+                self.state.answers.pop();
+                self.next_question();
+            }
+            (KeyCode::Char(' '), KeyModifiers::NONE) if self.allows_multiple() => {
+                self.toggle_option(self.state.cursor);
+            }
+            (KeyCode::Char(c), KeyModifiers::NONE) => {
+                let number = c.to_digit(10).and_then(|digit| (digit as usize).checked_sub(1));
+                match number.filter(|number| *number < count) {
+                    Some(number) => return self.choose_number(number),
+                    None => return QuestionKeyOutcome::Ignored,
+                }
+            }
+            (KeyCode::Enter, KeyModifiers::NONE) => return self.enter(),
+            (KeyCode::Esc, _) => return self.deny(DENIED_MESSAGE, true),
+            _ => return QuestionKeyOutcome::Ignored,
+        }
+        QuestionKeyOutcome::Handled
+    }
+
+    fn allows_multiple(&self) -> bool {
+        self.open_question().is_some_and(allows_multiple)
+    }
+
+    fn toggle_option(&mut self, at: usize) {
+        let count = self.open_question().map_or(0, |question| options(question).len());
+        if at >= count {
+            self.state.text_input = Some(TextEditor::default());
+            return;
+        }
+        self.state.selected.resize(count, false);
+        self.state.selected[at] = !self.state.selected[at];
+        self.state.cursor = at;
+    }
+
+    fn enter(&mut self) -> QuestionKeyOutcome {
+        let ticked = self.selected_options();
+        match self.allows_multiple() && !ticked.is_empty() {
+            true => self.record_answer(ticked.join(", ")),
+            false => self.choose(self.state.cursor),
+        }
+    }
+
+    fn selected_options(&self) -> Vec<String> {
+        let question = self.open_question().unwrap_or(&Json::Null);
+        let ticked =
+            options(question).iter().zip(&self.state.selected).filter(|(_, ticked)| **ticked);
+        ticked.map(|(option, _)| text(&option["label"]).to_owned()).collect()
+    }
+
+    /// Takes a number: a tick where several can be chosen, else the choice.
+    fn choose_number(&mut self, at: usize) -> QuestionKeyOutcome {
+        if self.allows_multiple() {
+            self.toggle_option(at);
+            return QuestionKeyOutcome::Handled;
+        }
+        self.choose(at)
+    }
+
+    /// Takes a choice.
+    fn choose(&mut self, at: usize) -> QuestionKeyOutcome {
+        if let Some(question) = self.open_question() {
+            let label = options(question).get(at).map(|option| text(&option["label"]).to_owned());
+            return match label {
+                Some(label) => self.record_answer(label),
+                None => {
+                    self.state.text_input = Some(TextEditor::default());
+                    QuestionKeyOutcome::Handled
+                }
+            };
+        }
+        match at {
+            0 => self.submit_answer(QuestionAnswer::Allow { input: None }),
+            1 => self.deny(DENIED_MESSAGE, false),
+            _ => {
+                self.state.text_input = Some(TextEditor::default());
+                QuestionKeyOutcome::Handled
+            }
+        }
+    }
+
+    /// Takes the answer to the open question; all of them go together.
+    fn record_answer(&mut self, answer: String) -> QuestionKeyOutcome {
+        let asked = self.open_question().map(|question| text(&question["question"]).to_owned());
+        self.state.answers.push((asked.unwrap_or_default(), answer));
+        if self.open_question().is_some() {
+            self.next_question();
+            return QuestionKeyOutcome::Handled;
+        }
+        let Some(question) = self.waiting.front() else { return QuestionKeyOutcome::Ignored };
+        let mut input = question.ask.input.clone();
+        let answers = self.state.answers.drain(..).map(|(asked, said)| (asked, said.into()));
+        input["answers"] = Json::Object(answers.collect::<Map<String, Json>>());
+        self.submit_answer(QuestionAnswer::Allow { input: Some(input) })
+    }
+
+    fn next_question(&mut self) {
+        let answers = std::mem::take(&mut self.state.answers);
+        let is_whole = self.state.is_expanded;
+        self.state =
+            QuestionPanelState { answers, is_expanded: is_whole, ..QuestionPanelState::default() };
+    }
+
+    fn handle_text_key(&mut self, key: KeyEvent) -> QuestionKeyOutcome {
+        let Some(words) = &mut self.state.text_input else { return QuestionKeyOutcome::Ignored };
+        match (key.code, key.modifiers) {
+            (KeyCode::Enter, KeyModifiers::NONE) => {
+                let said = words.text().trim().to_owned();
+                return match (said.is_empty(), self.open_question().is_some()) {
+                    (true, _) => QuestionKeyOutcome::Handled,
+                    (false, true) => self.record_answer(said),
+                    (false, false) => self.deny(&said, false),
+                };
+            }
+            (KeyCode::Enter, _) => {
+                words.insert("\n");
+            }
+            (KeyCode::Esc, _) => {
+                let has_options = self.open_question().is_none_or(|it| !options(it).is_empty());
+                if !has_options {
+                    return self.deny(DENIED_MESSAGE, true);
+                }
+                self.state.text_input = None;
+            }
+            (KeyCode::Char(c), KeyModifiers::NONE | KeyModifiers::SHIFT)
+                if !heeler_model::is_terminal_control(c) =>
+            {
+                words.insert(c.encode_utf8(&mut [0; 4]));
+            }
+            (KeyCode::Char('u'), KeyModifiers::CONTROL) => words.cut(CursorMotion::LineStart),
+            (KeyCode::Char('w'), KeyModifiers::CONTROL) => words.cut(CursorMotion::PreviousBlank),
+            (KeyCode::Char('a'), KeyModifiers::CONTROL) | (KeyCode::Home, _) => {
+                words.move_cursor(CursorMotion::LineStart);
+            }
+            (KeyCode::Char('e'), KeyModifiers::CONTROL) | (KeyCode::End, _) => {
+                words.move_cursor(CursorMotion::LineEnd);
+            }
+            (KeyCode::Backspace, _) => words.delete(CursorMotion::PreviousGrapheme),
+            (KeyCode::Delete, _) => words.delete(CursorMotion::NextGrapheme),
+            (KeyCode::Left, _) => words.move_cursor(CursorMotion::PreviousGrapheme),
+            (KeyCode::Right, _) => words.move_cursor(CursorMotion::NextGrapheme),
+            _ => return QuestionKeyOutcome::Ignored,
+        }
+        QuestionKeyOutcome::Handled
+    }
+
+    /// Returns how many rows it wants of those there are.
+    pub(crate) fn height(&mut self, columns: usize, rows: usize, theme: &TerminalTheme) -> usize {
+        if self.waiting.is_empty() {
+            return 0;
+        }
+        let lines = self.layout(columns, theme).len();
+        // The rest of the screen keeps something, unless all is wanted.
+        let most = if self.state.is_expanded { rows } else { rows - (rows / 4).min(4) };
+        let below = if self.state.text_input.is_some() { 1 } else { self.choices().len() };
+        (2 + lines + below).min(most)
+    }
+
+    fn layout(&mut self, columns: usize, theme: &TerminalTheme) -> &[Line<'static>] {
+        let known = self.state.cached_layout.take().filter(|laid| laid.0 == columns);
+        let laid = known.unwrap_or_else(|| (columns, self.lines(columns, theme)));
+        &self.state.cached_layout.insert(laid).1
+    }
+
+    fn lines(&self, columns: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
+        let Some(ChatQuestion { ask, .. }) = self.waiting.front() else { return vec![] };
+        let Some(question) = self.open_question() else {
+            return preview::preview_lines(&ask.tool, &ask.input, columns, theme);
+        };
+        let margin = vec![Span::styled("│ ", theme.attention)];
+        let flow = TextFlow {
+            first_margin: margin.clone(),
+            rest_margin: margin,
+            width: columns,
+            breaks: LineBreakMode::Words,
+        };
+        let mut lines = vec![];
+        flow.push_lines(&[Span::raw(reveal_hidden(text(&question["question"])))], &mut lines);
+        lines
+    }
+
+    fn heading(&self) -> String {
+        let Some(ChatQuestion { of, ask, .. }) = self.waiting.front() else { return String::new() };
+        let who = match of {
+            ChatSpeaker::Coordinator => "the agent".to_owned(),
+            ChatSpeaker::Worker(name) => crate::text::one_line(name),
+        };
+        let more = match self.waiting.len() {
+            1 => String::new(),
+            all => format!(" (1 of {all})"),
+        };
+        let tool = crate::text::one_line(&reveal_hidden(&ask.tool));
+        match self.open_question() {
+            None => format!("? {who} wants to use {tool}{more}"),
+            Some(_) if questions(&ask.input).len() > 1 => {
+                let (at, all) = (self.state.answers.len() + 1, questions(&ask.input).len());
+                format!("? {who} asks, question {at} of {all}{more}")
+            }
+            Some(_) => format!("? {who} asks{more}"),
+        }
+    }
+
+    /// Draws it; returns where the cursor is, if words are typed. What does not fit to be answered is
+    /// not to be answered.
+    pub(crate) fn draw(
+        &mut self,
+        area: Rect,
+        buffer: &mut Buffer,
+        has_keys: bool,
+        theme: &TerminalTheme,
+    ) -> Option<Position> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let columns = usize::from(area.width);
+        let rows = usize::from(area.height);
+        let is_bare = self.open_question().is_some_and(|question| options(question).is_empty());
+        if is_bare && self.state.text_input.is_none() {
+            self.state.text_input = Some(TextEditor::default());
+        }
+        // Whoever answers must have seen something of it, and whether that is all.
+        let least = self.layout(columns, theme).len().min(2);
+        self.state.is_visible = rows >= 2 + least;
+        let choices = if self.state.text_input.is_some() { vec![] } else { self.choices() };
+        let below = choices.len().max(1).min(rows.saturating_sub(1 + least));
+        let hint = usize::from(rows > below + 2);
+        let room = rows.saturating_sub(1 + below + hint);
+        let mut lines =
+            vec![Line::styled(truncate_to_width(&self.heading(), columns), theme.attention)];
+        lines.extend(self.visible_lines(columns, room, theme));
+        let top = (self.state.cursor + 1).saturating_sub(below);
+        for (at, choice) in choices.iter().enumerate().skip(top).take(below) {
+            let is_chosen = at == self.state.cursor;
+            let sign = if is_chosen { "▸" } else { " " };
+            let style = if is_chosen && has_keys { theme.selected } else { Style::new() };
+            let choice = truncate_to_width(&format!("{sign} {}. {choice}", at + 1), columns);
+            lines.push(Line::styled(choice, style));
+        }
+        let cursor = self.text_input_line(area, &mut lines);
+        if hint > 0 {
+            lines.push(Line::styled(truncate_to_width(self.hint(has_keys), columns), theme.dim));
+        }
+        for (y, line) in (area.y..area.bottom()).zip(&lines) {
+            buffer.set_line(area.x, y, line, area.width);
+        }
+        cursor.filter(|_| has_keys)
+    }
+
+    /// Returns what is seen of the preview, with what is cut told.
+    fn visible_lines(
+        &mut self,
+        columns: usize,
+        room: usize,
+        theme: &TerminalTheme,
+    ) -> Vec<Line<'static>> {
+        let count = self.layout(columns, theme).len();
+        if count <= room {
+            return self.layout(columns, theme).to_vec();
+        }
+        let page = room.saturating_sub(1);
+        self.state.page = page;
+        self.state.scrolled = self.state.scrolled.min(count - page);
+        let from = self.state.scrolled;
+        let mut lines = self.layout(columns, theme)[from..from + page].to_vec();
+        let told = format!("… {}-{} of {count} lines: PgUp PgDn Ctrl+E", from + 1, from + page);
+        lines.push(Line::styled(truncate_to_width(&told, columns), theme.bad));
+        lines.truncate(room);
+        lines
+    }
+
+    /// Adds the line that is typed; returns where the cursor is.
+    fn text_input_line(&self, area: Rect, lines: &mut Vec<Line<'static>>) -> Option<Position> {
+        let words = self.state.text_input.as_ref()?;
+        let columns = usize::from(area.width).saturating_sub(2).max(1);
+        let rows = words.rows(columns);
+        let row = rows.rows.get(rows.cursor.0)?.clone();
+        let y = area.y + lines.len() as u16;
+        lines.push(Line::from(format!("» {}", &words.text()[row])));
+        let x = area.x.saturating_add(2).saturating_add(rows.cursor.1 as u16);
+        Some(Position::new(
+            x.min(area.right().saturating_sub(1)),
+            y.min(area.bottom().saturating_sub(1)),
+        ))
+    }
+
+    fn hint(&self, has_keys: bool) -> &'static str {
+        match (has_keys, &self.state.text_input, self.open_question()) {
+            (false, ..) => "Tab: answer this",
+            (true, Some(_), Some(_)) => "Enter: answer · Esc: back",
+            (true, Some(_), None) => "Enter: deny, with this reason · Esc: back",
+            (true, None, Some(question)) if allows_multiple(question) => {
+                "numbers or Space: tick · Enter: answer · Esc: no answer, end the turn · Tab: type"
+            }
+            (true, None, Some(_)) => "a number or Enter · Esc: no answer, end the turn · Tab: type",
+            (true, None, None) => "a number or Enter · Esc: deny and end the turn · Tab: type",
+        }
+    }
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,392 @@
+//! One thing in a transcript, kept as little as it takes to show it.
+
+use heeler_chat::{ConversationEntry, EntryRole};
+use jiff::Timestamp;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use serde_json::Value as Json;
+
+use crate::TerminalTheme;
+use crate::text::{LineBreakMode, TextFlow, byte_prefix, one_line, sanitize, truncate_to_width};
+use crate::{markdown, text};
+
+/// How much is kept of what somebody says; the rest is in the file.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// How much is kept of what a tool was given, and of what it gave.
+const TOOL_BYTES_MAX: usize = 16 * 1024;
+/// How much is kept of the one line that tells what a tool was given.
+const SUMMARY_BYTES_MAX: usize = 512;
+/// The least width of a second column that stands beside a wide first one.
+const COLUMN_MIN: usize = 24;
+/// How many lines a thing has at most.
+const LINES_MAX: usize = 2000;
+
+/// What of a tool's input tells most, where it has such a field.
+const SUMMARY_FIELDS: [&str; 9] = [
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+];
+
+/// One thing in a transcript.
+#[derive(Debug)]
+pub(crate) enum TranscriptCell {
+    /// The person's words.
+    User(String),
+    /// The agent's.
+    Agent(String),
+    /// The program's, as part of the conversation.
+    System(String),
+    /// Somebody else's: who, what.
+    Other(String, String),
+    /// A tool was used.
+    Tool(Box<ToolCallCell>),
+    /// The program's, beside the conversation.
+    Notice(String),
+    /// What could not be done.
+    Failed(String),
+}
+
+/// A tool that is used.
+#[derive(Debug)]
+pub(crate) struct ToolCallCell {
+    name: String,
+    summary: String,
+    args: String,
+    at: Option<Timestamp>,
+    outcome: Option<ToolResultCell>,
+}
+
+/// What a tool gave.
+#[derive(Debug)]
+pub(crate) struct ToolResultCell {
+    text: String,
+    failed: bool,
+    took_ms: Option<i64>,
+    at: Option<Timestamp>,
+}
+
+impl TranscriptCell {
+    /// Makes one of an entry.
+    pub(crate) fn of(entry: &ConversationEntry) -> TranscriptCell {
+        let said = || truncate_bytes(&sanitize(&content_text(&entry.content)), MESSAGE_BYTES_MAX);
+        match &entry.role {
+            EntryRole::User => TranscriptCell::User(said()),
+            EntryRole::Assistant => TranscriptCell::Agent(said()),
+            EntryRole::System => TranscriptCell::System(said()),
+            EntryRole::Other(who) => TranscriptCell::Other(one_line(who), said()),
+            EntryRole::Tool => TranscriptCell::Tool(Box::new(ToolCallCell::of(entry))),
+        }
+    }
+
+    /// Returns roughly how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let own = size_of::<TranscriptCell>();
+        own + match self {
+            TranscriptCell::User(text)
+            | TranscriptCell::Agent(text)
+            | TranscriptCell::System(text)
+            | TranscriptCell::Notice(text)
+            | TranscriptCell::Failed(text) => text.len(),
+            TranscriptCell::Other(who, text) => who.len() + text.len(),
+            TranscriptCell::Tool(call) => {
+                let given = call.outcome.as_ref().map_or(0, |outcome| outcome.text.len());
+                size_of::<ToolCallCell>()
+                    + call.name.len()
+                    + call.summary.len()
+                    + call.args.len()
+                    + given
+            }
+        }
+    }
+
+    /// Lays it out.
+    pub(crate) fn lines(
+        &self,
+        width: usize,
+        unfolded: bool,
+        theme: &TerminalTheme,
+    ) -> Vec<Line<'static>> {
+        let mut lines = match self {
+            TranscriptCell::User(text) => message_lines("› ", text, theme.user, width),
+            TranscriptCell::Agent(text) => agent_lines(text, width, theme),
+            TranscriptCell::System(text) => plain_lines("  ", text, theme.dim, width),
+            TranscriptCell::Other(who, text) => {
+                message_lines(&format!("{who}: "), text, Style::new(), width)
+            }
+            TranscriptCell::Notice(text) => notice_lines(text, width),
+            TranscriptCell::Failed(text) => plain_lines("! ", text, theme.bad, width),
+            TranscriptCell::Tool(call) => call.lines(width, unfolded, theme),
+        };
+        markdown::truncate_lines(&mut lines, LINES_MAX, width, theme);
+        lines
+    }
+}
+
+/// Returns whether an entry is what a tool gave, and not that it was called.
+pub(crate) fn is_outcome(entry: &ConversationEntry) -> bool {
+    entry.role == EntryRole::Tool && entry.args.is_none() && entry.call.is_some()
+}
+
+impl ToolCallCell {
+    fn of(entry: &ConversationEntry) -> ToolCallCell {
+        let name = entry.name.as_deref().map(one_line).unwrap_or_default();
+        let args = entry.args.as_ref().unwrap_or(&Json::Null);
+        let mut call = ToolCallCell {
+            name: if name.is_empty() { "tool".to_owned() } else { name },
+            summary: byte_prefix(&one_line(&summarize_input(args)), SUMMARY_BYTES_MAX).0.to_owned(),
+            args: truncate_bytes(&sanitize(&format_fields(args)), TOOL_BYTES_MAX),
+            at: entry.at,
+            outcome: None,
+        };
+        if entry.args.is_none() && !entry.content.is_null() {
+            call.set_outcome(entry);
+        }
+        call
+    }
+
+    /// Takes what the tool gave.
+    pub(crate) fn set_outcome(&mut self, entry: &ConversationEntry) {
+        self.outcome = Some(ToolResultCell {
+            text: truncate_bytes(&sanitize(&content_text(&entry.content)), TOOL_BYTES_MAX),
+            failed: entry.other.get("isError") == Some(&Json::Bool(true)),
+            took_ms: entry.other.get("durationMs").and_then(Json::as_i64),
+            at: entry.at,
+        });
+    }
+
+    fn lines(&self, width: usize, unfolded: bool, theme: &TerminalTheme) -> Vec<Line<'static>> {
+        let (sign, style) = match &self.outcome {
+            None => ("· ", theme.dim),
+            Some(outcome) if outcome.failed => ("✗ ", theme.bad),
+            Some(_) => ("✓ ", theme.good),
+        };
+        let took =
+            self.took_ms().map(|took| format!("  {}", format_duration(took))).unwrap_or_default();
+        let name = truncate_to_width(&self.name, width.saturating_sub(4));
+        let room = width.saturating_sub(4 + text::width(&name) + 1 + text::width(&took));
+        let gist = truncate_to_width(&self.summary, room);
+        let bold = Style::new().add_modifier(ratatui::style::Modifier::BOLD);
+        let mut lines = vec![Line::from(vec![
+            Span::styled(format!("  {sign}"), style),
+            Span::styled(name, bold),
+            Span::raw(format!(" {gist}")),
+            Span::styled(took, theme.dim),
+        ])];
+        let given = self.outcome.as_ref();
+        if unfolded {
+            lines.extend(plain_lines("    ", &self.args, theme.dim, width));
+            lines.extend(
+                given
+                    .into_iter()
+                    .flat_map(|given| plain_lines("    → ", &given.text, Style::new(), width)),
+            );
+        } else if let Some(given) = given.filter(|given| given.failed && !given.text.is_empty()) {
+            let why = truncate_to_width(
+                &one_line(byte_prefix(&given.text, SUMMARY_BYTES_MAX).0),
+                width.saturating_sub(4),
+            );
+            lines.push(Line::styled(format!("    {why}"), theme.dim));
+        }
+        lines
+    }
+
+    fn took_ms(&self) -> Option<i64> {
+        let outcome = self.outcome.as_ref()?;
+        outcome.took_ms.or_else(|| {
+            let took = outcome.at?.duration_since(self.at?).as_millis();
+            // What has no call of its own to be measured from took no known time.
+            i64::try_from(took).ok().filter(|took| *took > 0)
+        })
+    }
+}
+
+/// Lays out what the agent says.
+pub(crate) fn agent_lines(text: &str, width: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    let said = markdown::markdown_lines(text, width.saturating_sub(2), theme);
+    // Markdown can say nothing, such as where links go that are not there.
+    if said.is_empty() {
+        lines.extend(plain_lines("● ", text, Style::new(), width));
+    }
+    for (at, mut line) in said.into_iter().enumerate() {
+        line.spans.insert(0, Span::raw(if at == 0 { "● " } else { "  " }));
+        lines.push(line);
+    }
+    lines
+}
+
+/// Lays out somebody's words, apart from those before.
+fn message_lines(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    lines.extend(plain_lines(sign, text, style, width));
+    lines
+}
+
+/// Lays out what the program tells. Where a line has a second column, set off by blanks, that goes on
+/// below itself, or on lines of its own where there is no room beside the first.
+fn notice_lines(text: &str, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    for line in text.trim_end().lines() {
+        let (head, rest) = split_columns(line);
+        let column = text::width(line) - text::width(rest);
+        let is_beside = rest.is_empty() || column * 3 <= width || column + COLUMN_MIN <= width;
+        let first = if is_beside { line } else { head };
+        let hang = if is_beside && !rest.is_empty() { column } else { 0 };
+        text_flow("  ", hang, width).push_lines(&[Span::raw(first.to_owned())], &mut lines);
+        if !is_beside {
+            text_flow("      ", 0, width).push_lines(&[Span::raw(rest.to_owned())], &mut lines);
+        }
+    }
+    lines
+}
+
+/// Returns what stands before and behind the first gap of a line that is wider than between words.
+fn split_columns(line: &str) -> (&str, &str) {
+    let indent = line.len() - line.trim_start().len();
+    match line[indent..].find("  ") {
+        Some(gap) => (&line[..indent + gap], line[indent + gap..].trim_start()),
+        None => (line, ""),
+    }
+}
+
+fn text_flow(sign: &str, hang: usize, width: usize) -> TextFlow {
+    // What is wide in a narrow window begins its lines at the edge.
+    let sign = if text::width(sign) * 3 <= width { sign } else { "" };
+    let rest = vec![Span::raw(format!("{sign}{}", " ".repeat(hang)))];
+    TextFlow {
+        first_margin: vec![Span::raw(sign.to_owned())],
+        rest_margin: rest,
+        width,
+        breaks: LineBreakMode::Words,
+    }
+}
+
+fn plain_lines(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
+    // What is wide in a narrow window begins its lines at the edge.
+    let indent = Some(text::width(sign)).filter(|indent| indent * 3 <= width).unwrap_or(0);
+    let flow = TextFlow {
+        first_margin: vec![Span::styled(sign.to_owned(), style)],
+        rest_margin: vec![Span::raw(" ".repeat(indent))],
+        width,
+        breaks: LineBreakMode::Words,
+    };
+    let mut lines = vec![];
+    if !text.is_empty() {
+        flow.push_lines(&[Span::styled(text.trim_end().to_owned(), style)], &mut lines);
+    }
+    lines
+}
+
+/// Returns what is said: text, the text in a list of blocks, or the data as it is.
+fn content_text(content: &Json) -> String {
+    match content {
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
+        Json::Array(blocks) if blocks.iter().all(|block| block["text"].is_string()) => {
+            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns what a tool was given, in short.
+pub(crate) fn summarize_input(input: &Json) -> String {
+    let telling =
+        SUMMARY_FIELDS.iter().find_map(|key| input[*key].as_str().filter(|it| !it.is_empty()));
+    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
+    match (telling, input) {
+        (Some(text), _) => text.to_owned(),
+        (None, Json::String(text)) => text.clone(),
+        (None, Json::Object(fields)) if fields.is_empty() => String::new(),
+        (None, Json::Object(fields)) if fields.len() == 1 => {
+            fields.values().map(format_value).collect()
+        }
+        (None, Json::Null) => String::new(),
+        (None, other) => other.to_string(),
+    }
+}
+
+/// Returns what a tool was given, a field after the other.
+fn format_fields(input: &Json) -> String {
+    match input {
+        Json::Object(fields) => {
+            let field = |(name, it): (&String, &Json)| format!("{name}: {}", format_value(it));
+            fields.iter().map(field).collect::<Vec<_>>().join("\n")
+        }
+        Json::Null => String::new(),
+        other => format_value(other),
+    }
+}
+
+pub(crate) fn format_value(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn truncate_bytes(text: &str, bytes_max: usize) -> String {
+    match byte_prefix(text, bytes_max) {
+        (text, true) => text.to_owned(),
+        (start, false) => {
+            let more = text.len() - start.len();
+            format!("{start}\n… {more} more bytes; /export writes them all")
+        }
+    }
+}
+
+/// Returns a length of time as people tell it.
+pub(crate) fn format_duration(ms: i64) -> String {
+    match ms {
+        ..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms / 1000 % 60),
+        _ => format!("{}h {:02}m", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(entry: &ConversationEntry, unfolded: bool) -> Vec<String> {
+        let lines = TranscriptCell::of(entry).lines(30, unfolded, &TerminalTheme::plain());
+        lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
+    }
+
+    fn said(role: EntryRole, content: Json) -> ConversationEntry {
+        let mut entry = ConversationEntry::new(role, "", Timestamp::UNIX_EPOCH);
+        entry.content = content;
+        entry
+    }
+
+    #[test]
+    fn whatever_another_program_has_put_there_is_shown() {
+        let blocks = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        assert_eq!(shown(&said(EntryRole::User, blocks), false), ["", "› a", "  b"]);
+        assert_eq!(shown(&said(EntryRole::System, json!({"n": 1})), false), ["  {\"n\":1}"]);
+        assert_eq!(shown(&said(EntryRole::Assistant, json!("[a]: b")), false), ["", "● [a]: b"]);
+        assert_eq!(shown(&said(EntryRole::Tool, json!("x")), false), ["  ✓ tool"]);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_that_is_told() {
+        let long = said(EntryRole::System, json!("x".repeat(MESSAGE_BYTES_MAX + 5)));
+        assert!(TranscriptCell::of(&long).bytes() < MESSAGE_BYTES_MAX + 200);
+        let lines = shown(&said(EntryRole::User, json!("y\n".repeat(LINES_MAX + 50))), false);
+        assert_eq!(lines.len(), LINES_MAX + 1);
+        assert!(lines[LINES_MAX].starts_with("… "), "{}", lines[LINES_MAX]);
+        let mut call = said(EntryRole::Tool, Json::Null);
+        call.args = Some(json!({"command": "z".repeat(TOOL_BYTES_MAX + 5)}));
+        assert!(TranscriptCell::of(&call).bytes() < TOOL_BYTES_MAX + SUMMARY_BYTES_MAX + 500);
+        assert_eq!(shown(&call, false), ["  · tool zzzzzzzzzzzzzzzzzzzz…"]);
+        assert!(shown(&call, true).last().unwrap().ends_with("them all"));
+    }
+}

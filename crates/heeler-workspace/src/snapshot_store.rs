@@ -1,0 +1,655 @@
+//! The repository of ours that holds the snapshots of one repository's work trees.
+//!
+//! `<dir>/<key>/` has `repo.git` with the objects, to which our worktrees belong; `refs/`, the names of
+//! snapshots, one file each; `cache/` and `kept/`, the last snapshot of each work tree; `tmp/`, what work
+//! in progress needs. Git runs with a `GIT_DIR` under `tmp/` that is made for the call: its locks vanish
+//! with it, and no agent can have written into its config. Start at [`SnapshotStore`].
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{
+    DiskError, NameError, OsDisk, create_folder, is_temp, replace_file, resolve_inside, temp_name,
+    untrusted_file,
+};
+use thiserror::Error;
+
+use crate::git_command::{GitCommand, GitError};
+use crate::lock::{self, LockMode};
+use crate::object_id::{ObjectFormat, short_digest};
+use crate::snapshot::{CommitId, SnapshotName, SnapshotOmission};
+use crate::snapshot_cache::SnapshotCacheHeader;
+use crate::work_tree::{WorkTree, WorkTreeFindError};
+
+/// The folders of a repository of ours.
+const FOLDERS: [&str; 10] = [
+    "repo.git/objects/info",
+    "repo.git/objects/pack",
+    "repo.git/refs/heads",
+    "repo.git/info",
+    "refs",
+    "cache",
+    "kept",
+    "locks",
+    "pending",
+    "tmp",
+];
+
+/// Folders in it that come when they are needed.
+const LAZY_FOLDERS: [&str; 2] = ["packs", "repo.git/worktrees"];
+
+/// What is ours is for nobody else to read.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// The most that is read of a small file of ours.
+const SMALL_BYTES_MAX: u64 = 64 * 1024;
+
+/// Settings of a user's repository that make `git status` and `git commit` in a worktree of ours do as
+/// they do there. None of them names a program.
+const COPIED_SETTINGS: [&str; 9] = [
+    "user.name",
+    "user.email",
+    "core.autocrlf",
+    "core.eol",
+    "core.safecrlf",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.symlinks",
+    "core.quotepath",
+];
+
+/// No file is converted on its way to or from a work tree, whatever `.gitattributes` says: this has the last word.
+const ATTRIBUTES: &str = "* -text !eol !crlf -ident !filter !working-tree-encoding !diff !merge\n";
+
+/// Objects that a partial clone lacks are no damage. There is no such remote, and none is asked.
+const PARTIAL_CLONE_CONFIG: &str =
+    "[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n";
+
+/// Why something about snapshots was not done.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// Git could not be run, or did not do as told.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The work tree's repository could not be read.
+    #[error(transparent)]
+    Find(#[from] WorkTreeFindError),
+    /// A file of ours could not be written durably.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A part of a repository of ours is a link.
+    #[error(transparent)]
+    Link(#[from] NameError),
+    /// Some other file could not be used.
+    #[error("cannot {attempt} {path}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The file or folder.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no such repository of ours.
+    #[error("there is no snapshot repository {key} in {dir}")]
+    NoRepository {
+        /// Where it was looked for.
+        dir: Utf8PathBuf,
+        /// Its name.
+        key: String,
+    },
+    /// A commit that is no snapshot of this repository.
+    #[error("{commit} is not a snapshot that is kept here")]
+    NotASnapshot {
+        /// The commit.
+        commit: String,
+    },
+    /// The place for a worktree is taken.
+    #[error("{at} exists already; name a folder that does not")]
+    Taken {
+        /// The folder.
+        at: Utf8PathBuf,
+    },
+    /// The folder is no worktree of ours.
+    #[error("{at} is not a worktree of ours")]
+    NotAWorktree {
+        /// The folder.
+        at: Utf8PathBuf,
+    },
+    /// Removing the worktree would lose what no snapshot can hold.
+    #[error(
+        "{at} holds what a snapshot cannot keep; move it away or say that it may go: {}",
+        format_omissions(left_out)
+    )]
+    WouldLose {
+        /// The folder.
+        at: Utf8PathBuf,
+        /// What would be lost. The snapshot of the rest has been taken.
+        left_out: Vec<SnapshotOmission>,
+    },
+    /// What was read is no export of ours, or is damaged.
+    #[error("the export holds no snapshots that can be taken over: {reason}")]
+    BadExport {
+        /// What is wrong.
+        reason: String,
+    },
+    /// An export cannot be written.
+    #[error("cannot write the snapshots")]
+    Export(#[source] io::Error),
+}
+
+fn format_omissions(left_out: &[SnapshotOmission]) -> String {
+    left_out.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The largest file that a snapshot takes in, unless git has it already as it is.
+pub const FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
+
+/// How many untracked files a snapshot takes in.
+pub const UNTRACKED_FILES_MAX: usize = 50_000;
+
+/// How many bytes of untracked files a snapshot takes in.
+pub const UNTRACKED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// How much a snapshot takes in. What is past it is [`SnapshotOmission::TooLarge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotLimits {
+    /// The largest file that is not in git already as it is.
+    pub file_bytes_max: u64,
+    /// How many untracked files.
+    pub untracked_files_max: usize,
+    /// How many bytes of untracked files together.
+    pub untracked_bytes_max: u64,
+}
+
+impl Default for SnapshotLimits {
+    fn default() -> SnapshotLimits {
+        SnapshotLimits {
+            file_bytes_max: FILE_BYTES_MAX,
+            untracked_files_max: UNTRACKED_FILES_MAX,
+            untracked_bytes_max: UNTRACKED_BYTES_MAX,
+        }
+    }
+}
+
+/// Returns a closure for `map_err` that names the attempt and the path.
+pub(crate) fn io_at(
+    attempt: &'static str,
+    path: &Utf8Path,
+) -> impl Fn(io::Error) -> SnapshotError + Copy {
+    move |source| SnapshotError::Io { attempt, path: path.to_owned(), source }
+}
+
+/// The snapshots of one repository's work trees.
+#[derive(Debug, Clone)]
+pub struct SnapshotStore {
+    /// `<dir>/<key>`.
+    pub(crate) root: Utf8PathBuf,
+    pub(crate) limits: SnapshotLimits,
+    pub(crate) format: ObjectFormat,
+    /// Folders that are never recorded: our own, and those that the caller names.
+    pub(crate) excluded: Vec<Utf8PathBuf>,
+}
+
+impl SnapshotStore {
+    /// Opens the snapshots of a work tree's repository under `dir`, making their repository if it is missing.
+    ///
+    /// A worktree of ours belongs to the repository that it was made in.
+    pub fn open(dir: &Utf8Path, tree: &WorkTree) -> Result<SnapshotStore, SnapshotError> {
+        create_folder(&OsDisk, dir)?;
+        let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
+        if let Some(key) = own_repository_key(&dir, &tree.common_dir) {
+            let snapshots = SnapshotStore::open_key(&dir, key)?;
+            snapshots.remove_leftovers()?;
+            return Ok(snapshots);
+        }
+        let config = tree.common_file("config")?.unwrap_or_default();
+        let format = parse_object_format(&config);
+        // A repository made anew in the same place may name its objects in another way.
+        let suffix = if format == ObjectFormat::Sha256 { "-sha256" } else { "" };
+        let key = format!("{}{suffix}", short_digest(tree.common_dir.as_str()));
+        let snapshots = SnapshotStore::open_or_create(&dir, &key, format, |snapshots| {
+            snapshots.copy_settings(&config)?;
+            let excludes = tree.common_file("info/exclude")?.unwrap_or_default();
+            snapshots.write("repo.git/info/exclude", excludes.as_bytes())?;
+            snapshots.write("origin", tree.common_dir.as_str().as_bytes())
+        })?;
+        snapshots.remove_leftovers()?;
+        Ok(snapshots)
+    }
+
+    /// Opens a repository of ours by its key; the user's may be gone.
+    pub fn open_key(dir: &Utf8Path, key: &str) -> Result<SnapshotStore, SnapshotError> {
+        let none = || SnapshotError::NoRepository { dir: dir.to_owned(), key: key.to_owned() };
+        if !is_key(key) {
+            return Err(none());
+        }
+        let dir = dir.canonicalize_utf8().map_err(|_| none())?;
+        let root = dir.join(key);
+        if !root.join("repo.git").is_dir() {
+            return Err(none());
+        }
+        refuse_links(&root)?;
+        let config = untrusted_file::read_text(&root.join("repo.git/config"));
+        let format =
+            if config.is_ok_and(|config| parse_object_format(&config) == ObjectFormat::Sha256) {
+                ObjectFormat::Sha256
+            } else {
+                ObjectFormat::Sha1
+            };
+        Ok(SnapshotStore { root, limits: SnapshotLimits::default(), format, excluded: vec![dir] })
+    }
+
+    /// Says which repositories of ours are under `dir`, by key.
+    pub fn keys(dir: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
+        let mut keys: Vec<String> = entries(dir)?
+            .into_iter()
+            .filter(|name| is_key(name) && dir.join(name).join("repo.git").is_dir())
+            .collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Names this repository among those under the same folder.
+    pub fn key(&self) -> &str {
+        self.root.file_name().expect("a root is a key joined to a folder")
+    }
+
+    /// Returns the user's repository that this one was made for; it may be gone.
+    pub fn origin(&self) -> Option<Utf8PathBuf> {
+        untrusted_file::read_text(&self.root.join("origin")).ok().map(Utf8PathBuf::from)
+    }
+
+    /// Sets other limits than the usual.
+    #[must_use]
+    pub fn with_limits(mut self, limits: SnapshotLimits) -> SnapshotStore {
+        self.limits = limits;
+        self
+    }
+
+    /// Names folders that are not recorded though they are in a work tree: the state directory.
+    #[must_use]
+    pub fn excluding(mut self, folders: &[Utf8PathBuf]) -> SnapshotStore {
+        self.excluded.extend(folders.iter().filter_map(|folder| folder.canonicalize_utf8().ok()));
+        self
+    }
+
+    /// Finds the commit that a name means.
+    pub fn commit_of(&self, name: &SnapshotName) -> Result<Option<CommitId>, SnapshotError> {
+        self.read_ref(&self.ref_path(name))
+    }
+
+    /// Lists the names that are `prefix` or below it, all with `None`, with their commits.
+    pub fn list(
+        &self,
+        prefix: Option<&SnapshotName>,
+    ) -> Result<Vec<(SnapshotName, CommitId)>, SnapshotError> {
+        let mut found = Vec::new();
+        let mut names: Vec<String> = match prefix {
+            Some(prefix) => vec![prefix.to_string()],
+            None => entries(&self.root.join("refs"))?,
+        };
+        while let Some(text) = names.pop() {
+            let Ok(name) = SnapshotName::parse(&text) else { continue };
+            let path = self.ref_path(&name);
+            if path.is_dir() {
+                names.extend(entries(&path)?.into_iter().map(|part| format!("{text}/{part}")));
+            } else if let Some(commit) = self.read_ref(&path)? {
+                found.push((name, commit));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Drops names. The space is given back by [`SnapshotStore::prune`].
+    pub fn forget(&self, names: &[SnapshotName]) -> Result<(), SnapshotError> {
+        for name in names {
+            let path = self.ref_path(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_at("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn objects(&self) -> Utf8PathBuf {
+        self.root.join("repo.git/objects")
+    }
+
+    pub(crate) fn ref_path(&self, name: &SnapshotName) -> Utf8PathBuf {
+        self.root.join("refs").join(name.as_str())
+    }
+
+    pub(crate) fn set_ref(&self, path: &Utf8Path, commit: &CommitId) -> Result<(), SnapshotError> {
+        if let Some(folder) = path.parent() {
+            create_folder(&OsDisk, folder)?;
+        }
+        Ok(replace_file(&OsDisk, path, format!("{commit}\n").as_bytes())?)
+    }
+
+    pub(crate) fn read_ref(&self, path: &Utf8Path) -> Result<Option<CommitId>, SnapshotError> {
+        match untrusted_file::read(path, SMALL_BYTES_MAX) {
+            Ok(bytes) => Ok(CommitId::parse(String::from_utf8_lossy(&bytes).trim_end())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(_) if path.is_dir() => Ok(None),
+            Err(error) => Err(io_at("read", path)(error)),
+        }
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), SnapshotError> {
+        Ok(replace_file(&OsDisk, &self.root.join(name), bytes)?)
+    }
+
+    fn lock_path(&self) -> Utf8PathBuf {
+        Utf8PathBuf::from(format!("{}.lock", self.root))
+    }
+
+    /// Begins work beside others; nobody prunes meanwhile.
+    pub(crate) fn begin_shared(&self) -> Result<SnapshotOperation<'_>, SnapshotError> {
+        SnapshotOperation::new(self, lock::acquire(&self.lock_path(), LockMode::Shared)?)
+    }
+
+    /// Begins work that nobody else may do anything during.
+    pub(crate) fn begin_exclusive(&self) -> Result<SnapshotOperation<'_>, SnapshotError> {
+        let lock = lock::acquire(&self.lock_path(), LockMode::Exclusive)?;
+        self.remove_unlocked_leftovers()?;
+        SnapshotOperation::new(self, lock)
+    }
+
+    /// Removes what a crash left behind, unless somebody is at work.
+    pub(crate) fn remove_leftovers(&self) -> Result<(), SnapshotError> {
+        let is_clean = entries(&self.root.join("tmp"))?.is_empty()
+            && entries(&self.root.join("pending"))?.is_empty();
+        if is_clean {
+            return Ok(());
+        }
+        match lock::try_acquire(&self.lock_path(), LockMode::Exclusive)? {
+            Some(_lock) => self.remove_unlocked_leftovers(),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what nobody works on, with the lock held alone.
+    fn remove_unlocked_leftovers(&self) -> Result<(), SnapshotError> {
+        let pending = self.root.join("pending");
+        for name in entries(&pending)? {
+            let note = pending.join(&name);
+            let path = Utf8PathBuf::from(untrusted_file::read_text(&note).unwrap_or_default());
+            // The note is ours; still, nothing goes that is not named as a draft is.
+            if path.file_name().is_some_and(is_temp) {
+                remove_folder(&path)?;
+            }
+            fs::remove_file(&note).map_err(io_at("remove", &note))?;
+        }
+        let tmp = self.root.join("tmp");
+        entries(&tmp)?.iter().try_for_each(|name| remove_folder(&tmp.join(name)))
+    }
+
+    /// Opens a repository of ours, making it if it is missing: it appears whole or not at all.
+    pub(crate) fn open_or_create(
+        dir: &Utf8Path,
+        key: &str,
+        format: ObjectFormat,
+        fill: impl FnOnce(&SnapshotStore) -> Result<(), SnapshotError>,
+    ) -> Result<SnapshotStore, SnapshotError> {
+        let root = dir.join(key);
+        if root.is_dir() {
+            return SnapshotStore::open_key(dir, key);
+        }
+        let limits = SnapshotLimits::default();
+        let made =
+            SnapshotStore { root: root.clone(), limits, format, excluded: vec![dir.to_owned()] };
+        let _lock = lock::acquire(&made.lock_path(), LockMode::Exclusive)?;
+        if root.is_dir() {
+            return SnapshotStore::open_key(dir, key);
+        }
+        let stale = format!(".{key}.tmp.");
+        for name in entries(dir)?.iter().filter(|name| name.starts_with(&stale)) {
+            remove_folder(&dir.join(name))?;
+        }
+        let draft = SnapshotStore { root: temp_name(&root), ..made.clone() };
+        draft.create_layout()?;
+        fill(&draft)?;
+        fs::rename(&draft.root, &root).map_err(io_at("make", &root))?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_at("sync", dir))?;
+        Ok(made)
+    }
+
+    fn create_layout(&self) -> Result<(), SnapshotError> {
+        for folder in FOLDERS {
+            create_folder(&OsDisk, &self.root.join(folder))?;
+        }
+        self.write("repo.git/HEAD", b"ref: refs/heads/main\n")?;
+        self.write("repo.git/config", config(self.format, true).as_bytes())
+    }
+
+    /// Takes over the harmless settings of the user's repository.
+    fn copy_settings(&self, theirs: &str) -> Result<(), SnapshotError> {
+        let copy = self.root.join("tmp/config");
+        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))?;
+        let work = SnapshotOperation::new(
+            self,
+            lock::acquire(&self.root.join("locks/config"), LockMode::Shared)?,
+        )?;
+        let git = work.git(&["config", "--no-includes", "--list", "-z", "--file"])?;
+        let listed = match git.arg(&copy).text(work.lock_input()) {
+            Ok(listed) => listed,
+            // What git itself cannot read has nothing to tell.
+            Err(GitError::Failed { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut config = config(self.format, true);
+        for (key, value) in listed.split('\0').filter_map(|line| line.split_once('\n')) {
+            if COPIED_SETTINGS.contains(&key) && !value.contains(char::is_control) {
+                let (section, name) = key.split_once('.').unwrap_or((key, ""));
+                let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+                config.push_str(&format!("[{section}]\n\t{name} = \"{value}\"\n"));
+            }
+        }
+        drop(work);
+        fs::remove_file(&copy).map_err(io_at("remove", &copy))?;
+        self.write("repo.git/config", config.as_bytes())
+    }
+}
+
+/// Work in progress: a lock, and a folder that goes when it ends.
+pub(crate) struct SnapshotOperation<'a> {
+    pub(crate) snapshots: &'a SnapshotStore,
+    pub(crate) lock: File,
+    pub(crate) scratch: Utf8PathBuf,
+}
+
+impl<'a> SnapshotOperation<'a> {
+    fn new(
+        snapshots: &'a SnapshotStore,
+        lock: File,
+    ) -> Result<SnapshotOperation<'a>, SnapshotError> {
+        let scratch = snapshots.root.join(format!("tmp/{:016x}", fastrand::u64(..)));
+        let git = scratch.join("git");
+        let work = SnapshotOperation { snapshots, lock, scratch };
+        let mut folders = DirBuilder::new();
+        folders.recursive(true).mode(0o700);
+        for folder in ["refs", "info"] {
+            let folder = git.join(folder);
+            folders.create(&folder).map_err(io_at("make", &folder))?;
+        }
+        let mut config = config(snapshots.format, false);
+        let packs = entries(&snapshots.objects().join("pack"))?;
+        if packs.iter().any(|name| name.ends_with(".promisor")) {
+            config.push_str(PARTIAL_CLONE_CONFIG);
+        }
+        let files = [
+            ("HEAD", "ref: refs/heads/none\n"),
+            ("config", &config),
+            ("info/attributes", ATTRIBUTES),
+        ];
+        for (name, text) in files {
+            let path = git.join(name);
+            write_file(&path, text.as_bytes()).map_err(io_at("write", &path))?;
+        }
+        let shallow = snapshots.root.join("repo.git/shallow");
+        match fs::copy(&shallow, git.join("shallow")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_at("copy", &shallow)(error))
+            }
+            _ => Ok(work),
+        }
+    }
+
+    /// Takes the lock of one work tree.
+    pub(crate) fn lock_tree(&self, top: &Utf8Path) -> Result<File, SnapshotError> {
+        let path = self.snapshots.root.join("locks").join(short_digest(top.as_str()));
+        lock::acquire(&path, LockMode::Exclusive)
+    }
+
+    /// Notes the last snapshot of a work tree: the commit, held against pruning, and its cache.
+    ///
+    /// Nothing is synced: what a power loss takes back or damages is only where the next one starts.
+    pub(crate) fn record_last_snapshot(
+        &self,
+        top: &Utf8Path,
+        head: &SnapshotCacheHeader<'_>,
+        cache: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let root = &self.snapshots.root;
+        let key = short_digest(top.as_str());
+        let commit = format!("{}\n", head.commit);
+        for (folder, bytes) in [("kept", commit.as_bytes()), ("cache", cache)] {
+            let (draft, path) = (self.scratch.join(folder), root.join(folder).join(&key));
+            let written = write_file(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
+            written.map_err(io_at("write", &path))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn git_dir(&self) -> Utf8PathBuf {
+        self.scratch.join("git")
+    }
+
+    /// Prepares a call of git on our objects.
+    pub(crate) fn git(&self, args: &[&str]) -> Result<GitCommand, GitError> {
+        GitCommand::new(&self.git_dir(), &self.snapshots.objects(), args)
+    }
+
+    /// What a call of git is fed that reads nothing.
+    pub(crate) fn lock_input(&self) -> crate::git_command::GitInput<'_> {
+        crate::git_command::GitInput::HoldLock(&self.lock)
+    }
+}
+
+impl Drop for SnapshotOperation<'_> {
+    fn drop(&mut self) {
+        // What stays is swept at the next opening.
+        let _unused = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Our config: nothing but what git must know, and no collecting of garbage behind our back.
+fn config(format: ObjectFormat, is_precious: bool) -> String {
+    // A `git gc` in a worktree of ours knows nothing of our snapshots: objects are precious to it.
+    let bare = if is_precious { "\tbare = true\n\tlogAllRefUpdates = true\n" } else { "" };
+    // What a snapshot needs is on the disk before its name is.
+    let sync = if is_precious { "" } else { "\tfsync = objects\n\tfsyncMethod = batch\n" };
+    let precious = if is_precious { "\tpreciousObjects = true\n" } else { "" };
+    let object_format = match format {
+        ObjectFormat::Sha1 => String::new(),
+        ObjectFormat::Sha256 => format!("\tobjectFormat = {}\n", format.name()),
+    };
+    format!(
+        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tsharedRepository = 0600\n{bare}{sync}\
+         [extensions]\n{precious}{object_format}\
+         [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+    )
+}
+
+/// Reads which hash a repository uses, from the text of its config.
+fn parse_object_format(config: &str) -> ObjectFormat {
+    let mut section = String::new();
+    for line in config.lines().map(|line| line.trim().to_ascii_lowercase()) {
+        if line.starts_with('[') {
+            section = line;
+        } else if let Some((name, value)) = line.split_once('=')
+            && section.starts_with("[extensions]")
+            && name.trim() == "objectformat"
+        {
+            let is_sha256 = value.trim().trim_matches('"') == "sha256";
+            return if is_sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 };
+        }
+    }
+    ObjectFormat::Sha1
+}
+
+/// Refuses a repository of which a part is elsewhere: it may have come with somebody's state directory,
+/// and what we write goes nowhere else.
+fn refuse_links(root: &Utf8Path) -> Result<(), SnapshotError> {
+    let (folder, key) = (root.parent().unwrap_or(root), root.file_name().unwrap_or_default());
+    for name in FOLDERS.iter().chain(&LAZY_FOLDERS) {
+        resolve_inside(folder, &format!("{key}/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the key of the repository of ours that this folder belongs to.
+fn own_repository_key<'a>(dir: &Utf8Path, common_dir: &'a Utf8Path) -> Option<&'a str> {
+    let root = common_dir.strip_prefix(dir).ok()?.parent()?;
+    let key = root.file_name().filter(|key| is_key(key))?;
+    (dir.join(key).join("repo.git") == common_dir).then_some(key)
+}
+
+pub(crate) fn is_key(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.len() <= 100 && text.bytes().all(plain)
+}
+
+/// Writes a file that is for nobody else to read, whatever the user's umask allows.
+pub(crate) fn write_file(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options();
+    file.write(true).create(true).truncate(true).mode(FILE_MODE);
+    file.open(path)?.write_all(bytes)
+}
+
+/// Returns the names in a folder; none when there is no such folder.
+pub(crate) fn entries(folder: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
+    let listed = match folder.read_dir_utf8() {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_at("list", folder)(error)),
+    };
+    let name = |entry: io::Result<camino::Utf8DirEntry>| {
+        entry.map(|entry| entry.file_name().to_owned()).map_err(io_at("list", folder))
+    };
+    listed.map(name).collect()
+}
+
+/// Removes a folder and all in it, if it is there. Folders that may not be changed are opened up first.
+pub(crate) fn remove_folder(path: &Utf8Path) -> Result<(), SnapshotError> {
+    let removed = match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_writable(path.as_std_path()).and_then(|()| fs::remove_dir_all(path))
+        }
+        result => result,
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(io_at("remove", path)),
+    }
+}
+
+fn make_writable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Taking a snapshot: what changed since the last one is read, the rest is known.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io::{self, Write};
+
+use camino::Utf8PathBuf;
+use heeler_transcript::untrusted_file;
+use jiff::Timestamp;
+
+use crate::commit::SnapshotCommitDraft;
+use crate::git_command::GitInput;
+use crate::object_id::{ObjectId, short_digest};
+use crate::objects;
+use crate::pack_writer::PackWriter;
+use crate::path_map::PathMap;
+use crate::snapshot::{CommitId, Snapshot, SnapshotName, SnapshotOmission};
+use crate::snapshot_cache::{
+    GitFileMode, IndexState, SnapshotCache, SnapshotCacheHeader, checksum, encode, fs_now_ns,
+};
+use crate::snapshot_plan::{PreviousSnapshot, SnapshotPlan};
+use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_at, write_file};
+use crate::walk::{GitPathStatus, GitPathStatuses, walk};
+use crate::work_tree::WorkTree;
+
+/// The largest index that is read: some ten million files.
+const INDEX_BYTES_MAX: u64 = 2 << 30;
+
+/// A pointer of Git LFS is shorter than this, and begins so.
+const POINTER_BYTES_MAX: u64 = 1024;
+const POINTER_BEGIN: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+impl SnapshotStore {
+    /// Records a work tree as it is now. The name, if taken, then means this snapshot; it may not
+    /// lie below another name, as `a/b` does below `a`.
+    ///
+    /// Snapshots of one work tree wait for each other; those of different ones do not.
+    pub fn take(
+        &self,
+        tree: &WorkTree,
+        name: &SnapshotName,
+        note: &str,
+        now: Timestamp,
+    ) -> Result<Snapshot, SnapshotError> {
+        let work = self.begin_shared()?;
+        let _lock = work.lock_tree(&tree.top)?;
+        work.record(tree, Some(name), note, now)
+    }
+}
+
+/// What the user's index says.
+struct IndexCopy {
+    /// The copy of it; may be missing.
+    copy: Utf8PathBuf,
+    state: IndexState,
+}
+
+/// What `git ls-files` says of a work tree.
+pub(crate) struct GitFileList {
+    pub(crate) statuses: GitPathStatuses,
+    /// Paths in conflict, with the side that stands for them.
+    pub(crate) conflicts: HashMap<Vec<u8>, ConflictSide>,
+}
+
+/// One of a conflict's versions.
+#[derive(Clone, Copy)]
+pub(crate) struct ConflictSide {
+    stage: u8,
+    mode: GitFileMode,
+    oid: ObjectId,
+}
+
+/// The user's own version in a conflict; the common ancestor is 1, the other side 3.
+const STAGE_OURS: u8 = 2;
+
+impl SnapshotOperation<'_> {
+    /// Records a work tree whose lock is held, under a name or, for a comparison, none.
+    pub(crate) fn record(
+        &self,
+        tree: &WorkTree,
+        name: Option<&SnapshotName>,
+        note: &str,
+        now: Timestamp,
+    ) -> Result<Snapshot, SnapshotError> {
+        let root = &self.snapshots.root;
+        let fs_now = fs_now_ns(&self.scratch)?;
+        let index = self.copy_index(tree)?;
+        let head = tree.head()?;
+        if tree.common_dir != root.join("repo.git") {
+            let theirs = tree.common_dir.join("objects");
+            objects::link_objects(
+                &theirs,
+                &self.snapshots.objects(),
+                &root.join("linked"),
+                fs_now,
+            )?;
+            self.copy_shallow(tree)?;
+        }
+        let tree_key = short_digest(tree.top.as_str());
+        let (kept, cached) =
+            (root.join("kept").join(&tree_key), root.join("cache").join(&tree_key));
+        let kept_commit = self.snapshots.read_ref(&kept)?;
+        let (listed, cache) = std::thread::scope(|scope| {
+            let cache = scope.spawn(|| SnapshotCache::read(&cached));
+            let listed = self.list_files(tree, &index);
+            (listed, cache.join().expect("reading does not panic"))
+        });
+        let listed = listed?;
+        // A cache whose commit is not the kept one may speak of objects that are gone.
+        let cache = cache.filter(|cache| Some(&cache.commit) == kept_commit.as_ref());
+        let index_tree = self.index_tree(&index, &listed, cache.as_ref())?;
+        let walked = walk(&tree.top, &listed.statuses)?;
+        let start = cache.map(|cache| PreviousSnapshot::new(cache, &listed.statuses));
+        let mut plan = SnapshotPlan::new(self.snapshots, tree, &listed, start.as_ref(), fs_now)?;
+        plan.classify_files(walked);
+        self.find_lfs_pointers(&mut plan)?;
+        let draft = SnapshotCommitDraft { head: &head, index_tree, note, now };
+        let stored =
+            self.store_objects(&mut plan, &draft).map_err(io_at("store objects in", root))?;
+        if let Some(name) = name {
+            self.snapshots.set_ref(&self.snapshots.ref_path(name), &stored.commit)?;
+        }
+        let index = Some((index.state, index_tree));
+        let head_of_cache =
+            SnapshotCacheHeader { commit: &stored.commit, tree: stored.tree, index };
+        let cache = encode(&head_of_cache, plan.recorded());
+        self.record_last_snapshot(&tree.top, &head_of_cache, &cache)?;
+        // Packs that stay many for now are no reason to fail.
+        let _unused = self.merge_packs();
+        let left_out = stored.omissions;
+        Ok(Snapshot {
+            commit: stored.commit,
+            base: head.commit,
+            branch: head.branch,
+            omissions: left_out,
+        })
+    }
+
+    fn copy_index(&self, tree: &WorkTree) -> Result<IndexCopy, SnapshotError> {
+        let copy = self.scratch.join("index");
+        let from = tree.git_dir.join("index");
+        let bytes = match untrusted_file::read(&from, INDEX_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io_at("read", &from)(error)),
+        };
+        if !bytes.is_empty() {
+            write_file(&copy, &bytes).map_err(io_at("write", &copy))?;
+        }
+        // A split index has its larger half beside it.
+        for entry in tree.git_dir.read_dir_utf8().map_err(io_at("list", &tree.git_dir))? {
+            let entry = entry.map_err(io_at("list", &tree.git_dir))?;
+            if entry.file_name().starts_with("sharedindex.") {
+                let shared = untrusted_file::read(entry.path(), INDEX_BYTES_MAX);
+                let shared = shared.map_err(io_at("read", entry.path()))?;
+                let to = self.git_dir().join(entry.file_name());
+                write_file(&to, &shared).map_err(io_at("write", &to))?;
+            }
+        }
+        Ok(IndexCopy { copy, state: index_state(&bytes) })
+    }
+
+    /// Takes over where the history of a shallow clone ends.
+    fn copy_shallow(&self, tree: &WorkTree) -> Result<(), SnapshotError> {
+        let ours = self.snapshots.root.join("repo.git/shallow");
+        let theirs = tree.common_file("shallow")?;
+        if theirs.as_deref() == untrusted_file::read_text(&ours).ok().as_deref() {
+            return Ok(());
+        }
+        // Ours may hold commits whose parents only an older list calls missing.
+        let Some(theirs) = theirs else { return Ok(()) };
+        self.snapshots.write("repo.git/shallow", theirs.as_bytes())?;
+        let copy = self.git_dir().join("shallow");
+        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))
+    }
+
+    /// Asks git which files are tracked, and which are neither that nor ignored.
+    fn list_files(&self, tree: &WorkTree, index: &IndexCopy) -> Result<GitFileList, SnapshotError> {
+        let excludes = self.scratch.join("exclude");
+        let patterns = tree.common_file("info/exclude")?.unwrap_or_default();
+        write_file(&excludes, patterns.as_bytes()).map_err(io_at("write", &excludes))?;
+        let args = ["ls-files", "-z", "-t", "--cached", "--others", "--stage"];
+        let mut git = self.git(&args)?.env("GIT_WORK_TREE", &tree.top).folder(&tree.top);
+        git = git.env("GIT_INDEX_FILE", &index.copy);
+        git = git.arg("--exclude-per-directory=.gitignore");
+        git = git.arg(format!("--exclude-from={excludes}"));
+        let apart = self.snapshots.excluded.iter();
+        for folder in apart.filter_map(|folder| folder.strip_prefix(&tree.top).ok()) {
+            git = git.arg(format!("--exclude=/{}/", literal_pathspec(folder.as_str())));
+        }
+        let output = git.output(self.lock_input())?;
+        Ok(GitFileList::new(output))
+    }
+
+    /// Returns the tree that the user's index makes.
+    fn index_tree(
+        &self,
+        index: &IndexCopy,
+        listed: &GitFileList,
+        cache: Option<&SnapshotCache>,
+    ) -> Result<ObjectId, SnapshotError> {
+        let known = cache.and_then(|cache| cache.index.as_ref());
+        if let Some((_, tree)) = known.filter(|(state, _)| *state == index.state) {
+            return Ok(*tree);
+        }
+        if !listed.conflicts.is_empty() {
+            self.resolve_conflicts(index, listed)?;
+        }
+        // Objects that a partial clone lacks are those of files that are not on disk either.
+        let git = self.git(&["write-tree", "--missing-ok"])?.env("GIT_INDEX_FILE", &index.copy);
+        let text = git.text(self.lock_input())?;
+        ObjectId::parse(text.as_bytes()).ok_or(SnapshotError::NotASnapshot { commit: text })
+    }
+
+    /// In the copy of the index, puts one side in place of each conflict.
+    fn resolve_conflicts(
+        &self,
+        index: &IndexCopy,
+        listed: &GitFileList,
+    ) -> Result<(), SnapshotError> {
+        let git = self.git(&["update-index", "-z", "--index-info"])?;
+        let null = self.snapshots.format.null();
+        let mut lines = |to: &mut dyn Write| {
+            for (path, ConflictSide { mode, oid, .. }) in &listed.conflicts {
+                write!(to, "0 {null}\t")?;
+                to.write_all(path)?;
+                write!(to, "\0{} {}\t", mode.digits(), oid.hex())?;
+                to.write_all(path)?;
+                to.write_all(b"\0")?;
+            }
+            Ok(())
+        };
+        let git = git.env("GIT_INDEX_FILE", &index.copy);
+        git.output(GitInput::Write(&mut lines))?;
+        Ok(())
+    }
+
+    /// Tells large files of Git LFS from other large files: what is staged of them is a pointer.
+    fn find_lfs_pointers(&self, plan: &mut SnapshotPlan<'_>) -> Result<(), SnapshotError> {
+        let staged = |at: usize| plan.files[at].map(|file| file.oid.hex());
+        let oids: Vec<Option<String>> = plan.too_large.iter().map(|(at, _)| staged(*at)).collect();
+        let sizes =
+            self.run_batch("--batch-check=%(objectname) %(objectsize)", oids.iter().flatten())?;
+        let sizes = String::from_utf8_lossy(&sizes).into_owned();
+        let is_small = |size: &str| size.parse().is_ok_and(|size: u64| size < POINTER_BYTES_MAX);
+        let sized = sizes.lines().filter_map(|line| line.split_once(' '));
+        let small = sized.filter(|(_, size)| is_small(size)).map(|(oid, _)| oid.to_owned());
+        let mut pointers = Vec::new();
+        for oid in small {
+            let text = self.run_batch("--batch=", std::iter::once(&oid))?;
+            if text.trim_ascii_start().starts_with(POINTER_BEGIN) {
+                pointers.push(oid);
+            }
+        }
+        let mut oids = oids.into_iter();
+        let (lfs, known) = (&mut plan.lfs, &plan.listed.statuses);
+        plan.too_large.retain(|(at, _)| {
+            let is_pointer = oids.next().flatten().is_some_and(|oid| pointers.contains(&oid));
+            if is_pointer {
+                lfs.add(known.path(*at));
+            }
+            !is_pointer
+        });
+        Ok(())
+    }
+
+    /// Asks git about objects.
+    fn run_batch<'b>(
+        &self,
+        how: &str,
+        oids: impl Iterator<Item = &'b String>,
+    ) -> Result<Vec<u8>, SnapshotError> {
+        let oids: Vec<&str> = oids.map(String::as_str).collect();
+        if oids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut feed = |to: &mut dyn Write| writeln!(to, "{}", oids.join("\n"));
+        Ok(self.git(&["cat-file", how])?.output(GitInput::Write(&mut feed))?)
+    }
+
+    /// Writes what is new as git objects.
+    fn store_objects(
+        &self,
+        plan: &mut SnapshotPlan<'_>,
+        draft: &SnapshotCommitDraft<'_>,
+    ) -> io::Result<StoredSnapshot> {
+        let mut pack = PackWriter::new(&self.scratch, self.snapshots.format)?;
+        plan.write_objects(&mut pack)?;
+        let left_out = plan.take_omissions();
+        let tree = plan.write_trees(&mut pack)?;
+        let commit = draft.write(&mut pack, tree, &left_out)?;
+        pack.finish(&self.snapshots.objects().join("pack"), &self.snapshots.root.join("packs"))?;
+        Ok(StoredSnapshot { commit, tree, omissions: left_out })
+    }
+}
+
+struct StoredSnapshot {
+    commit: CommitId,
+    tree: ObjectId,
+    omissions: Vec<SnapshotOmission>,
+}
+
+impl GitFileList {
+    /// Reads records such as `? path` and `H 100644 <id> 0<tab>path`, each with a zero byte after it.
+    fn new(output: Vec<u8>) -> GitFileList {
+        let mut conflicts = HashMap::new();
+        let mut rows = Vec::with_capacity(output.len() / 80);
+        let mut start = 0;
+        while let Ok(record) = CStr::from_bytes_until_nul(&output[start..]) {
+            let record = record.to_bytes();
+            let end = start + record.len();
+            if let Some((path, known)) = read_record(record, &mut conflicts) {
+                rows.push((end - path..end, known));
+            }
+            start = end + 1;
+        }
+        GitFileList { statuses: PathMap::new(output, rows), conflicts }
+    }
+}
+
+fn index_state(index: &[u8]) -> IndexState {
+    let mut state = [0; 32];
+    state[..8].copy_from_slice(&(index.len() as u64).to_le_bytes());
+    state[8..12].copy_from_slice(&checksum(index).to_le_bytes());
+    if let Some(digest) = index.last_chunk::<20>() {
+        state[12..].copy_from_slice(digest);
+    }
+    state
+}
+
+/// Returns the length of a record's path, and what is known of it.
+fn read_record(
+    record: &[u8],
+    conflicts: &mut HashMap<Vec<u8>, ConflictSide>,
+) -> Option<(usize, GitPathStatus)> {
+    let (tag, rest) = (record.first()?, record.get(2..)?);
+    if *tag == b'?' {
+        // A folder is a repository of its own; the walk finds it.
+        return (!rest.ends_with(b"/")).then_some((rest.len(), GitPathStatus::Untracked));
+    }
+    // Mode, id and stage have a fixed length, but for the two lengths of ids.
+    let tab = [49, 73].into_iter().find(|at| rest.get(*at) == Some(&b'\t'))?;
+    let (fields, path) = (&rest[..tab], &rest[tab + 1..]);
+    let mode = GitFileMode::parse(&fields[..6])?;
+    let oid = ObjectId::parse(&fields[7..tab - 2])?;
+    let stage = fields[tab - 1].wrapping_sub(b'0');
+    if stage != 0 {
+        let side = ConflictSide { stage, mode, oid };
+        let kept = conflicts.entry(path.to_vec()).or_insert(side);
+        if kept.stage != STAGE_OURS {
+            *kept = side;
+        }
+    }
+    Some((path.len(), GitPathStatus::Tracked { mode, oid, sparse: *tag == b'S' }))
+}
+
+/// Returns a pattern that means this path and no other.
+fn literal_pathspec(path: &str) -> String {
+    path.chars()
+        .flat_map(|letter| {
+            let is_special = matches!(letter, '*' | '?' | '[' | '\\' | ' ' | '!' | '#');
+            is_special.then_some('\\').into_iter().chain([letter])
+        })
+        .collect()
+}

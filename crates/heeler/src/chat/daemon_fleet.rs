@@ -1,0 +1,297 @@
+//! A conversation's fleet: the daemon does what it asks, the runs themselves are told and listened to.
+//!
+//! What happens comes through one bounded channel. Whoever does not read it keeps those waiting who
+//! listen to runs, and never a run: what a listener misses it reads from the job's log. Start at
+//! [`DaemonFleet`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use heeler_chat::{
+    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, ChatJobState,
+    MessageDeliveryError, TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
+};
+use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_RETENTION};
+use heeler_model::config::{AgentConfig, LoadedConfig};
+use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{Job, JobId, JobRequest, JobStatus, error_chain};
+use heeler_store::{StateDir, StoreReader};
+use uuid::Uuid;
+
+use super::job_follower::{self, JobFollowHandle};
+use super::permission_rules::rules;
+use super::worker_watcher::WorkerWatcher;
+use crate::commands::trigger::waits_for_start;
+use crate::context::CommandContext;
+use crate::daemon;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::fleet_config;
+use crate::job_watch::QUEUED_EVENTS_MAX;
+
+const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
+
+/// Has a job cared for again whose daemon is gone.
+pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
+
+/// The fleet of a place.
+pub(crate) struct DaemonFleet {
+    place: CommandContext,
+    dir: StateDir,
+    loaded: LoadedConfig,
+    events: SyncSender<ChatFleetEvent>,
+    revive: ReviveJobFn,
+    reader: Option<StoreReader>,
+    followers: HashMap<JobId, JobFollowHandle>,
+    worker_watcher: WorkerWatcher,
+}
+
+impl DaemonFleet {
+    /// Opens the fleet of a place; what happens in it comes out at the other end.
+    pub(crate) fn open(
+        place: &CommandContext,
+    ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
+        let own = place.clone();
+        let revive: ReviveJobFn = Arc::new(move |job| {
+            if waits_for_start(&own, job).map_err(|failure| failure_text(&failure))? {
+                return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
+            }
+            daemon::connect_or_start(&own).map(drop).map_err(|failure| failure_text(&failure))
+        });
+        DaemonFleet::open_with(place, revive)
+    }
+
+    /// The same, with another way to have a job cared for.
+    pub(crate) fn open_with(
+        place: &CommandContext,
+        revive: ReviveJobFn,
+    ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
+        let loaded = fleet_config::load_without_workflows(place)?;
+        place.migrate_database()?;
+        // A directory that was named by mistake is not made; one that is to be there the daemon makes.
+        let reader = place.open_reader()?;
+        let dir = match place.state_dir.exists() {
+            true => place.dir()?,
+            false => StateDir::absent(&place.state_dir),
+        };
+        let (tell, happened) = sync_channel(QUEUED_EVENTS_MAX);
+        let watched = WorkerWatcher::new(dir.clone(), tell.clone());
+        let (place, followed) = (place.clone(), HashMap::new());
+        Ok((
+            DaemonFleet {
+                place,
+                dir,
+                loaded,
+                events: tell,
+                revive,
+                reader,
+                followers: followed,
+                worker_watcher: watched,
+            },
+            happened,
+        ))
+    }
+
+    /// Returns the record. It stays open: a session that goes on asks for every turn of before.
+    fn reader(&mut self) -> Result<&StoreReader, String> {
+        match &mut self.reader {
+            Some(reader) => Ok(reader),
+            none => {
+                Ok(none.insert(StoreReader::open(&self.dir).map_err(|error| error_chain(&error))?))
+            }
+        }
+    }
+
+    /// Talks to the run that is at a job.
+    fn send_control(
+        &mut self,
+        job: &JobId,
+        op: ControlOperation,
+    ) -> Result<(), MessageDeliveryError> {
+        let mut control = self.connect_run(job).map_err(MessageDeliveryError::Refused)?;
+        match control.request(op) {
+            Ok(ControlReplyBody::Refused { reason }) => Err(MessageDeliveryError::Refused(reason)),
+            Ok(_) => Ok(()),
+            // It was asked, and may only be slow to reply.
+            Err(error) => Err(MessageDeliveryError::Unconfirmed(error_chain(&error))),
+        }
+    }
+
+    fn connect_run(&mut self, job: &JobId) -> Result<ControlClient, String> {
+        let runs = self.reader()?.runs_of_job(job).map_err(|error| error_chain(&error))?;
+        let run = runs.last().ok_or_else(|| format!("{job} has not started yet"))?;
+        ControlClient::connect_to_run(&self.dir.run(run.id)).map_err(|error| error_chain(&error))
+    }
+}
+
+impl ChatFleetClient for DaemonFleet {
+    fn agents(&self) -> Vec<ChatAgentInfo> {
+        let card = |agent: &AgentConfig| ChatAgentInfo {
+            name: agent.name.to_string(),
+            description: agent.description.clone(),
+            runtime: heeler_query::agents::runtime_name(&agent.runtime).to_owned(),
+            model: agent.model.clone(),
+        };
+        self.loaded.agents.iter().map(card).collect()
+    }
+
+    fn describe_permissions(&self, agent: &str, attended: bool) -> Vec<String> {
+        let known = self.loaded.agents.iter().find(|known| known.name.as_str() == agent);
+        known.map(|known| rules(known, attended)).unwrap_or_default()
+    }
+
+    fn start_turn(&mut self, turn: &TurnRequest) -> Result<JobId, String> {
+        let agent = turn.agent.parse().map_err(|error| format!("{error}"))?;
+        let wanted = JobRequest {
+            prompt: Some(turn.prompt.clone()),
+            session: to_engine_session(&turn.session),
+            model: turn.model.clone(),
+            attended: turn.attended,
+            ..JobRequest::new(agent)
+        };
+        let command = DaemonCommand::Trigger(Box::new(wanted));
+        match daemon::request_idempotent(&self.place, &command, &turn.id.to_string()) {
+            Ok(answer) => {
+                job_id_of(&answer).ok_or_else(|| failure_text(&daemon::unexpected(&answer)))
+            }
+            // It may have been asked in other words, by a terminal with another keyboard.
+            Err(failure) => {
+                let known = self.find_turn_job(turn.id).ok().flatten();
+                known.ok_or_else(|| failure_text(&failure))
+            }
+        }
+    }
+
+    fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String> {
+        let asker = heeler_server::login_name(rustix::process::geteuid().as_raw());
+        let known = self.reader()?.answered_request(&asker, &turn.to_string());
+        let known = known.map_err(|error| error_chain(&error))?;
+        let answer = known.and_then(|known| serde_json::from_str::<Told>(&known.answer).ok());
+        Ok(answer.as_ref().and_then(job_id_of))
+    }
+
+    fn send_message(&mut self, job: &JobId, text: &str) -> Result<(), MessageDeliveryError> {
+        self.send_control(job, ControlOperation::Message { text: text.to_owned() })
+    }
+
+    fn answer_question(
+        &mut self,
+        job: &JobId,
+        ask: &str,
+        answer: &QuestionAnswer,
+    ) -> Result<(), String> {
+        let by = self.place.caller_name();
+        let told = self.send_control(
+            job,
+            ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by },
+        );
+        told.map_err(
+            |(MessageDeliveryError::Refused(why) | MessageDeliveryError::Unconfirmed(why))| why,
+        )
+    }
+
+    fn cancel_job(&mut self, job: &JobId, now: bool) -> Result<(), String> {
+        let command = DaemonCommand::Cancel { job: job.clone(), now, by: self.place.caller_name() };
+        match daemon::request(&self.place, &command) {
+            Ok(_) => Ok(()),
+            Err(failure) => match self.job_info(job)? {
+                // It ended by itself meanwhile.
+                Some(facts) if is_ended(facts.state) => Ok(()),
+                _ => Err(failure_text(&failure)),
+            },
+        }
+    }
+
+    fn follow_job(&mut self, job: &JobId, from: u64) {
+        self.followers.retain(|_, followed| !followed.is_finished());
+        let followed = job_follower::start(
+            &self.dir,
+            job,
+            from,
+            self.events.clone(),
+            Arc::clone(&self.revive),
+        );
+        // Whoever follows again wants to hear it from there, once.
+        if let Some(before) = self.followers.insert(job.clone(), followed) {
+            before.stop();
+        }
+    }
+
+    fn watch_workers(&mut self, jobs: &[JobId]) {
+        self.worker_watcher.watch_jobs(jobs);
+    }
+
+    fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String> {
+        let reader = self.reader()?;
+        match reader.job(job).map_err(|error| error_chain(&error))? {
+            Some(job) => Ok(Some(load_job_facts(reader, &job))),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for DaemonFleet {
+    fn drop(&mut self) {
+        self.followers.values().for_each(JobFollowHandle::stop);
+    }
+}
+
+/// Says in one line why something failed, and what to do.
+fn failure_text(failure: &CommandFailure) -> String {
+    match &failure.hint {
+        Some(hint) => format!("{:#} ({hint})", failure.error),
+        None => format!("{:#}", failure.error),
+    }
+}
+
+fn to_engine_session(session: &TurnSessionChoice) -> SessionChoice {
+    match session.clone() {
+        TurnSessionChoice::New => SessionChoice::Fresh,
+        TurnSessionChoice::Existing(id) => SessionChoice::Given { id },
+        TurnSessionChoice::Fork(source, at) => SessionChoice::Fork { source, at },
+    }
+}
+
+fn job_id_of(answer: &Told) -> Option<JobId> {
+    match answer {
+        Told::Job { job, .. } | Told::Known { job, .. } => Some(job.clone()),
+        _ => None,
+    }
+}
+
+pub(super) fn is_ended(state: ChatJobState) -> bool {
+    matches!(state, ChatJobState::Done | ChatJobState::Failed)
+}
+
+/// Returns what is known of a job. What cannot be read beside it is left out.
+pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
+    let head = &job.head;
+    let (state, reason) = match head.status {
+        JobStatus::Pending => {
+            let queued = reader.queued_job(&head.id).ok().flatten();
+            (
+                ChatJobState::Waiting,
+                queued.map(|row| row.reason).filter(|reason| !reason.is_empty()),
+            )
+        }
+        JobStatus::Running => (ChatJobState::Running, None),
+        JobStatus::Completed => (ChatJobState::Done, None),
+        JobStatus::Failed | JobStatus::Cancelled => {
+            (ChatJobState::Failed, job.error.clone().or_else(|| Some(head.status.to_string())))
+        }
+    };
+    let session = head.session_id.as_ref();
+    let session = session.and_then(|id| reader.session_by_agent_id(id).ok().flatten());
+    let tokens = session.as_ref().and_then(|it| u64::try_from(it.token_estimate).ok());
+    ChatJobInfo {
+        job: head.id.clone(),
+        agent: head.agent.clone(),
+        state,
+        reason,
+        session: head.session_id.clone(),
+        cost_usd: head.cost_usd,
+        context_tokens: tokens.filter(|tokens| *tokens > 0),
+        model: job.usage.per_model.keys().last().cloned(),
+    }
+}

@@ -1,0 +1,106 @@
+//! A conversation in lines, where there is no terminal: what is said comes on standard input, a line at
+//! a time when the agent is ready for it; words go to standard output, everything else to standard error.
+
+use std::io::BufRead as _;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+
+use heeler_chat::{ChatOutput, ChatSpeaker, ConversationEntry, EntryRole, UserAction};
+
+use super::ChatLoopInput;
+use crate::failure::CommandResult;
+use crate::output;
+
+/// How much of what a tool was given is shown.
+const ARGS_CHARS: usize = 100;
+
+/// Shows a conversation in lines.
+pub(crate) struct PlainChatPrinter {
+    /// Whether the agent is at work; the next line is read when it is not.
+    busy: bool,
+    ready: SyncSender<()>,
+    is_waiting: bool,
+}
+
+impl PlainChatPrinter {
+    /// Begins to read, a line for each time that the agent is ready.
+    pub(crate) fn new(tell: Sender<ChatLoopInput>) -> PlainChatPrinter {
+        let (ready, wanted) = sync_channel(1);
+        std::thread::spawn(move || read_lines(&wanted, &tell));
+        PlainChatPrinter { busy: false, ready, is_waiting: false }
+    }
+
+    /// Lets the next line be read if nothing is under way.
+    pub(crate) fn request_line(&mut self) {
+        if !self.busy && !self.is_waiting {
+            self.is_waiting = true;
+            // The reader has ended where there is nothing more to read.
+            let _ended = self.ready.try_send(());
+        }
+    }
+
+    /// A line was read.
+    pub(crate) fn on_line_read(&mut self) {
+        self.is_waiting = false;
+    }
+
+    /// Shows something.
+    pub(crate) fn show(&mut self, shown: &ChatOutput) -> CommandResult {
+        match shown {
+            ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry } => self.print_entry(entry)?,
+            ChatOutput::Entry { of: ChatSpeaker::Worker(name), entry }
+                if entry.role == EntryRole::Assistant =>
+            {
+                output::print_note(&format!("[{name}] {}", entry.text()))?;
+            }
+            ChatOutput::OlderEntries { of: ChatSpeaker::Coordinator, entries, .. } => {
+                for entry in entries {
+                    if entry.role == EntryRole::User {
+                        output::print_note(&format!("> {}", entry.text()))?;
+                    } else {
+                        self.print_entry(entry)?;
+                    }
+                }
+            }
+            ChatOutput::QuestionAsked(question) => {
+                let tool = &question.ask.tool;
+                output::print_note(&format!(
+                    "asks: {tool} (`heeler approvals list` shows it, to be answered)"
+                ))?;
+            }
+            ChatOutput::Notice(text) => output::print_line(text.as_str())?,
+            ChatOutput::Error(text) => output::print_note(text)?,
+            ChatOutput::Status(status) => self.busy = status.busy.is_some() || status.queued > 0,
+            ChatOutput::SuggestedInput(text) => output::print_note(&format!("not sent: {text}"))?,
+            ChatOutput::ExitMessage(text) => output::print_note(text)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn print_entry(&self, entry: &ConversationEntry) -> CommandResult {
+        match (&entry.role, &entry.args) {
+            (EntryRole::Assistant, _) => output::print_line(entry.text())?,
+            (EntryRole::Tool, Some(args)) => {
+                let args: String = args.to_string().chars().take(ARGS_CHARS).collect();
+                output::print_note(&format!("{} {args}", entry.name.as_deref().unwrap_or("tool")))?;
+            }
+            (EntryRole::System, _) => output::print_note(&entry.text())?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn read_lines(wanted: &Receiver<()>, tell: &Sender<ChatLoopInput>) {
+    let mut lines = std::io::stdin().lock().lines();
+    while wanted.recv().is_ok() {
+        let wish = match lines.next() {
+            Some(Ok(line)) => UserAction::SendLine(line),
+            Some(Err(_)) | None => UserAction::Exit,
+        };
+        let is_last = wish == UserAction::Exit;
+        if tell.send(ChatLoopInput::UserRequest(wish)).is_err() || is_last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Looks into many sessions for a list that is on the screen already, those that are seen first.
+//! Start at [`SessionPreviewLoader`].
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heeler_chat::{SessionDirectory, SessionFileEntry, SessionFileSummary};
+use heeler_tui::SessionPickerEntry;
+
+/// How many threads look at most.
+const THREADS_MAX: usize = 8;
+
+/// What is looked into, and what was found.
+pub(crate) struct SessionPreviewLoader {
+    /// What was found in each session, with its place in the list.
+    pub(crate) cards: Receiver<(usize, SessionPickerEntry)>,
+    queue: Arc<Mutex<PreviewQueue>>,
+}
+
+impl SessionPreviewLoader {
+    /// Begins to look, in threads of its own.
+    pub(crate) fn start(
+        shelf: &SessionDirectory,
+        named: Vec<SessionFileEntry>,
+    ) -> SessionPreviewLoader {
+        let left = Arc::new(Mutex::new(PreviewQueue::new(named.len())));
+        let (tell, cards) = channel();
+        let named = Arc::new(named);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..threads.min(THREADS_MAX) {
+            let (shelf, named) = (shelf.clone(), Arc::clone(&named));
+            let (left, tell) = (Arc::clone(&left), tell.clone());
+            std::thread::spawn(move || {
+                while let Some(place) = lock(&left).next() {
+                    // Nobody looks at the list any more.
+                    if tell.send((place, to_card(shelf.summarize(&named[place])))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        SessionPreviewLoader { cards, queue: left }
+    }
+
+    /// From now on those are looked into first that come from this place on.
+    pub(crate) fn prioritize_from(&self, place: usize) {
+        lock(&self.queue).start_from(place);
+    }
+}
+
+fn lock(left: &Mutex<PreviewQueue>) -> MutexGuard<'_, PreviewQueue> {
+    left.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The places that nobody has looked at.
+struct PreviewQueue {
+    is_taken: Vec<bool>,
+    /// Where it is looked next.
+    next: usize,
+    /// Where somebody wanted it to begin.
+    from: usize,
+}
+
+impl PreviewQueue {
+    fn new(count: usize) -> PreviewQueue {
+        PreviewQueue { is_taken: vec![false; count], next: 0, from: 0 }
+    }
+
+    fn start_from(&mut self, place: usize) {
+        if place != self.from {
+            (self.from, self.next) = (place, place);
+        }
+    }
+
+    /// Takes the next place: from where it was wanted to the end, then from the beginning.
+    fn next(&mut self) -> Option<usize> {
+        let count = self.is_taken.len();
+        let is_free = |place: &usize| !self.is_taken[*place];
+        let place = (self.next..count).find(is_free).or_else(|| (0..self.next).find(is_free))?;
+        self.is_taken[place] = true;
+        self.next = place + 1;
+        Some(place)
+    }
+}
+
+/// Returns what a list shows of a session that nobody has looked into.
+pub(crate) fn placeholder_card(named: &SessionFileEntry) -> SessionPickerEntry {
+    let id = named.file.id.clone();
+    let foreign = source_label(named.file.is_foreign);
+    SessionPickerEntry {
+        id,
+        at: Some(named.updated),
+        foreign_source: foreign,
+        is_loading: true,
+        ..SessionPickerEntry::default()
+    }
+}
+
+fn to_card(one: SessionFileSummary) -> SessionPickerEntry {
+    SessionPickerEntry {
+        id: one.id,
+        agent: one.agent.unwrap_or_default(),
+        at: Some(one.updated),
+        entries: one.messages,
+        first_message: one.first_message.unwrap_or_default(),
+        last_message: one.last_message.unwrap_or_default(),
+        foreign_source: source_label(one.is_foreign),
+        fault: one.fault,
+        is_loading: false,
+    }
+}
+
+fn source_label(is_foreign: bool) -> Option<String> {
+    is_foreign.then(|| "agents-fleet".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_is_looked_into_first_and_everything_once() {
+        let mut left = PreviewQueue::new(6);
+        assert_eq!(left.next(), Some(0));
+        left.start_from(4);
+        assert_eq!((left.next(), left.next()), (Some(4), Some(5)));
+        left.start_from(4);
+        assert_eq!(left.next(), Some(1), "the same again changes nothing");
+        left.start_from(2);
+        assert_eq!((left.next(), left.next(), left.next()), (Some(2), Some(3), None));
+    }
+}

@@ -1,0 +1,224 @@
+//! Where a daemon serves the dashboard and the API.
+//!
+//! A port that is taken is an error that names who has it, unless the config lets us take the next.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::has_remote_access;
+use heeler_model::config::{WebConfig, WebOrigin, WebPort};
+use heeler_server::{PortHolder, WebEndpoint, port_holder};
+use heeler_store::StoreReader;
+
+use super::DaemonStartFailure;
+use crate::context::{self, CommandContext};
+use crate::daemon;
+use crate::failure::{CommandFailure, FailureCode};
+use crate::output;
+
+/// The first port that `auto` tries.
+const PORT_FIRST: u16 = 7878;
+
+/// How many ports `auto` tries.
+const PORTS_MAX: u16 = 100;
+
+/// How long an earlier daemon of the fleet that gives up the state may still have the port.
+const ENDING_WAIT: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The longest command that is shown of whoever has a port.
+const COMMAND_CHARS_MAX: usize = 80;
+
+/// A port that we listen on.
+pub(super) struct WebListener {
+    pub(super) listener: TcpListener,
+    pub(super) reach: WebEndpoint,
+}
+
+/// Listens as the config says; `None` if it says not to.
+pub(super) fn listen(
+    place: &CommandContext,
+    web: &WebConfig,
+    reader: Option<&StoreReader>,
+) -> Result<Option<WebListener>, DaemonStartFailure> {
+    if !web.enabled {
+        return Ok(None);
+    }
+    let ports = match web.port {
+        WebPort::Fixed(port) => port.get()..=port.get(),
+        WebPort::Auto => PORT_FIRST..=PORT_FIRST + PORTS_MAX - 1,
+    };
+    let first = *ports.start();
+    require_authentication(&addresses(&web.host, first)?, &web.host, reader)?;
+    for port in ports {
+        match bind(place, &addresses(&web.host, port)?)? {
+            Some(listener) => {
+                listener.set_nonblocking(true)?;
+                let origins = web.origins.iter().map(WebOrigin::as_str).map(str::to_owned);
+                let (host, origins) = (web.host.clone(), origins.collect());
+                return Ok(Some(WebListener {
+                    listener,
+                    reach: WebEndpoint { host, port, origins },
+                }));
+            }
+            None if web.port == WebPort::Auto => {}
+            None => break,
+        }
+    }
+    Err(DaemonStartFailure::Failed(port_taken_failure(&web.host, first)))
+}
+
+/// Returns what a host and a port mean, those of IPv4 first.
+fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandFailure> {
+    let bare = host.trim_matches(['[', ']']);
+    let unknown = |why: String| {
+        let message = format!("cannot listen on `{host}` (`web.host`): {why}");
+        CommandFailure::message(FailureCode::Usage, message)
+            .hint("web: {host: 127.0.0.1} in the config")
+    };
+    let found = (bare, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let mut found: Vec<SocketAddr> = found.collect();
+    found.sort_by_key(SocketAddr::is_ipv6);
+    if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
+}
+
+/// Refuses to be reached from elsewhere while nobody could say who they are.
+fn require_authentication(
+    addresses: &[SocketAddr],
+    host: &str,
+    reader: Option<&StoreReader>,
+) -> Result<(), DaemonStartFailure> {
+    if addresses.iter().take(1).all(|address| address.ip().is_loopback()) {
+        return Ok(());
+    }
+    let is_let_in = match reader {
+        Some(reader) => has_remote_access(reader, context::now()).map_err(CommandFailure::from)?,
+        None => false,
+    };
+    if is_let_in {
+        return Ok(());
+    }
+    let message = format!(
+        "`web.host: {host}` is reached from beyond this machine, and nobody has a password or a token"
+    );
+    let hint =
+        "heeler password set, or heeler token create NAME --scope read; or web: {host: 127.0.0.1}";
+    Err(DaemonStartFailure::Failed(
+        CommandFailure::message(FailureCode::Refused, message).hint(hint),
+    ))
+}
+
+/// Binds the first of some addresses; `None` if it is taken.
+fn bind(
+    place: &CommandContext,
+    addresses: &[SocketAddr],
+) -> Result<Option<TcpListener>, DaemonStartFailure> {
+    let Some(address) = addresses.first() else { return Ok(None) };
+    let deadline = Instant::now() + ENDING_WAIT;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                // Whoever works here has it, most likely.
+                if let Some(writer) = daemon::find_writer(place)? {
+                    return Err(DaemonStartFailure::Held(writer));
+                }
+                let holder = port_holder(address.port());
+                let is_ending =
+                    holder.is_some_and(|holder| belongs_to_fleet(&holder, &place.state_dir));
+                if !is_ending || Instant::now() >= deadline {
+                    return Ok(None);
+                }
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            Err(error) => {
+                let message = format!("cannot listen on {address} (`web` in the config): {error}");
+                let hint = "another `web: {host, port}`, or heeler start --no-web";
+                return Err(DaemonStartFailure::Failed(
+                    CommandFailure::message(FailureCode::Failed, message).hint(hint),
+                ));
+            }
+        }
+    }
+}
+
+/// Says whether a process is a daemon of a fleet.
+fn belongs_to_fleet(holder: &PortHolder, state_dir: &Utf8Path) -> bool {
+    let real = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
+    fleet_of(holder).is_some_and(|fleet| {
+        // Only a daemon in the background names its state directory; others are told by where they
+        // were started.
+        real(&fleet) == real(state_dir) || real(&fleet).join(".heeler") == real(state_dir)
+    })
+}
+
+/// Returns the state directory of a daemon, or where it was started.
+fn fleet_of(holder: &PortHolder) -> Option<Utf8PathBuf> {
+    let mut arguments = holder.arguments.iter();
+    let program = Utf8Path::new(arguments.next()?).file_name()?;
+    if !program.starts_with("heeler") || !arguments.any(|argument| argument == "start") {
+        return None;
+    }
+    let mut named = holder.arguments.iter().skip_while(|it| *it != "--state-dir").skip(1);
+    let started = || {
+        let folder = std::fs::read_link(format!("/proc/{}/cwd", holder.pid)).ok()?;
+        Utf8PathBuf::from_path_buf(folder).ok()
+    };
+    named.next().map(Utf8PathBuf::from).or_else(started)
+}
+
+/// Says who has a port.
+fn port_taken_failure(host: &str, port: u16) -> CommandFailure {
+    let who = port_holder(port).map(|holder| match fleet_of(&holder) {
+        Some(fleet) => format!(" by process {}, the heeler daemon of {fleet}", holder.pid),
+        None => {
+            let command = output::one_line(&holder.arguments.join(" "));
+            let command: String = command.chars().take(COMMAND_CHARS_MAX).collect();
+            format!(" by process {} ({command})", holder.pid)
+        }
+    });
+    // What others of this machine run cannot be seen.
+    let who = who.unwrap_or_else(|| " by a process of somebody else".to_owned());
+    let message = format!("port {port} of {host} is taken{who}");
+    CommandFailure::message(FailureCode::Refused, message).hint(
+        "web: {port: auto} in the config takes the next free one, web: {port: N} another; \
+         heeler start --no-web serves nothing",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(arguments: &[&str]) -> PortHolder {
+        let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        PortHolder { pid: std::process::id(), arguments }
+    }
+
+    #[test]
+    fn a_daemon_is_told_by_its_command_line_or_by_where_it_was_started() {
+        let state = "/f/.heeler";
+        let named = holder(&["/usr/bin/heeler", "start", "--in-background", "--state-dir", state]);
+        assert_eq!(fleet_of(&named).unwrap(), state);
+        assert!(
+            belongs_to_fleet(&named, Utf8Path::new(state))
+                && !belongs_to_fleet(&named, Utf8Path::new("/g/.heeler"))
+        );
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(fleet_of(&holder(&["heeler", "start"])).unwrap(), here.to_str().unwrap());
+        for other in [&["node", "start"][..], &["heeler", "status"], &[""]] {
+            assert_eq!(fleet_of(&holder(other)), None);
+        }
+    }
+
+    #[test]
+    fn names_of_this_machine_have_addresses() {
+        let first = |host: &str| addresses(host, 80).map(|all| all[0].to_string());
+        assert_eq!(first("127.0.0.1").ok().unwrap(), "127.0.0.1:80");
+        assert_eq!(first("[::1]").ok().unwrap(), "[::1]:80");
+        assert_eq!(first("::").ok().unwrap(), "[::]:80");
+    }
+}

@@ -1,0 +1,362 @@
+//! One run of a workflow: all that is known of it, for people and for programs.
+
+use std::collections::HashMap;
+
+use anstyle::Style;
+use clap::Args;
+use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
+use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
+use heeler_store::{StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunRow};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::progress::{
+    WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
+};
+use super::runs::{self, NO_DAEMON};
+use super::watch::{answer_commands, phase_symbol};
+use super::{definition, find_run};
+use crate::cli::{self, GlobalArgs};
+use crate::commands::approvals;
+use crate::commands::logs::{self, LogOutputArgs};
+use crate::context::CommandContext;
+use crate::daemon;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, OutputTable, SafeText};
+
+/// What the help of `workflow logs` shows at its end.
+pub(super) const LOGS: &str = "Examples:
+  heeler workflow logs wf-2026-11-15-k3v9q1
+  heeler workflow logs wf-2026-11-15-k3v9q1 --phase review -n 200
+  heeler workflow logs wf-2026-11-15-k3v9q1 --follow
+
+Exit codes: 0 printed, 4 not found.";
+
+/// How many items of a phase are shown one by one; of more, only what is not well.
+const PARTS_SHOWN_MAX: usize = 20;
+/// How many events are shown; programs get more.
+const EVENTS_SHOWN: usize = 30;
+/// How many events programs get.
+const EVENTS_MAX: usize = 10_000;
+/// How much of what a phase said is shown beside it.
+const SAID_CHARS_MAX: usize = 100;
+/// How much of an input is shown.
+const INPUT_CHARS_MAX: usize = 200;
+
+/// Arguments of `workflow logs`.
+#[derive(Args)]
+pub(crate) struct WorkflowLogsArgs {
+    /// The run's id; a beginning will do while it is unique
+    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    id: String,
+    /// Only this phase's
+    #[arg(short, long, value_name = "NAME")]
+    phase: Option<String>,
+    #[command(flatten)]
+    pub(crate) how: LogOutputArgs,
+}
+
+/// Prints the transcripts of a run's jobs, in order of time.
+pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let (reader, row) = find_run(&place, &args.id)?;
+    let id = row.head.id.clone();
+    if let Some(phase) = &args.phase {
+        let workflow = definition(&place, &reader, &row)?;
+        check_phase(&WorkflowRunProgress::read(&reader, row, workflow)?, phase)?;
+    }
+    drop(reader);
+    logs::print_jobs_log(&place, &args.how, &|reader| {
+        let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
+        let is_over = row.head.status.is_final();
+        let stand = WorkflowRunProgress::read(reader, row, None)?;
+        let wanted =
+            |phase: &&WorkflowPhaseProgress| args.phase.as_ref().is_none_or(|it| *it == phase.name);
+        let mut heads: Vec<(u64, JobHead)> = Vec::new();
+        let mut goes_on = !is_over;
+        for phase in stand.phases.iter().filter(wanted) {
+            for part in &phase.parts {
+                goes_on |= part.outcome.is_none();
+                let Some(job) = &part.job else { continue };
+                let Some(job) = reader.job(job)? else { continue };
+                let what = phase.part_name(part.part).map(|word| format!(" {word}"));
+                // Lines begin with who wrote them: here that is the phase.
+                let agent = format!("{}{}", phase.name, what.unwrap_or_default());
+                heads.push((part.seq, JobHead { agent, ..job.head }));
+            }
+        }
+        heads.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
+        let heads = heads.into_iter().map(|(_, head)| head).collect();
+        Ok((heads, !goes_on))
+    })
+}
+
+/// Refuses the name of a phase that a run does not have.
+fn check_phase(stand: &WorkflowRunProgress, name: &str) -> CommandResult {
+    let names: Vec<&str> = stand.phases.iter().map(|phase| phase.name.as_str()).collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let message = format!("{} has no phase `{name}`", stand.row.head.id);
+    let failure = CommandFailure::message(FailureCode::NotFound, message);
+    Err(match heeler_model::config::did_you_mean(name, names.iter().copied()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None if names.is_empty() => failure,
+        None => failure.hint(format!("there is {}", names.join(", "))),
+    })
+}
+
+/// Shows a run.
+pub(super) fn show(
+    place: &CommandContext,
+    reader: &StoreReader,
+    row: WorkflowRunRow,
+    as_json: bool,
+    now: Timestamp,
+) -> CommandResult {
+    if as_json {
+        let run = place.open_records()?.workflow_run_details(reader, row)?;
+        return Ok(output::print_json(&json!({ "run": run }))?);
+    }
+    let workflow = definition(place, reader, &row)?;
+    let said = load_phase_outputs(reader, &row, workflow.clone())?;
+    let stand = WorkflowRunProgress::read(reader, row, workflow)?;
+    let events = reader.workflow_events(&stand.row.head.id, 0, EVENTS_MAX)?;
+    print_head(&stand, daemon::find_writer(place)?.is_some(), now)?;
+    print_phases(reader, &stand, &said, now)?;
+    print_approvals(&stand, now)?;
+    print_events(&events)?;
+    Ok(output::print_note(&format!("\nnext: {}", next_commands(&stand)))?)
+}
+
+fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> CommandResult {
+    let WorkflowRunRow { head, triggered_by, context, .. } = &stand.row;
+    let moment = |at: Timestamp| {
+        format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
+    };
+    let about = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
+    let by = triggered_by.as_ref().map(|by| format!(", by {}", output::one_line(by)));
+    let fields: [(&str, Option<SafeText>); 11] = [
+        ("run", Some(head.id.as_str().into())),
+        ("workflow", Some(output::one_line(&head.workflow).into())),
+        ("status", Some(status(stand, has_daemon))),
+        ("error", head.error.as_deref().map(SafeText::from)),
+        ("about", about.map(|id| output::one_line(id).into())),
+        ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
+        ("took", runs::duration_text(head.started_at, head.finished_at).map(SafeText::from)),
+        ("cost", runs::cost(head.spent).map(SafeText::from)),
+        ("played", head.mode.as_deref().map(|mode| mode_text(mode).into())),
+        ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
+        ("inputs", inputs(context).map(SafeText::from)),
+    ];
+    for (name, value) in fields {
+        output::print_field(name, value)?;
+    }
+    Ok(())
+}
+
+fn status(stand: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
+    let head = &stand.row.head;
+    let text = runs::status_text(head.status);
+    let current = output::one_line(&head.current_phase);
+    match head.status {
+        _ if !has_daemon && runs::needs_daemon(head.status, head.origin.as_deref()) => {
+            text.append(format!(", but {NO_DAEMON}"))
+        }
+        WorkflowRunStatus::Paused => text.append(": somebody is asked"),
+        WorkflowRunStatus::Running if stand.pending().next().is_some() => {
+            text.append(format!(": {current}, and somebody is asked"))
+        }
+        WorkflowRunStatus::Queued => text.append(": as many runs go on as may"),
+        WorkflowRunStatus::Running if !current.is_empty() => text.append(format!(": {current}")),
+        _ => text,
+    }
+}
+
+/// Says how a run is played that asks no agent.
+fn mode_text(mode: &str) -> String {
+    match mode.strip_prefix("replay:") {
+        Some(run) => format!("with what was said in {run}"),
+        None => "dry run: what agents would say is made up".to_owned(),
+    }
+}
+
+fn inputs(context: &Value) -> Option<String> {
+    let given = context.as_object().filter(|given| !given.is_empty())?;
+    let line = |(name, value): (&String, &Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name} = {}", output::truncate_chars(&output::one_line(&value), INPUT_CHARS_MAX))
+    };
+    Some(given.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn heading(text: &str) -> CommandResult {
+    Ok(output::print_line(
+        SafeText::from("\n").append(SafeText::styled(Style::new().bold(), text)),
+    )?)
+}
+
+fn print_phases(
+    reader: &StoreReader,
+    stand: &WorkflowRunProgress,
+    said: &HashMap<String, String>,
+    now: Timestamp,
+) -> CommandResult {
+    if stand.phases.is_empty() {
+        return Ok(());
+    }
+    heading("Phases")?;
+    let mut lines = OutputTable::without_headings(6, 5);
+    for phase in &stand.phases {
+        let (sign, style) = phase_symbol(phase.status);
+        let sign = SafeText::styled(style, &format!("  {sign}"));
+        let took = phase.elapsed_ms(now).filter(|_| phase.status != PhaseDisplayStatus::Skipped);
+        let parts: Vec<&WorkflowPartRow> =
+            phase.parts.iter().filter(|part| part.job.is_some()).collect();
+        let job = match parts[..] {
+            [only] => only.job.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        lines.push(vec![
+            sign.append(format!(" {}", output::one_line(phase.title()))),
+            phase_status_name(phase.status).into(),
+            took.map(output::format_duration).unwrap_or_default().into(),
+            runs::cost(phase.cost_micros()).unwrap_or_default().into(),
+            job.unwrap_or_default().into(),
+            remark(reader, phase, said)?.into(),
+        ]);
+        if parts.len() > 1 {
+            parts_lines(phase, &parts).into_iter().for_each(|line| lines.push(line));
+        }
+    }
+    Ok(lines.print()?)
+}
+
+/// Returns what is to be said of a phase besides: what went wrong, what it waits for, how that
+/// begins which it said.
+fn remark(
+    reader: &StoreReader,
+    phase: &WorkflowPhaseProgress,
+    said: &HashMap<String, String>,
+) -> CommandResult<String> {
+    Ok(match phase.status {
+        PhaseDisplayStatus::Failed | PhaseDisplayStatus::Cancelled => {
+            phase.error().map(output::one_line).unwrap_or_default()
+        }
+        PhaseDisplayStatus::Waiting => {
+            phase.queue_reason(reader)?.map(|it| output::one_line(&it)).unwrap_or_default()
+        }
+        PhaseDisplayStatus::Succeeded => {
+            let said = said.get(&phase.name).map(|said| said.trim()).unwrap_or_default();
+            let first = said.lines().next().unwrap_or_default();
+            let more = if first.len() < said.len() { " …" } else { "" };
+            format!("{}{more}", output::truncate_chars(&output::one_line(first), SAID_CHARS_MAX))
+        }
+        _ => String::new(),
+    })
+}
+
+fn parts_lines(phase: &WorkflowPhaseProgress, parts: &[&WorkflowPartRow]) -> Vec<Vec<SafeText>> {
+    let is_bad = |part: &&&WorkflowPartRow| part.status != JobStatus::Completed;
+    let shown: Vec<&&WorkflowPartRow> = match parts.len() > PARTS_SHOWN_MAX {
+        true => parts.iter().filter(is_bad).take(PARTS_SHOWN_MAX).collect(),
+        false => parts.iter().collect(),
+    };
+    let mut lines: Vec<Vec<SafeText>> = shown.iter().map(|part| part_line(phase, part)).collect();
+    if shown.len() < parts.len() {
+        let more = format!("      … {} more", parts.len() - shown.len());
+        let mut line = vec![SafeText::styled(Style::new().dimmed(), &more)];
+        line.resize(6, SafeText::default());
+        lines.push(line);
+    }
+    lines
+}
+
+fn part_line(phase: &WorkflowPhaseProgress, part: &WorkflowPartRow) -> Vec<SafeText> {
+    let name = match part.part {
+        PhasePart::Work => "first".to_owned(),
+        other => phase.part_name(other).unwrap_or_else(|| other.to_string()),
+    };
+    let decision = part.decision.map(|it| it.as_str().replace('_', " "));
+    let why = part.error.as_deref().map(output::one_line).or(decision);
+    vec![
+        SafeText::styled(Style::new().dimmed(), &format!("      {name}")),
+        SafeText::styled(output::status_style(part.status), part.status.as_str()),
+        part.duration_ms.map(output::format_duration).unwrap_or_default().into(),
+        runs::cost(part.micros).unwrap_or_default().into(),
+        part.job.as_ref().map(ToString::to_string).unwrap_or_default().into(),
+        why.unwrap_or_default().into(),
+    ]
+}
+
+fn print_approvals(stand: &WorkflowRunProgress, now: Timestamp) -> CommandResult {
+    if stand.approvals.is_empty() {
+        return Ok(());
+    }
+    heading("Asked")?;
+    let mut lines = OutputTable::without_headings(4, 3);
+    for approval in &stand.approvals {
+        lines.push(vec![
+            format!("  {}", approval.id).into(),
+            output::one_line(&approval.gate).into(),
+            approvals::status_word(approval.kind, approval.status).into(),
+            answered_by(approval, now).into(),
+        ]);
+    }
+    Ok(lines.print()?)
+}
+
+fn answered_by(approval: &Approval, now: Timestamp) -> String {
+    match (approval.status, &approval.responded_by, approval.responded_at) {
+        (ApprovalStatus::Pending, ..) => answer_commands(approval),
+        (_, Some(by), Some(at)) => {
+            format!("by {}, {}", output::one_line(by), output::relative_time(at, now))
+        }
+        _ => String::new(),
+    }
+}
+
+fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
+    if events.is_empty() {
+        return Ok(());
+    }
+    heading("What happened")?;
+    let skipped = events.len().saturating_sub(EVENTS_SHOWN);
+    if skipped > 0 {
+        let more = format!("  … {skipped} earlier: --json has all");
+        output::print_line(SafeText::styled(Style::new().dimmed(), &more))?;
+    }
+    let zone = TimeZone::system();
+    for event in &events[skipped..] {
+        let at = event.at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
+        let phase = event.phase.as_deref().map(output::one_line);
+        let phase = phase.map(|phase| format!("{phase}: ")).unwrap_or_default();
+        let said = match event.kind.as_str() {
+            "message" => event.text.clone(),
+            kind => format!("{kind}: {}", event.text),
+        };
+        let text = SafeText::from(format!("{phase}{said}"));
+        let when = SafeText::styled(Style::new().dimmed(), &format!("  {at}  "));
+        output::print_line(when.append(text.indented(12)))?;
+    }
+    Ok(())
+}
+
+/// Returns the commands that are most likely wanted now.
+fn next_commands(stand: &WorkflowRunProgress) -> String {
+    let id = &stand.row.head.id;
+    match stand.row.head.status {
+        WorkflowRunStatus::Paused | WorkflowRunStatus::Running | WorkflowRunStatus::Queued => {
+            match stand.pending().next() {
+                Some(approval) => answer_commands(approval),
+                None => format!("heeler workflow watch {id}"),
+            }
+        }
+        WorkflowRunStatus::Failed | WorkflowRunStatus::Cancelled => {
+            format!("heeler workflow logs {id}, heeler workflow retry {id}")
+        }
+        WorkflowRunStatus::Succeeded => format!("heeler workflow logs {id}"),
+    }
+}

@@ -1,0 +1,168 @@
+//! `heeler workflow validate`: every fault of workflow files, with its place.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::Args;
+use heeler_model::config::{AgentConfig, ConfigFaults, FaultSeverity};
+use heeler_model::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
+use serde_json::json;
+
+use crate::cli::{self, GlobalArgs};
+use crate::commands::config::faults_json;
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::output;
+
+/// What the help shows at its end.
+pub(super) const ABOUT: &str = "Examples:
+  heeler workflow validate
+  heeler workflow validate build
+  heeler workflow validate drafts/new.yaml --json
+
+Exit codes: 0 valid, 2 faults, 4 no such workflow or file.";
+
+/// Arguments of `workflow validate`.
+#[derive(Args)]
+pub(crate) struct WorkflowValidateArgs {
+    /// Workflows by name, or files [default: all in the workflow folder]
+    #[arg(value_name = "NAME|FILE", add = cli::workflows())]
+    which: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Checks workflows.
+pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandResult {
+    let place = CommandContext::find(global)?;
+    let loaded = fleet_config::load_without_workflows(&place)?;
+    let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
+    let folder = fleet_config::workflow_files(&settings.folder);
+    let against = WorkflowFileChecker { place: &place, agents: &loaded.agents, settings, folder };
+    let result = match args.which.is_empty() {
+        true => against.check(&against.folder),
+        false => against.check_some(&args.which)?,
+    }
+    .into_result();
+    if args.json {
+        print_json(&result)?;
+        return result.map(drop).map_err(|_| CommandFailure::silent(FailureCode::Usage));
+    }
+    match result {
+        Ok(all) => {
+            fleet_config::print_faults(&place, &all.warnings)?;
+            Ok(output::print_line(valid(&all))?)
+        }
+        Err(faults) => {
+            fleet_config::print_faults(&place, &faults)?;
+            Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
+        }
+    }
+}
+
+fn valid(all: &WorkflowFolder) -> String {
+    let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
+    let crons = all.crons.iter().map(|cron| cron.name.as_str());
+    let names: Vec<&str> = names.chain(crons).collect();
+    let workflows = output::pluralize(all.workflows.len() as u64, "workflow");
+    let crons = match all.crons.len() as u64 {
+        0 => String::new(),
+        count => format!(", {}", output::pluralize(count, "cron file")),
+    };
+    match names.is_empty() {
+        true => "valid: no workflows yet".to_owned(),
+        false => format!("valid: {workflows}{crons} ({})", names.join(", ")),
+    }
+}
+
+fn print_json(result: &Result<WorkflowFolder, ConfigFaults>) -> CommandResult {
+    let (faults, all) = match result {
+        Ok(all) => (&all.warnings, Some(all)),
+        Err(faults) => (faults, None),
+    };
+    let workflows = all.into_iter().flat_map(|all| &all.workflows);
+    let crons = all.into_iter().flat_map(|all| &all.crons);
+    Ok(output::print_json(&json!({
+        "valid": result.is_ok(),
+        "workflows": workflows.map(|it| it.workflow.name.as_str()).collect::<Vec<_>>(),
+        "crons": crons.map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "errors": faults_json(faults, FaultSeverity::Error),
+        "warnings": faults_json(faults, FaultSeverity::Warning),
+    }))?)
+}
+
+/// What files are checked against.
+struct WorkflowFileChecker<'a> {
+    place: &'a CommandContext,
+    agents: &'a [AgentConfig],
+    settings: WorkflowSettings,
+    /// All files of the workflow folder.
+    folder: Vec<Utf8PathBuf>,
+}
+
+impl WorkflowFileChecker<'_> {
+    fn check(&self, paths: &[Utf8PathBuf]) -> WorkflowFolder {
+        load_workflow_folder(paths, &fleet_config::read_text, self.agents, &self.settings)
+    }
+
+    /// Checks some files: those of the folder beside all others there, which may have the same names,
+    /// and so what starts a workflow by the clock.
+    fn check_some(&self, which: &[String]) -> CommandResult<WorkflowFolder> {
+        let mut all = WorkflowFolder::default();
+        let mut warnings = Vec::new();
+        for text in which {
+            let path = self.file_of(text)?;
+            let mut paths = vec![path.clone()];
+            if self.folder.contains(&path) || is_cron(&path) {
+                paths.extend(self.folder.iter().filter(|it| **it != path).cloned());
+                paths.sort();
+            }
+            let mut found = self.check(&paths);
+            found.workflows.retain(|it| it.root == path);
+            found.crons.retain(|it| it.file == path);
+            found.faulty_files.retain(|it| it.file == path);
+            let is_own = |file: &Utf8Path| {
+                file == path || found.workflows.iter().any(|it| it.files.contains_key(file))
+            };
+            found.warnings.list.retain(|fault| is_own(fault.path()));
+            warnings.push(found.warnings);
+            all.workflows.extend(found.workflows);
+            all.crons.extend(found.crons);
+            all.faulty_files.extend(found.faulty_files);
+        }
+        all.warnings = ConfigFaults::merge(warnings);
+        Ok(all)
+    }
+
+    /// Returns the file that is meant: one that is there, or that of the workflow of this name.
+    fn file_of(&self, text: &str) -> CommandResult<Utf8PathBuf> {
+        let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
+        if is_path {
+            let path = self.place.working_dir.join(text);
+            if !path.is_file() {
+                return Err(CommandFailure::message(
+                    FailureCode::NotFound,
+                    format!("there is no file {path}"),
+                ));
+            }
+            let real = path.canonicalize_utf8().ok();
+            let same =
+                |known: &&Utf8PathBuf| real.is_some() && known.canonicalize_utf8().ok() == real;
+            return Ok(self.folder.iter().find(same).cloned().unwrap_or(path));
+        }
+        let all = self.check(&self.folder);
+        let good = all.workflows.iter().find(|it| it.workflow.name.as_str() == text);
+        let faulty = || all.faulty_files.iter().find(|it| it.name.as_deref() == Some(text));
+        let named = good.map(|it| &it.root).or_else(|| Some(&faulty()?.file));
+        let of_file = || self.folder.iter().find(|path| path.file_stem() == Some(text));
+        named.or_else(of_file).cloned().ok_or_else(|| {
+            let message = format!("there is no workflow `{text}` in {}", self.settings.folder);
+            CommandFailure::message(FailureCode::NotFound, message).hint("heeler workflow list")
+        })
+    }
+}
+
+fn is_cron(path: &Utf8Path) -> bool {
+    let text = fleet_config::read_text(path).unwrap_or_default();
+    text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
+}

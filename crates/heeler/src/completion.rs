@@ -1,0 +1,152 @@
+//! What completes beyond commands and options: agents and jobs of the fleet at hand.
+//!
+//! Completion must never fail or speak: where nothing can be read, nothing is offered. State may be
+//! a stranger's, so names that no config could have are not offered: a shell would be given them.
+
+use std::ffi::OsStr;
+
+use camino::Utf8PathBuf;
+use clap_complete::CompletionCandidate;
+use heeler_model::{AgentName, ApprovalStatus};
+use heeler_store::{ApprovalFilter, JobFilter, StateDir, StoreReader, WorkflowRunFilter};
+
+use crate::cli::GlobalArgs;
+use crate::context::{self, CommandContext};
+use crate::fleet_config;
+use crate::output;
+
+/// How many jobs are offered.
+const JOBS_MAX: usize = 50;
+/// How many approvals are offered.
+const APPROVALS_MAX: usize = 50;
+/// How much of what is asked is shown beside one.
+const HELP_CHARS_MAX: usize = 60;
+
+fn place() -> Option<CommandContext> {
+    // The words typed so far are our own arguments; the parser does not hand them to completers.
+    let words: Vec<String> = std::env::args().collect();
+    let option = |names: [&str; 2]| {
+        let at = words.iter().position(|word| names.contains(&word.as_str()))?;
+        words.get(at + 1).map(Utf8PathBuf::from)
+    };
+    let global = GlobalArgs {
+        config: option(["-c", "--config"]),
+        state_dir: option(["-s", "--state-dir"]),
+        verbose: 0,
+        quiet: true,
+    };
+    CommandContext::find(&global).ok()
+}
+
+/// Opens without adopting: pressing Tab changes nothing.
+fn reader(place: &CommandContext) -> Option<StoreReader> {
+    StoreReader::open(&StateDir::open(&place.state_dir).ok()?).ok()
+}
+
+/// Offers the agents of the config and those with state.
+pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(place) = place() else { return Vec::new() };
+    let config = place.config.as_deref();
+    let loaded =
+        config.and_then(|file| fleet_config::try_load(&place, file, &fleet_config::read_text).ok());
+    let mut names: Vec<String> = match loaded {
+        Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    names.extend(reader(&place).and_then(|reader| reader.agent_names().ok()).unwrap_or_default());
+    names.sort();
+    names.dedup();
+    let typed = typed.to_string_lossy();
+    names
+        .into_iter()
+        .filter(|name| name.starts_with(&*typed) && name.parse::<AgentName>().is_ok())
+        .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Offers what waits for an answer, with what it is beside it.
+pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let status = Some(ApprovalStatus::Pending);
+    let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
+    let waiting = reader.approvals(&filter, None, APPROVALS_MAX).unwrap_or_default();
+    waiting
+        .into_iter()
+        .filter(|approval| approval.id.as_str().starts_with(&*typed))
+        .map(|approval| {
+            let help = output::truncate_chars(&output::one_line(&approval.summary), HELP_CHARS_MAX);
+            CompletionCandidate::new(approval.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}
+
+/// Offers the newest jobs, with their agent and age beside them.
+pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let now = context::now();
+    let typed = typed.to_string_lossy();
+    let newest = reader.jobs(&JobFilter::default(), None, JOBS_MAX).unwrap_or_default();
+    newest
+        .into_iter()
+        .filter(|head| head.id.as_str().starts_with(&*typed))
+        .map(|head| {
+            let help = format!(
+                "{} {}, {}",
+                output::one_line(&head.agent),
+                head.status,
+                output::relative_time(head.started_at, now)
+            );
+            CompletionCandidate::new(head.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}
+
+/// Offers the sessions used last.
+pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let newest = reader.sessions(&heeler_store::SessionFilter::default(), None, JOBS_MAX);
+    newest
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|session| session.id.as_str().starts_with(&*typed))
+        .map(|session| {
+            let help = output::one_line(&session.agent);
+            CompletionCandidate::new(session.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}
+
+/// Offers the workflows of the fleet.
+pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(place) = place() else { return Vec::new() };
+    let Some(config) = place.config.as_deref() else { return Vec::new() };
+    let loaded = fleet_config::try_load(&place, config, &fleet_config::read_text);
+    let Ok(Ok(loaded)) = loaded else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let named = loaded.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
+    named
+        .map(|it| {
+            let help = it.workflow.description.as_deref().map(output::one_line);
+            CompletionCandidate::new(it.workflow.name.as_str()).help(help.map(Into::into))
+        })
+        .collect()
+}
+
+/// Offers the newest runs of workflows.
+pub(crate) fn workflow_runs(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let now = context::now();
+    let typed = typed.to_string_lossy();
+    let newest = reader.workflow_runs(&WorkflowRunFilter::default(), None, JOBS_MAX);
+    let newest = newest.unwrap_or_default().into_iter();
+    newest
+        .filter(|head| head.id.as_str().starts_with(&*typed))
+        .map(|head| {
+            let (name, when) = (output::one_line(&head.workflow), head.started_at);
+            let help = format!("{name} {}, {}", head.status, output::relative_time(when, now));
+            CompletionCandidate::new(head.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}

@@ -1,0 +1,297 @@
+//! The way of a run to its fleet: the daemon does what the agent's tools ask, and what they want to know
+//! is read from the record.
+//!
+//! It starts no daemon: one that is just restarting is waited for, and without one the agent is told so
+//! that it can go on. Start at [`open_for_run`].
+
+mod last_message;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_chat::{ConversationTask, SessionDirectory};
+use heeler_engine::{
+    CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonFile,
+    lineage_jobs,
+};
+use heeler_model::run::{RunSpec, file};
+use heeler_model::{Job, JobId, JobRequest, JobStatus, TriggerType, error_chain};
+use heeler_query::workers::{WorkerDetails, list_workers};
+use heeler_runner::{
+    FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
+};
+use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::{StateDir, StoreReader};
+use heeler_transcript::untrusted_file;
+
+/// How long a daemon is waited for that does not answer: it may be restarting.
+const DAEMON_WAIT: Duration = Duration::from_secs(30);
+
+/// How often it is tried.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a daemon may take for what it can do at once. To start a job may take a clone.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a conversation may take to put its turn on record: the job may have started before.
+const TURN_WAIT: Duration = Duration::from_secs(2);
+
+/// What an agent does that cannot reach its fleet.
+const UNREACHABLE_ADVICE: &str =
+    "go on without it if you can, and say in your answer what is left open";
+
+/// Returns the way of a run to the fleet in whose state directory its folder is.
+pub(crate) fn open_for_run(folder: &Utf8Path) -> Option<Arc<dyn FleetClient>> {
+    Some(Arc::new(open(folder, DAEMON_WAIT)?))
+}
+
+fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<DaemonFleetClient> {
+    let spec = untrusted_file::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
+    let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
+    let state_dir = folder.parent()?.parent()?.to_owned();
+    Some(DaemonFleetClient {
+        state_dir,
+        spec,
+        daemon_wait,
+        is_not_conversation_turn: AtomicBool::new(false),
+    })
+}
+
+#[derive(Debug)]
+struct DaemonFleetClient {
+    state_dir: Utf8PathBuf,
+    spec: RunSpec,
+    /// [`DAEMON_WAIT`], but for tests.
+    daemon_wait: Duration,
+    /// Its job was found to be no turn of a conversation, and does not become one.
+    is_not_conversation_turn: AtomicBool,
+}
+
+/// What came of asking the daemon.
+enum DaemonRequestOutcome {
+    Done(CommandReply),
+    Refused(DaemonCommandError),
+}
+
+impl DaemonFleetClient {
+    fn dir(&self) -> Result<StateDir, String> {
+        StateDir::open(&self.state_dir).map_err(|error| error_chain(&error))
+    }
+
+    fn reader(&self) -> Result<StoreReader, String> {
+        StoreReader::open(&self.dir()?).map_err(|error| error_chain(&error))
+    }
+
+    /// Who asks, for the record.
+    fn caller_name(&self) -> String {
+        format!("{} ({})", self.spec.agent, self.spec.job)
+    }
+
+    /// Asks the daemon, for a while if none answers. What has a name, and what does no more the second
+    /// time, is asked again when it is not known whether it was done.
+    fn request(
+        &self,
+        command: &DaemonCommand,
+        name: Option<&str>,
+    ) -> Result<DaemonRequestOutcome, String> {
+        let starts_job = matches!(command, DaemonCommand::Trigger(_));
+        let patience = (!starts_job).then_some(ANSWER_WAIT);
+        let may_ask_again = name.is_some() || matches!(command, DaemonCommand::Cancel { .. });
+        let until = Instant::now() + self.daemon_wait;
+        loop {
+            if let Some(mut client) = self.connect()? {
+                match client.send_command_once(command, name, patience) {
+                    Ok(answer) => return Ok(DaemonRequestOutcome::Done(answer)),
+                    Err(DaemonClientError::Refused(refused)) => {
+                        return Ok(DaemonRequestOutcome::Refused(refused));
+                    }
+                    // It has done nothing; the next one will.
+                    Err(DaemonClientError::Ending) => {}
+                    // If it was done, the next one says so.
+                    Err(DaemonClientError::Io { .. }) if may_ask_again => {}
+                    Err(error) => {
+                        return Err(format!(
+                            "whether it was done is not known: {}",
+                            error_chain(&error)
+                        ));
+                    }
+                }
+            }
+            if Instant::now() >= until {
+                return Err(format!("the heeler daemon does not answer; {UNREACHABLE_ADVICE}"));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Connects to the daemon; none if none answers.
+    fn connect(&self) -> Result<Option<DaemonClient>, String> {
+        let file = DaemonFile::read(&self.dir()?).map_err(|error| error_chain(&error))?;
+        let Some(file) = file else { return Ok(None) };
+        match DaemonClient::connect(&file.socket) {
+            Ok(client) => Ok(Some(client)),
+            Err(error @ DaemonClientError::Protocol { .. }) => Err(error_chain(&error)),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl FleetClient for DaemonFleetClient {
+    fn start_job(&self, key: &str, wanted: &JobRequest) -> Result<StartedJob, String> {
+        let name = format!("{}.{key}", self.spec.run);
+        let command = DaemonCommand::Trigger(Box::new(wanted.clone()));
+        let (job, waits) = match self.request(&command, Some(&name))? {
+            DaemonRequestOutcome::Done(CommandReply::Job { job, waits, .. }) => (job, waits),
+            DaemonRequestOutcome::Done(CommandReply::Known { job, .. }) => (job, None),
+            DaemonRequestOutcome::Done(other) => {
+                return Err(format!("the daemon answered otherwise: {other:?}"));
+            }
+            DaemonRequestOutcome::Refused(refused) => return Err(refusal_text(&refused)),
+        };
+        let known = self.reader()?.job(&job).map_err(|error| error_chain(&error))?;
+        let worker = known.as_ref().and_then(Job::worker).unwrap_or_default().to_owned();
+        Ok(StartedJob { job, worker, queue_reason: waits })
+    }
+
+    fn list_workers(&self) -> Result<Vec<WorkerSnapshot>, String> {
+        let reader = self.reader()?;
+        let jobs = lineage_jobs(&reader, &self.spec.job).map_err(|error| error_chain(&error))?;
+        let listed = list_workers(&reader, &jobs).map_err(|error| error_chain(&error))?;
+        Ok(listed.iter().map(|worker| worker_status(&reader, worker)).collect())
+    }
+
+    fn last_message(&self, job: &JobId) -> Result<Option<String>, String> {
+        let said = last_message::last_message(&self.dir()?.job_transcript(job))?;
+        if said.is_some() {
+            return Ok(said);
+        }
+        let job = self.reader()?.job(job).map_err(|error| error_chain(&error))?;
+        Ok(job.and_then(|job| job.head.summary))
+    }
+
+    fn send_message(&self, job: &JobId, text: &str) -> Result<WorkerMessageDelivery, String> {
+        let command =
+            DaemonCommand::Say { job: job.clone(), text: text.to_owned(), by: self.caller_name() };
+        match self.request(&command, None)? {
+            DaemonRequestOutcome::Done(_) => Ok(WorkerMessageDelivery::Delivered),
+            DaemonRequestOutcome::Refused(refused)
+                if refused.kind == DaemonCommandErrorKind::Busy =>
+            {
+                Ok(WorkerMessageDelivery::Unavailable(refused.message))
+            }
+            DaemonRequestOutcome::Refused(refused) => Err(refusal_text(&refused)),
+        }
+    }
+
+    fn stop_job(&self, job: &JobId) -> Result<(), String> {
+        let command =
+            DaemonCommand::Cancel { job: job.clone(), now: false, by: self.caller_name() };
+        match self.request(&command, None)? {
+            DaemonRequestOutcome::Done(_) => Ok(()),
+            DaemonRequestOutcome::Refused(refused) => {
+                let known = self.reader()?.job(job).map_err(|error| error_chain(&error))?;
+                // It ended by itself meanwhile.
+                match known.is_some_and(|job| job.head.status.is_final()) {
+                    true => Ok(()),
+                    false => Err(refusal_text(&refused)),
+                }
+            }
+        }
+    }
+
+    fn list_tasks(&self) -> Result<Option<Vec<TaskSnapshot>>, String> {
+        // Only what a person asks is a turn of a conversation.
+        if self.spec.trigger != TriggerType::Manual
+            || self.is_not_conversation_turn.load(Ordering::Relaxed)
+        {
+            return Ok(None);
+        }
+        let shelf = SessionDirectory::new(self.spec.home.join("sessions"), Vec::new());
+        let until = Instant::now() + TURN_WAIT;
+        loop {
+            let about = shelf.state_for_job(&self.spec.job).map_err(|error| error_chain(&error))?;
+            let task = |task: ConversationTask| TaskSnapshot { text: task.text, done: task.done };
+            match about {
+                Some(about) => return Ok(Some(about.tasks.into_iter().map(task).collect())),
+                None if Instant::now() >= until => {
+                    self.is_not_conversation_turn.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                None => std::thread::sleep(POLL_INTERVAL),
+            }
+        }
+    }
+}
+
+fn refusal_text(refused: &DaemonCommandError) -> String {
+    match &refused.hint {
+        Some(hint) => format!("{} ({hint})", refused.message),
+        None => refused.message.clone(),
+    }
+}
+
+/// Returns a worker as it is by the record. What cannot be read beside it is left out.
+fn worker_status(reader: &StoreReader, worker: &WorkerDetails) -> WorkerSnapshot {
+    let job = worker.current_job().unwrap_or_else(|| worker.last_job());
+    let head = &job.head;
+    let state = match head.status {
+        JobStatus::Pending => {
+            let queued = reader.queued_job(&head.id).ok().flatten();
+            WorkerState::Waiting(queued.map(|row| row.reason).unwrap_or_default())
+        }
+        JobStatus::Running => WorkerState::Working,
+        JobStatus::Completed => WorkerState::Done,
+        JobStatus::Failed | JobStatus::Cancelled => {
+            WorkerState::Failed(job.error.clone().unwrap_or_else(|| head.status.to_string()))
+        }
+    };
+    let is_open = |job: &&Job| !job.head.status.is_final() && job.worker().is_some();
+    let open = worker.jobs.iter().filter(is_open);
+    WorkerSnapshot {
+        name: worker.name.clone(),
+        agent: head.agent.clone(),
+        task: worker.first_prompt().to_owned(),
+        job: head.id.clone(),
+        state,
+        open_jobs: open.map(|job| job.head.id.clone()).collect(),
+        session: worker.jobs.iter().rev().find_map(|job| job.head.session_id.clone()),
+        cost_usd: worker.cost_usd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn without_a_daemon_an_agent_is_told_so_and_goes_on() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
+        let folder = StateDir::create(&root.join("state")).unwrap().run(run.parse().unwrap());
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(open_for_run(&folder).is_none(), "a folder without a spec is no run's");
+        let job = "job-2026-01-02-abc123";
+        let spec = json!({
+            "protocol": heeler_model::run::PROTOCOL, "run": run, "job": job, "attempt": 1,
+            "agent": "lead", "trigger": "manual", "runtime": "scripted",
+            "working_directory": root, "job_log": root.join("log"), "projects": root.join("projects"),
+            "home": root.join("home"), "sockets": root.join("sockets"),
+            "session": {"start": {"kind": "fresh", "id": "s1"}, "reason": "a test"},
+            "limits": {}, "attendance": {"kind": "nobody"}, "sync_each_row": false,
+        });
+        std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
+        let door = open(&folder, Duration::ZERO).unwrap();
+        let expected = "the heeler daemon does not answer; go on without it if you can, and say in \
+                        your answer what is left open";
+        let wanted = JobRequest::new("coder".parse().unwrap());
+        assert_eq!(door.start_job("key", &wanted), Err(expected.to_owned()));
+        let job: JobId = job.parse().unwrap();
+        assert_eq!(door.send_message(&job, "more"), Err(expected.to_owned()));
+        assert_eq!(door.stop_job(&job), Err(expected.to_owned()));
+    }
+}

@@ -1,0 +1,60 @@
+//! What an agent said last, from the end of its job's rows.
+
+use camino::Utf8Path;
+use heeler_model::error_chain;
+use heeler_transcript::{PageBoundary, read_range};
+use serde_json::Value as Json;
+
+/// How many rows are read at a time.
+const PAGE_ROWS: usize = 100;
+
+/// How many rows are looked at; of an agent that has said nothing in so many, nothing is told.
+const ROWS_MAX: usize = 10_000;
+
+/// Returns the last words in the rows of a job; none if there are no rows yet.
+pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
+    if !log.exists() {
+        return Ok(None);
+    }
+    let mut before = PageBoundary::End;
+    for _ in 0..ROWS_MAX / PAGE_ROWS {
+        let page = read_range(log, before, PAGE_ROWS).map_err(|error| error_chain(&error))?;
+        let said = page.records.iter().rev().find_map(|record| message_text(&record.text));
+        if said.is_some() || page.start == 0 {
+            return Ok(said);
+        }
+        before = PageBoundary::Offset(page.start);
+    }
+    Ok(None)
+}
+
+/// Returns what a row says, if the agent itself says it.
+fn message_text(row: &str) -> Option<String> {
+    let row: Json = serde_json::from_str(row).ok()?;
+    let is_said = row["type"] == "assistant"
+        && row["parent_tool_use_id"].is_null()
+        && row["failure"].is_null();
+    let text = row["content"].as_str().filter(|text| is_said && !text.trim().is_empty())?;
+    Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_are_the_agents_own_however_much_came_after_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Utf8Path::from_path(folder.path()).unwrap().join("job.jsonl");
+        assert_eq!(last_message(&log), Ok(None));
+        let mut rows = String::from(
+            "{\"type\":\"assistant\",\"content\":\"first\"}\n{\"type\":\"assistant\",\"content\":\"last\"}\n\
+             {\"type\":\"assistant\",\"content\":\"of a helper\",\"parent_tool_use_id\":\"t\"}\n",
+        );
+        rows += &"{\"type\":\"system\",\"content\":\"noise\"}\n".repeat(3 * PAGE_ROWS);
+        std::fs::write(&log, &rows).unwrap();
+        assert_eq!(last_message(&log), Ok(Some("last".to_owned())));
+        std::fs::write(&log, "{\"type\":\"system\"}\n").unwrap();
+        assert_eq!(last_message(&log), Ok(None));
+    }
+}

@@ -1,0 +1,278 @@
+//! Loading the fleet's configuration: files and environment in, checked config or faults out.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::hooks::ChatServiceUrls;
+use heeler_engine::{DaemonSetup, FleetEnvironment};
+use heeler_model::config::{self, ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
+use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
+use heeler_query::QueryContext;
+use jiff::tz::TimeZone;
+use rustix::fs::OFlags;
+
+use crate::context::{self, CONFIG_NAMES, CommandContext, parent_dir};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::output::{self, SafeText};
+
+/// How many folders deep workflows are looked for.
+const WORKFLOW_DEPTH_MAX: usize = 8;
+
+/// Loads the fleet's config; on faults prints them all and fails.
+pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
+    let file = place.config_file()?;
+    match try_load(place, file, &read_text)? {
+        Ok(loaded) => Ok(loaded),
+        Err(faults) => {
+            print_faults(place, &faults)?;
+            Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
+        }
+    }
+}
+
+/// Loads a config file with its `.env`; the caller decides what to do with faults.
+pub(crate) fn try_load(
+    place: &CommandContext,
+    file: &Utf8Path,
+    read: &config::FileReader<'_>,
+) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
+    let loaded = config::load(file, read, &environment(place, file)?);
+    Ok(loaded.map(|loaded| with_workflows(loaded, read)))
+}
+
+/// Loads the fleet's config without its workflows; on faults prints them all and fails.
+pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<LoadedConfig> {
+    let file = place.config_file()?;
+    config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
+        print_faults(place, &faults)?;
+        Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
+    })
+}
+
+/// Adds the workflows of the fleet's folder to its config; one with faults does not stop the fleet.
+fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> LoadedConfig {
+    let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
+        return loaded;
+    };
+    let files = workflow_files(&settings.folder);
+    loaded.add_workflows(workflow::load_workflow_folder(&files, read, &loaded.agents, &settings));
+    loaded
+}
+
+/// Prints what is wrong with files of the workflow folder, where somebody looks.
+pub(crate) fn print_workflow_faults(
+    place: &CommandContext,
+    loaded: &LoadedConfig,
+) -> io::Result<()> {
+    loaded.faulty_files.iter().try_for_each(|faulty| {
+        print_faults(place, &faulty.faults)?;
+        output::print_note(&faulty.describe(&place.working_dir))
+    })
+}
+
+/// Lists the files of a workflow folder, by name. One that is not there, or cannot be read, has none.
+pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    add_workflow_files(folder, 0, &mut found);
+    found.sort();
+    found
+}
+
+fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+    let Ok(entries) = folder.read_dir_utf8() else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
+            continue;
+        }
+        // A link to a folder is not followed: it may lead back here.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
+            add_workflow_files(path, depth + 1, found);
+        }
+        if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
+            found.push(path.to_owned());
+        }
+    }
+}
+
+/// Returns the environment with what the `.env` beside a config file adds.
+pub(crate) fn environment(
+    place: &CommandContext,
+    file: &Utf8Path,
+) -> CommandResult<BTreeMap<String, String>> {
+    with_dotenv(place.env.clone(), &parent_dir(file).join(".env"))
+}
+
+/// Reads a file of the config, which a stranger may have made: a pipe, a device or a very large
+/// file is an error, not a wait.
+pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_BYTES_MAX {
+        let message = format!("it is larger than {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
+/// Returns faults with their places, as text for somebody who may be in another folder: paths begin
+/// where the config file is.
+pub(crate) fn faults_text(file: &Utf8Path, faults: &ConfigFaults) -> String {
+    SafeText::from_faults(faults, parent_dir(file)).plain().trim_end().to_owned()
+}
+
+/// Prints faults with their places to stderr.
+pub(crate) fn print_faults(place: &CommandContext, faults: &ConfigFaults) -> io::Result<()> {
+    match faults.is_empty() {
+        true => Ok(()),
+        false => output::print_error(SafeText::from_faults(faults, &place.working_dir)),
+    }
+}
+
+/// Adds what `.env` says; variables that are really set win.
+fn with_dotenv(
+    mut env: BTreeMap<String, String>,
+    file: &Utf8Path,
+) -> CommandResult<BTreeMap<String, String>> {
+    let text = match read_text(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(env),
+        Err(error) => {
+            let error = anyhow::Error::new(error).context(format!("cannot read {file}"));
+            return Err(CommandFailure::new(FailureCode::Usage, error));
+        }
+    };
+    let (pairs, faults) = parse_dotenv(&text);
+    for fault in faults {
+        output::print_note(&format!("{file}:{}: line skipped: {}", fault.line, fault.reason))?;
+    }
+    for (name, value) in pairs {
+        env.entry(name).or_insert(value);
+    }
+    Ok(env)
+}
+
+/// Returns what those who read the fleet's state know beside it.
+pub(crate) fn query_context(
+    place: &CommandContext,
+    loaded: Option<Arc<LoadedConfig>>,
+) -> QueryContext {
+    let file = place.config.as_deref();
+    let load = || Some(Arc::new(try_load(place, file?, &read_text).ok()?.ok()?));
+    let loaded = loaded.or_else(load);
+    let env = file.and_then(|file| environment(place, file).ok());
+    let root = loaded.as_ref().and_then(|loaded| loaded.fleets.first());
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref()).map(|zone| zone.zone().clone());
+    QueryContext {
+        config: place.config.clone(),
+        env: env.unwrap_or_else(|| place.env.clone()),
+        home: place.home.clone(),
+        zone: zone.unwrap_or_else(TimeZone::system),
+        loaded,
+    }
+}
+
+/// What those who only read need of the fleet; a config that is faulty or missing does not stop them.
+pub(crate) struct OptionalFleetConfig {
+    loaded: Option<LoadedConfig>,
+    env: BTreeMap<String, String>,
+}
+
+impl OptionalFleetConfig {
+    /// Reads the config, if there is one.
+    pub(crate) fn load(place: &CommandContext) -> CommandResult<OptionalFleetConfig> {
+        let Some(file) = &place.config else {
+            return Ok(OptionalFleetConfig { loaded: None, env: place.env.clone() });
+        };
+        let loaded = try_load(place, file, &read_text)?.ok();
+        Ok(OptionalFleetConfig { loaded, env: environment(place, file)? })
+    }
+
+    /// Returns the config, if there is one without faults.
+    pub(crate) fn into_loaded(self) -> Option<LoadedConfig> {
+        self.loaded
+    }
+
+    /// Lists what nobody may be shown.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let home = Utf8Path::new("");
+        FleetEnvironment { loaded: self.loaded.as_ref(), env: &self.env, home }.secrets()
+    }
+}
+
+/// Returns what a daemon works by.
+pub(crate) fn daemon_setup(
+    place: &CommandContext,
+    loaded: LoadedConfig,
+) -> CommandResult<DaemonSetup> {
+    let home = place.home.clone().ok_or_else(context::no_home)?;
+    let config = place.config_file()?.to_owned();
+    let root = loaded.fleets.first();
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref());
+    let env = environment(place, &config)?;
+    for faulty in &loaded.faulty_files {
+        tracing::warn!("{}; see: heeler workflow validate", faulty.describe(parent_dir(&config)));
+    }
+    Ok(DaemonSetup {
+        sockets: place.socket_dir()?,
+        protected: protected_paths(place, &loaded, &home)?,
+        zone: zone.map_or_else(TimeZone::system, |zone| zone.zone().clone()),
+        services: ChatServiceUrls::from_env(&env),
+        env,
+        config,
+        home,
+        loaded: Arc::new(loaded),
+    })
+}
+
+/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
+/// config, also one that would be found before it, the `.env` beside it, state and locks.
+pub(crate) fn protected_paths(
+    place: &CommandContext,
+    loaded: &LoadedConfig,
+    home: &Utf8Path,
+) -> CommandResult<Vec<Utf8PathBuf>> {
+    let folder = parent_dir(place.config_file()?);
+    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
+    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
+    paths.extend(loaded.files.iter().cloned());
+    paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
+    paths.extend([place.state_dir.clone(), home.to_owned()]);
+    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
+    paths.extend(real);
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// Returns a path without links in it. The file itself need not exist.
+fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
+    path.canonicalize_utf8().ok().or_else(folder)
+}
+
+/// Replaces a config file, unless somebody else changed it since `before` was read.
+pub(crate) fn replace_config(file: &Utf8Path, before: &str, text: &str) -> CommandResult {
+    if read_text(file)? != before {
+        let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
+        return Err(CommandFailure::message(FailureCode::Refused, message));
+    }
+    let permissions = std::fs::metadata(file)?.permissions();
+    let mut temp = tempfile::NamedTempFile::new_in(parent_dir(file))?;
+    temp.write_all(text.as_bytes())?;
+    temp.as_file().set_permissions(permissions)?;
+    temp.as_file().sync_all()?;
+    temp.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}

@@ -1,0 +1,478 @@
+//! A run as it happens, for whoever started it: words as they are said, tool calls as one line
+//! each, questions, Ctrl-C.
+//!
+//! What is shown is what the job log has, in its order; partial text comes before its row and is
+//! not shown twice. The run does not depend on this: whatever happens here, it goes on. Start at
+//! [`watch`].
+
+mod full_text;
+pub(crate) mod job_state;
+mod keyboard;
+mod question_prompter;
+pub(crate) mod run_feed;
+mod screen;
+mod tool_calls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{CommandReply, DaemonCommand, EngineContext};
+use heeler_model::run::{AgentQuestion, RunState};
+use heeler_model::{JobId, RunId};
+use serde_json::Value as Json;
+
+use self::full_text::FullTextReader;
+use self::job_state::WatchedJobState;
+pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
+use self::question_prompter::QuestionPrompter;
+pub(crate) use self::question_prompter::summarize_input;
+pub(crate) use self::screen::OutputMode;
+use self::screen::WatchScreen;
+pub(crate) use self::tool_calls::ToolCallTracker;
+use crate::context::{self, CommandContext};
+use crate::daemon;
+use crate::failure::CommandResult;
+use crate::output::{self, one_line};
+
+/// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
+/// it leaves rows out and they are read from its log.
+pub(crate) const QUEUED_EVENTS_MAX: usize = 1024;
+/// How far what is done stands from what is said.
+const TOOLS_MARGIN: usize = 2;
+/// How often the line with the elapsed time is drawn.
+const TICK: Duration = Duration::from_millis(100);
+/// After a job's result is on record, how long its last rows are waited for.
+const LAST_ROWS_WAIT: Duration = Duration::from_secs(2);
+
+/// What happens, from every side.
+pub(crate) enum JobWatchEvent {
+    /// A row of the job log with its number, in order.
+    Row(u64, Json),
+    /// A piece of text whose row follows.
+    Delta(String),
+    /// Pieces were lost: what was said so far is in the next rows.
+    Lagged,
+    /// The agent asks.
+    Question(AgentQuestion),
+    /// A question is settled.
+    QuestionSettled(String),
+    /// The disk is full, or takes rows again.
+    DiskStatus(Option<String>),
+    /// What the run says of itself.
+    RunState(Box<RunState>),
+    /// The run of this folder has written its last row.
+    RunEnded(Utf8PathBuf),
+    /// What the daemon answered.
+    DaemonAnswer(CommandResult<CommandReply>),
+    /// Nobody cares for the job, and that stays so.
+    Unattended(String),
+    /// What becomes of the job.
+    JobState(WatchedJobState),
+    /// Ctrl-C.
+    Interrupt,
+    /// A cancel did not get through.
+    CancelFailed(String),
+    /// A person typed a line, or none at the end of input, after the question of this number.
+    LineTyped(u64, Option<String>),
+}
+
+/// Has a job cared for again whose daemon is gone.
+pub(crate) type ReviveFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Cancels a job: at once if told so, else gracefully.
+pub(crate) type CancelFn = Arc<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
+
+/// What is watched, and how.
+pub(crate) struct JobWatchOptions<'w> {
+    pub(crate) fleet: &'w EngineContext,
+    pub(crate) agent: &'w str,
+    pub(crate) job: JobId,
+    /// Why it waits, if it does.
+    pub(crate) wait_reason: Option<String>,
+    /// Cancels it: at once if told so, else gracefully.
+    pub(crate) cancel: CancelFn,
+    /// Starts a daemon if the job's is gone.
+    pub(crate) revive: ReviveFn,
+    /// Where questions are answered, if they are asked here.
+    pub(crate) keyboard: Option<KeyboardInput>,
+    /// Who answers here, for the record.
+    pub(crate) answered_by: String,
+    pub(crate) output_mode: OutputMode,
+    /// It is a command: all that it says is its answer.
+    pub(crate) is_command: bool,
+    /// What kind of terminal it is.
+    pub(crate) term: Option<&'w str>,
+}
+
+/// What was seen of a run.
+#[derive(Debug, Default)]
+pub(crate) struct JobWatchOutcome {
+    /// How often Ctrl-C was pressed.
+    pub(crate) interrupts: u32,
+    /// Whether what came of the job is on record.
+    pub(crate) recorded: bool,
+    /// The last error that was shown.
+    pub(crate) error: Option<String>,
+    /// What the agent said last, whole; all that a command said.
+    pub(crate) answer: Option<String>,
+    /// How many requests of the agent were denied because nobody could be asked.
+    pub(crate) denied_unasked: u64,
+}
+
+/// Hears what happens to a job, from before it is started.
+pub(crate) struct JobEventListener {
+    sender: SyncSender<JobWatchEvent>,
+    events: Receiver<JobWatchEvent>,
+    interrupted: bool,
+}
+
+impl JobEventListener {
+    /// Starts to hear Ctrl-C, which no longer ends this process.
+    pub(crate) fn new() -> CommandResult<JobEventListener> {
+        let (tell, events) = sync_channel(QUEUED_EVENTS_MAX);
+        let told = tell.clone();
+        // Where nobody listens any more there is nobody to tell.
+        on_interrupt(move || drop(told.send(JobWatchEvent::Interrupt)))?;
+        Ok(JobEventListener { sender: tell, events, interrupted: false })
+    }
+
+    /// Asks the daemon for a job. Ctrl-C gives that up while nobody has heard it yet.
+    pub(crate) fn request_job(
+        &mut self,
+        place: &CommandContext,
+        command: DaemonCommand,
+    ) -> CommandResult<CommandReply> {
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let (place, tell) = (place.clone(), self.sender.clone());
+        let given_up = Arc::clone(&is_given_up);
+        std::thread::spawn(move || {
+            let is_given_up = || given_up.load(Ordering::Relaxed);
+            let answer = daemon::request_unless(&place, &command, &is_given_up);
+            // Where nobody listens any more there is nobody to tell.
+            drop(tell.send(JobWatchEvent::DaemonAnswer(answer)));
+        });
+        loop {
+            match self.events.recv().expect("the listener itself can tell") {
+                JobWatchEvent::DaemonAnswer(answer) => return answer,
+                JobWatchEvent::Interrupt => {
+                    self.interrupted = true;
+                    is_given_up.store(true, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl JobEventListener {
+    /// Returns what is told and by whom, and whether Ctrl-C was pressed already.
+    pub(crate) fn into_parts(self) -> (SyncSender<JobWatchEvent>, Receiver<JobWatchEvent>, bool) {
+        (self.sender, self.events, self.interrupted)
+    }
+}
+
+/// Shows a job until it has ended and is on record, or nobody cares for it any more.
+pub(crate) fn watch(
+    watch: &JobWatchOptions<'_>,
+    listener: JobEventListener,
+) -> CommandResult<JobWatchOutcome> {
+    let JobEventListener { sender: tell, events, interrupted } = listener;
+    job_state::follow_job(watch.fleet.dir.clone(), watch.job.clone(), tell.clone());
+    let mut live = JobWatcher::new(watch, tell);
+    live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
+    if let Some(reason) = &watch.wait_reason {
+        live.screen.remark(&format!("waits: {}", one_line(reason)))?;
+    }
+    if interrupted {
+        live.handle_interrupt()?;
+    }
+    let seen = live.run(&events);
+    live.screen.clear();
+    seen
+}
+
+/// The view of one run.
+struct JobWatcher<'w> {
+    watch: &'w JobWatchOptions<'w>,
+    events: SyncSender<JobWatchEvent>,
+    screen: WatchScreen,
+    tools: ToolCallTracker,
+    questions: QuestionPrompter,
+    outcome: JobWatchOutcome,
+    /// The folder of the run that is followed; of none before the first.
+    folder: Utf8PathBuf,
+    feed: run_feed::RunFeedHandle,
+    /// How many rows of the job log were shown.
+    rows: u64,
+    full_text: FullTextReader,
+    /// The row that has what the agent said last, and under which key.
+    answer: Option<(Json, &'static str)>,
+    cost: Option<f64>,
+    clock: RunClock,
+    run_ended: bool,
+    /// Whether the job has had a run.
+    has_run: bool,
+    /// When the result was on record, or the job was left alone.
+    done: Option<Instant>,
+}
+
+impl<'w> JobWatcher<'w> {
+    fn new(watch: &'w JobWatchOptions<'w>, tell: SyncSender<JobWatchEvent>) -> JobWatcher<'w> {
+        JobWatcher {
+            watch,
+            questions: QuestionPrompter::new(
+                watch.keyboard.clone(),
+                watch.answered_by.clone(),
+                tell.clone(),
+            ),
+            events: tell,
+            screen: WatchScreen::new(watch.output_mode, watch.term),
+            tools: ToolCallTracker::new(TOOLS_MARGIN),
+            outcome: JobWatchOutcome::default(),
+            folder: watch.fleet.dir.root().join("runs/none"),
+            feed: run_feed::RunFeedHandle::default(),
+            rows: 0,
+            full_text: FullTextReader::default(),
+            answer: None,
+            cost: None,
+            clock: RunClock::Waiting(Instant::now()),
+            run_ended: false,
+            has_run: false,
+            done: None,
+        }
+    }
+
+    fn follow_run(&mut self, run: RunId) {
+        self.folder = self.watch.fleet.dir.run(run);
+        tracing::info!("the run's folder is {}", self.folder);
+        self.run_ended = false;
+        self.has_run = true;
+        self.clock = RunClock::Waiting(Instant::now());
+        let log = self.watch.fleet.dir.job_transcript(&self.watch.job);
+        let feed = run_feed::start(self.folder.clone(), log, self.rows, self.events.clone());
+        std::mem::replace(&mut self.feed, feed).stop();
+        run_feed::poll_run_state(self.folder.clone(), self.events.clone(), self.feed.clone());
+    }
+
+    fn run(&mut self, events: &Receiver<JobWatchEvent>) -> CommandResult<JobWatchOutcome> {
+        loop {
+            match events.recv_timeout(TICK) {
+                Ok(event) => self.handle_event(event)?,
+                Err(RecvTimeoutError::Timeout) => self.draw_status(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let is_late = |at: Instant| self.outcome.recorded && at.elapsed() > LAST_ROWS_WAIT;
+            let is_told = self.run_ended || !self.has_run || self.done.is_some_and(is_late);
+            if self.done.is_some() && is_told || self.outcome.interrupts > 2 {
+                break;
+            }
+        }
+        for line in self.tools.unfinished("no result") {
+            self.screen.line(line)?;
+        }
+        if let Some((row, key)) = self.answer.take() {
+            self.outcome.answer = Some(self.full_text.text(&self.folder, &row, key).into_owned());
+        }
+        Ok(std::mem::take(&mut self.outcome))
+    }
+
+    fn handle_event(&mut self, event: JobWatchEvent) -> CommandResult {
+        match event {
+            // An earlier run's feed may have told it already.
+            JobWatchEvent::Row(number, _) if number < self.rows => {}
+            JobWatchEvent::Row(number, row) => {
+                self.rows = number + 1;
+                self.handle_row(&row)?;
+            }
+            JobWatchEvent::Delta(text) => self.screen.print_piece(&text)?,
+            JobWatchEvent::Lagged => self.screen.discard_pieces(),
+            JobWatchEvent::Question(ask) => {
+                self.questions.add(ask, &self.folder, &mut self.screen)?
+            }
+            JobWatchEvent::QuestionSettled(id) => self.questions.withdraw(&id, &mut self.screen)?,
+            JobWatchEvent::DiskStatus(trouble) => self.handle_disk_status(trouble)?,
+            JobWatchEvent::RunState(state) => self.handle_run_state(*state)?,
+            JobWatchEvent::RunEnded(folder) => {
+                self.run_ended |= folder == self.folder;
+                self.clock.stop();
+            }
+            JobWatchEvent::DaemonAnswer(_) => {}
+            JobWatchEvent::Unattended(why) => {
+                self.screen.remark(&why)?;
+                self.feed.set_unattended();
+                self.done.get_or_insert_with(Instant::now);
+            }
+            JobWatchEvent::JobState(course) => self.handle_job_state(course)?,
+            JobWatchEvent::Interrupt => self.handle_interrupt()?,
+            JobWatchEvent::CancelFailed(why) => {
+                self.screen.remark(&format!("not cancelled: {why}"))?
+            }
+            JobWatchEvent::LineTyped(question, line) => {
+                self.questions.handle_line(question, line, &self.folder, &mut self.screen)?;
+            }
+        }
+        self.draw_status();
+        Ok(())
+    }
+
+    fn handle_row(&mut self, row: &Json) -> CommandResult {
+        if let Some(cost) = row["total_cost_usd"].as_f64() {
+            self.cost = Some(cost);
+        }
+        let attended = self.watch.keyboard.is_some();
+        self.outcome.denied_unasked += u64::from(tool_calls::is_unattended_denial(row, attended));
+        self.keep_answer(row);
+        match row["type"].as_str() {
+            // The run's own judgement is told at the end, with the cure.
+            Some("error") if row["cure"].is_string() => {}
+            Some("assistant") if row["parent_tool_use_id"].is_null() => {
+                let text = self.full_text.text(&self.folder, row, "content");
+                self.screen.print_text(&text)?;
+            }
+            _ => {
+                if row["type"] == "error" && self.watch.output_mode == OutputMode::All {
+                    self.outcome.error = row["message"].as_str().map(str::to_owned);
+                }
+                if let Some(line) = self.tools.format_row(row, output::width()) {
+                    self.screen.line(line)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers the row if it has what the agent said last: its words, or the result of its turn.
+    fn keep_answer(&mut self, row: &Json) {
+        let is_main = row["parent_tool_use_id"].is_null();
+        let key = match row["type"].as_str() {
+            Some("assistant") if is_main => "content",
+            Some("tool_result") if row["tool_use_id"].is_null() && row["subtype"].is_string() => {
+                "result"
+            }
+            _ => return,
+        };
+        if self.watch.output_mode != OutputMode::Nothing {
+            return;
+        }
+        if self.watch.is_command {
+            if key == "content" {
+                let said = self.full_text.text(&self.folder, row, key);
+                let answer = self.outcome.answer.get_or_insert_default();
+                answer.push_str(if answer.is_empty() { "" } else { "\n" });
+                answer.push_str(&said);
+            }
+        } else if row[key].as_str().is_some_and(|text| !text.trim().is_empty()) {
+            self.answer = Some((row.clone(), key));
+        }
+    }
+
+    fn handle_disk_status(&mut self, trouble: Option<String>) -> CommandResult {
+        self.screen.remark(&match trouble {
+            Some(why) => format!("the disk takes no rows, so the run waits: {}", one_line(&why)),
+            None => "the disk takes rows again; the run goes on".to_owned(),
+        })
+    }
+
+    fn handle_run_state(&mut self, state: RunState) -> CommandResult {
+        self.cost = state.cost_usd.or(self.cost);
+        for ask in state.asks {
+            self.questions.add(ask, &self.folder, &mut self.screen)?;
+        }
+        Ok(())
+    }
+
+    fn handle_job_state(&mut self, course: WatchedJobState) -> CommandResult {
+        match course {
+            WatchedJobState::Running(run) => self.follow_run(run),
+            WatchedJobState::Delayed { reason, at } => {
+                let now = context::now();
+                let when = (at > now).then(|| format!(", {}", output::due_text(at, now)));
+                let when = when.unwrap_or_default();
+                self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
+            }
+            WatchedJobState::Ended => {
+                self.outcome.recorded = true;
+                self.feed.set_unattended();
+                self.done = Some(Instant::now());
+            }
+            WatchedJobState::Unattended => {
+                let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
+                std::thread::spawn(move || {
+                    if let Err(why) = revive() {
+                        // Where nobody listens any more there is nobody to tell.
+                        let _told = tell.send(JobWatchEvent::Unattended(why));
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_interrupt(&mut self) -> CommandResult {
+        self.outcome.interrupts += 1;
+        let (now, said) = match self.outcome.interrupts {
+            1 => (false, "cancelling, as you asked; Ctrl-C again ends it at once"),
+            2 => (true, "ending it at once"),
+            _ => return Ok(()),
+        };
+        self.screen.remark(said)?;
+        let (cancel, tell) = (Arc::clone(&self.watch.cancel), self.events.clone());
+        std::thread::spawn(move || {
+            if let Err(why) = cancel(now) {
+                let _told = tell.send(JobWatchEvent::CancelFailed(why));
+            }
+        });
+        Ok(())
+    }
+
+    fn draw_status(&mut self) {
+        if self.questions.is_asking() {
+            return;
+        }
+        let cancelling = if self.outcome.interrupts > 0 { "cancelling, " } else { "" };
+        let doing = self.tools.current_call().unwrap_or_else(|| self.watch.agent.to_owned());
+        let elapsed = output::format_duration(self.clock.elapsed_ms(&self.folder));
+        let cost =
+            output::format_price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
+        self.screen.status(&format!("{cancelling}{doing}"), &format!("{elapsed}{cost}"));
+    }
+}
+
+/// How long the run has taken, as its record will have it.
+enum RunClock {
+    /// It has not begun, as far as is known; it is waited for since then.
+    Waiting(Instant),
+    Running(jiff::Timestamp),
+    Stopped(i64),
+}
+
+impl RunClock {
+    fn elapsed_ms(&mut self, folder: &Utf8Path) -> i64 {
+        if let RunClock::Waiting(_) = self
+            && let Ok(started) = heeler_engine::read_started_file(folder)
+        {
+            *self = RunClock::Running(started.at);
+        }
+        self.displayed_ms()
+    }
+
+    fn displayed_ms(&self) -> i64 {
+        match self {
+            RunClock::Waiting(since) => {
+                i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX)
+            }
+            RunClock::Running(at) => {
+                let took = context::now().duration_since(*at).as_millis();
+                i64::try_from(took).unwrap_or(i64::MAX).max(0)
+            }
+            RunClock::Stopped(took) => *took,
+        }
+    }
+
+    fn stop(&mut self) {
+        *self = RunClock::Stopped(self.displayed_ms());
+    }
+}

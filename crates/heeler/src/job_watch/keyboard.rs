@@ -1,0 +1,132 @@
+//! Ctrl-C, and what a person types.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::termios::{QueueSelector, tcflush};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::JobWatchEvent;
+
+/// The longest line that a terminal gives.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Tells each Ctrl-C from now on, instead of ending this process.
+pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let guard = runtime.enter();
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    drop(guard);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            while interrupts.recv().await.is_some() {
+                tell();
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Where a person types answers.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyboardInput(Arc<OwnedFd>);
+
+impl KeyboardInput {
+    /// Takes standard input.
+    pub(crate) fn from_stdin() -> io::Result<KeyboardInput> {
+        Ok(KeyboardInput(Arc::new(io::stdin().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Takes the terminal that this process belongs to, whatever standard input is.
+    pub(crate) fn from_terminal() -> io::Result<KeyboardInput> {
+        Ok(KeyboardInput(Arc::new(File::open("/dev/tty")?.into())))
+    }
+}
+
+/// What a person types, in lines that carry the number of the question that was put before them.
+pub(crate) struct KeyboardReader {
+    keyboard: KeyboardInput,
+    question: Arc<Mutex<u64>>,
+}
+
+impl KeyboardReader {
+    /// Tells each line that is typed from now on, and the end of them.
+    pub(crate) fn start(
+        keyboard: KeyboardInput,
+        tell: SyncSender<JobWatchEvent>,
+    ) -> KeyboardReader {
+        let question = Arc::new(Mutex::new(0));
+        let current = Arc::clone(&question);
+        let mut lines =
+            KeyboardLines { keyboard: keyboard.clone(), question: 0, unfinished: Vec::new() };
+        std::thread::spawn(move || {
+            // Where nobody listens any more there is nobody to tell.
+            loop {
+                let (question, line) = lines.next(&current);
+                let is_end = line.is_none();
+                if tell.send(JobWatchEvent::LineTyped(question, line)).is_err() || is_end {
+                    return;
+                }
+            }
+        });
+        KeyboardReader { keyboard, question }
+    }
+
+    /// Forgets what was typed so far: it cannot be meant for the question that is put now. Returns
+    /// the number that lines carry from here on.
+    pub(crate) fn discard_typed(&self) -> u64 {
+        let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is no terminal has nothing to forget.
+        let _flushed = tcflush(&self.keyboard.0, QueueSelector::IFlush);
+        *question += 1;
+        *question
+    }
+}
+
+/// Lines as they are typed, without reading ahead.
+struct KeyboardLines {
+    keyboard: KeyboardInput,
+    question: u64,
+    unfinished: Vec<u8>,
+}
+
+impl KeyboardLines {
+    /// Returns the next line, or the end of them, with the question that was put before it.
+    fn next(&mut self, current: &Mutex<u64>) -> (u64, Option<String>) {
+        loop {
+            let keyboard = &self.keyboard.0;
+            match poll(&mut [PollFd::new(keyboard, PollFlags::IN)], None) {
+                Err(Errno::INTR) => continue,
+                Err(_) => return (self.question, None),
+                Ok(_) => {}
+            }
+            // Held while reading: a line is read either before a question was put, or after.
+            let question = current.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::replace(&mut self.question, *question) != *question {
+                self.unfinished.clear();
+            }
+            // What was there may have been forgotten meanwhile.
+            let none = Timespec::default();
+            if !matches!(poll(&mut [PollFd::new(keyboard, PollFlags::IN)], Some(&none)), Ok(1)) {
+                continue;
+            }
+            let mut bytes = [0; LINE_BYTES_MAX];
+            match rustix::io::read(keyboard, &mut bytes) {
+                Err(Errno::INTR | Errno::AGAIN) => continue,
+                Ok(0) | Err(_) => return (*question, None),
+                Ok(read) => self.unfinished.extend_from_slice(&bytes[..read]),
+            }
+            drop(question);
+            if self.unfinished.ends_with(b"\n") || self.unfinished.len() >= LINE_BYTES_MAX {
+                let line = String::from_utf8_lossy(&self.unfinished).into_owned();
+                self.unfinished.clear();
+                return (self.question, Some(line));
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! What the agent asks, put to the person who watches: one question at a time.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::mpsc::SyncSender;
+
+use anstyle::{AnsiColor, Style};
+use camino::Utf8Path;
+use heeler_engine::ControlClient;
+use heeler_model::question::{allows_multiple, options, resolve_choice};
+use heeler_model::run::{AgentQuestion, ControlOperation, ControlReplyBody, QuestionAnswer};
+use heeler_model::{error_chain, is_terminal_control};
+use serde_json::{Map, Value as Json};
+use unicode_width::UnicodeWidthChar as _;
+
+use super::JobWatchEvent;
+use super::keyboard::{KeyboardInput, KeyboardReader};
+use super::screen::WatchScreen;
+use crate::failure::CommandResult;
+use crate::output::{SafeText, one_line, pluralize};
+
+/// How much of what a tool wants to do is shown before it is allowed, unless all is asked for.
+const WANTED_CHARS_MAX: usize = 2000;
+const WANTED_LINES_MAX: usize = 40;
+
+/// How much of each of its other fields is shown.
+const FIELD_CHARS_MAX: usize = 400;
+
+/// Begins each further line of what a tool wants, so that none can pose as one of ours.
+const CONTINUATION_PREFIX: &str = "  │ ";
+
+/// What the agent is told after the end of input.
+const NO_ANSWER_MESSAGE: &str = "nobody answers any more";
+
+/// What the agent waits for.
+pub(crate) struct QuestionPrompter {
+    /// Where answers are typed; none where nobody is asked.
+    keyboard: Option<KeyboardInput>,
+    /// Who answers, for the record.
+    answered_by: String,
+    events: SyncSender<JobWatchEvent>,
+    waiting: VecDeque<AgentQuestion>,
+    known_ids: HashSet<String>,
+    /// Answers so far to the questions of the first one that waits.
+    answers: Map<String, Json>,
+    /// Whether all of the first one is to be shown, however long it is.
+    show_in_full: bool,
+    keys: Option<KeyboardReader>,
+    /// The number of what was put last: lines that were typed before it are no answer to it.
+    question: u64,
+    /// The end of input was typed: nobody answers any more.
+    input_ended: bool,
+}
+
+impl QuestionPrompter {
+    pub(crate) fn new(
+        keyboard: Option<KeyboardInput>,
+        who: String,
+        tell: SyncSender<JobWatchEvent>,
+    ) -> QuestionPrompter {
+        QuestionPrompter {
+            keyboard,
+            answered_by: who,
+            events: tell,
+            waiting: VecDeque::new(),
+            known_ids: HashSet::new(),
+            answers: Map::new(),
+            show_in_full: false,
+            keys: None,
+            question: 0,
+            input_ended: false,
+        }
+    }
+
+    /// Says whether a person is being asked.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes a question; one that is known already changes nothing.
+    pub(crate) fn add(
+        &mut self,
+        ask: AgentQuestion,
+        folder: &Utf8Path,
+        screen: &mut WatchScreen,
+    ) -> CommandResult {
+        if !self.known_ids.insert(ask.id.clone()) {
+            return Ok(());
+        }
+        if self.keyboard.is_none() {
+            let wants = format!("{} {}", ask.tool, summarize_input(&ask.input));
+            return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
+        }
+        self.waiting.push_back(ask);
+        if self.input_ended {
+            return self.deny_all(folder, screen);
+        }
+        match self.waiting.len() {
+            1 => self.show_question(screen),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a question back that was answered elsewhere, timed out or was withdrawn.
+    pub(crate) fn withdraw(&mut self, id: &str, screen: &mut WatchScreen) -> CommandResult {
+        let Some(place) = self.waiting.iter().position(|ask| ask.id == id) else { return Ok(()) };
+        self.waiting.remove(place);
+        if place > 0 {
+            return Ok(());
+        }
+        self.next();
+        screen.line("".into())?;
+        screen.remark("the question was settled without you")?;
+        self.show_question(screen)
+    }
+
+    /// Takes a typed line as the answer to what was put last.
+    pub(crate) fn handle_line(
+        &mut self,
+        question: u64,
+        line: Option<String>,
+        folder: &Utf8Path,
+        screen: &mut WatchScreen,
+    ) -> CommandResult {
+        if line.is_some() && question != self.question {
+            return Ok(());
+        }
+        let Some(line) = line else {
+            self.input_ended = true;
+            return self.deny_all(folder, screen);
+        };
+        let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let answer = match ask.kind.as_str() {
+            "question" if open_question(ask, &self.answers).is_some() => {
+                match parse_choice(ask, line.trim(), &mut self.answers) {
+                    Ok(answer) => answer,
+                    Err(wrong) => return self.show_again(&wrong, screen),
+                }
+            }
+            _ => {
+                let is_cut = PermissionText::new(ask, self.show_in_full).chars_left_out > 0;
+                self.show_in_full |= line.trim() == "all";
+                parse_permission(line.trim(), is_cut)
+            }
+        };
+        let Some(answer) = answer else { return self.show_question(screen) };
+        let id = ask.id.clone();
+        self.waiting.pop_front();
+        self.next();
+        self.send(folder, id, answer, screen)?;
+        self.show_question(screen)
+    }
+
+    /// Answers the run itself: it works without a daemon, and the run says how its question ended.
+    fn send(
+        &self,
+        folder: &Utf8Path,
+        ask: String,
+        answer: QuestionAnswer,
+        screen: &mut WatchScreen,
+    ) -> CommandResult {
+        let by = self.answered_by.clone();
+        let sent = ControlClient::connect_to_run(folder)
+            .and_then(|mut control| control.request(ControlOperation::Answer { ask, answer, by }));
+        match sent {
+            Ok(ControlReplyBody::Refused { reason }) => {
+                screen.remark(&format!("not taken: {reason}"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => screen.remark(&format!("not delivered: {}", error_chain(&error))),
+        }
+    }
+
+    fn next(&mut self) {
+        self.answers.clear();
+        self.show_in_full = false;
+    }
+
+    /// Denies whatever waits: nobody is there to be asked.
+    fn deny_all(&mut self, folder: &Utf8Path, screen: &mut WatchScreen) -> CommandResult {
+        self.answers.clear();
+        while let Some(ask) = self.waiting.pop_front() {
+            screen.line("".into())?;
+            screen.remark(&format!("denied, as {NO_ANSWER_MESSAGE}: {}", one_line(&ask.tool)))?;
+            self.send(folder, ask.id, deny(NO_ANSWER_MESSAGE), screen)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the first question that waits.
+    fn show_question(&mut self, screen: &mut WatchScreen) -> CommandResult {
+        let (Some(ask), Some(keyboard)) = (self.waiting.front(), &self.keyboard) else {
+            return Ok(());
+        };
+        let keys = self
+            .keys
+            .get_or_insert_with(|| KeyboardReader::start(keyboard.clone(), self.events.clone()));
+        self.question = keys.discard_typed();
+        match open_question(ask, &self.answers) {
+            Some(question) => show_choices(question, screen),
+            None => show_permission(&PermissionText::new(ask, self.show_in_full), screen),
+        }
+    }
+
+    /// Says what was wrong with the answer and asks again; the question itself stands above.
+    fn show_again(&mut self, wrong: &str, screen: &mut WatchScreen) -> CommandResult {
+        screen.line(SafeText::styled(AnsiColor::Red.on_default(), &format!("  {wrong}")))?;
+        let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let Some(question) = open_question(ask, &self.answers) else { return Ok(()) };
+        let how = how_to_answer(question);
+        self.question = self.keys.as_ref().map_or(self.question, KeyboardReader::discard_typed);
+        screen.prompt(how)
+    }
+}
+
+/// Takes a line as a permission, a refusal, or neither: of what was not shown in full nobody says
+/// yes with a single key.
+fn parse_permission(line: &str, is_cut: bool) -> Option<QuestionAnswer> {
+    let line_lower = line.to_lowercase();
+    match line_lower.as_str() {
+        "all" | "y" if is_cut => None,
+        "y" | "yes" => Some(QuestionAnswer::Allow { input: None }),
+        "" | "n" | "no" => Some(deny("the user said no")),
+        // It would be a reason to deny, and is hardly meant as one.
+        _ if YES_WORDS.iter().any(|word| begins_with_word(&line_lower, word)) => None,
+        _ => Some(deny(line)),
+    }
+}
+
+/// What people say who agree, and may not have read how to.
+const YES_WORDS: [&str; 5] = ["y", "yes", "ok", "okay", "sure"];
+
+fn begins_with_word(text: &str, word: &str) -> bool {
+    text.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+}
+
+fn deny(message: &str) -> QuestionAnswer {
+    QuestionAnswer::Deny { message: message.to_owned(), interrupt: false }
+}
+
+/// What a tool wants to do, as it is shown.
+struct PermissionText {
+    lines: Vec<SafeText>,
+    /// How many characters of it are not.
+    chars_left_out: usize,
+}
+
+impl PermissionText {
+    /// Whoever allows something must have seen it: nothing in it is left out but what is counted.
+    fn new(ask: &AgentQuestion, whole: bool) -> PermissionText {
+        let yellow = AnsiColor::Yellow.on_default();
+        let (key, wants) = match (main_field(&ask.input), &ask.input) {
+            (Some((key, text)), _) => (key, text.to_owned()),
+            // All of it is in the fields below.
+            (None, Json::Object(_)) => ("", String::new()),
+            (None, input) => ("", summarize_input(input)),
+        };
+        let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
+        let mut wants = wants.split('\n').map(escape_invisible);
+        let tool = SafeText::styled(yellow.bold(), &escape_invisible(&ask.tool));
+        let first = SafeText::styled(yellow, "? ").append(tool).append(" ");
+        let mut lines = vec![first.append(wants.next().unwrap_or_default())];
+        lines.extend(wants.map(|line| SafeText::styled(yellow, CONTINUATION_PREFIX).append(line)));
+        let fields = ask.input.as_object().into_iter().flatten();
+        for (name, value) in fields.filter(|(name, _)| *name != key) {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let (value, more) = shorten(&value, FIELD_CHARS_MAX, whole);
+            left += more;
+            let line = format!("    {}: {}", escape_invisible(name), escape_invisible(&value));
+            lines.push(SafeText::styled(Style::new().dimmed(), &line));
+        }
+        PermissionText { lines, chars_left_out: left }
+    }
+}
+
+fn show_permission(shown: &PermissionText, screen: &mut WatchScreen) -> CommandResult {
+    for line in &shown.lines {
+        screen.line(line.clone())?;
+    }
+    if shown.chars_left_out == 0 {
+        return screen.prompt("  allow it? `y`, `n` (or Enter), or say what to do instead: ");
+    }
+    let left = pluralize(shown.chars_left_out as u64, "character");
+    screen.line(SafeText::styled(AnsiColor::Red.on_default(), &format!("  {left} not shown")))?;
+    screen.prompt("  `all` shows them; allow it? `yes` in full, [n]o, or say what to do instead: ")
+}
+
+/// Returns the beginning of a text, and how many characters it lacks.
+fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
+    let lines = text.match_indices('\n').nth(WANTED_LINES_MAX - 1).map(|(end, _)| end);
+    let chars = text.char_indices().nth(chars_max).map(|(end, _)| end);
+    match lines.into_iter().chain(chars).min() {
+        Some(end) if !whole => (format!("{}…", &text[..end]), text[end..].chars().count()),
+        _ => (text.to_owned(), 0),
+    }
+}
+
+/// Returns a text on one line in which every character can be seen: what a terminal would hide, take
+/// as a command or show elsewhere stands there by its number.
+fn escape_invisible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' ' => shown.push(c),
+            '\n' => shown.push_str("\\n"),
+            c if is_invisible(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn is_invisible(c: char) -> bool {
+    let is_blank =
+        c.is_whitespace() || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
+    is_blank || is_terminal_control(c) || c.width().is_none_or(|width| width == 0)
+}
+
+/// Returns the first question without an answer; none if this is no question.
+fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Option<&'a Json> {
+    let questions = (ask.kind == "question").then_some(ask.input["questions"].as_array()?)?;
+    questions.iter().find(|question| !answers.contains_key(text(&question["question"])))
+}
+
+fn show_choices(question: &Json, screen: &mut WatchScreen) -> CommandResult {
+    let yellow = AnsiColor::Yellow.on_default();
+    let mut asked = text(&question["question"]).split('\n').map(escape_invisible);
+    screen.line(SafeText::styled(yellow, &format!("? {}", asked.next().unwrap_or_default())))?;
+    for line in asked {
+        screen.line(SafeText::styled(yellow, CONTINUATION_PREFIX).append(line))?;
+    }
+    for (number, option) in options(question).iter().enumerate() {
+        let label = format!("  {}. {}", number + 1, escape_invisible(text(&option["label"])));
+        let about = escape_invisible(text(&option["description"]));
+        let about = if about.is_empty() { about } else { format!("  {about}") };
+        screen
+            .line(SafeText::from(label).append(SafeText::styled(Style::new().dimmed(), &about)))?;
+    }
+    screen.prompt(how_to_answer(question))
+}
+
+fn how_to_answer(question: &Json) -> &'static str {
+    match (options(question).is_empty(), allows_multiple(question)) {
+        (true, _) => "  your answer: ",
+        (false, true) => "  numbers with commas, or your own answer: ",
+        (false, false) => "  a number, or your own answer: ",
+    }
+}
+
+/// Takes a line as the answer to the first open question; returns the answer to all of them once
+/// there is one for each, or what is wrong with the line.
+fn parse_choice(
+    ask: &AgentQuestion,
+    line: &str,
+    answers: &mut Map<String, Json>,
+) -> Result<Option<QuestionAnswer>, String> {
+    let Some(question) = open_question(ask, answers) else {
+        return Ok(parse_permission(line, false));
+    };
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let chosen = resolve_choice(question, line)?;
+    answers.insert(text(&question["question"]).to_owned(), chosen.into());
+    if open_question(ask, answers).is_some() {
+        return Ok(None);
+    }
+    let mut input = ask.input.clone();
+    input["answers"] = Json::Object(answers.clone());
+    Ok(Some(QuestionAnswer::Allow { input: Some(input) }))
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// What of a tool's input tells most, where it has such a field.
+const MAIN_FIELDS: [&str; 9] = [
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+];
+
+fn main_field(input: &Json) -> Option<(&'static str, &str)> {
+    MAIN_FIELDS.iter().map(|key| (*key, text(&input[*key]))).find(|(_, text)| !text.is_empty())
+}
+
+/// Returns what a tool wants to do, in short.
+pub(crate) fn summarize_input(input: &Json) -> String {
+    let telling = main_field(input).map(|(_, text)| text);
+    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
+    match (telling, input) {
+        (Some(text), _) => text.to_owned(),
+        (None, Json::String(text)) => text.clone(),
+        (None, Json::Object(fields)) if fields.len() == 1 => fields
+            .values()
+            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+            .collect(),
+        (None, Json::Null) => String::new(),
+        (None, other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(kind: &str, input: Json) -> AgentQuestion {
+        AgentQuestion {
+            protocol: 1,
+            id: "a".to_owned(),
+            at: jiff::Timestamp::UNIX_EPOCH,
+            kind: kind.to_owned(),
+            tool: "AskUserQuestion".to_owned(),
+            input,
+            until: None,
+        }
+    }
+
+    #[test]
+    fn a_permission_is_given_refused_or_refused_with_a_reason() {
+        let allow = Some(QuestionAnswer::Allow { input: None });
+        assert_eq!(parse_permission("y", false), allow);
+        assert_eq!(parse_permission("YES", false), allow);
+        assert_eq!(parse_permission("", false), Some(deny("the user said no")));
+        assert_eq!(parse_permission("use rg instead", false), Some(deny("use rg instead")));
+        assert!(parse_permission("yesterday's file, not this", false).is_some());
+        for unclear in ["yes please", "OK", "sure, go on", "y."] {
+            assert_eq!(parse_permission(unclear, false), None, "{unclear}");
+        }
+        // Of what was cut, a key is not enough.
+        assert_eq!((parse_permission("y", true), parse_permission("all", true)), (None, None));
+        assert_eq!(parse_permission("yes", true), allow);
+    }
+
+    fn shown(input: Json, whole: bool) -> (String, usize) {
+        let ask = AgentQuestion { tool: "Bash".to_owned(), ..ask("permission", input) };
+        let shown = PermissionText::new(&ask, whole);
+        let lines: Vec<String> = shown.lines.iter().map(ToString::to_string).collect();
+        (anstream::adapter::strip_str(&lines.join("\n")).to_string(), shown.chars_left_out)
+    }
+
+    #[test]
+    fn nothing_that_is_to_be_allowed_is_hidden() {
+        let hidden = "ls \x1b]0;touch /x;\x07\u{9b}1A\r\u{202e}\u{200b}\u{a0}\u{ad}\t\u{3164}.";
+        let seen = "? Bash ls \\u{1b}]0;touch /x;\\u{7}\\u{9b}1A\\u{d}\\u{202e}\\u{200b}\\u{a0}\\u{ad}\\u{9}\\u{3164}.";
+        assert_eq!(shown(json!({ "command": hidden }), false), (seen.to_owned(), 0));
+        let lines = json!({"command": "ls\n  allow it? [y]es", "description": "a\nb \x1b[2K"});
+        let seen = "? Bash ls\n  │   allow it? [y]es\n    description: a\\nb \\u{1b}[2K";
+        assert_eq!(shown(lines, false), (seen.to_owned(), 0));
+        assert_eq!(escape_invisible("größe 大きさ"), "größe 大きさ");
+        let unusual = json!({"path": "", "targets": ["/"], "recursive": true});
+        let seen = "? Bash \n    path: \n    targets: [\"/\"]\n    recursive: true";
+        assert_eq!(shown(unusual, false), (seen.to_owned(), 0));
+        let same = json!({"command": "ls", "description": "ls"});
+        assert_eq!(shown(same, false), ("? Bash ls\n    description: ls".to_owned(), 0));
+    }
+
+    #[test]
+    fn what_is_cut_is_counted_and_can_be_seen() {
+        let long = format!("{}; touch /x", "x".repeat(WANTED_CHARS_MAX));
+        let (seen, left) = shown(json!({"command": long, "note": "n".repeat(401)}), false);
+        assert!(!seen.contains("touch"));
+        assert_eq!(left, "; touch /x".len() + 1);
+        let (seen, left) = shown(json!({ "command": long }), true);
+        assert!(seen.contains("touch /x") && left == 0);
+        let (seen, left) = shown(json!({"command": format!("ls{}touch", "\n".repeat(60))}), false);
+        assert_eq!((seen.lines().count(), left), (WANTED_LINES_MAX, 60 - WANTED_LINES_MAX + 1 + 5));
+    }
+
+    #[test]
+    fn questions_are_answered_one_after_the_other_by_number_or_in_words() {
+        let ask = ask(
+            "question",
+            json!({"questions": [
+                {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]},
+                {"question": "When?", "options": [{"label": "now"}, {"label": "later"}], "multiSelect": true},
+                {"question": "Why?"},
+            ]}),
+        );
+        let mut answers = Map::new();
+        assert_eq!(parse_choice(&ask, "", &mut answers), Ok(None));
+        assert_eq!(parse_choice(&ask, "2", &mut answers), Ok(None));
+        assert_eq!(parse_choice(&ask, "1, 2", &mut answers), Ok(None));
+        let Ok(Some(QuestionAnswer::Allow { input: Some(input) })) =
+            parse_choice(&ask, "7", &mut answers)
+        else {
+            panic!("all are answered");
+        };
+        assert_eq!(input["answers"], json!({"Which?": "B", "When?": "now, later", "Why?": "7"}));
+        assert_eq!(input["questions"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_no_answer() {
+        let one = json!({"question": "?", "options": [{"label": "A"}, {"label": "7"}]});
+        let several = json!({"question": "?", "options": [{"label": "A"}], "multiSelect": true});
+        for (question, line) in [(&one, "3"), (&one, "0"), (&one, "-1"), (&several, "1, 2")] {
+            let wrong = resolve_choice(question, line).unwrap_err();
+            let last = options(question).len();
+            assert!(wrong.contains(&format!(": 1 to {last}, or")), "{line}: {wrong}");
+        }
+        assert_eq!(resolve_choice(&one, "1,2").unwrap_err(), "only one of them can be chosen");
+        assert_eq!(resolve_choice(&one, "7").unwrap(), "7", "it is a label");
+        assert_eq!(resolve_choice(&one, "\"3\"").unwrap(), "3");
+        assert_eq!(resolve_choice(&one, "3 of them").unwrap(), "3 of them");
+    }
+
+    #[test]
+    fn what_a_tool_wants_is_told_in_short() {
+        assert_eq!(summarize_input(&json!({"command": "ls", "timeout": 3})), "ls");
+        assert_eq!(summarize_input(&json!({"x": 1})), "1");
+        assert_eq!(summarize_input(&json!({"x": 1, "y": 2})), r#"{"x":1,"y":2}"#);
+        assert_eq!(summarize_input(&json!("text")), "text");
+        assert_eq!(summarize_input(&Json::Null), "");
+    }
+}

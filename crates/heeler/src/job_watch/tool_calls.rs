@@ -1,0 +1,505 @@
+//! Tool calls and everything else that is not the agent's own words, as one line each.
+
+use std::collections::HashSet;
+
+use anstyle::{AnsiColor, Style};
+use heeler_model::parse_iso;
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use serde_json::Value as Json;
+
+use super::question_prompter::summarize_input;
+use crate::output::{self, SafeText, one_line, truncate_chars};
+
+/// What a line has besides the call: the sign, the time, spaces.
+const MARGIN: usize = 14;
+
+/// Our own tools whose success is told by a row of its own.
+const SEPARATELY_REPORTED_TOOLS: [&str; 2] =
+    ["mcp__heeler-files__send_file", "mcp__heeler__report_progress"];
+
+/// How many calls, and how many sub-agents, are followed at once; the oldest are given up for newer
+/// ones.
+const OPEN_CALLS_MAX: usize = 1024;
+/// How many calls without a result are told one by one at the end.
+const UNFINISHED_MAX: usize = 20;
+
+/// What is known of the agent's deeds: tool calls that are under way, and sub-agents.
+#[derive(Default)]
+pub(crate) struct ToolCallTracker {
+    /// How far lines are indented; those of a sub-agent are two columns further.
+    margin: usize,
+    open: IndexMap<String, TrackedToolCall>,
+    /// How many were given up.
+    dropped_calls: usize,
+    /// The sub-agents, by the call that each works for: what it is to do, and its indent.
+    sub_agents: IndexMap<String, (String, usize)>,
+    /// The sub-agent whose lines stand last: they need no heading again.
+    last_sub_agent: Option<String>,
+    /// The prompt, which whoever watches has written.
+    prompt: Option<String>,
+    /// The MCP servers whose failure was told.
+    failed_mcp_servers: HashSet<String>,
+}
+
+struct TrackedToolCall {
+    description: String,
+    at: Option<Timestamp>,
+    indent: usize,
+}
+
+impl ToolCallTracker {
+    /// Begins where no call is under way.
+    pub(crate) fn new(margin: usize) -> ToolCallTracker {
+        ToolCallTracker { margin, ..ToolCallTracker::default() }
+    }
+
+    /// Takes a row and returns the lines that it becomes, if it becomes any now.
+    pub(crate) fn format_row(&mut self, row: &Json, width: usize) -> Option<SafeText> {
+        let sub = row["parent_tool_use_id"].as_str();
+        let indent = match sub {
+            None => self.margin,
+            Some(sub) => self.begin_sub_agent(sub).unwrap_or(self.margin) + 2,
+        };
+        let is_started = row["subtype"] == "task_started" && row["subagent_type"].is_string();
+        let line = match row["tool_use_id"].as_str() {
+            Some(call) if is_started && self.begin_sub_agent(call).is_some() => {
+                return self.heading(call);
+            }
+            _ => self.format_line(row, indent, width)?,
+        };
+        let heading = sub.and_then(|sub| self.heading(sub));
+        if sub.is_none() {
+            self.last_sub_agent = None;
+        }
+        Some(match heading {
+            Some(heading) => heading.append("\n").append(line),
+            None => line,
+        })
+    }
+
+    /// Knows from now on that a call is a sub-agent's; returns the call's indent.
+    fn begin_sub_agent(&mut self, id: &str) -> Option<usize> {
+        if let Some((_, indent)) = self.sub_agents.get(id) {
+            return Some(*indent);
+        }
+        let call = self.open.get(id)?;
+        let (what, indent) = (call.description.clone(), call.indent);
+        if self.sub_agents.len() >= OPEN_CALLS_MAX {
+            self.sub_agents.shift_remove_index(0);
+        }
+        self.sub_agents.insert(id.to_owned(), (what, indent));
+        Some(indent)
+    }
+
+    /// Returns the line that stands above those of a sub-agent, unless they follow its own.
+    fn heading(&mut self, id: &str) -> Option<SafeText> {
+        let (what, indent) = self.sub_agents.get(id)?;
+        if self.last_sub_agent.as_deref() == Some(id) {
+            return None;
+        }
+        self.last_sub_agent = Some(id.to_owned());
+        Some(SafeText::styled(Style::new().dimmed(), &format!("{:indent$}▸ {what}", "")))
+    }
+
+    fn format_line(&mut self, row: &Json, indent: usize, width: usize) -> Option<SafeText> {
+        let fit = |text: &str| truncate_chars(&one_line(text), width.saturating_sub(indent + 2));
+        let dim = Style::new().dimmed();
+        let dimmed = |text: &str| SafeText::styled(dim, &format!("{:indent$}{}", "", fit(text)));
+        match row["type"].as_str()? {
+            "tool_use" => {
+                self.begin_call(row, indent, width);
+                None
+            }
+            "tool_result" if row["tool_use_id"].is_string() => self.finish_call(row, indent, width),
+            // Whole, however long: it may be all that is known.
+            "error" => {
+                let text = one_line(&plain(&row["message"]));
+                Some(SafeText::styled(
+                    AnsiColor::Red.on_default(),
+                    &format!("{:indent$}{text}", ""),
+                ))
+            }
+            "system" if row["subtype"] == "init" => self.failed_servers(row),
+            "system" if row["subtype"] == "file_sent" => {
+                let (file, said) = describe_sent_file(row);
+                // Whole, too: it is there to be opened.
+                let line = SafeText::from(format!("{:indent$}file {}", "", one_line(&file)));
+                Some(match said.as_str() {
+                    "" => line,
+                    said => line
+                        .append("\n")
+                        .append(SafeText::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
+                })
+            }
+            "system" if row["subtype"] == "stderr" => {
+                let content = plain(&row["content"]);
+                let lines = content.lines().map(&dimmed);
+                lines.reduce(|all, line| all.append("\n").append(line))
+            }
+            "system" => self.format_system_row(row).map(|text| dimmed(&text)),
+            // Words of a sub-agent.
+            "assistant" => Some(dimmed(&plain(&row["content"]))),
+            _ => None,
+        }
+    }
+
+    fn begin_call(&mut self, row: &Json, indent: usize, width: usize) {
+        let what = format!("{} {}", plain(&row["tool_name"]), summarize_input(&row["input"]));
+        let what = truncate_chars(&one_line(&what), width.saturating_sub(indent + MARGIN));
+        let call = TrackedToolCall { description: what, at: time(row), indent };
+        if self.open.len() >= OPEN_CALLS_MAX {
+            self.open.shift_remove_index(0);
+            self.dropped_calls += 1;
+        }
+        self.open.insert(plain(&row["tool_use_id"]), call);
+    }
+
+    /// Returns what is under way, for the status.
+    pub(crate) fn current_call(&self) -> Option<String> {
+        let (_, call) = self.open.last()?;
+        let others = match self.open.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        Some(format!("{}{others}", call.description))
+    }
+
+    /// Returns the calls that have no result, and why in a word.
+    pub(crate) fn unfinished(&mut self, why: &str) -> Vec<SafeText> {
+        let (dim, margin) = (Style::new().dimmed(), self.margin);
+        let line = |call: TrackedToolCall| {
+            SafeText::styled(dim, &format!("{:1$}· {2} ({why})", "", call.indent, call.description))
+        };
+        let more = self.open.len().saturating_sub(UNFINISHED_MAX) + self.dropped_calls;
+        let open = self.open.drain(..).take(UNFINISHED_MAX);
+        let mut lines: Vec<SafeText> = open.map(|(_, call)| line(call)).collect();
+        if more > 0 {
+            lines.push(SafeText::styled(
+                dim,
+                &format!("{:margin$}· and {more} more calls ({why})", ""),
+            ));
+        }
+        lines
+    }
+
+    fn finish_call(&mut self, row: &Json, indent: usize, width: usize) -> Option<SafeText> {
+        let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
+        let failed = row["success"] == Json::Bool(false);
+        // What came of it has a line of its own.
+        if !failed && SEPARATELY_REPORTED_TOOLS.iter().any(|tool| row["tool_name"] == *tool) {
+            return None;
+        }
+        let what = match &call {
+            Some(call) => call.description.clone(),
+            None => one_line(&plain(&row["tool_name"])),
+        };
+        let took = row["duration_ms"].as_i64().or_else(|| {
+            let took = time(row)?.duration_since(call.as_ref()?.at?).as_millis();
+            i64::try_from(took).ok().filter(|took| *took >= 0)
+        });
+        let took =
+            took.map(|took| format!("  {}", output::format_duration(took))).unwrap_or_default();
+        let dim = Style::new().dimmed();
+        if !failed {
+            let sign =
+                SafeText::styled(AnsiColor::Green.on_default(), &format!("{:indent$}✓ ", ""));
+            return Some(sign.append(what).append(SafeText::styled(dim, &took)));
+        }
+        let sign = SafeText::styled(AnsiColor::Red.on_default(), &format!("{:indent$}✗ ", ""));
+        let why = one_line(&plain(&row["error"]));
+        let why = truncate_chars(&why, width.saturating_sub(indent + 4));
+        let line = sign.append(what).append(SafeText::styled(dim, &took));
+        Some(match why.is_empty() {
+            true => line,
+            false => line
+                .append("\n")
+                .append(SafeText::styled(dim, &format!("{:1$}{why}", "", indent + 2))),
+        })
+    }
+
+    /// Tells of MCP servers that cannot be used, each once: every turn names them again.
+    fn failed_servers(&mut self, row: &Json) -> Option<SafeText> {
+        let servers = row["mcp_failed"].as_array()?.iter().map(plain);
+        let new: Vec<String> =
+            servers.filter(|name| self.failed_mcp_servers.insert(name.clone())).collect();
+        let names = new.join(", ");
+        let text = match new.len() {
+            0 => return None,
+            1 => format!("MCP server {names} failed; the agent works without its tools"),
+            _ => format!("MCP servers {names} failed; the agent works without their tools"),
+        };
+        let text = format!("{:1$}warning: {2}", "", self.margin, one_line(&text));
+        Some(SafeText::styled(AnsiColor::Yellow.on_default(), &text))
+    }
+
+    fn format_system_row(&mut self, row: &Json) -> Option<String> {
+        let content = plain(&row["content"]);
+        match row["subtype"].as_str().unwrap_or_default() {
+            "user_input" if !row["parent_tool_use_id"].is_null() => None,
+            // An agent that is started once more is asked the same.
+            "user_input" => match &self.prompt {
+                Some(prompt) if *prompt != content => Some(format!("› {content}")),
+                Some(_) => None,
+                None => {
+                    self.prompt = Some(content);
+                    None
+                }
+            },
+            // A sub-agent's call says how it went; a background task has nothing but this.
+            "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
+                Some(content)
+            }
+            subtype if subtype.starts_with("task_") => None,
+            "warning" => Some(format!("warning: {content}")),
+            "command" => Some(format!("$ {content}")),
+            // Told by the question itself, or by the call that came to nothing.
+            "asked" | "answered" | "denied" | "permission_denied" => None,
+            _ if content.is_empty() => None,
+            _ => Some(content),
+        }
+    }
+}
+
+/// Says what was handed over, how large it is and where it is; and what the agent says to it.
+fn describe_sent_file(row: &Json) -> (String, String) {
+    let content = plain(&row["content"]);
+    let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
+    let (Some(name), Some(bytes), Some(path)) = fields else { return (content, String::new()) };
+    let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
+    let file = format!("{name} ({}) → {path}", output::format_size(bytes));
+    (file, said.unwrap_or_default().to_owned())
+}
+
+/// Says whether a row tells of a request that was denied because nobody could be asked, and not by
+/// a rule: by the runner in a run that nobody attends, or by Claude, which then gives no reason.
+pub(crate) fn is_unattended_denial(row: &Json, attended: bool) -> bool {
+    match row["subtype"].as_str().filter(|_| row["type"] == "system") {
+        Some("denied") => !attended,
+        Some("permission_denied") => row["decision_reason_type"].is_null(),
+        _ => false,
+    }
+}
+
+fn time(row: &Json) -> Option<Timestamp> {
+    row["timestamp"].as_str().and_then(parse_iso)
+}
+
+fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_commands_complaints_are_told_line_by_line_and_what_is_run_once() {
+        let row = |subtype: &str, text: &str| json!({"type": "system", "subtype": subtype, "content": text});
+        check(
+            &[row("command", "make test\nmake all"), row("stderr", "oh\nno")],
+            &["  $ make test make all", "  oh\n  no"],
+        );
+    }
+
+    #[track_caller]
+    fn check(rows: &[Json], expected: &[&str]) {
+        let mut tools = ToolCallTracker::new(2);
+        let mut lines: Vec<SafeText> =
+            rows.iter().filter_map(|row| tools.format_row(row, 60)).collect();
+        lines.extend(tools.unfinished("no result"));
+        let plain: Vec<String> = lines
+            .iter()
+            .map(|line| anstream::adapter::strip_str(&line.to_string()).to_string())
+            .collect();
+        assert_eq!(plain, expected);
+    }
+
+    fn call(id: &str, input: Json) -> Json {
+        json!({"type": "tool_use", "tool_name": "Bash", "tool_use_id": id, "input": input})
+    }
+
+    #[test]
+    fn a_call_and_its_result_are_one_line() {
+        check(
+            &[
+                call("1", json!({"command": "ls -la", "description": "List"})),
+                call("2", json!({"command": "cargo\ntest"})),
+                json!({"type": "tool_result", "tool_use_id": "2", "success": false,
+                    "error": "exit code 101", "duration_ms": 61_000}),
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true,
+                    "result": "x", "duration_ms": 320}),
+            ],
+            &["  ✗ Bash cargo test  1m 01s\n    exit code 101", "  ✓ Bash ls -la  320ms"],
+        );
+    }
+
+    #[test]
+    fn how_long_a_call_took_that_does_not_say_so_is_told_by_the_times_of_its_rows() {
+        let at = |mut row: Json, at: &str| {
+            row["timestamp"] = at.into();
+            row
+        };
+        let ended = json!({"type": "tool_result", "tool_use_id": "1", "success": true});
+        check(
+            &[
+                at(call("1", json!("ls")), "2024-01-19T09:00:01Z"),
+                at(ended, "2024-01-19T09:00:03Z"),
+            ],
+            &["  ✓ Bash ls  2.0s"],
+        );
+    }
+
+    #[test]
+    fn an_error_is_never_cut() {
+        let long = "word ".repeat(100);
+        let row = json!({"type": "error", "message": long});
+        check(&[row], &[&format!("  {}", long.trim_end())]);
+    }
+
+    #[test]
+    fn requests_that_nobody_could_be_asked_about_are_told_from_those_that_a_rule_denied() {
+        let row = |subtype: &str| json!({"type": "system", "subtype": subtype, "content": "x"});
+        assert!(is_unattended_denial(&row("denied"), false));
+        assert!(
+            !is_unattended_denial(&row("denied"), true),
+            "somebody was there, who had no time for it"
+        );
+        assert!(is_unattended_denial(&row("permission_denied"), false));
+        let mut by_rule = row("permission_denied");
+        by_rule["decision_reason_type"] = "rule".into();
+        assert!(!is_unattended_denial(&by_rule, false));
+        assert!(!is_unattended_denial(&row("user_input"), false));
+        assert!(!is_unattended_denial(&json!({"type": "assistant", "subtype": "denied"}), false));
+    }
+
+    fn sub_agent(id: &str, task: &str) -> [Json; 2] {
+        [
+            json!({"type": "tool_use", "tool_name": "Agent", "tool_use_id": id,
+                "input": {"description": task}}),
+            json!({"type": "system", "subtype": "task_started", "subagent_type": "x",
+                "tool_use_id": id, "content": "sub-agent started"}),
+        ]
+    }
+
+    #[test]
+    fn a_sub_agent_is_told_when_it_starts_and_its_lines_stand_below() {
+        let of = |sub: &str, mut row: Json| {
+            row["parent_tool_use_id"] = sub.into();
+            row
+        };
+        let said = |text: &str| json!({"type": "assistant", "content": text});
+        let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "success": true, "duration_ms": 5});
+        let [one, one_starts] = sub_agent("1", "Look");
+        let [two, two_starts] = sub_agent("2", "Listen");
+        check(
+            &[
+                one,
+                one_starts,
+                of("1", call("a", json!({"command": "ls"}))),
+                of("1", result("a")),
+                of("1", said("It is here.")),
+                two,
+                two_starts,
+                of("2", said("Hush.")),
+                // Back to the first: it is said whose line this is.
+                of("1", said("Found.")),
+                result("1"),
+                result("2"),
+            ],
+            &[
+                "  ▸ Agent Look",
+                "    ✓ Bash ls  5ms",
+                "    It is here.",
+                "  ▸ Agent Listen",
+                "    Hush.",
+                "  ▸ Agent Look\n    Found.",
+                "  ✓ Agent Look  5ms",
+                "  ✓ Agent Listen  5ms",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_sub_agent_that_works_on_after_its_call_has_ended_keeps_its_heading() {
+        let [call, starts] = sub_agent("1", "Look");
+        check(
+            &[
+                call,
+                starts,
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true, "duration_ms": 5}),
+                json!({"type": "assistant", "content": "Still at it.", "parent_tool_use_id": "1"}),
+            ],
+            &["  ▸ Agent Look", "  ✓ Agent Look  5ms", "  ▸ Agent Look\n    Still at it."],
+        );
+    }
+
+    #[test]
+    fn an_mcp_server_that_failed_is_told_once() {
+        let init = json!({"type": "system", "subtype": "init", "content": "turn started",
+            "mcp_failed": ["web"]});
+        let told = "  warning: MCP server web failed; the agent works without its tools";
+        check(&[init.clone(), init], &[told]);
+    }
+
+    #[test]
+    fn a_file_that_is_handed_over_is_one_line() {
+        let call = |kind: &str| {
+            json!({"type": kind, "tool_name": SEPARATELY_REPORTED_TOOLS[0], "tool_use_id": "1", "success": true,
+                "input": {"file_path": "a.txt"}})
+        };
+        let row = |message: &str| {
+            let content = format!("a.txt (2000 bytes) is in /files/7-a.txt{message}");
+            json!({"type": "system", "subtype": "file_sent", "name": "a.txt", "bytes": 2000,
+                "path": "/files/7-a.txt", "content": content})
+        };
+        let without = json!({"type": "system", "subtype": "file_sent", "content": "some file"});
+        check(
+            &[call("tool_use"), row(""), call("tool_result"), row(": as you asked"), without],
+            &[
+                "  file a.txt (2.00 kB) → /files/7-a.txt",
+                "  file a.txt (2.00 kB) → /files/7-a.txt\n    as you asked",
+                "  file some file",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_call_without_a_result_is_told_at_the_end() {
+        check(&[call("1", json!({"command": "sleep 9"}))], &["  · Bash sleep 9 (no result)"]);
+    }
+
+    #[test]
+    fn of_many_calls_without_a_result_some_are_told_and_the_rest_counted() {
+        let rows: Vec<Json> =
+            (0..2000).map(|id| call(&id.to_string(), json!({"command": "x"}))).collect();
+        let mut expected = vec!["  · Bash x (no result)"; UNFINISHED_MAX];
+        expected.push("  · and 1980 more calls (no result)");
+        check(&rows, &expected);
+    }
+
+    #[test]
+    fn the_prompt_is_not_repeated_and_later_messages_are_shown() {
+        let told = |text| json!({"type": "system", "subtype": "user_input", "content": text});
+        // An agent that is started once more is asked the same again.
+        check(&[told("first"), told("and then"), told("first")], &["  › and then"]);
+    }
+
+    #[test]
+    fn long_and_hostile_text_becomes_one_harmless_line() {
+        let long = format!("\u{1b}[2J{}", "x".repeat(100));
+        check(
+            &[
+                call("1", json!({"command": long})),
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true, "duration_ms": 1}),
+            ],
+            &[&format!("  ✓ Bash {}…  1ms", "x".repeat(39))],
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! Where a daemon's log goes: to stderr, and to a file that stays, once there is one.
+//!
+//! In the background both are the same file: then it is written once, and the file may be set aside.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use camino::Utf8Path;
+use heeler_engine::logs::RotatingLog;
+use heeler_model::config::LogRotation;
+
+static LOG: OnceLock<Mutex<RotatingLog>> = OnceLock::new();
+
+/// Whether what is written to stderr would be in the file twice.
+static IS_STDERR: AtomicBool = AtomicBool::new(false);
+
+/// Keeps what is logged from now on in a file too. A log is not worth a failure: without it the daemon
+/// works all the same, and says so.
+pub(crate) fn log_to_file(path: &Utf8Path, limits: LogRotation) {
+    let log = match RotatingLog::open(path, limits) {
+        Ok(log) => log,
+        Err(error) => return tracing::warn!("cannot write {path}: {error}"),
+    };
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    let same = stderr.and_then(|file| file.metadata()).is_ok_and(|found| log.is_same(&found));
+    IS_STDERR.store(same, Ordering::Relaxed);
+    if LOG.set(Mutex::new(log)).is_err() {
+        tracing::debug!("the log was kept already");
+    }
+}
+
+/// Stderr, unless that is the file.
+pub(super) struct DaemonStderr;
+
+impl Write for DaemonStderr {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match IS_STDERR.load(Ordering::Relaxed) {
+            true => Ok(text.len()),
+            false => io::stderr().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The file, once there is one.
+pub(super) struct DaemonLogFile;
+
+impl Write for DaemonLogFile {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match LOG.get() {
+            Some(log) => log.lock().unwrap_or_else(PoisonError::into_inner).write(text),
+            None => Ok(text.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! A daemon's log as people read it: the time, what happened, to what.
+//!
+//! `09:00:00 due  schedule=coder/nightly job=job-2026-11-15-a1b2c3`
+
+use std::fmt::{self, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use jiff::tz::TimeZone;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::{context, output};
+
+/// Formats each event as one line.
+pub(super) struct LogLineFormat {
+    /// A person looks: times are local and short, and there are colours.
+    pub(super) is_terminal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for LogLineFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let now = context::now();
+        let time = match self.is_terminal {
+            true => now.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
+            false => heeler_model::iso_millis(now),
+        };
+        let mut told = LogEventFields::default();
+        event.record(&mut told);
+        writeln!(to, "{}", self.line(&time, *event.metadata().level(), &told))
+    }
+}
+
+impl LogLineFormat {
+    fn line(&self, time: &str, level: Level, told: &LogEventFields) -> String {
+        let (word, style) = match level {
+            Level::ERROR => ("error: ", AnsiColor::Red.on_default()),
+            Level::WARN => ("warning: ", AnsiColor::Yellow.on_default()),
+            Level::INFO => ("", Style::new()),
+            _ => ("debug: ", Style::new().dimmed()),
+        };
+        let dimmed = Style::new().dimmed();
+        let (style, dimmed) =
+            if self.is_terminal { (style, dimmed) } else { (Style::new(), Style::new()) };
+        let mut line = format!("{dimmed}{time}{dimmed:#} {style}{word}{}{style:#}", told.message);
+        if !told.fields.is_empty() {
+            let _ = write!(line, "  {dimmed}{}{dimmed:#}", told.fields.join(" "));
+        }
+        line
+    }
+}
+
+/// What an event tells.
+#[derive(Debug, Default)]
+struct LogEventFields {
+    message: String,
+    fields: Vec<String>,
+}
+
+impl LogEventFields {
+    fn add(&mut self, name: &str, value: &str) {
+        // Errors and names may hold what an agent wrote.
+        let value = output::one_line(value);
+        match name {
+            "message" => self.message = value,
+            _ if value.contains(' ') => self.fields.push(format!("{name}={value:?}")),
+            _ => self.fields.push(format!("{name}={value}")),
+        }
+    }
+}
+
+impl Visit for LogEventFields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field.name(), value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field.name(), &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(fields: &[(&str, &str)]) -> LogEventFields {
+        let mut told = LogEventFields::default();
+        fields.iter().for_each(|(name, value)| told.add(name, value));
+        told
+    }
+
+    #[test]
+    fn a_line_says_when_what_and_to_what() {
+        let lines = LogLineFormat { is_terminal: false };
+        let told = told(&[("message", "due"), ("schedule", "coder/nightly"), ("why", "two words")]);
+        let line = lines.line("09:00:00", Level::INFO, &told);
+        assert_eq!(line, "09:00:00 due  schedule=coder/nightly why=\"two words\"");
+        let line = lines.line("09:00:00", Level::WARN, &told);
+        assert!(line.starts_with("09:00:00 warning: due  "), "{line}");
+    }
+
+    #[test]
+    fn what_an_agent_wrote_stays_on_its_line_and_steers_nothing() {
+        let told = told(&[("message", "a\x1b[31mb\nc")]);
+        assert_eq!(told.message, "ab c");
+    }
+}

@@ -1,0 +1,95 @@
+//! `cargo xtask check`: the fast inner loop.
+//!
+//! Format, lints and unit tests of the crates that changed since `main`, and of every crate that
+//! depends on them. No network, no browser, no real agents. Start at [`run_check`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::shell::{has_nextest, run, step};
+
+/// Checks what changed since `main`: on a branch since it left `main`, on `main` itself since the
+/// last commit that is published (or the last commit, if there is no remote).
+pub(crate) fn run_check() -> Result<()> {
+    let crates = affected_crates()?;
+    if crates.is_empty() {
+        eprintln!("xtask: no crate changed since main");
+        return step("format", || run(&["cargo", "fmt", "--all", "--check"], &[]));
+    }
+    eprintln!("xtask: checking {}", crates.iter().cloned().collect::<Vec<_>>().join(", "));
+    let packages: Vec<&str> = crates.iter().flat_map(|name| ["-p", name]).collect();
+    step("format", || run(&["cargo", "fmt", "--all", "--check"], &[]))?;
+    let lint =
+        [&["cargo", "clippy"], packages.as_slice(), &["--lib", "--bins", "--tests"]].concat();
+    step("lints", || run(&[lint.as_slice(), &["--", "-D", "warnings"]].concat(), &[]))?;
+    let tests = if has_nextest() {
+        let only_units = ["--lib", "--bins", "-E", "not test(proof_)", "--no-tests", "pass"];
+        [&["cargo", "nextest", "run"], packages.as_slice(), &only_units].concat()
+    } else {
+        let only_units = ["--lib", "--bins", "--", "--skip", "proof_"];
+        [&["cargo", "test"], packages.as_slice(), &only_units].concat()
+    };
+    step("unit tests", || run(&tests, &[]))
+}
+
+fn affected_crates() -> Result<BTreeSet<String>> {
+    let paths = changed_paths()?;
+    let metadata: Value = serde_json::from_str(&stdout_of(&[
+        "cargo",
+        "metadata",
+        "--format-version",
+        "1",
+        "--no-deps",
+        "--offline",
+    ])?)?;
+    let mut dependants: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for package in metadata["packages"].as_array().context("metadata has packages")? {
+        let name = package["name"].as_str().context("a package has a name")?;
+        names.insert(name);
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            dependants.entry(on).or_default().push(name);
+        }
+    }
+    let everything = |path: &String| path == "Cargo.toml" || path == "Cargo.lock";
+    if paths.iter().any(everything) {
+        return Ok(names.into_iter().map(str::to_owned).collect());
+    }
+    let changed = paths.iter().filter_map(|path| path.strip_prefix("crates/")?.split('/').next());
+    let mut waiting: Vec<&str> = changed.filter(|name| names.contains(name)).collect();
+    let mut affected = BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        if affected.insert(name.to_owned()) {
+            waiting.extend(dependants.get(name).into_iter().flatten());
+        }
+    }
+    Ok(affected)
+}
+
+/// Returns the files that differ from the base, with uncommitted and untracked ones.
+fn changed_paths() -> Result<Vec<String>> {
+    let branch = stdout_of(&["git", "rev-parse", "--abbrev-ref", "HEAD"])?;
+    let on_main = branch.trim() == "main";
+    let upstream = if on_main { "origin/main" } else { "main" };
+    let base = stdout_of(&["git", "merge-base", "HEAD", upstream])
+        .unwrap_or_else(|_| "HEAD".to_owned())
+        .trim()
+        .to_owned();
+    let differing = stdout_of(&["git", "diff", "--name-only", &base])?;
+    let untracked = stdout_of(&["git", "ls-files", "--others", "--exclude-standard"])?;
+    Ok(differing.lines().chain(untracked.lines()).map(str::to_owned).collect())
+}
+
+fn stdout_of(command: &[&str]) -> Result<String> {
+    let (program, args) = command.split_first().context("empty command")?;
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .with_context(|| format!("cannot start {program}"))?;
+    ensure!(output.status.success(), "`{}` ended with {}", command.join(" "), output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
