@@ -1,4 +1,4 @@
-//! What takes long is done beside, by a thread of its own. Start at [`StoppableThread`].
+//! Background threads for long operations. Start at [`StoppableThread`].
 
 use std::io;
 use std::panic::resume_unwind;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// How many bytes of files are gone through while somebody waits; with more it is done beside.
+/// File bytes that are processed while the person waits; more are processed in the background.
 pub(crate) const WAIT_BYTES_MAX: u64 = 16 << 20;
 
-/// Something that is done beside. Whoever lets it go stops it, and waits until it has stopped.
+/// Background operation. Dropping it stops the thread and waits for its end.
 #[derive(Debug)]
 pub(crate) struct StoppableThread<T> {
     is_stopped: Arc<AtomicBool>,
@@ -17,7 +17,7 @@ pub(crate) struct StoppableThread<T> {
 }
 
 impl<T: Send + 'static> StoppableThread<T> {
-    /// Begins it. It should look now and then whether it is stopped.
+    /// Starts the operation. It should check the flag from time to time.
     pub(crate) fn start(
         work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
     ) -> StoppableThread<T> {
@@ -32,7 +32,7 @@ impl<T> StoppableThread<T> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for what comes of it.
+    /// Waits for the result.
     pub(crate) fn join(mut self) -> T {
         let thread = self.thread.take().expect("only this and the drop take it");
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
@@ -46,7 +46,7 @@ impl<T> Drop for StoppableThread<T> {
     }
 }
 
-/// Reads until somebody says stop.
+/// Reader that fails once the flag is set.
 pub(crate) struct StoppableReader<'a, R>(pub(crate) R, pub(crate) &'a AtomicBool);
 
 impl<R: io::Read> io::Read for StoppableReader<'_, R> {

@@ -1,51 +1,51 @@
-//! Commands that a person types: `/name` and what follows.
+//! Chat commands: `/name` and arguments.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The shortest time between two turns of a loop.
+/// Shortest interval between two turns of a loop.
 pub const LOOP_INTERVAL_MIN: Duration = Duration::from_secs(10);
-/// The longest.
+/// Longest interval between two turns of a loop.
 pub const LOOP_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What a person can command: name, arguments, what it does. Completion and `/help` show this.
+/// Commands: name, arguments, description. Completion and `/help` show them.
 pub const COMMANDS: &[(&str, &str, &str)] = &[
-    ("help", "", "what can be typed here"),
-    ("agents", "", "the agents of the fleet"),
-    ("workers", "", "the workers of this session, what they do and cost"),
-    ("view", "[WORKER|main]", "look at a worker's transcript, or back"),
-    ("model", "[NAME|default]", "which model answers from now on"),
-    ("permissions", "", "what the agent may do, and what waits for your answer"),
-    ("tasks", "[add TEXT|done N|drop N]", "the session's task list"),
-    ("loop", "\"GOAL\" INTERVAL", "work toward a goal again and again"),
-    ("loop-target", "INTERVAL [\"GOAL\"]", "the same, or work through the tasks"),
-    ("start", "[INTERVAL]", "work through the tasks until none is open"),
-    ("loops", "", "the loops, and those of before that can be restarted"),
+    ("help", "", "show commands and keys"),
+    ("agents", "", "list the agents of the fleet"),
+    ("workers", "", "list the workers of this session, with state and cost"),
+    ("view", "[WORKER|main]", "view a worker's transcript, or return to the main one"),
+    ("model", "[NAME|default]", "show or set the model for the next turns"),
+    ("permissions", "", "show the agent's permissions and open questions"),
+    ("tasks", "[add TEXT|done N|drop N]", "show or change the task list"),
+    ("loop", "\"GOAL\" INTERVAL", "repeat turns toward a goal"),
+    ("loop-target", "INTERVAL [\"GOAL\"]", "the same; without a goal, work through the tasks"),
+    ("start", "[INTERVAL]", "work through the tasks until all are done"),
+    ("loops", "", "list the loops, including paused ones"),
     ("stop", "[N|all]", "stop loops"),
-    ("restart", "[N|all]", "restart loops of before"),
-    ("fork", "[N]", "go on in a copy of this session, up to message N of /search"),
-    ("undo", "", "take the last turn back: go on from before it"),
-    ("cost", "", "what this session has cost"),
-    ("search", "TEXT", "find words in this session"),
+    ("restart", "[N|all]", "restart paused loops"),
+    ("fork", "[N]", "continue in a copy of this session, up to message N of /search"),
+    ("undo", "", "take the last turn back: continue from before it"),
+    ("cost", "", "show the cost of this session"),
+    ("search", "TEXT", "search this session"),
     ("export", "[FILE]", "write this session as Markdown"),
-    ("sessions", "", "the sessions that can be resumed"),
-    ("status", "", "where things are"),
+    ("sessions", "", "list the sessions that can be resumed"),
+    ("status", "", "show the state of this session"),
     ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
 ];
 
-/// Returns what `/help` says: the commands, then the keys that there are, each with what it does.
+/// Returns the text of `/help`: the commands, then the given keys with their descriptions.
 pub fn help(keys: &[(&str, &str)]) -> String {
     let commands = COMMANDS.iter().map(|(name, args, what)| {
         let head = format!("/{name} {args}");
         format!("{:<31}  {what}", head.trim_end())
     });
-    let said = "Whatever else you type is said to the agent; //NAME says /NAME.".to_owned();
+    let said = "Any other text is sent to the agent; //NAME sends /NAME.".to_owned();
     let keys = keys.iter().map(|(key, what)| format!("{key:<31}  {what}"));
     commands.chain([said]).chain(keys).collect::<Vec<String>>().join("\n")
 }
 
-/// A command.
+/// Parsed command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ChatCommand {
     Help,
@@ -70,7 +70,7 @@ pub(crate) enum ChatCommand {
 }
 
 impl ChatCommand {
-    /// Says whether it writes to the session.
+    /// Returns true if the command writes to the session.
     pub(crate) fn writes(&self) -> bool {
         match self {
             ChatCommand::Model(name) => name.is_some(),
@@ -84,7 +84,7 @@ impl ChatCommand {
     }
 }
 
-/// What to do with the task list.
+/// Change to the task list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TaskListChange {
     List,
@@ -93,10 +93,10 @@ pub(crate) enum TaskListChange {
     Drop(usize),
 }
 
-/// How often a loop over tasks looks, if nobody says.
+/// Interval of `/start` by default.
 const START_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 
-/// What is wrong with a command.
+/// Error in a command, as shown to the person.
 #[derive(Debug, Error, PartialEq)]
 #[error("{0}")]
 pub(crate) struct ChatCommandError(String);
@@ -105,14 +105,15 @@ fn command_error(text: impl Into<String>) -> ChatCommandError {
     ChatCommandError(text.into())
 }
 
-/// Reads a line; `None` if it is no command but something to say. `//` says a line that begins with `/`.
+/// Parses a line; `None` if it is a message and not a command. `//` escapes a message that begins
+/// with `/`.
 pub(crate) fn parse_command(line: &str) -> Option<Result<ChatCommand, ChatCommandError>> {
     let rest = line.trim().strip_prefix('/')?;
     if rest.starts_with('/') || rest.is_empty() {
         return None;
     }
     let (name, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    // A path is no command.
+    // A path is not a command.
     if name.contains('/') {
         return None;
     }
@@ -123,7 +124,7 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
     let some = (!rest.is_empty()).then(|| rest.to_owned());
     let plain = |command: ChatCommand| match rest.is_empty() {
         true => Ok(command),
-        false => Err(command_error(format!("/{name} takes nothing more"))),
+        false => Err(command_error(format!("/{name} takes no arguments"))),
     };
     match name {
         "help" | "?" => plain(ChatCommand::Help),
@@ -149,7 +150,7 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
         "cost" => plain(ChatCommand::Cost),
         "search" => some
             .map(ChatCommand::Search)
-            .ok_or_else(|| command_error("/search TEXT: what is looked for?")),
+            .ok_or_else(|| command_error("/search TEXT: the text is missing")),
         "export" => Ok(ChatCommand::Export(some)),
         "sessions" => plain(ChatCommand::Sessions),
         "status" => plain(ChatCommand::Status),
@@ -163,11 +164,11 @@ fn unknown_command(name: &str) -> ChatCommandError {
     let near = COMMANDS.iter().map(|(known, ..)| *known).min_by_key(distance);
     let near = near.filter(|near| distance(near) <= 2);
     match near {
-        Some(near) => {
-            command_error(format!("there is no /{name}; did you mean /{near}? //{name} says it"))
-        }
+        Some(near) => command_error(format!(
+            "unknown command /{name}; did you mean /{near}? //{name} sends it as text"
+        )),
         None => command_error(format!(
-            "there is no /{name}; /help lists what there is; //{name} says it"
+            "unknown command /{name}; /help lists all commands; //{name} sends it as text"
         )),
     }
 }
@@ -181,7 +182,7 @@ fn parse_selection(name: &str, rest: &str) -> Result<Option<usize>, ChatCommandE
 
 fn parse_number(name: &str, text: &str) -> Result<usize, ChatCommandError> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| command_error(format!("/{name}: `{text}` is no number from 1 on")))
+    number.ok_or_else(|| command_error(format!("/{name}: `{text}` is not a number from 1")))
 }
 
 fn parse_tasks(rest: &str) -> Result<ChatCommand, ChatCommandError> {
@@ -190,7 +191,7 @@ fn parse_tasks(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     Ok(ChatCommand::Tasks(match verb {
         "" => TaskListChange::List,
         "add" if what.is_empty() => {
-            return Err(command_error("/tasks add TEXT: what is to be done?"));
+            return Err(command_error("/tasks add TEXT: the text is missing"));
         }
         "add" => TaskListChange::Add(what.to_owned()),
         "done" => TaskListChange::Done(parse_number("tasks done", what)?),
@@ -201,7 +202,7 @@ fn parse_tasks(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     }))
 }
 
-/// Reads `"<goal>" <interval>`.
+/// Parses `"<goal>" <interval>`.
 fn parse_loop(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     let usage = || command_error("/loop \"GOAL\" INTERVAL, as in /loop \"make the tests pass\" 5m");
     let (goal, every) = match rest.strip_prefix('"') {
@@ -215,7 +216,7 @@ fn parse_loop(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     Ok(ChatCommand::Loop { goal: Some(goal.to_owned()), every: parse_interval(every.trim())? })
 }
 
-/// Reads `<interval> ["<goal>"]`.
+/// Parses `<interval> ["<goal>"]`.
 fn parse_loop_target(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     if rest.is_empty() {
         return Err(command_error(
@@ -229,9 +230,9 @@ fn parse_loop_target(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     Ok(ChatCommand::Loop { goal, every: parse_interval(every)? })
 }
 
-/// Reads `30s`, `5m`, `2h`, `1d`; a bare number is minutes.
+/// Parses `30s`, `5m`, `2h`, `1d`; a bare number is minutes.
 fn parse_interval(text: &str) -> Result<Duration, ChatCommandError> {
-    let usage = || command_error(format!("`{text}` is no interval: 30s, 5m, 2h or 1d"));
+    let usage = || command_error(format!("`{text}` is not an interval such as 30s, 5m, 2h or 1d"));
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let count: u64 = digits.parse().map_err(|_| usage())?;
     let unit = match &text[digits.len()..] {
@@ -243,7 +244,7 @@ fn parse_interval(text: &str) -> Result<Duration, ChatCommandError> {
     };
     let every = Duration::from_secs(count.saturating_mul(unit));
     if every < LOOP_INTERVAL_MIN || every > LOOP_INTERVAL_MAX {
-        return Err(command_error(format!("`{text}`: a loop's interval goes from 10s to 7d")));
+        return Err(command_error(format!("`{text}`: a loop's interval must be from 10s to 7d")));
     }
     Ok(every)
 }
@@ -278,24 +279,24 @@ mod tests {
         check("/start 1d", goal("", 86_400));
         fails("/loop", "/loop \"GOAL\" INTERVAL");
         fails("/loop \"never closed 5m", "/loop \"GOAL\" INTERVAL");
-        fails("/loop \"x\" soon", "no interval");
+        fails("/loop \"x\" soon", "not an interval");
         fails("/loop x 9s", "from 10s to 7d");
         fails("/loop x 8d", "from 10s to 7d");
-        fails("/loop x 99999999999999999999s", "no interval");
+        fails("/loop x 99999999999999999999s", "not an interval");
     }
 
     #[test]
     fn every_command_that_is_listed_is_known_and_no_other() {
         for (name, ..) in COMMANDS {
             let known = parse_command(&format!("/{name}")).unwrap();
-            let is_known = known.as_ref().err().is_none_or(|e| !e.0.starts_with("there is no"));
+            let is_known = known.as_ref().err().is_none_or(|e| !e.0.starts_with("unknown command"));
             assert!(is_known, "/{name}");
         }
         fails("/exti", "did you mean /exit");
         fails("/zzz", "/help lists");
-        fails("/undo 3", "takes nothing more");
-        fails("/fork x", "no number");
-        fails("/tasks add", "what is to be done");
+        fails("/undo 3", "takes no arguments");
+        fails("/fork x", "not a number");
+        fails("/tasks add", "the text is missing");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! A conversation: what a person wishes and what a fleet does go in, what is to be shown comes out.
+//! State machine of a conversation: takes user actions and fleet events, and produces output to
+//! show.
 //!
-//! It waits for nothing and reads no clock. Every entry is in its file before it is shown; one that the
-//! disk does not take is kept until it does, and so is all that comes after it.
+//! It never waits and reads no clock. Every entry is written to the session file before it is
+//! shown; an entry that cannot be written is kept until it can be, and so are all that follow.
 //!
-//! One turn is one job of the agent. The daemon has the job, so whatever becomes of this process, its
-//! rows are there, and the next one completes the transcript from them. Start at [`Conversation`].
+//! A turn is one job of the agent. The daemon owns the job, so its rows survive a crash of this
+//! process, and the next process completes the transcript from them. Start at [`Conversation`].
 
 mod background_task;
 mod commands;
@@ -37,40 +38,40 @@ use crate::{
     SessionFileError, UserAction,
 };
 
-/// How many entries are shown at first, and how many more when older ones are wanted.
+/// Entries shown at first, and loaded at a time.
 pub const PAGE_ENTRIES: usize = 50;
 
-/// What becomes of workers that are at work when a person leaves.
+/// Treatment of running workers when the person leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerExitPolicy {
-    /// The person is asked.
+    /// Ask the person.
     Ask,
-    /// They are stopped.
+    /// Stop them.
     Stop,
-    /// They go on; the daemon has them.
+    /// Keep them running under the daemon.
     KeepRunning,
 }
 
-/// How a conversation is held.
+/// Options of a conversation.
 #[derive(Debug, Clone)]
 pub struct ConversationOptions {
-    /// Whether a person sits there who can answer.
+    /// A person is present and can answer questions.
     pub attended: bool,
-    /// What becomes of workers at the end.
+    /// Treatment of running workers at the end.
     pub worker_exit_policy: WorkerExitPolicy,
-    /// Whether the agent is asked at the end what it has learned.
+    /// Ask the agent for insights at the end.
     pub insights: bool,
-    /// What earlier sessions have taught; told with the first turn.
+    /// Insights of earlier sessions, sent with the first turn.
     pub earlier_insights: Option<String>,
-    /// Restart the loops of before at once.
+    /// Restart the loops of a resumed session at once.
     pub restart_loops: bool,
-    /// Where `/export` writes.
+    /// Directory in which `/export` writes.
     pub folder: Utf8PathBuf,
-    /// The keys that there are and what each does, for `/help`; none where there is no screen.
+    /// Keys with descriptions, for `/help`; empty without a screen.
     pub keys: &'static [(&'static str, &'static str)],
 }
 
-/// A conversation.
+/// A person's conversation with an agent.
 pub struct Conversation {
     directory: SessionDirectory,
     session_file: SessionFile,
@@ -78,47 +79,47 @@ pub struct Conversation {
     options: ConversationOptions,
     now: Timestamp,
     outputs: Vec<ChatOutput>,
-    /// What the disk has not taken yet.
+    /// Entries that are not written yet, because the disk failed.
     unwritten: VecDeque<(ChatSpeaker, ConversationEntry)>,
-    /// What a row told is not in the session's file yet: its entry comes after it, so that a crash between
-    /// does not lose it.
+    /// The session file lacks state that was read from a row. The row's entry is written after it,
+    /// so that a crash in between does not lose the state.
     is_unsaved: bool,
     turn: Option<RunningTurn>,
-    /// What is asked as soon as it is written.
+    /// Turn that is submitted as soon as its entry is written.
     pending_turn: Option<PendingTurn>,
-    /// What a session that was cut off may not have sent.
+    /// Message of an interrupted session that may not have been sent.
     unsent_message: Option<UnsentMessage>,
     queue: VecDeque<QueuedMessage>,
-    /// What was said while the session is copied, to be ours or to go on in.
+    /// Lines entered while the session is being copied.
     held_lines: Vec<String>,
     pending_fork: Option<ConversationFork>,
     background_task: Option<BackgroundTask>,
-    /// What the agent said last in this turn.
+    /// Last text of the agent in this turn.
     last_reply: String,
-    /// The task that a loop has asked for last.
+    /// Task that a loop requested last.
     asked_task: Option<String>,
     workers: Vec<ConversationWorker>,
-    /// Whose jobs are followed.
+    /// Speaker of each followed job.
     speakers: HashMap<JobId, ChatSpeaker>,
-    /// Jobs of the session that this one was forked from: what is still told of them is not for us.
+    /// Jobs of the session that this one was forked from; their events are ignored.
     detached_jobs: HashSet<JobId>,
-    /// The next row of each.
+    /// Next expected row of each job.
     next_rows: HashMap<JobId, u64>,
     costs: HashMap<JobId, f64>,
     questions: Vec<ChatQuestion>,
     view: ChatSpeaker,
-    /// How far back each transcript was shown.
+    /// Position of the oldest shown entry of each transcript.
     cursors: HashMap<ChatSpeaker, EntryCursor>,
     status: ConversationStatus,
-    /// How many messages there were since it was begun here.
+    /// Messages since this process opened the session.
     messages: u64,
     exit: Option<ConversationExit>,
     is_over: bool,
 }
 
 impl Conversation {
-    /// Goes on with a conversation, or begins a new one: whatever its book has is shown, and what is
-    /// missing in it is asked of the fleet.
+    /// Opens or resumes a conversation: shows the end of its transcript, and requests missing rows
+    /// from the fleet.
     pub fn begin(
         shelf: SessionDirectory,
         book: SessionFile,
@@ -162,33 +163,32 @@ impl Conversation {
         Ok(talk)
     }
 
-    /// Tells the person something about the session, as what could not be read of it.
+    /// Shows a warning about the session, such as parts that could not be read.
     pub fn warn(&mut self, warning: String) {
         self.show_error(warning);
     }
 
-    /// Takes what is to be shown, in order.
+    /// Takes the output to show, in order.
     pub fn take_output(&mut self) -> Vec<ChatOutput> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Says whether the disk does not take what happened: nothing more should be handed in until it does,
-    /// but for wishes to leave.
+    /// Returns true if entries could not be written. The caller should then pass nothing in except
+    /// actions that leave.
     pub fn has_unwritten_entries(&self) -> bool {
         !self.unwritten.is_empty()
     }
 
-    /// Says whether it has ended: everything is saved.
+    /// Returns true if the conversation has ended and everything is saved.
     pub fn has_ended(&self) -> bool {
         self.is_over
     }
 
-    /// Returns the session's id.
     pub fn id(&self) -> &str {
         self.session_file.id()
     }
 
-    /// Takes what a person wishes.
+    /// Handles an action of the person.
     pub fn handle_action(&mut self, wish: UserAction, now: Timestamp) {
         self.advance_clock(now);
         match wish {
@@ -206,7 +206,7 @@ impl Conversation {
         self.refresh_status();
     }
 
-    /// Takes what happened in the fleet.
+    /// Handles an event of the fleet.
     pub fn handle_fleet_event(&mut self, happened: ChatFleetEvent, now: Timestamp) {
         self.advance_clock(now);
         match happened {
@@ -234,7 +234,7 @@ impl Conversation {
         self.refresh_status();
     }
 
-    /// Lets time pass: loops become due, and what must end ends. To be called about once a second.
+    /// Advances the time: starts due loops and ends expired waits. Call it about once a second.
     pub fn tick(&mut self, now: Timestamp) {
         self.advance_clock(now);
         self.poll_background_task();
@@ -249,7 +249,7 @@ impl Conversation {
         self.refresh_status();
     }
 
-    /// Sets the clock, and tries again what the disk did not take.
+    /// Sets the clock, and retries failed writes.
     fn advance_clock(&mut self, now: Timestamp) {
         self.now = now;
         if self.is_unsaved && self.session_file.save_changes().is_err() {
@@ -266,7 +266,7 @@ impl Conversation {
         self.submit_pending_turn();
     }
 
-    /// Keeps an entry, then shows it.
+    /// Writes an entry, then shows it.
     fn append_entry(&mut self, of: ChatSpeaker, entry: ConversationEntry) {
         self.messages += u64::from(of == ChatSpeaker::Coordinator && entry.is_message());
         if let ChatSpeaker::Worker(name) = &of
@@ -280,7 +280,7 @@ impl Conversation {
                 Ok(()) => return self.outputs.push(ChatOutput::Entry { of, entry }),
                 Err(error) => {
                     self.outputs.push(ChatOutput::Error(format!(
-                        "{error}; nothing goes on until it can be written"
+                        "{error}; the conversation is paused until it can be written"
                     )));
                 }
             }
@@ -288,7 +288,7 @@ impl Conversation {
         self.unwritten.push_back((of, entry));
     }
 
-    /// Keeps a word of the program's own.
+    /// Writes an entry of the role `system`.
     fn append_notice(&mut self, text: impl Into<String>) {
         let entry = ConversationEntry::new(EntryRole::System, text, self.now);
         self.append_entry(ChatSpeaker::Coordinator, entry);
@@ -302,7 +302,8 @@ impl Conversation {
         self.outputs.push(ChatOutput::Error(text.into()));
     }
 
-    /// Changes what is known of the session. What cannot be saved now is saved with the next change.
+    /// Changes the state of the session. A change that cannot be saved now is saved with the next
+    /// one.
     fn save_state(&mut self, change: impl FnOnce(&mut crate::ConversationState)) {
         if let Err(error) = self.session_file.save(change) {
             self.show_error(format!("{error}"));
@@ -356,7 +357,7 @@ impl Conversation {
         }
     }
 
-    /// Older entries are shown from further on again.
+    /// Moves the position of the oldest shown entry forward again.
     fn drop_entries(&mut self, of: &ChatSpeaker, entries: usize) {
         let Some(mark) = self.cursors.get(of) else { return };
         match self.session_file.cursor_after(of, *mark, entries) {
@@ -365,7 +366,7 @@ impl Conversation {
         }
     }
 
-    /// Tells the status line if it says something else now.
+    /// Emits the status line if it has changed.
     fn refresh_status(&mut self) {
         let about = self.session_file.state();
         let chip = |worker: &ConversationWorker| ChatWorkerStatus {
@@ -378,7 +379,7 @@ impl Conversation {
             agent: about.agent().to_owned(),
             model: about.model.clone().or_else(|| self.status.model.clone()),
             context_tokens: self.status.context_tokens,
-            // A sum of nothing is -0.
+            // The sum of no floats is -0.
             cost_usd: self.costs.values().sum::<f64>() + 0.0,
             busy: match &self.turn {
                 Some(turn) if self.questions.iter().any(|question| question.job == turn.job) => {
@@ -389,9 +390,7 @@ impl Conversation {
                 None if self.pending_fork.is_some() || !self.held_lines.is_empty() => {
                     Some("copying the session".to_owned())
                 }
-                None => {
-                    self.background_task.as_ref().map(|_| "going through the transcript".to_owned())
-                }
+                None => self.background_task.as_ref().map(|_| "reading the transcript".to_owned()),
             },
             queued: self.queue.len(),
             workers: self.workers.iter().map(chip).collect(),

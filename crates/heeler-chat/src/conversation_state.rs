@@ -1,8 +1,8 @@
-//! What is known of a session besides its words: what the person talks to, where, what was asked, and
-//! who works for it.
+//! State of a conversation besides its transcript: agent, directories, turns, loops, tasks and
+//! workers.
 //!
-//! Plain data. In the session's file it is the value of one key of ours, so that it can never be taken
-//! for what another program has put there, nor the other way round. Start at [`ConversationState`].
+//! Plain data. In the session file it is the value of one key, so that it cannot collide with keys
+//! of other programs. Start at [`ConversationState`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, JobId};
@@ -14,66 +14,63 @@ use uuid::Uuid;
 
 use crate::{ConversationLoop, ConversationTask};
 
-/// The key of ours, in the session's file and in each worker of its roster.
+/// Key of Heeler's data, in the session file and in each roster entry.
 pub(crate) const HEELER_KEY: &str = "heeler";
 
-/// Where programs have a worker's name, and its file.
+/// Keys under which programs store a worker's name, and its file.
 const NAME_KEYS: [&str; 3] = ["agentId", "id", "name"];
 const FILE_KEYS: [&str; 3] = ["transcriptPath", "transcript", "path"];
 
-/// What the file of a transcript ends in.
+/// Suffix of transcript files.
 pub(crate) const NDJSON_SUFFIX: &str = ".ndjson";
 
-/// What is known of a session besides its words.
+/// State of a conversation besides its transcript.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConversationState {
-    /// Whom the person talks to.
+    /// Agent that the person talks to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The state directory of the agent's fleet.
+    /// State directory of the agent's fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<Utf8PathBuf>,
-    /// Where the person was.
+    /// Working directory of the person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<Utf8PathBuf>,
-    /// The agent's own id of the conversation.
+    /// Native session ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<AgentSessionId>,
-    /// The entry of that which the next turn goes on behind, if not the last.
+    /// Entry of the native session after which the next turn continues, if it is not the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<Uuid>,
-    /// The next turn goes on in a copy of it: this session was forked from another.
+    /// The next turn continues in a fork of the native session, because this session was forked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_fork: bool,
-    /// The model, if the person chose one.
+    /// Model chosen by the person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// When it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
-    /// What was asked, oldest first.
+    /// Turns, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<ConversationTurn>,
-    /// What comes back to the agent by itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<ConversationLoop>,
-    /// What is to be done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<ConversationTask>,
-    /// The file with what was learned, beside the session's.
+    /// Name of the insights file, next to the session file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insights: Option<String>,
-    /// The workers whose transcripts can be read; they stand in the file's own roster.
+    /// Workers with a readable transcript; stored in the file's own roster.
     #[serde(skip)]
     pub workers: Vec<RosterWorker>,
-    /// How many entries the transcript was seen to have.
+    /// Cached number of entries in the transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) counted: Option<EntryCount>,
-    /// The entries of the inline transcript are on their way to the transcript's own file.
+    /// Position at which entries of the inline transcript are being moved to the transcript file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) adopting: Option<InlineBoundary>,
-    /// What a later Heeler has put there.
+    /// Unknown keys, such as those of a later version.
     #[serde(flatten)]
     pub other: Map<String, Json>,
 }
@@ -84,59 +81,60 @@ impl ConversationState {
         self.turns.iter().filter_map(|asked| asked.job.clone()).collect()
     }
 
-    /// Returns whom the person talks to.
+    /// Returns the name of the agent, or an empty string.
     pub fn agent(&self) -> &str {
         self.agent.as_deref().unwrap_or_default()
     }
 }
 
-/// Something that the agent was asked.
+/// Turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationTurn {
     /// [`crate::TurnRequest::id`].
     pub turn: Uuid,
-    /// The job that it became, once that is known.
+    /// Job of the turn, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// The loop that asked, by its place among them, until what came of it counts there.
+    /// Index of the loop that started the turn, until its result is counted there.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub by_loop: Option<usize>,
-    /// The task that it asked to be done.
+    /// Task that the turn was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
 }
 
-/// How many entries a transcript has up to a place. It is a cache: what came since is counted.
+/// Number of entries of a transcript up to an offset. It is a cache: later entries are counted when
+/// needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EntryCount {
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
 }
 
-/// Where an inline transcript goes on from the transcript's own file: behind the first `bytes` of that
-/// come the entries from number `entries` on.
+/// Boundary between the transcript file and the inline transcript: the first `bytes` of the file
+/// are followed by the inline entries from index `entries` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InlineBoundary {
     pub(crate) bytes: u64,
     pub(crate) entries: usize,
 }
 
-/// A worker of a session's roster.
+/// Worker in a session's roster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RosterWorker {
-    /// Its name among the workers of the session: `coder-1`.
+    /// Name among the workers of the session: `coder-1`.
     pub name: String,
-    /// What was asked of it first.
+    /// First task of the worker.
     pub task: Option<String>,
-    /// Its jobs, oldest first.
+    /// Jobs, oldest first.
     pub jobs: Vec<JobId>,
-    /// The name of its transcript in the folder of the workers.
+    /// Name of its transcript in the directory of the workers.
     pub(crate) file: String,
-    /// The roster's entry as it was found.
+    /// Roster entry as it was read.
     entry: Map<String, Json>,
 }
 
-/// What we put into a roster's entry.
+/// Heeler's keys in a roster entry.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct RosterWorkerKeys {
@@ -149,7 +147,7 @@ struct RosterWorkerKeys {
 }
 
 impl RosterWorker {
-    /// Makes a worker that has said nothing yet. Its name must do as a file's.
+    /// Creates a worker without a transcript. Its name must be valid as a file name.
     pub fn new(name: &str) -> RosterWorker {
         let mut entry = Map::new();
         let file = format!("{name}{NDJSON_SUFFIX}");
@@ -158,7 +156,7 @@ impl RosterWorker {
         RosterWorker { name: name.to_owned(), task: None, jobs: Vec::new(), file, entry }
     }
 
-    /// Reads an entry of a roster. An error says which entry it is and why it is skipped.
+    /// Parses a roster entry. An error names the entry and the reason for skipping it.
     pub(crate) fn from_roster_entry(entry: &Json, number: usize) -> Result<RosterWorker, String> {
         let nameless = || format!("worker {number}");
         let entry = entry.as_object().ok_or_else(|| format!("{}: it is no object", nameless()))?;
@@ -178,7 +176,7 @@ impl RosterWorker {
         Ok(RosterWorker { name: name.to_owned(), task, jobs, file, entry: entry.clone() })
     }
 
-    /// Returns the roster's entry: as it was found, with what is known now.
+    /// Returns the roster entry as it was read, with Heeler's keys updated.
     pub(crate) fn to_roster_entry(&self) -> Json {
         let mut entry = self.entry.clone();
         let found = entry.get(HEELER_KEY).cloned().and_then(|it| serde_json::from_value(it).ok());
@@ -192,7 +190,7 @@ impl RosterWorker {
     }
 }
 
-/// Says why a file's name from a session's file is not used.
+/// Returns the reason for which a file name from a session file is rejected, if any.
 pub(crate) fn unsafe_file_reason(name: &str) -> Option<String> {
     if name.starts_with('/') {
         return Some("it is an absolute path".to_owned());
@@ -206,7 +204,7 @@ pub(crate) fn unsafe_file_reason(name: &str) -> Option<String> {
     let Some(stem) = name.strip_suffix(NDJSON_SUFFIX) else {
         return Some(format!("it does not end in `{NDJSON_SUFFIX}`"));
     };
-    // Ids and names have a largest length; what their files add to them does not count.
+    // The length limit applies to IDs and names without file suffixes.
     let stem = stem.strip_suffix(".transcript").unwrap_or(stem);
     validate_id(stem).err().map(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! One line of a conversation, in the shape that agents-fleet documents, with what we add beside it.
+//! Entry of a conversation, in the format that agents-fleet documents, with additional keys.
 
 use heeler_model::JobId;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-/// Who speaks.
+/// Role of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryRole {
@@ -16,55 +16,52 @@ pub enum EntryRole {
     Assistant,
     /// The program.
     System,
-    /// A tool that the agent used.
+    /// A tool call or its result.
     Tool,
-    /// Somebody whom another program knows.
+    /// Role of another program.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Which row of a job an entry was made from.
+/// Row of a job from which an entry was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntrySource {
-    /// The job.
     pub job: JobId,
-    /// The row's number in the job's log, from zero.
+    /// Number of the row in the job's transcript, from zero.
     pub row: u64,
 }
 
-/// One line of a conversation.
+/// Entry of a conversation: one line of the transcript.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversationEntry {
-    /// Who speaks.
     pub role: EntryRole,
-    /// What is said: text, or whatever another program has put there.
+    /// Text, or other JSON of another program.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub content: Json,
-    /// The tool's name.
+    /// Name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What the tool was given.
+    /// Input of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Json>,
-    /// When.
+    /// Time of the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// The turn that a person's words began.
+    /// ID of the turn that this message started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Uuid>,
-    /// Where it comes from.
+    /// Origin of the entry.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub source: Option<EntrySource>,
-    /// Names the call, in the entries of a tool and of what it gave.
+    /// ID of the tool call, in the entries of the call and of its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What we do not know.
+    /// Unknown keys.
     #[serde(flatten)]
     pub other: Map<String, Json>,
 }
 
 impl ConversationEntry {
-    /// Makes an entry.
     pub fn new(role: EntryRole, content: impl Into<String>, at: Timestamp) -> ConversationEntry {
         ConversationEntry {
             role,
@@ -79,7 +76,7 @@ impl ConversationEntry {
         }
     }
 
-    /// Returns what is said, as text.
+    /// Returns the content as text.
     pub fn text(&self) -> String {
         match &self.content {
             Json::String(text) => text.clone(),
@@ -88,7 +85,7 @@ impl ConversationEntry {
         }
     }
 
-    /// Says whether it counts as a message: what a person or the agent said.
+    /// Returns true if it is a message of the person or the agent.
     pub fn is_message(&self) -> bool {
         matches!(self.role, EntryRole::User | EntryRole::Assistant)
     }

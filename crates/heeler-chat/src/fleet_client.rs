@@ -1,174 +1,154 @@
-//! What a conversation asks of a fleet, and what it hears of it.
+//! Interface of a conversation to a fleet: commands and events.
 //!
-//! The program does this over the daemon's socket and the runs' own; tests play it.
+//! The program implements it over the sockets of the daemon and the runs; tests use a fake.
 
 use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use heeler_model::{AgentSessionId, JobId};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-/// An agent that can be talked to.
+/// Agent that can be talked to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatAgentInfo {
-    /// Its name.
     pub name: String,
-    /// What it is for.
     pub description: Option<String>,
-    /// What runs it.
+    /// Runtime that executes it.
     pub runtime: String,
-    /// The model, if the config names one.
+    /// Model from the config, if any.
     pub model: Option<String>,
 }
 
-/// Which of the agent's conversations a turn goes on in.
+/// Native session in which a turn takes place.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TurnSessionChoice {
-    /// A new one.
+    /// New session.
     New,
-    /// This one.
+    /// Continue this session.
     Existing(AgentSessionId),
-    /// A new one with the history of this one, up to an entry of its log if one is named (rows of jobs
-    /// have the same `uuid`).
+    /// Fork of this session, up to an entry if one is given (rows of jobs have the same `uuid`).
     Fork(AgentSessionId, Option<Uuid>),
 }
 
-/// Something that an agent is asked.
+/// Turn to start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnRequest {
-    /// Names it: the same again starts nothing.
+    /// Idempotency key: the same ID starts nothing twice.
     pub id: Uuid,
-    /// Who is asked.
     pub agent: String,
-    /// What.
     pub prompt: String,
-    /// Where.
+    /// Native session of the turn.
     pub session: TurnSessionChoice,
-    /// The model, if not the agent's own.
+    /// Model, if it is not the agent's own.
     pub model: Option<String>,
-    /// Whether somebody can answer questions.
+    /// A person can answer questions.
     pub attended: bool,
 }
 
-/// Where a job is.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatJobState {
-    /// It waits.
     Waiting,
-    /// It runs.
     Running,
-    /// It is done.
     Done,
-    /// It failed, was cancelled or cut off.
+    /// Failed, was cancelled or interrupted.
     Failed,
 }
 
-/// What is known of a job.
+/// Status of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatJobInfo {
-    /// The job.
     pub job: JobId,
-    /// Who does it.
     pub agent: String,
-    /// Where it is.
     pub state: ChatJobState,
-    /// Why it waits or failed.
+    /// Reason for which it waits or failed.
     pub reason: Option<String>,
-    /// The agent's own id of its conversation.
+    /// Native session ID.
     pub session: Option<AgentSessionId>,
-    /// What it has cost.
     pub cost_usd: Option<f64>,
-    /// How much of the model's context is in use, in tokens.
+    /// Tokens of the model's context in use.
     pub context_tokens: Option<u64>,
-    /// The model that answered.
+    /// Model that answered.
     pub model: Option<String>,
 }
 
-/// A worker: an agent that another agent has set to work.
+/// Worker: an agent that another agent started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatWorkerInfo {
-    /// Its name among the workers of the conversation: `coder-1`.
+    /// Name among the workers of the conversation: `coder-1`.
     pub name: String,
-    /// What it was asked first.
+    /// First task.
     pub task: String,
-    /// Its jobs, oldest first: each message that finds it idle makes another.
+    /// Jobs, oldest first: each message to an idle worker creates another.
     pub jobs: Vec<ChatJobInfo>,
 }
 
-/// Why it is not certain that an agent heard something.
+/// Failure to deliver a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageDeliveryError {
-    /// It has not, and will not.
+    /// The agent did not receive it.
     Refused(String),
-    /// It may have: if so, a row tells it.
+    /// The agent may have received it; then a row will contain it.
     Unconfirmed(String),
 }
 
-/// What a conversation hears.
+/// Event of the fleet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatFleetEvent {
     /// A job has another row, which is on disk.
     Row {
-        /// The job.
         job: JobId,
-        /// The row's number, from zero.
+        /// Number of the row, from zero.
         at: u64,
-        /// The row.
         row: Json,
     },
-    /// The agent says something; its row follows.
+    /// Part of an unfinished message of the agent; its row follows.
     Delta {
-        /// The job.
         job: JobId,
-        /// The next piece.
+        /// Next part of the text.
         text: String,
     },
-    /// A person is asked.
-    QuestionAsked {
-        /// The job.
-        job: JobId,
-        /// What.
-        ask: AgentQuestion,
-    },
-    /// What was asked is settled.
+    /// The agent asks a question.
+    QuestionAsked { job: JobId, ask: AgentQuestion },
+    /// A question was answered or withdrawn.
     QuestionClosed {
-        /// The job.
         job: JobId,
-        /// [`Ask::id`].
+        /// [`AgentQuestion::id`].
         ask: String,
     },
-    /// A job is where it was not before: it waits, runs, or is over. When it is over all rows were told.
+    /// The state of a job changed. At its end, all rows have been reported before.
     Job(ChatJobInfo),
-    /// A job has started another as a worker, or one of them is where it was not before.
+    /// Workers were started or changed.
     Workers(Vec<ChatWorkerInfo>),
-    /// The fleet cannot be reached, or can again.
+    /// The fleet became unreachable, with the reason, or reachable again.
     ConnectionChanged(Option<String>),
 }
 
-/// A fleet. What it is told is done or refused at once; what happens then is [`ChatFleetEvent`].
+/// Connection to a fleet. Commands succeed or fail at once; their effects arrive as
+/// [`ChatFleetEvent`].
 pub trait ChatFleetClient: Send {
-    /// Lists the agents.
     fn agents(&self) -> Vec<ChatAgentInfo>;
-    /// Says in lines what an agent may do, who is asked about the rest, and where that is written.
+    /// Returns lines that describe an agent's permissions, the treatment of other requests, and the
+    /// place of the settings.
     fn describe_permissions(&self, agent: &str, attended: bool) -> Vec<String>;
-    /// Asks an agent.
+    /// Starts a turn.
     fn start_turn(&mut self, turn: &TurnRequest) -> Result<JobId, String>;
-    /// Returns the job of a turn, if it was asked.
+    /// Returns the job of a turn, if it was started.
     fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String>;
-    /// Says something more to an agent that is at work.
+    /// Sends a message to a running agent.
     fn send_message(&mut self, job: &JobId, text: &str) -> Result<(), MessageDeliveryError>;
-    /// Answers what an agent asks.
+    /// Answers a question of an agent.
     fn answer_question(
         &mut self,
         job: &JobId,
         ask: &str,
         answer: &QuestionAnswer,
     ) -> Result<(), String>;
-    /// Ends a job.
+    /// Cancels a job; `now` stops it immediately.
     fn cancel_job(&mut self, job: &JobId, now: bool) -> Result<(), String>;
-    /// Tells what happens to a job from a row on, until it is over.
+    /// Reports rows and states of a job from a row on, until it ends.
     fn follow_job(&mut self, job: &JobId, from: u64);
-    /// Tells of the workers of these jobs, now and whenever one of them changes.
+    /// Reports the workers of these jobs, now and when one changes.
     fn watch_workers(&mut self, jobs: &[JobId]);
-    /// Returns what is known of a job.
+    /// Returns the status of a job; `None` if it is unknown.
     fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String>;
 }

@@ -1,8 +1,8 @@
-//! A person's conversation with a fleet: what is kept of it in files, its turns, workers, loops and
-//! tasks, and how it ends. It knows no terminal, starts no process and opens no database: a
-//! [`ChatFleetClient`] does what it asks, and whoever shows it gets [`ChatOutput`] things in order.
+//! A person's conversation with a fleet: session files, turns, workers, loops, tasks and the exit.
 //!
-//! Everything that is shown is on disk first. Start at [`Conversation`].
+//! This crate knows no terminal, starts no process and opens no database: a [`ChatFleetClient`]
+//! executes its commands, and the user interface receives [`ChatOutput`] values in order.
+//! Everything shown is on disk first. Start at [`Conversation`].
 
 mod background;
 mod command;

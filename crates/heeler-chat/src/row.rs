@@ -1,26 +1,26 @@
-//! Rows of a job as entries of a conversation.
+//! Conversion of job rows to conversation entries.
 
 use heeler_model::{JobId, parse_iso};
 use serde_json::{Map, Value as Json};
 
 use crate::{ConversationEntry, EntryRole, EntrySource};
 
-/// How a transcript tells that a turn was cut short by a person.
+/// Text of the entry for a turn that a person interrupted.
 pub(crate) const INTERRUPTED: &str = "interrupted";
-/// How it tells what a run ended with, and a job of which no row tells that.
+/// Prefixes of entries for a failed run, and for a failed job without an error row.
 const ERROR_PREFIX: &str = "error: ";
 pub(crate) const FAILED_PREFIX: &str = "failed: ";
 
-/// Whose words the prompts of a job are.
+/// Treatment of prompts in a job's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PromptHandling {
-    /// They are in the transcript already, from before they were sent.
+    /// Skip them: the transcript has them from before they were sent.
     Skip,
-    /// They are news: somebody else asked.
+    /// Include them: they have another origin.
     Include,
 }
 
-/// Returns the entry that a row becomes; none if there is nothing in it for a reader.
+/// Returns the entry for a row; `None` if the row has no content for a reader.
 pub(crate) fn entry_from_row(
     job: &JobId,
     at: u64,
@@ -28,7 +28,7 @@ pub(crate) fn entry_from_row(
     prompts: PromptHandling,
 ) -> Option<ConversationEntry> {
     let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-    // What a sub-agent does is told by its tool's result.
+    // The tool result reports the work of a sub-agent.
     if !row["parent_tool_use_id"].is_null() {
         return None;
     }
@@ -59,7 +59,7 @@ pub(crate) fn entry_from_row(
         _ => return None,
     };
     let mut other = Map::new();
-    // The same in the agent's own log: there it can be forked.
+    // The native session has the same UUID: it is a possible fork point.
     if let Some(uuid) = row["uuid"].as_str() {
         other.insert("uuid".to_owned(), uuid.into());
     }
@@ -83,7 +83,7 @@ pub(crate) fn entry_from_row(
     })
 }
 
-/// Says whether an entry tells how a turn ended that did not end well.
+/// Returns true if an entry reports that a turn failed or was interrupted.
 pub(crate) fn is_failure_notice(entry: &ConversationEntry) -> bool {
     let text = entry.text();
     entry.role == EntryRole::System

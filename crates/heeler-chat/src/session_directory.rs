@@ -1,8 +1,8 @@
-//! The sessions that a person has: a folder of ours, and folders of other programs that are only read.
+//! A person's sessions: Heeler's directory, and read-only directories of other programs.
 //!
-//! A session is `<id>.json` with its transcripts beside it. One terminal has it open at a time: it holds
-//! `<id>.lock` in our folder, also for a session of another program, which becomes ours with the first
-//! thing that is written. Start at [`SessionDirectory`].
+//! A session is `<id>.json` with its transcripts next to it. Only one terminal can have it open: it
+//! holds `<id>.lock` in Heeler's directory, even for a session of another program, which is copied
+//! there before the first write. Start at [`SessionDirectory`].
 
 mod summary;
 #[cfg(test)]
@@ -30,109 +30,100 @@ use crate::conversation_state::ConversationState;
 use crate::session_file::{SessionFile, SessionFileError, SessionFileLocation};
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 
-/// How long a lock is waited for: whoever lists sessions holds each for an instant.
+/// Longest wait for a lock: listing sessions holds each lock for a moment.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
-/// How many sessions are named where a beginning fits several.
+/// Most sessions named in an error about an ambiguous prefix.
 const NAMED_MAX: usize = 5;
-/// In how many sessions, those that were written last, the one of a job is looked for.
+/// Most recently written sessions that are searched for a job.
 const JOB_LOOKUP_SESSIONS_MAX: usize = 100;
-/// How many ids are tried for a new session.
+/// Most attempts to find a free session ID.
 const IDS_MAX: usize = 100;
 
-/// How many threads look at sessions at most.
+/// Most threads that read sessions.
 const THREADS_MAX: usize = 8;
-/// The most that is told of what an earlier session has taught.
+/// Size limit of the insights from an earlier session.
 const INSIGHTS_BYTES_MAX: u64 = 16 * 1024;
-/// In how many earlier sessions it is looked for.
+/// Most earlier sessions that are searched for insights.
 const INSIGHTS_SESSIONS_MAX: usize = 200;
 
 const JSON: &str = ".json";
 const TRANSCRIPT: &str = ".transcript.ndjson";
-/// What the file ends in that has what a session has taught.
+/// Suffix of insights files.
 pub(crate) const INSIGHTS_SUFFIX: &str = ".insights.md";
 
-/// Why a session was not found, made or opened.
+/// Failure to find, create or open a session.
 #[derive(Debug, Error)]
 pub enum SessionDirectoryError {
-    /// No session has this id, nor begins with it.
+    /// No session has this ID or prefix.
     #[error("there is no session `{id}`{}", near.as_ref().map_or(String::new(), |near| format!("; did you mean `{near}`?")))]
     Unknown {
-        /// What was asked for.
         id: String,
-        /// The nearest that there is.
+        /// Most similar ID.
         near: Option<String>,
     },
-    /// Several sessions begin so.
+    /// Several sessions have this prefix.
     #[error("several sessions begin with `{id}`: {some}; give more of the id")]
     Ambiguous {
-        /// What was asked for.
         id: String,
-        /// Some of them.
+        /// Some of their IDs.
         some: String,
     },
-    /// It is open elsewhere.
+    /// The session is open in another process.
     #[error("session `{id}` is open in {holder}; leave it there first")]
     Busy {
-        /// The session.
         id: String,
-        /// Who has it open.
+        /// Process that has it open.
         holder: String,
     },
-    /// The lock could not be used.
+    /// The lock file could not be used.
     #[error(transparent)]
     Lock(LockError),
-    /// The session's file cannot be used as it is.
+    /// The session file cannot be used.
     #[error("cannot use session file {path}: {reason}")]
-    Faulty {
-        /// The file.
-        path: Utf8PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// Its files could not be read or written.
+    Faulty { path: Utf8PathBuf, reason: String },
+    /// The session's files could not be read or written.
     #[error(transparent)]
     SessionFile(#[from] SessionFileError),
 }
 
-/// The sessions that a person has.
+/// A person's sessions.
 #[derive(Debug, Clone)]
 pub struct SessionDirectory {
-    /// Ours.
+    /// Heeler's directory.
     own: Utf8PathBuf,
-    /// Those of other programs.
+    /// Directories of other programs.
     foreign: Vec<Utf8PathBuf>,
     disk: Arc<dyn DiskBackend>,
 }
 
-/// A session in a list.
+/// Session in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionFileSummary {
-    /// Its id.
     pub id: String,
-    /// Whom the person talked to.
+    /// Agent that the person talked to.
     pub agent: Option<String>,
-    /// Where the person was.
+    /// Working directory of the person.
     pub folder: Option<Utf8PathBuf>,
-    /// When it began, if its file says so.
+    /// Creation time, if the file has one.
     pub created: Option<Timestamp>,
-    /// When its files were last written.
+    /// Time of the last write to its files.
     pub updated: Timestamp,
-    /// How many entries its transcript has; none if it would take long to count them.
+    /// Number of entries; `None` if counting would take long.
     pub messages: Option<u64>,
-    /// What the person said first.
+    /// First message of the person.
     pub first_message: Option<String>,
-    /// What was said last.
+    /// Last message.
     pub last_message: Option<String>,
-    /// It is another program's, so far.
+    /// The session belongs to another program until it is written.
     pub is_foreign: bool,
-    /// Who has it open.
+    /// Process that has it open.
     pub opened_by: Option<String>,
-    /// Why it cannot be opened.
+    /// Reason for which it cannot be opened.
     pub fault: Option<String>,
 }
 
 impl SessionFileSummary {
-    /// Says how many entries it has.
+    /// Returns the number of entries as text.
     pub fn entry_count_label(&self) -> String {
         match self.messages {
             None => "… entries".to_owned(),
@@ -142,57 +133,57 @@ impl SessionFileSummary {
     }
 }
 
-/// Where a session is.
+/// Location of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionFileRef {
-    /// Its whole id.
+    /// Complete ID.
     pub id: String,
-    /// It is another program's, so far.
+    /// The session belongs to another program until it is written.
     pub is_foreign: bool,
-    /// The folder that has it.
+    /// Directory that contains it.
     pub(crate) folder: Utf8PathBuf,
 }
 
-/// A session that nobody has looked into yet.
+/// Session whose content was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionFileEntry {
-    /// Where it is.
     pub file: SessionFileRef,
-    /// When its files were last written.
+    /// Time of the last write to its files.
     pub updated: Timestamp,
 }
 
-/// What to do with a session of an older form.
+/// Treatment of a session in an older format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldFormatPolicy {
-    /// It is raised to the newest form when it is written.
+    /// Migrate it to the newest format on the first write.
     Migrate,
-    /// It keeps its form, for older programs that are to go on with it (`AGENTS_FLEET_NO_MIGRATE=1`).
+    /// Keep the format, for older programs that will continue the session
+    /// (`AGENTS_FLEET_NO_MIGRATE=1`).
     Keep,
 }
 
-/// A session that was opened.
+/// Opened session.
 #[derive(Debug)]
 pub struct OpenedSessionFile {
-    /// The session.
     pub session_file: SessionFile,
-    /// What had to be skipped or repaired.
+    /// Problems that were skipped or repaired.
     pub warnings: Vec<String>,
 }
 
 impl SessionDirectory {
-    /// Makes a shelf of our folder, which need not be there yet, and folders that are only read.
+    /// Creates a view of Heeler's directory, which need not exist yet, and of read-only
+    /// directories.
     pub fn new(own: Utf8PathBuf, foreign: Vec<Utf8PathBuf>) -> SessionDirectory {
         SessionDirectory { own, foreign, disk: Arc::new(OsDisk) }
     }
 
-    /// Writes to another disk.
+    /// Uses another disk, for tests.
     #[cfg(test)]
     pub(crate) fn with_disk(self, disk: Arc<dyn DiskBackend>) -> SessionDirectory {
         SessionDirectory { disk, ..self }
     }
 
-    /// Lists all sessions, the last written first. One that cannot be opened is listed with its fault.
+    /// Lists all sessions, most recently written first. One that cannot be opened has a `fault`.
     pub fn list(&self) -> Result<Vec<SessionFileSummary>, SessionDirectoryError> {
         let named = self.entries()?;
         let mut listed = map_in_parallel(&named, |named| self.summarize(named));
@@ -200,7 +191,8 @@ impl SessionDirectory {
         Ok(listed)
     }
 
-    /// Names all sessions, the last written first, without looking into any: [`SessionDirectory::glance`] does.
+    /// Lists all sessions, most recently written first, without reading them.
+    /// [`SessionDirectory::summarize`] reads one.
     pub fn entries(&self) -> Result<Vec<SessionFileEntry>, SessionDirectoryError> {
         let mut times: BTreeMap<String, SessionFileEntry> = BTreeMap::new();
         for (folder, is_foreign) in self.folders() {
@@ -215,12 +207,12 @@ impl SessionDirectory {
         Ok(named)
     }
 
-    /// Looks at a session: at the ends of its files, and at little more.
+    /// Summarizes a session from the beginning and end of its files.
     pub fn summarize(&self, named: &SessionFileEntry) -> SessionFileSummary {
         summary::summarize(&self.own, named)
     }
 
-    /// Returns what the last session with an agent in a folder has taught.
+    /// Returns the insights of the last session with an agent in a directory.
     pub fn latest_insights(
         &self,
         agent: Option<&str>,
@@ -254,7 +246,7 @@ impl SessionDirectory {
         alike.map(|(_, id)| id).find_map(|id| read(id))
     }
 
-    /// Finds a session by its id or the beginning of it, if that is no other's.
+    /// Finds a session by its ID or a unique prefix.
     pub fn find(&self, id: &str) -> Result<SessionFileRef, SessionDirectoryError> {
         validate_id(id).map_err(SessionFileError::Name)?;
         if let Some(found) = self.find_exact(id) {
@@ -279,7 +271,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Finds a session by its whole id. Ours hides the one that it was copied from.
+    /// Finds a session by its complete ID. Heeler's copy hides the original.
     fn find_exact(&self, id: &str) -> Option<SessionFileRef> {
         let foreign = self.foreign.iter().map(|folder| (folder, true));
         let mut folders = std::iter::once((&self.own, false)).chain(foreign);
@@ -289,8 +281,8 @@ impl SessionDirectory {
         Some(SessionFileRef { id: id.to_owned(), is_foreign, folder: folder.clone() })
     }
 
-    /// Returns what is known of the session of ours of which a job is a turn; none if there is none
-    /// among those that were written last. Whoever has it open may be writing it.
+    /// Returns the state of the session in Heeler's directory that has a job as a turn; `None` if
+    /// it is not among the most recently written ones. Another process may be writing it.
     pub fn state_for_job(
         &self,
         job: &JobId,
@@ -307,7 +299,7 @@ impl SessionDirectory {
         Ok(abouts.find(|about| about.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
     }
 
-    /// Begins a session.
+    /// Creates a session.
     pub fn create(
         &self,
         new: ConversationState,
@@ -322,7 +314,8 @@ impl SessionDirectory {
             .session_file)
     }
 
-    /// Begins a session that is none before it is saved: what is put into it first is whole by then.
+    /// Creates a draft: it becomes a session when it is saved, so that content written before is
+    /// complete by then.
     pub fn create_draft(
         &self,
         new: ConversationState,
@@ -343,7 +336,7 @@ impl SessionDirectory {
         for _ in 0..IDS_MAX {
             let (random, ..) = Uuid::new_v4().as_fields();
             let id = format!("chat-{random:08x}");
-            // Files of a session whose JSON is gone are somebody's words too.
+            // Transcripts without a JSON file may still be valuable, so their IDs are not reused.
             if self.is_id_taken(&id) {
                 continue;
             }
@@ -360,7 +353,7 @@ impl SessionDirectory {
             .into())
     }
 
-    /// Opens a session for reading and writing; a beginning of its id will do.
+    /// Opens a session for reading and writing, by its ID or a unique prefix.
     pub fn open(
         &self,
         id: &str,
@@ -370,7 +363,7 @@ impl SessionDirectory {
         let id = self.find(id)?.id;
         create_folder(self.disk.as_ref(), &self.own).map_err(SessionFileError::Disk)?;
         let lock = self.lock(&id, now)?;
-        // Whoever had it open before us may have made it ours.
+        // The previous holder of the lock may have copied the session to Heeler's directory.
         let found = self.find(&id)?;
         let (path, read) = read_metadata(&found);
         let sheet = read.map_err(|reason| SessionDirectoryError::Faulty { path, reason })?;
@@ -399,7 +392,7 @@ impl SessionDirectory {
         })
     }
 
-    /// Returns every session by its id. Ours hides the one that it was copied from.
+    /// Returns all sessions by ID. Heeler's copy hides the original.
     fn all_sessions(&self) -> Result<BTreeMap<String, SessionFileRef>, SessionDirectoryError> {
         let mut all = BTreeMap::new();
         for (folder, is_foreign) in self.folders() {
@@ -411,13 +404,15 @@ impl SessionDirectory {
         Ok(all)
     }
 
-    /// Returns the folders, and whether each is another program's; what comes later hides what comes before.
+    /// Returns the directories; the flag marks those of other programs. Later ones hide earlier
+    /// ones.
     fn folders(&self) -> impl Iterator<Item = (&Utf8PathBuf, bool)> {
         self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.own, false)])
     }
 }
 
-/// Another program's folder that cannot be read keeps nobody from their own.
+/// Treats an unreadable directory of another program as empty, so that the person's own sessions
+/// stay usable.
 fn or_empty_if_foreign<T: Default>(
     is_foreign: bool,
     read: Result<T, DiskError>,
@@ -431,8 +426,8 @@ fn or_empty_if_foreign<T: Default>(
     }
 }
 
-/// Hands over the name of everything in a folder, which need not be there. Temporary and hidden files,
-/// which begin with a dot, are left out.
+/// Calls `each` for every file in a directory, which need not exist. Temporary and hidden files,
+/// which begin with a dot, are skipped.
 fn for_each_file(
     folder: &Utf8Path,
     each: &mut dyn FnMut(&str, &DirEntry),
@@ -454,14 +449,15 @@ fn for_each_file(
     Ok(())
 }
 
-/// Returns the ids of the sessions in a folder.
+/// Returns the IDs of the sessions in a directory.
 fn session_ids(folder: &Utf8Path) -> Result<Vec<String>, DiskError> {
     let mut ids = Vec::new();
     for_each_file(folder, &mut |name, _| ids.extend(name.strip_suffix(JSON).map(str::to_owned)))?;
     Ok(ids)
 }
 
-/// Returns when each session of a folder was last written, by its own file and its transcript's.
+/// Returns the time of the last write to each session of a directory: the later one of session file
+/// and transcript.
 fn modified_times(folder: &Utf8Path) -> Result<HashMap<String, Timestamp>, DiskError> {
     let (mut sessions, mut transcripts) = (HashMap::new(), HashMap::new());
     for_each_file(folder, &mut |name, entry| {
@@ -481,7 +477,7 @@ fn modified_at(entry: &DirEntry) -> Timestamp {
     entry.metadata().map_or(Timestamp::UNIX_EPOCH, |meta| summary::modified_at(&meta))
 }
 
-/// Does something to each of many things, by as many threads as the machine has, up to a limit.
+/// Applies a function to all items, in up to [`THREADS_MAX`] threads.
 fn map_in_parallel<T: Sync, R: Send>(things: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = things.len().div_ceil(threads.min(THREADS_MAX)).max(1);
@@ -498,7 +494,7 @@ fn map_in_parallel<T: Sync, R: Send>(things: &[T], act: impl Fn(&T) -> R + Sync)
     })
 }
 
-/// Reads a session's file; an error is the reason in words.
+/// Reads a session file; the error is the reason as text.
 pub(crate) fn read_metadata(
     found: &SessionFileRef,
 ) -> (Utf8PathBuf, Result<SessionMetadata, String>) {

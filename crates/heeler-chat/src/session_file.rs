@@ -1,9 +1,9 @@
-//! One session, opened for writing: its transcripts and its JSON file, with its lock held.
+//! Session opened for writing: its transcripts and its JSON file, with its lock held.
 //!
-//! An entry is in its file when [`SessionFile::append`] returns. The JSON file follows with [`SessionFile::save_state`];
-//! whatever it lacks after a crash can be told from the transcripts. A session of an older form, or
-//! another program's, is only read until something is written: then it is made ours first. Start at
-//! [`SessionFile`].
+//! An entry is in its file when [`SessionFile::append`] returns. The JSON file follows with
+//! [`SessionFile::save`]; data it lacks after a crash can be recovered from the transcripts. A
+//! session in an older format, or of another program, is only read until the first write, which
+//! migrates or copies it. Start at [`SessionFile`].
 
 mod contents;
 mod migrate;
@@ -38,19 +38,19 @@ use crate::session_directory::{OldFormatPolicy, OpenedSessionFile};
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 use crate::{ChatSpeaker, ConversationEntry};
 
-/// How many transcripts of workers are kept open; then all are closed, to be opened again when needed.
+/// Most open worker transcripts; one more closes all, to be reopened when needed.
 const WORKER_LOGS_MAX: usize = 64;
-/// The longest inline transcript that is written for older programs. A longer one stays as it is; the
-/// entries are in the transcript's own file in any case.
+/// Largest inline transcript that is written for older programs. A longer one stays unchanged; the
+/// transcript file has the entries in any case.
 const INLINE_BYTES_MAX: u64 = untrusted_file::RECORD_BYTES_MAX / 2;
-/// How much of a transcript is counted while somebody waits. What is longer is counted beside, and the
-/// JSON file keeps the count that it has until that is done.
+/// Bytes of a transcript that are counted while the person waits. A longer one is counted in the
+/// background, and the JSON file keeps the old count until then.
 pub(crate) const COUNT_BYTES_MAX: u64 = 8 << 20;
 
-/// Why a session's files were not read or written.
+/// Failure to read or write a session's files.
 #[derive(Debug, Error)]
 pub enum SessionFileError {
-    /// A name that may be no file's, or a link in its place.
+    /// A name is not allowed for a file, or is a link.
     #[error(transparent)]
     Name(#[from] NameError),
     /// A file operation failed.
@@ -62,28 +62,28 @@ pub enum SessionFileError {
     /// An entry was not written.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// What was written may not survive a power loss.
+    /// Written data may not survive a power loss.
     #[error(transparent)]
     Sync(#[from] SyncError),
 }
 
-/// Where a session is.
+/// Location of a session.
 #[derive(Debug)]
 pub(crate) struct SessionFileLocation {
     pub(crate) id: String,
-    /// The folder of ours.
+    /// Heeler's directory.
     pub(crate) own: Utf8PathBuf,
-    /// The folder that has it, until it is ours.
+    /// Directory of another program that contains the session, until it is copied.
     pub(crate) foreign: Option<Utf8PathBuf>,
 }
 
 impl SessionFileLocation {
-    /// Returns the folder that has the session.
+    /// Returns the directory that contains the session.
     fn folder(&self) -> &Utf8Path {
         self.foreign.as_deref().unwrap_or(&self.own)
     }
 
-    /// Returns the name of a worker's transcript in the folder.
+    /// Returns the path of a worker's transcript, relative to the directory.
     fn worker_file_path(&self, file: &str) -> String {
         format!("{}/{file}", self.workers_folder())
     }
@@ -93,36 +93,37 @@ impl SessionFileLocation {
     }
 }
 
-/// One session, opened for writing. Dropping it keeps all entries; [`SessionFile::close`] also tells whether the
-/// JSON file is up to date.
+/// Session opened for writing. Dropping it keeps all entries; [`SessionFile::close`] also saves the
+/// JSON file and reports failures.
 #[derive(Debug)]
 pub struct SessionFile {
     location: SessionFileLocation,
     metadata: SessionMetadata,
     disk: Arc<dyn DiskBackend>,
-    /// Older programs are to go on with it: its form stays, and entries are inline too.
+    /// Keep the old format for older programs: entries are also written inline.
     is_mirrored: bool,
-    /// The session can be written: it is ours, and its own file has every entry.
+    /// The session can be written: it is in Heeler's directory, and its transcript file has every
+    /// entry.
     is_writable: bool,
-    /// Where the entries that only the inline transcript has belong.
+    /// Boundary of the entries that only the inline transcript has.
     inline_boundary: Option<InlineBoundary>,
-    /// Where the entries are now that were only inline, and where they end.
+    /// Offsets in the transcript file of entries that were inline, and their end.
     adopted_offsets: Vec<u64>,
     log: Option<TranscriptWriter>,
     workers: BTreeMap<String, TranscriptWriter>,
-    /// A line that may be there although it was not acknowledged.
+    /// Line that may be in the file although its write was not acknowledged.
     unacknowledged: Option<(ChatSpeaker, String)>,
-    /// The last row of each job that was appended by us.
+    /// Last row of each job that this process appended.
     last_rows: HashMap<(ChatSpeaker, JobId), u64>,
-    /// Something was appended or changed that the JSON file does not tell of.
+    /// The JSON file lacks entries or changes.
     has_unsaved_changes: bool,
-    /// Another program's transcripts were copied beside.
+    /// The transcripts of another program were copied in the background.
     is_copied: bool,
-    /// The copy, and how many bytes it has.
+    /// Copy in progress, and its size in bytes.
     copying: Option<(StoppableThread<Result<(), DiskError>>, u64)>,
-    /// A count of a long transcript that is under way.
+    /// Count of a long transcript in progress.
     counting: Option<JoinHandle<Option<EntryCount>>>,
-    /// Freed last.
+    /// Released last.
     _lock: LockFile,
 }
 
@@ -166,20 +167,20 @@ impl SessionFile {
         Ok(OpenedSessionFile { session_file: book, warnings })
     }
 
-    /// Returns the session's id.
     pub fn id(&self) -> &str {
         &self.location.id
     }
 
-    /// Returns what is known of the session.
+    /// Returns the state of the conversation.
     pub fn state(&self) -> &ConversationState {
         &self.metadata.state
     }
 
-    /// Appends an entry to a transcript. When it returns, the entry is in the file and survives a crash
-    /// of ours; within a second it survives a power loss too.
+    /// Appends an entry to a transcript. When it returns, the entry is in the file and survives a
+    /// crash of the process; within a second it also survives a power loss.
     ///
-    /// What failed can be appended again: it is there once then, also if the failure came after the write.
+    /// A failed append can be repeated: the entry is then written once, even if the failure came
+    /// after the write.
     pub fn append(
         &mut self,
         of: &ChatSpeaker,
@@ -220,16 +221,16 @@ impl SessionFile {
         Ok(())
     }
 
-    /// Says whether a line is the last of a transcript, once that is repaired.
+    /// Returns true if a line is the last of a transcript, after repair.
     fn ends_with_line(&mut self, of: &ChatSpeaker, line: &str) -> Result<bool, SessionFileError> {
         let path = self.with_log(of, |log| Ok(log.path().to_owned()))?;
         let last = read_tail(&path, 1)?.records.pop();
         Ok(last.is_some_and(|last| last.text == line))
     }
 
-    /// Changes what is known of the session and writes the JSON file.
+    /// Changes the state and writes the JSON file.
     ///
-    /// A failure leaves the file as it was; the change stays known, and the next save writes it.
+    /// A failure leaves the file unchanged; the change is kept, and the next save writes it.
     pub fn save(
         &mut self,
         change: impl FnOnce(&mut ConversationState),
@@ -240,7 +241,8 @@ impl SessionFile {
         self.write_metadata()
     }
 
-    /// Changes what is known of the session; one of another program is written when something is said.
+    /// Changes the state. For a session of another program, the write is deferred until the first
+    /// message.
     pub fn save_or_defer(
         &mut self,
         change: impl FnOnce(&mut ConversationState),
@@ -252,18 +254,17 @@ impl SessionFile {
         Ok(())
     }
 
-    /// Says whether the JSON file tells all that is known.
+    /// Returns true if the JSON file is up to date.
     pub(crate) fn is_saved(&self) -> bool {
         !self.has_unsaved_changes
     }
 
-    /// Writes the JSON file if something came since it was; a session that was only looked at is left
-    /// as it is.
+    /// Writes the JSON file if there are changes; a session that was only read stays unchanged.
     pub fn save_changes(&mut self) -> Result<(), SessionFileError> {
         if self.has_unsaved_changes { self.save(|_| ()) } else { Ok(()) }
     }
 
-    /// Removes a draft: of a session that was never saved nothing stays.
+    /// Removes a draft; no file of it remains.
     pub fn discard(mut self) -> Result<(), SessionFileError> {
         drop(self.log.take());
         let path = self.transcript_path()?;
@@ -274,12 +275,12 @@ impl SessionFile {
         }
     }
 
-    /// Closes the session.
+    /// Saves and closes the session.
     pub fn close(mut self) -> Result<(), SessionFileError> {
         self.save_changes()
     }
 
-    /// Returns where a draft's transcript is to be, for whoever fills it.
+    /// Returns the path of a draft's transcript, and the disk to write it with.
     pub(crate) fn draft_target(
         &self,
     ) -> Result<(Utf8PathBuf, Arc<dyn DiskBackend>), SessionFileError> {
@@ -290,7 +291,7 @@ impl SessionFile {
         Ok(resolve_inside(self.location.folder(), &self.metadata.transcript)?)
     }
 
-    /// Drops workers whose files are links, and adds those whose files a crash has left unlisted.
+    /// Removes workers whose files are links, and adds those whose files a crash left unlisted.
     fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
         let (place, sheet) = (&self.location, &mut self.metadata);
         for at in (0..sheet.state.workers.len()).rev() {
@@ -300,7 +301,7 @@ impl SessionFile {
                     warnings.push(format!("worker `{}`: {error}", worker.name));
                     sheet.skip_worker(at);
                 }
-                // One of ours is listed before it says something.
+                // Heeler's own workers are listed before their first message.
                 Ok(path) if worker.jobs.is_empty() && !path.exists() => {
                     warnings.push(format!("worker `{}`: {path} is missing", worker.name));
                 }
@@ -317,14 +318,16 @@ impl SessionFile {
         Ok(())
     }
 
-    /// Opens the coordinator's log, in our folder; returns what had to be repaired.
+    /// Opens the coordinator's transcript in Heeler's directory; returns a warning if it was
+    /// repaired.
     fn open_log(&mut self) -> Result<Option<String>, SessionFileError> {
         let (log, warning) = open_log(&self.disk, &self.location.own, &self.metadata.transcript)?;
         self.log = Some(log);
         Ok(warning)
     }
 
-    /// Uses the log of a transcript. One that takes no more lines is closed, to be opened again.
+    /// Calls `act` with the writer of a transcript. A writer that accepts no more lines is closed,
+    /// to be reopened.
     fn with_log<T>(
         &mut self,
         of: &ChatSpeaker,
@@ -376,7 +379,7 @@ impl SessionFile {
         known.map_or_else(|| format!("{name}{NDJSON_SUFFIX}"), |it| it.file.clone())
     }
 
-    /// Writes the JSON file in the form that the session has from now on.
+    /// Writes the JSON file in the session's current format.
     fn write_metadata(&mut self) -> Result<(), SessionFileError> {
         let inline = if self.is_mirrored {
             self.inline_lines(INLINE_BYTES_MAX)?
@@ -392,7 +395,7 @@ impl SessionFile {
         &mut self,
         inline: InlineTranscriptUpdate,
     ) -> Result<(), SessionFileError> {
-        // What the file tells of is on disk before it.
+        // Data that the JSON file refers to must be on disk before it.
         self.sync()?;
         let messages = self.count_entries()?;
         let bytes = self.metadata.write(messages, inline);
@@ -420,12 +423,12 @@ impl SessionFile {
         }
     }
 
-    /// Returns how many entries the coordinator's transcript has; only what came since is looked at, and
-    /// nobody waits for much of that.
+    /// Returns the number of entries in the coordinator's transcript. Only new bytes are counted,
+    /// and long counts run in the background; `None` until they end.
     fn count_entries(&mut self) -> Result<Option<u64>, SessionFileError> {
         let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
         if let Some(done) = self.counting.take_if(|counting| counting.is_finished()) {
-            // One that failed tells nothing, and is tried again.
+            // A failed count is tried again.
             self.metadata.state.counted =
                 done.join().ok().flatten().or(self.metadata.state.counted);
         }
@@ -465,14 +468,14 @@ fn open_log(
     let opened = TranscriptWriter::open(&path, options)?;
     let warning = opened.repair.and_then(|repair| match repair {
         TailRepair::NewlineAdded { .. } => None,
-        TailRepair::TornTailMoved { len, saved_to: kept, .. } => {
-            Some(format!("{name} ended in {len} bytes of a half entry; they are in {kept} now"))
-        }
+        TailRepair::TornTailMoved { len, saved_to: kept, .. } => Some(format!(
+            "{name} ended in {len} bytes of an incomplete entry; they are in {kept} now"
+        )),
     });
     Ok((opened.writer, warning))
 }
 
-/// Returns the names of the workers' transcripts in a folder of sessions. Links are none.
+/// Returns the names of the workers' transcripts in a session directory, without links.
 fn worker_files(
     place: &SessionFileLocation,
     folder: &Utf8Path,
@@ -497,7 +500,7 @@ fn worker_files(
     Ok(files)
 }
 
-/// Iterates over the records of a transcript from a place on; a file that is not there has none.
+/// Iterates over the records of a transcript from an offset on; a missing file has none.
 fn read_records(
     path: &Utf8Path,
     from: u64,
@@ -515,8 +518,8 @@ fn read_records(
     }))
 }
 
-/// Counts the entries of a transcript up to a place, from where it was counted before, if that is still a
-/// place in it. None if more than `bytes_max` would have to be looked at.
+/// Counts the entries of a transcript up to an offset, starting from an earlier count if that is
+/// still valid. Returns `None` if more than `bytes_max` would have to be read.
 pub(crate) fn count_entries_from(
     path: &Utf8Path,
     before: EntryCount,
@@ -535,7 +538,7 @@ pub(crate) fn count_entries_from(
     }
     if counted.bytes < end {
         for record in read_records(path, counted.bytes)? {
-            // Lines may come while we count.
+            // Lines may be appended during the count.
             if record?.offset >= end {
                 break;
             }

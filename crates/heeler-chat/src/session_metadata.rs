@@ -1,6 +1,6 @@
-//! A session's JSON file: what we know of it typed, everything else as it stood.
+//! JSON file of a session: known keys are typed, all others are kept unchanged.
 //!
-//! Pure. Keys keep their order and unknown values their very text, so what another program has put there
+//! Pure. Keys keep their order and unknown values their exact text, so that data of other programs
 //! survives to the digit. Versions 1 to 3 are read. Start at [`SessionMetadata::read`].
 
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::conversation_state::{
     ConversationState, HEELER_KEY, NDJSON_SUFFIX, RosterWorker, unsafe_file_reason,
 };
 
-/// The version that is written.
+/// Version that is written.
 const SCHEMA_VERSION: u64 = 3;
 
 const VERSION: &str = "schemaVersion";
@@ -23,34 +23,34 @@ const WORKERS: &str = "workers";
 const MESSAGES: &str = "msgCount";
 const TRANSCRIPT_PATH: &str = "transcriptPath";
 
-/// A session's JSON file.
+/// Content of a session's JSON file.
 #[derive(Debug)]
 pub(crate) struct SessionMetadata {
     keys: RawJsonObject,
     pub(crate) version: u64,
     pub(crate) state: ConversationState,
-    /// The transcript as versions 1 and 2 have it: one line each.
+    /// Inline transcript of versions 1 and 2, one line per entry.
     pub(crate) inline: Vec<String>,
-    /// Entries of the roster that are skipped.
+    /// Roster entries that were skipped.
     skipped: Vec<Box<RawValue>>,
-    /// The name of the coordinator's transcript, in the folder of the session.
+    /// Name of the coordinator's transcript, in the directory of the session.
     pub(crate) transcript: String,
-    /// What is wrong but keeps nothing from going on.
+    /// Problems that do not prevent use.
     pub(crate) warnings: Vec<String>,
 }
 
-/// What of a file the writer decides.
+/// Treatment of the inline transcript and the version in a write.
 pub(crate) enum InlineTranscriptUpdate {
-    /// The array is emptied, and the version is raised.
+    /// Empty the array and raise the version.
     Clear,
-    /// Array and version stay as they are.
+    /// Keep array and version.
     Keep,
-    /// The version stays; the array is given these entries.
+    /// Keep the version and replace the array.
     Replace(Vec<String>),
 }
 
 impl SessionMetadata {
-    /// Makes the file of a new session.
+    /// Creates the content for a new session.
     pub(crate) fn new(id: &str, about: ConversationState) -> SessionMetadata {
         let mut keys = RawJsonObject::default();
         keys.put("id", &id);
@@ -67,7 +67,7 @@ impl SessionMetadata {
         }
     }
 
-    /// Reads the file of the session `id`. An error is the reason in words.
+    /// Parses the file of the session `id`. The error is the reason as text.
     pub(crate) fn read(id: &str, text: &str) -> Result<SessionMetadata, String> {
         let keys: RawJsonObject =
             serde_json::from_str(text).map_err(|error| format!("it is no JSON object: {error}"))?;
@@ -111,7 +111,7 @@ impl SessionMetadata {
         Ok(())
     }
 
-    /// Takes the name of the transcript, if it can only be this session's.
+    /// Uses the transcript name from the file if it can only belong to this session.
     fn read_transcript_path(&mut self, id: &str) -> Result<(), String> {
         let Some(Some(path)) = self.keys.parse::<Option<String>>(TRANSCRIPT_PATH)? else {
             return Ok(());
@@ -129,19 +129,19 @@ impl SessionMetadata {
         Ok(())
     }
 
-    /// Takes a worker off the list, but not out of the file.
+    /// Removes a worker from the list, but keeps its entry in the file.
     pub(crate) fn skip_worker(&mut self, worker: usize) {
         let entry = self.state.workers.remove(worker).to_roster_entry().to_string();
         self.skipped.push(RawValue::from_string(entry).expect("it was written as JSON"));
     }
 
-    /// Returns a text or a moment that another program may have under one of these keys.
+    /// Returns the first non-null value under keys that other programs may use.
     pub(crate) fn foreign_value(&self, keys: &[&str]) -> Option<Json> {
         let found = keys.iter().filter_map(|key| self.keys.parse::<Json>(key).ok().flatten());
         found.into_iter().find(|value| !value.is_null())
     }
 
-    /// Returns the file's bytes. A count that is not known stays as it was.
+    /// Returns the file's bytes. An unknown count stays unchanged.
     pub(crate) fn write(
         &mut self,
         messages: Option<u64>,
@@ -173,13 +173,13 @@ impl SessionMetadata {
     }
 }
 
-/// Returns the name that the coordinator's transcript has unless the file says otherwise.
+/// Returns the default name of the coordinator's transcript.
 pub(crate) fn default_transcript_name(id: &str) -> String {
     format!("{id}.transcript{NDJSON_SUFFIX}")
 }
 
-/// Returns an entry of an inline transcript as a line: its very text, without blanks between tokens.
-/// What is no object becomes the content of one, since a line is an object.
+/// Returns an entry of an inline transcript as one line: its exact text without whitespace between
+/// tokens. A value that is not an object becomes the content of one.
 fn entry_line(entry: &str) -> String {
     let (mut line, mut in_text, mut is_escaped) =
         (String::with_capacity(entry.len()), false, false);
@@ -193,12 +193,12 @@ fn entry_line(entry: &str) -> String {
     if line.starts_with('{') { line } else { format!(r#"{{"role":"unknown","content":{line}}}"#) }
 }
 
-/// A JSON object whose values nobody has looked into. Of a key that is there twice the last counts.
+/// JSON object with unparsed values. If a key occurs twice, the last one counts.
 #[derive(Debug, Default)]
 struct RawJsonObject(Vec<(String, Box<RawValue>)>);
 
 impl RawJsonObject {
-    /// Reads the value of a key; none if there is no such key.
+    /// Parses the value of a key; `None` if it is missing.
     fn parse<'a, T: Deserialize<'a>>(&'a self, key: &str) -> Result<Option<T>, String> {
         let Some((_, raw)) = self.0.iter().rfind(|(name, _)| name == key) else { return Ok(None) };
         let value = serde_json::from_str(raw.get());
@@ -207,7 +207,7 @@ impl RawJsonObject {
 
     fn put(&mut self, key: &str, value: &impl Serialize) {
         let text = serde_json::to_string_pretty(value).expect("plain data can be written as JSON");
-        // A text in JSON has no line ends, so these are all between tokens.
+        // JSON strings contain no raw line breaks, so all of these are between tokens.
         self.put_text(key, text.replace('\n', "\n  "));
     }
 

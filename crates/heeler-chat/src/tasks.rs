@@ -1,4 +1,4 @@
-//! What is to be done beyond the next turn: tasks, and loops that come back to the agent by themselves.
+//! Tasks, and loops that repeat a prompt.
 
 use std::time::Duration;
 
@@ -7,45 +7,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::EntrySource;
 
-/// The most tasks that are kept; an agent that adds more is told so.
+/// Most tasks; an agent that adds more gets an error.
 pub(crate) const TASKS_MAX: usize = 1_000;
-/// The most loops at once.
+/// Most loops.
 pub(crate) const LOOPS_MAX: usize = 16;
 
-/// Something to be done.
+/// Item of the task list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationTask {
-    /// What.
     pub text: String,
-    /// Whether it is done.
     #[serde(default)]
     pub done: bool,
-    /// The row by which an agent added it: the same row again adds nothing.
+    /// Row in which an agent added it, so that it is added once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added_by: Option<EntrySource>,
 }
 
-/// Something that an agent is asked again and again.
+/// Prompt that is repeated on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationLoop {
-    /// Toward what; without it the tasks are worked through.
+    /// Goal; without one, the loop works through the tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// How long it rests between two turns, in seconds.
+    /// Pause between two turns, in seconds.
     pub interval_seconds: u64,
-    /// How many turns it has had.
+    /// Number of turns so far.
     #[serde(default)]
     pub turns: u64,
-    /// When the next one is due, while it runs; none if a person must restart it.
+    /// Due time of the next turn; `None` if a person must restart the loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
 }
 
-/// What an agent says on a line of its own when a loop has nothing more to do.
+/// Line with which an agent reports that the goal of a loop is reached.
 pub(crate) const GOAL_REACHED: &str = "GOAL REACHED";
-/// What it says when the task that it was given is done.
+/// Line with which an agent reports that its task is done.
 pub(crate) const TASK_DONE: &str = "TASK DONE";
 
 impl ConversationLoop {
@@ -53,13 +51,13 @@ impl ConversationLoop {
         ConversationLoop { goal, interval_seconds: every.as_secs(), turns: 0, next_at: Some(now) }
     }
 
-    /// Returns when it is due again after a turn.
+    /// Returns the due time after a turn.
     pub(crate) fn next_due_at(&self, now: Timestamp) -> Timestamp {
         let rest = Duration::from_secs(self.interval_seconds);
         now.checked_add(rest).unwrap_or(Timestamp::MAX)
     }
 
-    /// Says what it is, for a list.
+    /// Returns a description for a list.
     pub(crate) fn describe(&self) -> String {
         let what = match &self.goal {
             Some(goal) => format!("\"{goal}\""),
@@ -71,7 +69,7 @@ impl ConversationLoop {
         format!("{what} every {every}, {turns}")
     }
 
-    /// Returns what the agent is asked; none if there is nothing to ask.
+    /// Returns the prompt of the next turn; `None` if all tasks are done.
     pub(crate) fn prompt(&self, tasks: &[ConversationTask]) -> Option<String> {
         if let Some(goal) = &self.goal {
             let turn = self.turns + 1;
@@ -90,7 +88,7 @@ impl ConversationLoop {
     }
 }
 
-/// Says whether an agent said a word on a line of its own.
+/// Returns true if a text has a marker on a separate line.
 pub(crate) fn has_marker_line(text: &str, word: &str) -> bool {
     let bare = |line: &str| line.trim_matches(|it: char| !it.is_alphanumeric()).to_owned();
     text.lines().any(|line| bare(line) == word)

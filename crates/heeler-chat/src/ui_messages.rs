@@ -1,4 +1,4 @@
-//! What passes between a conversation and whoever shows it.
+//! Messages between a conversation and its user interface.
 
 use heeler_model::JobId;
 use heeler_model::run::{AgentQuestion, QuestionAnswer};
@@ -6,164 +6,139 @@ use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use crate::command::{self, ChatCommand};
 use crate::{ChatJobState, ConversationEntry};
 
-/// Whose words they are: a transcript each.
+/// Owner of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChatSpeaker {
-    /// The agent that the person talks to.
+    /// Agent that the person talks to.
     Coordinator,
-    /// A worker of its, by name.
+    /// Worker, by name.
     Worker(String),
 }
 
-/// Something to show. Entries are on disk by then.
+/// Output to show. Entries are already on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatOutput {
     /// The transcript has one more entry.
-    Entry {
-        /// Whose transcript.
-        of: ChatSpeaker,
-        /// The entry.
-        entry: ConversationEntry,
-    },
-    /// Somebody is saying something; the entry with all of it follows.
+    Entry { of: ChatSpeaker, entry: ConversationEntry },
+    /// Part of an unfinished message; the complete entry follows.
     Delta {
-        /// Who.
         of: ChatSpeaker,
-        /// The next piece.
+        /// Next part of the text.
         text: String,
     },
-    /// What was being said is not said to its end.
-    DeltaEnded {
-        /// Who.
-        of: ChatSpeaker,
-    },
-    /// Older entries of a transcript, oldest first, that were asked for.
+    /// The unfinished message will not be completed.
+    DeltaEnded { of: ChatSpeaker },
+    /// Requested older entries of a transcript, oldest first.
     OlderEntries {
-        /// Whose.
         of: ChatSpeaker,
-        /// The entries.
         entries: Vec<ConversationEntry>,
-        /// Whether there are still older ones.
+        /// There are still older ones.
         has_more: bool,
     },
-    /// The transcript is shown from its tail again: the session is another one now.
+    /// The session was replaced by a fork; its transcript is shown from the end.
     SessionReplaced,
-    /// A person is asked.
+    /// The agent asks a question.
     QuestionAsked(ChatQuestion),
-    /// What was asked is settled.
+    /// A question was answered or withdrawn.
     QuestionClosed {
-        /// [`Ask::id`].
+        /// [`AgentQuestion::id`].
         ask: String,
     },
-    /// Says something that is no part of the conversation: the answer to a command, a warning.
+    /// Text outside of the conversation: the result of a command, a warning.
     Notice(String),
-    /// Something could not be done, and why.
+    /// Failure and its reason.
     Error(String),
-    /// What the status line says.
+    /// Content of the status line.
     Status(Box<ConversationStatus>),
-    /// Which transcript is looked at.
+    /// Transcript in view.
     ViewChanged(ChatSpeaker),
-    /// The input line is given this text, to be sent or changed.
+    /// Text for the input line, to be sent or edited.
     SuggestedInput(String),
-    /// The conversation ends with these words; nothing comes after the last of them.
+    /// Message during the exit.
     ExitMessage(String),
-    /// It has ended.
+    /// The conversation has ended.
     Exited,
 }
 
-/// What an agent asks a person.
+/// Question of an agent to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatQuestion {
-    /// Who asks.
+    /// Agent or worker that asks.
     pub of: ChatSpeaker,
-    /// The job.
     pub job: JobId,
-    /// What.
     pub ask: AgentQuestion,
 }
 
-/// What the status line says.
+/// Content of the status line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConversationStatus {
-    /// The session's id.
+    /// Session ID.
     pub id: String,
-    /// The agent.
     pub agent: String,
-    /// The model that answers, when it is known.
+    /// Model that answers, if known.
     pub model: Option<String>,
-    /// How much of the context is in use, in tokens.
+    /// Tokens of the context in use.
     pub context_tokens: Option<u64>,
-    /// What the session has cost, with its workers.
+    /// Cost of the session, including workers.
     pub cost_usd: f64,
-    /// The agent is at work; in words what at, if that is known.
+    /// Activity of the agent; `None` if it is idle.
     pub busy: Option<String>,
-    /// How many messages wait to be sent.
+    /// Messages that wait to be sent.
     pub queued: usize,
-    /// The workers.
     pub workers: Vec<ChatWorkerStatus>,
-    /// How many loops run.
+    /// Active loops.
     pub loops: usize,
-    /// How many tasks are open.
+    /// Open tasks.
     pub tasks: usize,
-    /// Why the fleet cannot be reached.
+    /// Reason for which the fleet is unreachable.
     pub trouble: Option<String>,
 }
 
-/// A worker on the status line.
+/// Worker on the status line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatWorkerStatus {
-    /// Its name.
     pub name: String,
-    /// Where its job is.
+    /// State of its job.
     pub state: ChatJobState,
-    /// How many entries came since it was looked at.
+    /// Entries since the person last viewed it.
     pub unseen: usize,
 }
 
-/// What a person does.
+/// Action of the person.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UserAction {
-    /// Says a line, which may be a command, to whoever is looked at.
+    /// Send a line, which may be a command, to the agent or worker in view.
     SendLine(String),
-    /// Interrupts the turn (Esc).
+    /// Interrupt the turn (Esc).
     Interrupt,
-    /// Answers what an agent asks.
+    /// Answer a question.
     Answer {
-        /// The job.
         job: JobId,
-        /// [`Ask::id`].
+        /// [`AgentQuestion::id`].
         ask: String,
-        /// The answer.
         answer: QuestionAnswer,
     },
-    /// Looks at another transcript.
+    /// View another transcript.
     View(ChatSpeaker),
-    /// Looks at the next one, or the one before.
-    ViewNext {
-        /// Backwards.
-        back: bool,
-    },
-    /// The oldest of the shown entries are let go: what is older begins after them again.
+    /// View the next or previous transcript.
+    ViewNext { back: bool },
+    /// The user interface dropped its oldest entries; older ones are loaded from there again.
     DropEntries {
-        /// Whose.
         of: ChatSpeaker,
-        /// How many.
+        /// Number of dropped entries.
         entries: usize,
     },
-    /// Wants older entries than those that were shown.
-    LoadOlder {
-        /// Whose.
-        of: ChatSpeaker,
-    },
-    /// Leaves (Ctrl+C, Ctrl+D, a signal); the second time at once.
+    /// Load entries older than those shown.
+    LoadOlder { of: ChatSpeaker },
+    /// Leave (Ctrl+C, Ctrl+D, a signal); the second time at once.
     Exit,
-    /// Leaves, as nobody is there any more who could answer something (a closed terminal). However
-    /// often it is told, it counts once.
+    /// Leave because the terminal was closed and no person can answer. Repetitions have no effect.
     HangUp,
 }
 
 impl UserAction {
-    /// Says whether it is a wish to leave, in whatever way: it is taken even where nothing else can be.
+    /// Returns true if the action leaves the conversation; such actions are handled even if nothing
+    /// else can be.
     pub fn is_exit(&self) -> bool {
         match self {
             UserAction::Exit | UserAction::HangUp => true,

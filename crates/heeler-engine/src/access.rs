@@ -1,7 +1,7 @@
-//! Who may use a daemon over the network: secrets, and the orders that change who they belong to.
+//! Network access to a daemon: secrets, and the commands that create and revoke access.
 //!
-//! Secrets are random and stay with whoever made them; what reaches the dispatcher is their hash.
-//! Start at [`AccessOperation`].
+//! Secrets are random and are never stored. Only their hashes reach the dispatcher. Start at
+//! [`AccessOperation`].
 
 use std::fmt;
 use std::io;
@@ -18,51 +18,50 @@ use thiserror::Error;
 
 use crate::fault::{self, FaultPoint};
 
-/// How many tokens count at once, at most.
+/// Maximum number of valid tokens.
 pub const TOKENS_MAX: u64 = 1_000;
 
-/// How many browsers are logged in at once, at most.
+/// Maximum number of logged-in browsers.
 pub const LOGINS_MAX: u64 = 1_000;
 
-/// How long a browser stays logged in.
+/// Lifetime of a browser login.
 pub const LOGIN_LIFETIME: SignedDuration = SignedDuration::from_hours(14 * 24);
 
-/// Who makes the token that a daemon makes by itself.
+/// Creator recorded for the daemon's own API token.
 const DAEMON_CREATOR: &str = "the daemon";
 
-/// What every token begins with, so that those who look for leaked secrets know it.
+/// Prefix of every token, so that secret scanners can recognize leaked ones.
 pub(crate) const TOKEN_PREFIX: &str = "heeler_";
 
-/// How many random bytes a secret has.
 const SECRET_BYTES: usize = 32;
 
-/// The most that is read of a file with a token.
+/// Maximum number of bytes read from a token file.
 const TOKEN_FILE_BYTES_MAX: u64 = 1024;
 
-/// Something random that nobody can guess.
+/// Unguessable random secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccessSecret(String);
 
 impl AccessSecret {
-    /// Makes one.
+    /// Generates a secret.
     pub fn new() -> Result<AccessSecret, SecretGenerationError> {
         let mut bytes = [0_u8; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| SecretGenerationError(error.to_string()))?;
         Ok(AccessSecret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Makes one that looks like a token.
+    /// Generates a secret with the token prefix `heeler_`.
     pub fn token() -> Result<AccessSecret, SecretGenerationError> {
         AccessSecret::new()
             .map(|AccessSecret(digits)| AccessSecret(format!("{TOKEN_PREFIX}{digits}")))
     }
 
-    /// Returns what is on record of it.
+    /// Returns the hash that the store keeps.
     pub fn hash(&self) -> String {
         secret_hash(&self.0)
     }
 
-    /// Returns it itself, for the one who may know it.
+    /// Returns the secret itself. Pass it only to its owner.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -74,92 +73,82 @@ impl fmt::Debug for AccessSecret {
     }
 }
 
-/// The machine gives nothing random.
+/// The operating system returned no random bytes.
 #[derive(Debug, Error)]
-#[error("the machine gives no random bytes: {0}")]
+#[error("the system returned no random bytes: {0}")]
 pub struct SecretGenerationError(String);
 
-/// A change of who may do what.
+/// Change to users, tokens and logins.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessOperation {
-    /// Let the bearer of a secret in.
+    /// Create a token.
     CreateToken {
-        /// What it is called.
         name: AccessName,
-        /// What its bearer may.
+        /// Actions that the token allows.
         scope: AccessScope,
-        /// The hash of the secret.
+        /// Hash of the secret.
         hash: String,
-        /// When it ends to count by itself.
+        /// Expiry time; `None` means that the token never expires.
         expires_at: Option<Timestamp>,
     },
-    /// Let the bearer of a secret in no more.
+    /// Revoke a token.
     RevokeToken {
-        /// Its name, or its id.
+        /// Name or ID of the token.
         token: String,
     },
-    /// Note that tokens are in use.
-    TokensUsed {
-        /// Which.
-        tokens: Vec<TokenId>,
-    },
-    /// Give a person a password; their logins end.
+    /// Record that tokens were used.
+    TokensUsed { tokens: Vec<TokenId> },
+    /// Set a user's password. The user's logins end.
     SetPassword {
-        /// Who.
         name: AccessName,
-        /// What they may; as before, or everything, if left out.
+        /// New scope. `None` keeps the current one; a new user gets `admin`.
         scope: Option<AccessScope>,
-        /// The hash of the password, as Argon2 writes it.
+        /// Argon2 hash of the password.
         hash: String,
     },
-    /// Take a person's password away; their logins end.
-    RemovePassword {
-        /// Who.
-        name: AccessName,
-    },
-    /// Let a browser in that has proved who it is.
+    /// Remove a user's password. The user's logins end.
+    RemovePassword { name: AccessName },
+    /// Log in a browser after its user was authenticated.
     Login {
-        /// The hash of its cookie.
+        /// Hash of the login cookie.
         hash: String,
-        /// Who logs in.
         who: LoginMethod,
     },
-    /// Let a browser in no more.
+    /// Log out one browser.
     Logout {
-        /// The hash of its cookie.
+        /// Hash of the login cookie.
         hash: String,
     },
-    /// Let no browser in that is logged in now.
+    /// Log out every browser.
     LogoutAll,
 }
 
-/// How somebody proved who they are.
+/// Method by which a browser's user was authenticated.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoginMethod {
-    /// By a password. It counts if it is still theirs.
+    /// Password. The login counts only if the user still has this password.
     Password {
-        /// Who.
         name: AccessName,
-        /// The hash that their password fits.
+        /// Hash that the password matched.
         hash: String,
     },
-    /// By a one-time link.
+    /// One-time link.
     Link {
-        /// Whose it was.
+        /// User that the link was made for.
         name: String,
-        /// What it allows.
+        /// Actions that the link allows.
         scope: AccessScope,
     },
 }
 
-/// Returns what a token is called by somebody, unless that is the token itself.
+/// Returns the given token name, or a placeholder if the caller passed the token's secret.
 fn redacted_token_name(token: &str) -> &str {
     if token.starts_with(TOKEN_PREFIX) { "by the token itself" } else { token }
 }
 
-/// Says what is ordered, without hashes: those of passwords are nobody's business.
+/// Omits hashes, because password hashes must not reach logs.
 impl fmt::Debug for AccessOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -184,38 +173,30 @@ impl fmt::Debug for AccessOperation {
     }
 }
 
-/// Why there is no token of the daemon's own.
+/// Failure to provide the daemon's own API token.
 #[derive(Debug, Error)]
 pub enum ApiTokenError {
-    /// There is no secret to be had.
     #[error(transparent)]
     Secret(#[from] SecretGenerationError),
-    /// Its file cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its file cannot be written.
     #[error(transparent)]
     Write(#[from] DiskError),
-    /// It cannot be put on record.
+    /// The token cannot be stored.
     #[error("cannot record the token of {path}: {reason}")]
-    Record {
-        /// The file.
-        path: Utf8PathBuf,
-        /// The cause.
-        reason: String,
-    },
+    Record { path: Utf8PathBuf, reason: String },
 }
 
-/// Makes sure that `api-token` holds a token that counts. One whose file is gone is revoked.
+/// Makes sure that the file `api-token` holds a valid token. A token that is missing from the file
+/// is revoked and replaced.
 ///
-/// It is on record before it is in the file: whoever reads the file can use it. What is on record
-/// without a file nobody has seen, and the next start revokes it.
+/// The token is stored before the file is written, so a token read from the file always works. A
+/// token that was stored without reaching the file was never seen by anyone; the next start revokes
+/// it.
 pub(crate) fn ensure_api_token(
     dir: &StateDir,
     store: &Store,
@@ -240,7 +221,7 @@ pub(crate) fn ensure_api_token(
     Ok(())
 }
 
-/// Records another token unless the one that is held counts; says whether it did.
+/// Stores a new token unless the one in the file is valid. Returns true if a token was stored.
 fn renew_api_token(
     tx: &mut StoreTransaction<'_>,
     held: Option<&str>,
@@ -271,7 +252,8 @@ fn renew_api_token(
     Ok(true)
 }
 
-/// Says whether a person gave somebody access who is not at this machine.
+/// Returns true if any user or token exists besides the daemon's own API token, so that a remote
+/// client could authenticate.
 pub fn has_remote_access(
     reader: &heeler_store::StoreReader,
     now: Timestamp,

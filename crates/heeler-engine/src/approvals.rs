@@ -1,7 +1,7 @@
-//! What running agents ask people, on record: questions become rows, and so does how they end.
+//! Approvals of running agents: stores their questions and the outcomes.
 //!
-//! What a run says of how its question ended counts above an answer that is on record: the agent went
-//! by that. Start at [`record_question`] and [`record_closed_question`].
+//! The outcome that a run reports overrides a stored answer, because the agent acted on it. Start
+//! at [`record_question`] and [`record_closed_question`].
 
 use heeler_model::run::{AgentQuestion, ClosedQuestion, QuestionOutcome};
 use heeler_model::{Approval, ApprovalKind, ApprovalStatus, Job, RunId, question};
@@ -9,7 +9,8 @@ use heeler_store::{DatabaseError, StoreTransaction};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-/// Asks people what an agent asks; what is asked already stays as it is.
+/// Stores an agent's question as a pending approval. A question that is already stored stays
+/// unchanged.
 pub(crate) fn record_question(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
@@ -40,7 +41,7 @@ pub(crate) fn record_question(
     Ok(approval)
 }
 
-/// Records how a question ended: by its run's own words.
+/// Stores a question's outcome as reported by its run.
 pub(crate) fn record_closed_question(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
@@ -65,14 +66,15 @@ pub(crate) fn record_closed_question(
         tx.answer_approval(id, status, text, by, closed.at)?;
     } else if approval.status != status || approval.responded_by.as_deref() != Some(by) {
         let known = approval.responded_by.as_deref();
-        tracing::warn!(approval = %id, by, known, "the agent went by another answer");
+        tracing::warn!(approval = %id, by, known, "the agent acted on another answer");
         tx.overrule_approval(id, status, text, by, closed.at)?;
     }
     tx.set_approval_delivered(id, now)?;
     Ok(())
 }
 
-/// Records how the questions of a run ended that is over.
+/// Stores the outcomes of all questions of a run that has ended. Questions without an outcome are
+/// withdrawn.
 pub(crate) fn record_closed_questions(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
@@ -89,11 +91,11 @@ pub(crate) fn record_closed_questions(
     Ok(())
 }
 
-/// What of a tool's input tells most, where it has such a field.
+/// Fields of a tool's input that summarize it best, in order of preference.
 const SUMMARY_FIELDS: [&str; 7] =
     ["command", "file_path", "notebook_path", "url", "pattern", "query", "description"];
 
-/// Says in short what is asked.
+/// Returns a short text of the question.
 fn summary(ask: &AgentQuestion) -> String {
     let asked: Vec<&str> =
         question::questions(&ask.input).iter().filter_map(|it| it["question"].as_str()).collect();
@@ -107,8 +109,8 @@ fn summary(ask: &AgentQuestion) -> String {
     }
 }
 
-/// Returns all that is asked. Nothing of it is cut: whoever says yes must be able to see what to. The
-/// runner denies what is too long for that.
+/// Returns the complete question. Nothing is truncated: a person who approves must be able to see
+/// everything that is approved. The runner denies questions that are too long to store.
 fn detail(ask: &AgentQuestion) -> Json {
     json!({"tool": ask.tool, "input": ask.input})
 }

@@ -1,36 +1,36 @@
-//! Who asks: a person, or a process of a run.
+//! Identity of the process behind a request: a person, or a process of a run.
 //!
-//! A runner is the parent of all that its agent leaves, so the way up from any process of a run leads
-//! to it, whatever the process did to its environment. An agent may start something that looks like the
-//! runner of another run, but only below its own: of all runners on the way, the last one counts. One
-//! that has others start a process for it (a service manager, cron) gets around that. Hooks are run by
-//! runners too, and are people's: they do what is written in the config.
+//! A runner is an ancestor of every process that its agent starts, so walking up the process tree
+//! leads to the runner, regardless of the process's environment. An agent can start a process that
+//! looks like another run's runner, but only below its own: of all runners found, the topmost one
+//! counts. An agent that makes another service start the process (a service manager, cron) evades
+//! this check. Hooks also run under runners, but count as people's: they follow the config.
 
 use camino::Utf8Path;
 use heeler_model::RunId;
 
-/// How far up is looked; whoever stands on a longer line of parents is unknown.
+/// Maximum number of ancestors to inspect. A caller with more is [`Caller::Unknown`].
 const ANCESTORS_MAX: usize = 256;
 
-/// Who asks.
+/// Identity behind a request to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// A person, or something that a person set up.
+    /// A person, or a program that a person set up.
     Person,
     /// A process of a run.
     Run(RunId),
-    /// Somebody who cannot be looked at: it has ended already, or hides.
+    /// A process that cannot be inspected: it has already ended, or is hidden.
     Unknown,
 }
 
 impl Caller {
-    /// Says who a process is, to a daemon that asks for itself.
+    /// Identifies a process that sent a request to this daemon.
     pub fn from_process(pid: u32) -> Caller {
         Caller::from_ancestors(pid, std::process::id(), inspect_process)
     }
 
-    /// Says who a process is by what stands above it, up to the daemon or the first process. What is
-    /// above a daemon is not its own: that may run in an agent of another fleet.
+    /// Identifies a process by its ancestors, up to the daemon or the first process. Ancestors of
+    /// the daemon do not count: the daemon may itself run in an agent of another fleet.
     fn from_ancestors(
         pid: u32,
         daemon: u32,
@@ -49,18 +49,18 @@ impl Caller {
     }
 }
 
-/// Returns the run that a process is the runner of, and its parent.
+/// Returns the run if the process is a runner, and the process's parent.
 fn inspect_process(pid: u32) -> Option<(Option<RunId>, u32)> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
     let mut arguments = line.split('\0').skip(1);
     let is_runner = arguments.next() == Some("runner");
     let run = arguments.find_map(|argument| run_of_folder(Utf8Path::new(argument)));
-    // The parent last: if the process has ended meanwhile, it is not found.
+    // Read the parent last: this fails if the process has ended in the meantime.
     Some((run.filter(|_| is_runner), parent_pid(pid)?))
 }
 
-/// Returns the run of a folder, unless it is that of a hook.
+/// Returns the run of a run directory, unless it belongs to a hook.
 fn run_of_folder(folder: &Utf8Path) -> Option<RunId> {
     let run = folder.file_name()?.parse().ok()?;
     let is_hook = folder.ancestors().nth(3).and_then(Utf8Path::file_name) == Some("hooks");
@@ -69,7 +69,7 @@ fn run_of_folder(folder: &Utf8Path) -> Option<RunId> {
 
 fn parent_pid(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name comes before, in brackets, and may hold anything.
+    // The process name comes first, in parentheses, and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,8 +1,8 @@
-//! The wish that a job be cancelled, and the end of a runner that does not hear it.
+//! Cancellation requests, and killing of runners that do not respond.
 //!
-//! A run that can be reached is asked through [`crate::ControlClient`]. One that is just starting cannot:
-//! the wish is then put on record, where whoever commits the run or would
-//! start it again finds it. Start at [`record_request`].
+//! A reachable run is cancelled through [`crate::ControlClient`]. A run that is still starting
+//! cannot be reached: the request is stored, and found when the run's result is committed or the
+//! run would be started again. Start at [`record_request`].
 
 use std::io;
 
@@ -16,23 +16,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The kind of effects that are wishes to cancel.
+/// Effect kind of stored cancellation requests.
 const CANCEL_EFFECT_KIND: &str = "cancel";
 
-/// How many effects are looked at for wishes.
+/// Maximum number of pending effects to search for cancellation requests.
 const EFFECTS_MAX: usize = 10_000;
 
-/// How a job is to be cancelled.
+/// Stored request to cancel a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct CancelRequest {
-    /// At once.
+    /// Cancel immediately instead of gracefully.
     pub(crate) now: bool,
-    /// By whom.
+    /// Requester.
     pub(crate) by: String,
 }
 
-/// Lists the wishes that are not fulfilled.
+/// Lists the requests that have not been applied.
 pub(crate) fn pending_requests(
     db: &StateDatabase,
 ) -> Result<Vec<(RunId, CancelRequest)>, DatabaseError> {
@@ -45,10 +45,10 @@ pub(crate) fn pending_requests(
     Ok(undone.filter_map(wish).collect())
 }
 
-/// Wants a job cancelled and returns its record.
+/// Records that a job must be cancelled and returns the job.
 ///
-/// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
-/// to nothing; whoever wants it to end sooner asks it.
+/// A queued job is cancelled by this call. For a running job the request is stored and applied if
+/// the run does not finish on its own; to end the run sooner, send it a cancel request.
 pub(crate) fn record_request(
     tx: &mut StoreTransaction<'_>,
     id: &JobId,
@@ -96,8 +96,8 @@ fn cancel_effect_id(run: RunId) -> String {
     format!("cancel {run}")
 }
 
-/// Fulfils the wish, if there is one, and says whether there was: a run that did not come to an end
-/// of its own is cancelled.
+/// Applies the stored request, if any, and returns true if there was one: a run that did not finish
+/// on its own counts as cancelled.
 pub(crate) fn apply_request(
     tx: &mut StoreTransaction<'_>,
     result: &mut RunResult,
@@ -110,36 +110,29 @@ pub(crate) fn apply_request(
     Ok(is_wished)
 }
 
-/// Why a runner was not killed.
+/// Failure to kill a runner.
 #[derive(Debug, Error)]
 pub(crate) enum RunnerKillError {
-    /// Nobody holds the run's lock: there is nothing to kill.
-    #[error("nobody works on {0} any more")]
+    /// No process holds the run's lock.
+    #[error("no process works on {0} any more")]
     Gone(camino::Utf8PathBuf),
-    /// It cannot be told who holds it.
+    /// The lock holder is unknown.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Whoever holds it is not a runner of this run.
-    #[error("{holder} has {folder}, and is not its runner; it was left alone")]
-    NotARunner {
-        /// The run's folder.
-        folder: camino::Utf8PathBuf,
-        /// Who.
-        holder: String,
-    },
-    /// The system refused.
+    /// The lock holder is not a runner of this run.
+    #[error("{holder} holds {folder} but is not its runner; it was not killed")]
+    NotARunner { folder: camino::Utf8PathBuf, holder: String },
+    /// The operating system refused.
     #[error("cannot kill process {pid}")]
     Kill {
-        /// The runner.
         pid: u32,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Kills the runner of a run, which does not answer; returns its process. What it leaves is settled
-/// like any dead run.
+/// Kills an unresponsive runner and returns its process ID. Recovery treats the run like any other
+/// dead run.
 pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, RunnerKillError> {
     let lock = folder.join(file::LOCK);
     let held = LockFile::probe(&lock)?.ok_or_else(|| RunnerKillError::Gone(folder.to_owned()))?;
@@ -153,8 +146,8 @@ pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, RunnerKillError> {
     let pid =
         Pid::from_raw(holder.pid.cast_signed()).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    // Looked at after it was opened: if the number is another process's by now, the signal reaches
-    // nobody. No other process than its runner is started with the folder of a run.
+    // Check after opening: if the process ID was reused in between, no signal is sent. Only runners
+    // have the directory of a run among their arguments.
     if !is_runner(holder.pid, folder) {
         return Err(stranger(holder.to_string()));
     }

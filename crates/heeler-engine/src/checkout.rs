@@ -1,9 +1,9 @@
-//! Makes the working directory of an agent that names a repository: a clone of it.
+//! Creates the working directory of an agent that has a repository, by cloning it.
 //!
-//! The clone grows in a folder beside the place it is for and is renamed when it is whole, so nobody
-//! ever finds half of one. One process clones at a time, by a lock beside the place that git itself
-//! holds too: what a killed daemon left cloning is waited for, and what it left lying is swept.
-//! Start at [`ensure_checkout`].
+//! The clone is made in a temporary directory next to the target and renamed when it is complete,
+//! so the target never holds a partial clone. A lock file next to the target allows one clone at a
+//! time. Git inherits the lock: a clone left running by a killed daemon is waited for, and its
+//! leftovers are removed. Start at [`ensure_checkout`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,22 +21,22 @@ use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 
-/// The longest that a clone may take.
+/// Time limit of a clone.
 const CLONE_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// How long another process's clone is waited for.
+/// Time to wait for another process's clone.
 const OTHER_TIME_MAX: Duration = Duration::from_secs(11 * 60);
 
-/// How often an ended git is looked for.
+/// Poll interval while waiting for git to exit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The most of git's words that an error repeats: the end of them.
+/// Maximum number of bytes of git's output in an error message; the end is kept.
 const GIT_OUTPUT_BYTES_MAX: usize = 4096;
 
-/// Where git is looked for when the environment does not say.
+/// `PATH` for git when the environment has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Variables that git gets: what it needs to find its settings, keys and proxies.
+/// Environment variables passed to git: those it needs to find its settings, keys and proxies.
 const PASSED_VARIABLES: [&str; 23] = [
     "PATH",
     "HOME",
@@ -63,78 +63,61 @@ const PASSED_VARIABLES: [&str; 23] = [
     "ALL_PROXY",
 ];
 
-/// Hands git the name and token that its environment holds. It is run by a shell, which reads them
-/// there, so that they are in no argument.
+/// Git credential helper that passes the user name and token from the environment. A shell runs it
+/// and expands them, so they appear in no process argument.
 const CREDENTIAL_HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
                       \"$HEELER_GIT_USER\" \"$HEELER_GIT_PASSWORD\"; }; f";
 
-/// Why a working directory was not made.
+/// Failure to create a working directory.
 #[derive(Debug, Error)]
 pub enum CheckoutError {
-    /// Another process clones and does not come to an end.
+    /// Another process has been cloning for too long.
     #[error("another process has been cloning {path} for {} minutes", OTHER_TIME_MAX.as_secs() / 60)]
     Busy {
-        /// The working directory.
         path: Utf8PathBuf,
-        /// The last refusal; it names the holder.
+        /// The last lock error; it names the holder.
         #[source]
         source: LockError,
     },
-    /// Nothing can be written beside the working directory.
+    /// The directory for the clone cannot be created.
     #[error("cannot make {path} for a clone of {repo}")]
     Folder {
-        /// What could not be made.
         path: Utf8PathBuf,
-        /// The repository.
         repo: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The lock beside the working directory cannot be used.
+    /// The lock file next to the working directory cannot be used.
     #[error("cannot clone {repo} to {path}")]
     Lock {
-        /// The working directory.
         path: Utf8PathBuf,
-        /// The repository.
         repo: String,
-        /// The cause.
         #[source]
         source: LockError,
     },
-    /// There is no git.
+    /// Git cannot be started.
     #[error("cannot start git to clone {repo}: install git, or make {path} yourself")]
     Start {
-        /// The working directory.
         path: Utf8PathBuf,
-        /// The repository.
         repo: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Git took too long.
+    /// Git exceeded the time limit.
     #[error("git did not clone {repo} within {} minutes; clone it to {path} yourself", CLONE_TIME_MAX.as_secs() / 60)]
-    Slow {
-        /// The working directory.
-        path: Utf8PathBuf,
-        /// The repository.
-        repo: String,
-    },
+    Slow { path: Utf8PathBuf, repo: String },
     /// Git failed.
     #[error("git cannot clone {repo} to {path}: {said}")]
     Git {
-        /// The working directory.
         path: Utf8PathBuf,
-        /// The repository.
         repo: String,
-        /// What it said.
+        /// End of git's output, without secrets.
         said: String,
     },
 }
 
-/// Clones the agent's repository to its working directory, where that is missing and the config wants
-/// it. Waits while another process does the same. `now` signs the lock.
+/// Clones the agent's repository to its working directory if that is missing and the config asks
+/// for it. Waits while another process makes the same clone. `now` is written to the lock.
 pub fn ensure_checkout(
     agent: &AgentConfig,
     env: &BTreeMap<String, String>,
@@ -149,13 +132,13 @@ pub fn ensure_checkout(
     }
 }
 
-/// Says whether [`ensure_checkout`] would clone.
+/// Returns true if [`ensure_checkout`] would clone.
 pub(crate) fn needs_clone(agent: &AgentConfig) -> bool {
     let wanted = agent.checkout.as_ref().is_none_or(|checkout| checkout.auto_clone);
     agent.repo.is_some() && wanted && is_missing(&agent.working_directory)
 }
 
-/// Says whether there is nothing, not even a link that leads nowhere.
+/// Returns true if nothing exists at the path, not even a broken symbolic link.
 fn is_missing(path: &Utf8Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
@@ -183,7 +166,7 @@ impl RepositoryClone<'_> {
         let made = fs::DirBuilder::new().mode(0o700).create(&temp);
         made.map_err(|source| self.folder_error(&temp, source))?;
         let outcome = self.clone_into(&temp, &lock);
-        // What is left of it is swept by the next clone, if not here.
+        // If this fails, the next clone removes the leftovers.
         let _removed = fs::remove_dir_all(&temp);
         outcome
     }
@@ -199,7 +182,8 @@ impl RepositoryClone<'_> {
         })
     }
 
-    /// Clones into the temporary folder, and moves the clone to its place when it is on disk whole.
+    /// Clones into the temporary directory, then moves the clone to its target once it is
+    /// completely on disk.
     fn clone_into(&self, temp: &Utf8Path, lock: &LockFile) -> Result<(), CheckoutError> {
         let (work, log) = (temp.join("work"), temp.join("git.log"));
         let mut options = OpenOptions::new();
@@ -226,8 +210,9 @@ impl RepositoryClone<'_> {
         parent.map_err(place)
     }
 
-    /// Starts git in a group of its own, so that all of it can be ended. Its standard input is the
-    /// lock, which so is free only when git has ended, even if we are killed.
+    /// Starts git in its own process group, so that all its processes can be killed. Its standard
+    /// input is the lock file, so the lock is released only when git has ended, even if this
+    /// process is killed.
     #[expect(clippy::disallowed_methods, reason = "the engine's one function that starts git")]
     fn start(&self, work: &Utf8Path, said: File, lock: &LockFile) -> io::Result<Child> {
         let mut git = Command::new("git");
@@ -249,14 +234,14 @@ impl RepositoryClone<'_> {
             PASSED_VARIABLES.iter().filter_map(passed).collect();
         env.entry("PATH".to_owned()).or_insert_with(|| PATH_DEFAULT.to_owned());
         let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
-        // Nobody is there to be asked, and what it says is read by us.
+        // Git must not prompt, and its messages must not be translated.
         set("GIT_TERMINAL_PROMPT", "0");
         set("LC_ALL", "C");
         if let Some(credentials) = self.repo.credentials() {
             set("HEELER_GIT_USER", &credentials.user);
             set("HEELER_GIT_PASSWORD", &credentials.password);
             set("GIT_CONFIG_COUNT", "2");
-            // The empty one takes back the helpers of the user's settings: ours is asked alone.
+            // The empty helper resets those of the user's settings, so that only this one is used.
             set("GIT_CONFIG_KEY_0", "credential.helper");
             set("GIT_CONFIG_VALUE_0", "");
             set("GIT_CONFIG_KEY_1", "credential.helper");
@@ -269,7 +254,7 @@ impl RepositoryClone<'_> {
         env
     }
 
-    /// Returns the end of what git said, without any secret.
+    /// Returns the end of git's output, without secrets.
     fn read_git_output(&self, log: &Utf8Path, status: ExitStatus) -> String {
         let said = fs::read(log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
@@ -298,7 +283,8 @@ impl RepositoryClone<'_> {
     }
 }
 
-/// Waits for git to end; `None` if it took too long and was killed, with all that it started.
+/// Waits for git to exit. Returns `None` if it exceeded the time limit and its process group was
+/// killed.
 fn wait_for_git(mut git: Child, time: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + time;
     loop {
@@ -316,7 +302,7 @@ fn wait_for_git(mut git: Child, time: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Removes what clones that were cut off have left. Called while the lock is held.
+/// Removes the leftovers of interrupted clones. Called while the lock is held.
 fn remove_leftovers(parent: &Utf8Path, ours: &str) {
     let Ok(entries) = parent.read_dir_utf8() else { return };
     let left = entries.flatten().filter(|entry| {

@@ -1,7 +1,7 @@
-//! What a daemon can be asked, and what it answers.
+//! Commands to the daemon, and its replies.
 //!
-//! These are also the bodies of its HTTP interface, so every type is serde and every word is snake
-//! case. Start at [`DaemonHandle`], which brings a [`DaemonCommand`] to the dispatcher.
+//! These types are also the bodies of the HTTP API: they implement serde, with snake-case names.
+//! Start at [`DaemonHandle`], which sends a [`DaemonCommand`] to the dispatcher.
 
 mod reply;
 mod status;
@@ -33,180 +33,166 @@ pub use status::{
     ScheduleOverride, WaitingJob,
 };
 
-/// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
+/// Capacity of the dispatcher's input channel. Senders block while it is full.
 pub(crate) const INPUTS_MAX: usize = 1024;
 
-/// The largest payload of a webhook.
+/// Maximum size of a webhook payload.
 pub const WEBHOOK_BYTES_MAX: usize = 1 << 20;
 
-/// A request under a name of the asker's own. The same again does nothing, and gets the first answer.
+/// Idempotency key of a request. A repeated request has no effect and gets the first reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// Who asks; names of others are others.
+    /// Owner of the key; callers do not share keys.
     pub caller: String,
-    /// The name.
     pub key: String,
-    /// Tells this request from another under the same name.
+    /// Distinguishes this request from a different one with the same key.
     pub fingerprint: String,
 }
 
-/// Something that a daemon is asked to do.
+/// Command to the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DaemonCommand {
-    /// Do a job.
+    /// Create a job.
     Trigger(Box<JobRequest>),
-    /// End a job.
+    /// Cancel a job.
     Cancel {
-        /// The job.
         job: JobId,
-        /// At once, not gracefully.
+        /// Cancel immediately instead of gracefully.
         now: bool,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Say something more to the agent that is at a job.
+    /// Send a message to the agent of a running job.
     Say {
-        /// The job.
         job: JobId,
-        /// What.
         text: String,
-        /// Who says it.
+        /// Sender.
         by: String,
     },
-    /// Let a job that failed, was cancelled or was interrupted go on in its session.
+    /// Resume a failed, cancelled or interrupted job in its session.
     Resume {
-        /// The job, which keeps its id.
+        /// The job; it keeps its ID.
         job: JobId,
-        /// What the agent is told; else that it was interrupted.
+        /// Prompt for the agent; the default says that it was interrupted.
         prompt: Option<String>,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Ask for the same again: a new job.
+    /// Create a new job with the same request.
     Retry {
-        /// The job to take it from.
+        /// The job to copy.
         job: JobId,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Change or fire a schedule.
+    /// Change or trigger a schedule.
     Schedule {
-        /// The agent that has it.
+        /// Agent that owns the schedule.
         agent: String,
-        /// Its name.
         schedule: String,
-        /// What to do with it.
         change: ScheduleChange,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Start a schedule from outside.
+    /// Trigger a webhook schedule.
     Webhook(Box<WebhookCall>),
     /// Change an agent.
     Agent {
-        /// The agent.
         agent: String,
-        /// What to do with it.
         change: AgentChange,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Do something with sessions.
+    /// Change sessions.
     Session {
-        /// What.
         order: SessionOperation,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Do something with workflows.
+    /// Control workflow runs.
     Workflow {
-        /// What.
         order: WorkflowOperation,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Answer what people are asked.
+    /// Answer an approval.
     Approval {
-        /// What.
         approval: ApprovalId,
-        /// The answer.
         answer: ApprovalAnswer,
-        /// Who answers.
+        /// Person or program that answers.
         by: String,
     },
-    /// Change who may do what.
+    /// Change users, tokens and logins.
     Access {
-        /// What.
         order: AccessOperation,
-        /// Who wants it.
+        /// Requester.
         by: String,
     },
-    /// Read the config again.
+    /// Reload the config.
     Reload,
-    /// End the daemon. The answer comes when jobs are done or left.
+    /// Stop the daemon. The reply follows when all jobs have ended or are left to their runners.
     Stop(StopMode),
-    /// Say what goes on.
+    /// Report the daemon's status.
     Status,
 }
 
-/// A call of a schedule of type `webhook`.
+/// Call of a schedule of type `webhook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WebhookCall {
-    /// The agent that has it.
+    /// Agent that owns the schedule.
     pub agent: String,
-    /// Its name.
     pub schedule: String,
-    /// What the caller sent: at most [`WEBHOOK_BYTES_MAX`], JSON or text.
+    /// Payload of the caller: JSON or text, at most [`WEBHOOK_BYTES_MAX`].
     pub payload: String,
-    /// What the caller calls this delivery. The same again starts nothing.
+    /// The caller's delivery ID. A repeated delivery creates no job.
     pub delivery: Option<String>,
 }
 
-/// What to do with a schedule.
+/// Change to a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleChange {
-    /// Let it run, whatever the config says.
+    /// Enable it, overriding the config.
     Enable,
-    /// Do not let it run, whatever the config says.
+    /// Disable it, overriding the config.
     Disable,
-    /// Let it run at other times than the config says.
+    /// Override its times.
     Set {
-        /// A cron expression or an interval.
+        /// Cron expression or interval.
         text: String,
     },
-    /// Let the config decide again.
+    /// Remove all overrides of the config.
     Reset,
-    /// Run it now.
+    /// Trigger it now.
     Trigger,
 }
 
-/// What to do with an agent.
+/// Change to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentChange {
-    /// Let its jobs start.
+    /// Allow its jobs to start.
     Enable,
-    /// Do not let its jobs start.
+    /// Keep its jobs from starting.
     Disable,
-    /// Forget that its last job failed.
+    /// Clear the error status of its last job.
     Reset,
 }
 
-/// What happens to the jobs that run when a daemon ends.
+/// Treatment of running jobs when the daemon stops.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopMode {
-    /// They are waited for.
+    /// Wait for them.
     Wait {
-        /// For so long; after that they are cancelled.
+        /// Time limit; jobs that still run after it are cancelled.
         #[serde(rename = "timeout_ms", default, with = "millis")]
         timeout: Option<Duration>,
     },
-    /// They are cancelled at once.
+    /// Cancel them immediately.
     Force,
-    /// They go on, and the next daemon takes them over.
+    /// Leave them running; the next daemon adopts them.
     KeepJobs,
 }
 
@@ -218,81 +204,72 @@ impl fmt::Display for StopMode {
                 write!(f, "when its jobs have ended, at most {} s", timeout.as_secs())
             }
             StopMode::Force => f.write_str("when its jobs are cancelled"),
-            StopMode::KeepJobs => f.write_str("without its jobs, which go on"),
+            StopMode::KeepJobs => f.write_str("without its jobs, which continue"),
         }
     }
 }
 
-/// What reaches the dispatcher.
+/// Input of the dispatcher.
 pub(crate) enum DispatchInput {
-    /// Somebody asks.
+    /// A caller sent a command.
     Command {
-        /// What.
         command: DaemonCommand,
-        /// Whose process asks.
+        /// Identity of the calling process.
         caller: Caller,
-        /// Who hears the answer.
         pending: PendingReply,
     },
-    /// A run can be started, or cannot.
+    /// Preparation of a job's run succeeded or failed.
     JobPrepared {
-        /// What.
         prepared: Box<PreparedJob>,
-        /// Who hears of it.
+        /// Caller that waits for the job to start.
         pending: Option<PendingReply>,
     },
-    /// What an order about sessions needs is made, or it is refused.
+    /// The files for a session operation are ready, or the operation was refused.
     SessionChange {
-        /// The change.
         change: Box<SessionChange>,
-        /// Who wants it.
+        /// Requester.
         by: String,
-        /// Who hears of it.
         pending: PendingReply,
     },
     /// A run has ended.
     RunEnded(Box<RunExit>),
-    /// How a run ended cannot be found out now.
+    /// The end of a run cannot be determined now.
     RunUnsettled {
-        /// The run.
         run: RunId,
-        /// Why; none if it may just be too early.
+        /// The cause; `None` if it may just be too early.
         why: Option<String>,
-        /// When to try again.
+        /// Delay before the next attempt.
         retry_after: Duration,
     },
-    /// A schedule fires that time does not start.
+    /// A `watch` schedule fired.
     WatchFired {
-        /// What is wanted then.
+        /// The job to create.
         request: Box<JobRequest>,
-        /// The files that changed.
         changed: Vec<Utf8PathBuf>,
     },
-    /// A run asks something, or was answered.
+    /// A run asked a question, or received an answer.
     QuestionsChanged {
-        /// The run.
         run: RunId,
-        /// What it asks and asked.
+        /// Open and closed questions of the run.
         questions: Box<RunQuestionFiles>,
-        /// What it was given the answer to.
+        /// Approval that was delivered to the run.
         delivered: Option<ApprovalId>,
     },
-    /// What came of hooks.
+    /// A hook has finished.
     HookOutcome(HookOutcome),
 }
 
 /// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct RunExit {
-    /// What it did.
     pub(crate) result: RunResult,
-    /// What its agent wrote down for its hooks.
+    /// Metadata that the agent wrote for its hooks.
     pub(crate) metadata: Option<Json>,
-    /// How its questions ended.
+    /// Outcomes of its questions.
     pub(crate) closed_questions: Vec<ClosedQuestion>,
 }
 
-/// A way to the dispatcher. Whoever has one may ask.
+/// Cloneable handle to the dispatcher. Every holder may send commands.
 #[derive(Clone)]
 pub struct DaemonHandle {
     inputs: SyncSender<DispatchInput>,
@@ -300,14 +277,14 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
-    /// Makes a handle and the end that the dispatcher reads.
+    /// Creates a handle and the receiver for the dispatcher.
     pub(crate) fn channel() -> (DaemonHandle, Receiver<DispatchInput>) {
         let (sender, receiver) = sync_channel(INPUTS_MAX);
         (DaemonHandle { inputs: sender, caller: Caller::Person }, receiver)
     }
 
-    /// Makes a handle whose commands go to a function on a thread of its own, for those who test
-    /// what stands in front of a dispatcher.
+    /// Creates a handle that passes every command to a function on a separate thread. For tests of
+    /// code that sends commands.
     pub fn scripted(
         mut each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static,
     ) -> DaemonHandle {
@@ -322,15 +299,16 @@ impl DaemonHandle {
         handle
     }
 
-    /// Returns a handle for somebody. A process of a run may start jobs and end those; it may not
-    /// steer the fleet that steers it.
+    /// Returns a handle with another caller. A process of a run may create jobs and cancel those;
+    /// it may not control the fleet that runs it.
     pub fn with_caller(&self, by: Caller) -> DaemonHandle {
         DaemonHandle { caller: by, ..self.clone() }
     }
 
-    /// Sends a command. Waits while the dispatcher has more to do than it can remember.
+    /// Sends a command. Blocks while the dispatcher's input channel is full.
     ///
-    /// If the dispatcher ends before it has done it, the answer is that it has [`DispatcherStoppedError`].
+    /// If the dispatcher stops before it has executed the command, the reply is
+    /// [`DispatcherStoppedError`].
     pub fn send(
         &self,
         command: DaemonCommand,
@@ -339,7 +317,8 @@ impl DaemonHandle {
         self.send_once(command, None, reply)
     }
 
-    /// Sends a command under a name: what was done already under that is not done again.
+    /// Sends a command with an idempotency key: a command that was already executed under the key
+    /// is not executed again.
     pub fn send_once(
         &self,
         command: DaemonCommand,
@@ -354,18 +333,17 @@ impl DaemonHandle {
             .map_err(|_| DispatcherStoppedError)
     }
 
-    /// Tells the dispatcher something.
     pub(crate) fn send_input(&self, input: DispatchInput) -> Result<(), DispatcherStoppedError> {
         self.inputs.send(input).map_err(|_| DispatcherStoppedError)
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a command and waits for its reply.
     pub fn send_and_wait(
         &self,
         command: DaemonCommand,
     ) -> Result<CommandReply, DaemonCommandError> {
         let (sender, receiver) = sync_channel(1);
-        // Nobody waits any more only if this thread is gone.
+        // Sending fails only if this thread has ended, and then no reply is needed.
         let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
         self.send(command, reply)?;
         let lost = || {
@@ -378,8 +356,8 @@ impl DaemonHandle {
     }
 }
 
-/// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done,
-/// unless it dies of it.
+/// Replies with an error when dropped unused. The dispatcher replies to every command it executes,
+/// so a dropped command was not executed, unless the dispatcher panicked.
 struct ReplyGuard(Option<ReplyCallback>);
 
 impl ReplyGuard {
@@ -392,7 +370,8 @@ impl ReplyGuard {
 
 impl Drop for ReplyGuard {
     fn drop(&mut self) {
-        // Of what a panic cut off nobody knows whether it was done: it is not to be tried again.
+        // After a panic it is unknown whether the command was executed. No error is sent, because
+        // the caller would retry.
         if !std::thread::panicking() {
             self.send(Err(DispatcherStoppedError.into()));
         }
@@ -405,7 +384,7 @@ impl std::fmt::Debug for DaemonHandle {
     }
 }
 
-/// A duration as a number of milliseconds.
+/// Serializes a duration as milliseconds.
 mod millis {
     use std::time::Duration;
 

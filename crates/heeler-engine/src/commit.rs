@@ -1,4 +1,4 @@
-//! What a run did becomes the record: job, session, agent, run and money in one transaction.
+//! Commits a run's result: job, session, agent, run and cost in one transaction.
 //!
 //! A result is committed once; a second attempt changes nothing. Start at [`commit`].
 
@@ -24,22 +24,20 @@ use crate::cancel;
 use crate::run_questions::RunQuestionFiles;
 use crate::run_start::becomes_agent_session;
 
-/// The model of a run that does not say which it was.
+/// Model name of costs that the agent attributes to no model.
 const MODEL_UNKNOWN: &str = "unknown";
 
-/// A result that was not committed: the run's folder keeps it, and it is tried again.
+/// Failure to commit a result. The run's directory keeps the result, and the commit is retried.
 #[derive(Debug, Error)]
 #[error("the result of job {job} was not recorded; its folder keeps it")]
 pub struct CommitError {
-    /// The job.
     pub job: JobId,
-    /// The cause.
     #[source]
     pub source: StoreWriteError<DatabaseError>,
 }
 
-/// Says whether a change failed for what it is, not for the state of the disk: the same would fail
-/// again, and other changes may succeed.
+/// Returns true if a change failed because of its content, not because of the disk: the same change
+/// would fail again, but others may succeed.
 pub(crate) fn is_refusal(error: &StoreWriteError<DatabaseError>) -> bool {
     match error {
         StoreWriteError::Refused(error) => !error.is_storage_failure(),
@@ -48,18 +46,17 @@ pub(crate) fn is_refusal(error: &StoreWriteError<DatabaseError>) -> bool {
     }
 }
 
-/// A run whose result is on record.
+/// A run with a committed result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommittedRun {
-    /// The job.
     pub job: JobId,
-    /// Where it is now.
+    /// Status of the job after the commit.
     pub status: JobStatus,
-    /// How far the run came.
+    /// Completeness of the run.
     pub end: RunEnd,
 }
 
-/// Commits a result. What people read of it is redacted.
+/// Commits a result. Secrets are redacted from its texts.
 pub(crate) fn commit(
     store: &Store,
     mut result: RunResult,
@@ -88,16 +85,16 @@ pub(crate) fn commit(
     done.map_err(|source| CommitError { job, source })
 }
 
-/// What a commit found and did.
+/// Result of a commit.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
-    /// It is on record from now on.
+    /// The result was committed by this call.
     Committed(Box<RunConclusion>),
-    /// It was on record before: nothing is different. The job.
+    /// The result had been committed before; nothing was changed. Holds the job.
     AlreadyCommitted(JobId),
 }
 
-/// A run that has ended, and what becomes of its job.
+/// A run that has ended, and the decision about its job.
 #[derive(Debug)]
 pub(crate) struct RunConclusion {
     pub(crate) job: Job,
@@ -106,18 +103,19 @@ pub(crate) struct RunConclusion {
     pub(crate) settlement: BudgetSettlement,
 }
 
-/// What a run's end did to the accounts.
+/// Effect of a run's end on the budgets.
 #[derive(Debug)]
 pub(crate) struct BudgetSettlement {
-    /// What it had reserved.
+    /// Reservation that was released.
     pub(crate) released: Option<ReservationRecord>,
-    /// The day that pays.
+    /// Day on which the cost counts.
     pub(crate) day: Date,
-    /// What it spent, in millionths of a dollar.
+    /// Cost in millionths of a dollar.
     pub(crate) spent: i64,
 }
 
-/// Records what a run did. `decide` says what becomes of its job; `zone` is that of the fleet's days.
+/// Records a run's result. `decide` determines whether the job runs again; `zone` defines the
+/// fleet's days.
 pub(crate) fn record_result(
     tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
@@ -143,7 +141,7 @@ pub(crate) fn record_result(
     run.finished_at = Some(result.finished_at);
     run.committed = true;
     tx.update_run(&run)?;
-    // It is the job's from now on; one text is enough.
+    // The job holds the output from now on; the run's copy is dropped.
     job.output_text = result.output.take().or(job.output_text);
     tx.set_run_result(run.id, &result)?;
 
@@ -169,7 +167,8 @@ pub(crate) fn record_result(
     Ok(CommitOutcome::Committed(Box::new(RunConclusion { job, result, fate, settlement: money })))
 }
 
-/// Replaces what a run reserved by what it spent. Of one that cannot tell, all of it counts.
+/// Replaces a run's reservation with its cost. If the run reported no cost, the whole reservation
+/// counts as spent.
 fn settle_money(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
@@ -177,7 +176,7 @@ fn settle_money(
     zone: &TimeZone,
 ) -> Result<BudgetSettlement, DatabaseError> {
     let released = tx.release(result.run)?;
-    // The day that granted the money pays, whenever the run ended.
+    // The cost counts on the day of the reservation, not on the day the run ended.
     let day = released.as_ref().map(|it| it.day);
     let day = day.unwrap_or_else(|| result.finished_at.to_zoned(zone.clone()).date());
     let by_model = match result.cost.usd {
@@ -193,7 +192,8 @@ fn settle_money(
     Ok(BudgetSettlement { released, day, spent })
 }
 
-/// Returns what a run spent by model; what the models' figures do not explain is of an unknown one.
+/// Returns a run's cost by model. The part that the models' figures do not cover counts for
+/// [`MODEL_UNKNOWN`].
 fn cost_by_model(result: &RunResult) -> Vec<(String, i64)> {
     let mut left = micros(result.cost.usd.unwrap_or(0.0));
     let mut spent = Vec::new();
@@ -206,13 +206,13 @@ fn cost_by_model(result: &RunResult) -> Vec<(String, i64)> {
     spent
 }
 
-/// Returns dollars in millionths.
+/// Converts dollars to millionths.
 pub(crate) fn micros(usd: f64) -> i64 {
-    // Out of range it saturates, and what is no number is 0.
+    // The cast saturates, and NaN becomes 0.
     (usd * 1e6).round().max(0.0) as i64
 }
 
-/// Sums up what happened to a job before this result.
+/// Summarizes the job's earlier runs.
 fn history(
     tx: &StoreTransaction<'_>,
     job: &Job,
@@ -227,7 +227,7 @@ fn history(
     Ok(history)
 }
 
-/// Lets a job wait for its next run. What went wrong so far stays to be read.
+/// Returns a job to the queue for its next run. The last error stays readable.
 fn reopen_job(job: &mut Job, how: RerunKind) {
     job.head.status = JobStatus::Pending;
     job.head.exit_reason = None;
@@ -256,8 +256,8 @@ fn close_job(job: &mut Job, result: &RunResult) {
     add_figures(job, result);
 }
 
-/// Adds a run's figures to its job's, which are those of all its runs together. A job without a
-/// duration has none yet.
+/// Adds a run's cost, usage and duration to its job's totals. A job without a duration has no
+/// totals yet.
 pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
     let took = result.finished_at.duration_since(result.started_at).as_millis();
     let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
@@ -271,7 +271,7 @@ pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
     job.usage = usage;
 }
 
-/// Writes what the run left in its session, and which session the agent's next job continues.
+/// Updates the session that the run used, and the session that the agent's next job continues.
 fn record_session_end(
     tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
@@ -282,7 +282,7 @@ fn record_session_end(
     let at = result.finished_at;
     let Some(end) = &result.session else {
         return match planned {
-            // The run that is at it writes what becomes of it, if it is one of ours.
+            // If the session is busy with another run of this fleet, that run updates the session.
             Some(session)
                 if result.end == RunEnd::SessionBusy
                     && has_other_running_job(tx, &session, run)? =>
@@ -297,7 +297,7 @@ fn record_session_end(
     match planned {
         None => Ok(()),
         Some(session) if is_planned => {
-            // What a workflow does is no part of the agent's own conversation.
+            // Parts of a workflow are not part of the agent's own session.
             let becomes_own = job.seq.is_none()
                 && becomes_agent_session(&session)
                 && !has_persistent_session(tx, &session)?;
@@ -310,7 +310,7 @@ fn record_session_end(
             gone.apply_event(SessionEvent::Rest);
             gone.apply_event(SessionEvent::Expire);
             if fresh.workspace == gone.workspace {
-                // Its worktree is the other's now.
+                // The worktree belongs to the successor now.
                 gone.workspace = None;
             }
             tx.put_session(&gone)?;
@@ -319,7 +319,7 @@ fn record_session_end(
     }
 }
 
-/// Says whether another job of ours is at work in a session.
+/// Returns true if another job of this fleet is running in the session.
 fn has_other_running_job(
     tx: &StoreTransaction<'_>,
     session: &Session,
@@ -331,8 +331,8 @@ fn has_other_running_job(
     Ok(tx.running_jobs()?.iter().any(is_other))
 }
 
-/// Says whether the agent has a session that it keeps, while this one is for one job: a schedule may
-/// have its own mode.
+/// Returns true if the agent has a persistent session but this one is for a single job. Both can
+/// occur because a schedule may set its own mode.
 fn has_persistent_session(
     tx: &StoreTransaction<'_>,
     session: &Session,
@@ -342,7 +342,8 @@ fn has_persistent_session(
         && tx.agent_session(&session.agent)?.is_some_and(is_kept))
 }
 
-/// Returns the session that the run went on in because the planned one was unknown to the agent.
+/// Returns the session in which the run continued because the agent program did not know the
+/// planned one.
 fn successor_session(
     tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
@@ -390,7 +391,7 @@ fn write_session_end(
     let is_first = session.job_count == 0;
     session.job_count += i64::from(!is_job_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
-    // An older mark would make what this run said look like somebody else's.
+    // An outdated value would make this run's rows look like external messages.
     session.own = end.own;
     let is_done =
         session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
@@ -399,7 +400,7 @@ fn write_session_end(
         false => SessionEvent::Finish,
     });
     if end.resumable {
-        // What it was to take over it has.
+        // The fork's history is in the native session now.
         session.fork = None;
         if is_first {
             finish_source_session(tx, &session)?;
@@ -414,7 +415,7 @@ fn write_session_end(
     }
 }
 
-/// Closes the session that this one goes on from. It can still be shown, forked and resumed.
+/// Completes the session that this one continues. It can still be shown, forked and resumed.
 fn finish_source_session(
     tx: &mut StoreTransaction<'_>,
     session: &Session,
@@ -426,14 +427,14 @@ fn finish_source_session(
     tx.put_session(&source).map(|_| ())
 }
 
-/// Leaves the channel to the session that this one was to go on from, and did not.
+/// Gives the channel back to the session that this one was planned to continue, but did not.
 fn return_channel(session: &mut Session) {
     if session.continues.is_some() {
         session.channel_id = None;
     }
 }
 
-/// Says whether an earlier run of the same job counts for the session already.
+/// Returns true if an earlier run of the same job is already counted for the session.
 fn is_job_counted(
     tx: &StoreTransaction<'_>,
     run: RunId,
@@ -452,14 +453,14 @@ fn is_job_counted(
     Ok(false)
 }
 
-/// Says whether a session is nothing but the plan of a run that never came to its start.
+/// Returns true if a session was created for a run that never started using it.
 fn is_unused_session(
     tx: &StoreTransaction<'_>,
     session: &Session,
     run: &RunRecord,
     result: &RunResult,
 ) -> Result<bool, DatabaseError> {
-    // Of a run that is lost nobody knows how far it came.
+    // The progress of an interrupted run is unknown.
     let was_unused = result.session.is_none() && result.end != RunEnd::Interrupted;
     if !(was_unused && is_created_for_run(session, run)) {
         return Ok(false);
@@ -470,15 +471,16 @@ fn is_unused_session(
     }
 }
 
-/// Says whether the record of a session was made for a run and is still as it was made. One that is
-/// older may be a conversation, even if nothing is counted: an import does not always know.
+/// Returns true if a session's record was created for the run and has not changed since. An older
+/// record may belong to a conversation even if its counts are 0, because an import does not always
+/// know them.
 fn is_created_for_run(session: &Session, run: &RunRecord) -> bool {
     session.version == 1
         && session.created_at == run.created_at
         && (session.message_count, session.job_count) == (0, 0)
 }
 
-/// Puts a session to rest that the run did not use.
+/// Pauses a session that the run did not use; one that was created for the run is completed.
 fn release_session(
     tx: &mut StoreTransaction<'_>,
     mut session: Session,
@@ -496,7 +498,8 @@ fn release_session(
     tx.put_session(&session).map(|_| ())
 }
 
-/// The agent is free, or at another of its jobs.
+/// Updates the agent's status after a job's run: running if it has another running job, else idle
+/// or error.
 pub(crate) fn release_agent(tx: &mut StoreTransaction<'_>, job: &Job) -> Result<(), DatabaseError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };

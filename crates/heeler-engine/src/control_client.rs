@@ -1,7 +1,8 @@
-//! The client of a run's control socket. Blocking, with time limits: a runner that hangs must not
-//! hang its callers.
+//! Client of a run's control socket. It blocks, with timeouts: a runner that hangs must not hang
+//! its callers.
 //!
-//! A connection either asks ([`ControlClient::request`]) or listens ([`ControlClient::subscribe`]), not both.
+//! A connection either sends requests ([`ControlClient::request`]) or receives events
+//! ([`ControlClient::subscribe`]), not both.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -17,57 +18,49 @@ use thiserror::Error;
 
 use crate::run_file::RunFileReadError;
 
-/// The longest line that a runner tells: all that may be asked at once, and more.
+/// Maximum length of a line from a runner. It exceeds the size of all questions that can be open at
+/// once.
 const TOLD_BYTES_MAX: u64 = 64 << 20;
 
-/// How long a runner may take to reply.
+/// Time limit of a reply.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
 
-/// Why a run could not be talked to.
+/// Failure to talk to a run.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// It has not started, or has no folder any more.
-    #[error("{path} is not there: the run has not started yet, or its folder is gone")]
+    /// The run has not started, or its directory was removed.
+    #[error("{path} does not exist: the run has not started yet, or its folder is gone")]
     NotStarted {
-        /// Its `started.json`.
+        /// Path of its `started.json`.
         path: Utf8PathBuf,
     },
-    /// What it says of itself cannot be read.
+    /// Its `started.json` cannot be read.
     #[error(transparent)]
     Unreadable(RunFileReadError),
-    /// Nobody listens: the run has ended, or its runner is gone.
-    #[error("nobody listens on {socket}: the run has ended")]
+    /// Nothing listens on the socket: the run has ended, or its runner has died.
+    #[error("nothing listens on {socket}: the run has ended")]
     Gone {
-        /// The control socket.
         socket: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The conversation broke off.
+    /// The connection failed.
     #[error("cannot {attempt} the run at {socket}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         attempt: &'static str,
-        /// The control socket.
         socket: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The runner speaks another language.
+    /// The runner uses an unsupported protocol version.
     #[error(
         "the run at {socket} speaks protocol {found}, and this heeler reads {PROTOCOL_MIN} to {PROTOCOL}"
     )]
-    Protocol {
-        /// The control socket.
-        socket: Utf8PathBuf,
-        /// Its protocol.
-        found: u32,
-    },
+    Protocol { socket: Utf8PathBuf, found: u32 },
 }
 
-/// Reads what the run of a folder said when it started.
+/// Reads the `started.json` of a run directory.
 pub fn read_started_file(folder: &Utf8Path) -> Result<RunStartRecord, ControlError> {
     let path = folder.join(file::STARTED);
     match crate::run_file::read(&path) {
@@ -77,24 +70,24 @@ pub fn read_started_file(folder: &Utf8Path) -> Result<RunStartRecord, ControlErr
     }
 }
 
-/// A connection to a run.
+/// Connection to a run's control socket.
 #[derive(Debug)]
 pub struct ControlClient {
     socket: Utf8PathBuf,
     stream: BufReader<UnixStream>,
     last_request_id: u64,
-    /// What the runner speaks, which may be of the release before.
+    /// Protocol version of the runner, which may be of the previous release.
     protocol: u32,
 }
 
 impl ControlClient {
-    /// Connects to the run of a folder.
+    /// Connects to the run of a run directory.
     pub fn connect_to_run(folder: &Utf8Path) -> Result<ControlClient, ControlError> {
         let started = read_started_file(folder)?;
         ControlClient::connect(&started.socket, started.protocol)
     }
 
-    /// Connects to a socket, behind which a protocol is spoken that we read.
+    /// Connects to a socket after checking the protocol version.
     fn connect(socket: &Utf8Path, protocol: u32) -> Result<ControlClient, ControlError> {
         let stream = UnixStream::connect(socket)
             .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
@@ -104,7 +97,7 @@ impl ControlClient {
         Ok(control)
     }
 
-    /// Sets how long the runner may take to reply.
+    /// Sets the time limit of replies.
     pub fn set_reply_timeout(&mut self, wait: Duration) -> Result<(), ControlError> {
         let stream = self.stream.get_ref();
         stream
@@ -113,7 +106,7 @@ impl ControlClient {
             .map_err(|source| self.io_error("talk to", source))
     }
 
-    /// Asks something and returns the reply.
+    /// Sends a request and returns the reply.
     pub fn request(&mut self, op: ControlOperation) -> Result<ControlReplyBody, ControlError> {
         self.last_request_id += 1;
         let request = ControlRequest { protocol: self.protocol, id: self.last_request_id, op };
@@ -122,7 +115,7 @@ impl ControlClient {
         self.stream.get_mut().write_all(&line).map_err(|source| self.io_error("ask", source))?;
         loop {
             let line = self.read_line()?;
-            // What is not a reply to this is a happening, or of a later version.
+            // Other lines are events, or messages of a later version.
             let Ok(reply) = serde_json::from_slice::<ControlReply>(&line) else { continue };
             if !is_readable_protocol(reply.protocol) {
                 let (socket, found) = (self.socket.clone(), reply.protocol);
@@ -134,10 +127,10 @@ impl ControlClient {
         }
     }
 
-    /// Turns the connection into one that listens. What happens after the reply is all told.
+    /// Turns the connection into an event stream. It contains every event after the reply.
     pub fn subscribe(mut self) -> Result<RunEventStream, ControlError> {
         self.request(ControlOperation::Subscribe)?;
-        // From now on silence is normal: the agent may think for an hour.
+        // No timeout from now on: the agent may think for an hour.
         self.stream
             .get_ref()
             .set_read_timeout(None)
@@ -150,7 +143,7 @@ impl ControlClient {
         match (&mut self.stream).take(TOLD_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => Ok(line),
             Ok(_) if line.len() as u64 == TOLD_BYTES_MAX => {
-                let reason = format!("it told more than {TOLD_BYTES_MAX} bytes in one line");
+                let reason = format!("it sent more than {TOLD_BYTES_MAX} bytes in one line");
                 Err(self.io_error("hear", io::Error::new(io::ErrorKind::InvalidData, reason)))
             }
             Ok(_) => Err(self.io_error("hear", io::ErrorKind::UnexpectedEof.into())),
@@ -163,26 +156,26 @@ impl ControlClient {
     }
 }
 
-/// What happens in a run, as it happens. It ends when the run does.
+/// Live events of a run. The stream ends with the run.
 #[derive(Debug)]
 pub struct RunEventStream {
     control: ControlClient,
 }
 
-/// Ends [`RunEventStream`] from another thread.
+/// Closes a [`RunEventStream`] from another thread.
 #[derive(Debug)]
 pub struct EventStreamCloser(UnixStream);
 
 impl EventStreamCloser {
-    /// Ends them: whoever waits for the next hears that there is none.
+    /// Closes the stream: a pending read returns its end.
     pub fn close(&self) {
-        // A connection that is gone already has ended too.
+        // An error means that the connection is already closed.
         drop(self.0.shutdown(std::net::Shutdown::Both));
     }
 }
 
 impl RunEventStream {
-    /// Returns what ends them.
+    /// Returns a handle that closes this stream from another thread.
     pub fn closer(&self) -> io::Result<EventStreamCloser> {
         self.control.stream.get_ref().try_clone().map(EventStreamCloser)
     }
@@ -205,10 +198,10 @@ impl Iterator for RunEventStream {
             match serde_json::from_slice::<ControlEvent>(&line) {
                 Ok(happening) => return Some(Ok(happening)),
                 Err(error) => {
-                    // A later runner may tell more than we know of.
+                    // A later release may send events that this one does not know.
                     let kind = serde_json::from_slice::<Json>(&line).ok();
                     let kind = kind.as_ref().and_then(|line| line["event"].as_str());
-                    tracing::debug!(?kind, %error, "skipped what a runner told");
+                    tracing::debug!(?kind, %error, "ignored an unknown event of a runner");
                 }
             }
         }
@@ -222,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A runner that says these lines to whoever connects, after each request.
+    /// Starts a runner that sends these lines to each client, after each request.
     fn runner(
         lines: &'static [&'static str],
     ) -> (tempfile::TempDir, Utf8PathBuf, JoinHandle<String>) {
@@ -282,7 +275,7 @@ mod tests {
             let mut stream = BufReader::new(listener.accept().unwrap().0);
             stream.read_line(&mut String::new()).unwrap();
             stream.get_mut().write_all(b"{\"protocol\":1,\"id\":1,\"reply\":\"done\"}\n").unwrap();
-            // It says nothing more and does not hang up itself.
+            // The runner sends nothing more and does not close the connection.
             stream.read_line(&mut String::new()).unwrap()
         });
         let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();

@@ -1,6 +1,6 @@
-//! A daemon: the one process that changes a fleet's state, from its lock to its end.
+//! The daemon: the only process that changes a fleet's state, from taking the lock to its exit.
 //!
-//! Start at [`Daemon::open_file`].
+//! Start at [`Daemon::open`].
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -23,48 +23,44 @@ use crate::hooks::HookWorker;
 use crate::recovery::{self, RecoveryError, RunFolderCheck};
 use crate::watchdog::RunnerWatchdog;
 
-/// What a daemon is started with.
+/// Options of a daemon.
 pub struct DaemonOptions {
-    /// The fleet.
     pub fleet: EngineContext,
-    /// Reads the config.
+    /// Function that reads the config.
     pub load: SetupLoader,
-    /// How long it stays.
+    /// Lifetime of the daemon.
     pub mode: DaemonMode,
-    /// How many clients wait for an answer; it does not end under them.
+    /// Number of clients that wait for a reply. The daemon does not exit while there are any.
     pub clients: Arc<AtomicUsize>,
-    /// Our version.
+    /// Version of this program.
     pub version: String,
-    /// How long it waits for another process that writes the state.
+    /// Time to wait for another process that writes the state directory.
     pub lock_timeout: Duration,
-    /// How long a runner may not answer; [`crate::RUNNER_SILENCE_MAX`] but for tests.
+    /// Time after which a runner that does not reply counts as hung; [`crate::RUNNER_SILENCE_MAX`]
+    /// except in tests.
     pub silence_max: Duration,
 }
 
-/// Why a daemon was not started.
+/// Failure to start a daemon.
 #[derive(Debug, Error)]
 pub enum DaemonOpenError {
-    /// The state is another process's, or cannot be opened.
+    /// The state directory belongs to another process, or cannot be opened.
     #[error(transparent)]
     Open(#[from] StateOpenError),
-    /// The config has faults.
     #[error("{0}")]
     Config(String),
-    /// The state cannot be read.
     #[error("cannot read the state: {0}")]
     Read(String),
-    /// The state cannot be written.
     #[error("cannot write the state: {0}")]
     Write(String),
-    /// What an earlier process left cannot be sorted out.
+    /// Recovery of an earlier process's runs failed.
     #[error(transparent)]
     Recover(#[from] RecoveryError),
-    /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// A daemon that holds the state and is about to work.
+/// A daemon that holds the state directory and is ready to run.
 pub struct Daemon {
     dispatcher: Dispatcher,
     handle: DaemonHandle,
@@ -75,7 +71,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Becomes the writer of the state, reads config and state.
+    /// Takes the lock of the state directory; reads config and state.
     pub fn open(settings: DaemonOptions) -> Result<Daemon, DaemonOpenError> {
         let DaemonOptions {
             fleet,
@@ -102,7 +98,8 @@ impl Daemon {
             .map_err(|error| DaemonOpenError::Read(error_chain(&error)))?;
         let read = |error: DatabaseError| DaemonOpenError::Read(error_chain(&error));
         let mut board = FleetState::load(&reader, Arc::clone(&setup), since).map_err(read)?;
-        // A person stopped the fleet: what waited then waits until a person starts it.
+        // A person stopped the fleet: jobs that were queued then wait until a person starts it
+        // again.
         if reader.meta(STOPPED_AT).map_err(read)?.is_some_and(|at| !at.is_empty()) {
             board.hold_queue();
         }
@@ -110,7 +107,8 @@ impl Daemon {
         let (handle, inputs) = DaemonHandle::channel();
         let inbox = handle.clone();
         let done = move |outcome| {
-            // Nobody hears it any more: it stays on record.
+            // If the dispatcher has stopped, the effect stays recorded and the next daemon executes
+            // it.
             let _stopped = inbox.send_input(DispatchInput::HookOutcome(outcome));
         };
         let hooks = HookWorker::start(fleet.clone(), setup.hook_config(), Box::new(done));
@@ -147,24 +145,25 @@ impl Daemon {
         Ok(Daemon { dispatcher, handle, snapshot: outlook, store, publisher, watchdog: pulse })
     }
 
-    /// Returns a way to it.
+    /// Returns a handle for sending commands.
     pub fn handle(&self) -> DaemonHandle {
         self.handle.clone()
     }
 
-    /// Returns what can be seen of it without asking.
+    /// Returns the view of the daemon's state that needs no command.
     pub fn snapshot(&self) -> FleetMonitor {
         self.snapshot.clone()
     }
 
-    /// Makes sure that the file `api-token` holds a token that counts.
+    /// Makes sure that the file `api-token` holds a valid token.
     pub fn ensure_api_token(&self) -> Result<(), ApiTokenError> {
         let fleet = &self.dispatcher.fleet;
         access::ensure_api_token(&fleet.dir, &self.store, (fleet.now)())
     }
 
-    /// Works until it is stopped, or until nothing is left to do, or until its state is gone.
-    /// `at_end` is called before the state may be another's, and not if it is already.
+    /// Runs until the daemon is stopped, has nothing left to do, or loses its state directory.
+    /// `at_end` is called before the lock is released, and not at all if another process already
+    /// owns the state directory.
     pub fn run(self, at_end: impl FnOnce()) -> DaemonExit {
         let Daemon { dispatcher, handle, store, publisher, watchdog: pulse, .. } = self;
         drop(handle);
@@ -173,7 +172,7 @@ impl Daemon {
         if ended != DaemonExit::StateLost {
             at_end();
         }
-        // Views are written before the state is another's.
+        // Write the last views before the lock is released.
         drop(publisher);
         drop(store);
         ended

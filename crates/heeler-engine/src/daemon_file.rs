@@ -1,7 +1,8 @@
-//! `daemon.json`: where the daemon of a state directory listens.
+//! `daemon.json`: the address of a state directory's daemon.
 //!
-//! It is written once the daemon listens and removed when it ends; a daemon that was killed leaves
-//! it. Whether one runs is told by the state's lock, not by this file.
+//! The daemon writes the file once it listens and removes it when it ends; a killed daemon leaves
+//! it. The state directory's lock, not this file, proves that a daemon is running. Start at
+//! [`DaemonFile`].
 
 use std::io;
 
@@ -15,62 +16,49 @@ use thiserror::Error;
 use crate::command::DaemonMode;
 use crate::fault::{self, FaultPoint};
 
-/// The form of the file that this version writes and reads.
+/// Format version of the file that this release writes and reads.
 const PROTOCOL: u32 = 1;
 
-/// The most that is read of it.
+/// Maximum size of the file.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Where a daemon listens, and what it is.
+/// Address and properties of a running daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonFile {
-    /// The form of this file.
+    /// Format version of this file.
     protocol: u32,
-    /// The daemon's process.
     pub pid: u32,
-    /// Its socket.
     pub socket: Utf8PathBuf,
-    /// When it started.
     pub since: Timestamp,
-    /// Its version.
     pub version: String,
-    /// How long it stays.
+    /// Lifetime of the daemon.
     pub mode: DaemonMode,
-    /// Tells its config and environment from others.
+    /// Fingerprint of its config and environment.
     #[serde(default)]
     pub surroundings: Option<u64>,
-    /// The address of its dashboard and its API, if they are served.
+    /// Address of its dashboard and API, if they are served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
-/// Why a `daemon.json` cannot be used.
+/// Failure to use a `daemon.json`.
 #[derive(Debug, Error)]
 pub enum DaemonFileError {
-    /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A newer heeler wrote it.
+    /// A newer release wrote the file.
     #[error("{path} is of protocol {found}, this heeler knows {PROTOCOL}; use the newer heeler")]
-    Newer {
-        /// The file.
-        path: Utf8PathBuf,
-        /// Its protocol.
-        found: u32,
-    },
-    /// It cannot be written.
+    Newer { path: Utf8PathBuf, found: u32 },
     #[error(transparent)]
     Write(#[from] DiskError),
 }
 
 impl DaemonFile {
-    /// Describes a daemon that runs in this process.
+    /// Describes the daemon that runs in this process.
     pub fn this_process(
         socket: Utf8PathBuf,
         since: Timestamp,
@@ -82,8 +70,8 @@ impl DaemonFile {
         DaemonFile { protocol: PROTOCOL, pid, socket, since, version, mode, surroundings, url }
     }
 
-    /// Reads the file of a state directory. `None` when there is none, or when it is not whole: a
-    /// state directory may come from anywhere, and a daemon writes its own.
+    /// Reads the file of a state directory. Returns `None` if it is missing or incomplete: a state
+    /// directory may come from anywhere, and every daemon writes its own file.
     pub fn read(dir: &StateDir) -> Result<Option<DaemonFile>, DaemonFileError> {
         #[derive(Deserialize)]
         struct DaemonFileVersion {
@@ -103,7 +91,7 @@ impl DaemonFile {
         }
     }
 
-    /// Writes it. Only the holder of the state's lock may.
+    /// Writes the file. Only the holder of the state directory's lock may call this.
     pub fn write(&self, dir: &StateDir) -> Result<(), DaemonFileError> {
         let mut text = serde_json::to_vec_pretty(self).expect("it is JSON");
         text.push(b'\n');
@@ -113,7 +101,8 @@ impl DaemonFile {
         Ok(())
     }
 
-    /// Removes it with the socket, before the state's lock is given up.
+    /// Removes the file and the socket. Must be called before the state directory's lock is
+    /// released.
     pub fn remove(&self, dir: &StateDir) {
         fault::reach(FaultPoint::BeforeFileRemoved);
         let files = [

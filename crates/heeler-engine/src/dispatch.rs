@@ -1,9 +1,10 @@
-//! The dispatcher: one loop that owns time and every change of a fleet's state.
+//! The dispatcher: the event loop that owns a fleet's state and makes every scheduling decision.
 //!
-//! Commands, what became of runs, and time come in; each turn decides about all that is there in one
-//! transaction, and only then acts: what was not committed never happened, and what was committed is
-//! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
-//! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
+//! Each turn of the loop takes all commands, run exits and due times that have arrived, applies
+//! them in one transaction, and executes effects only after the commit. Events of a failed commit
+//! have no effect; committed effects are executed again by the next daemon if this one dies. The
+//! loop never waits for an agent, for a slow disk while settling a run, or for a client. Start at
+//! [`Dispatcher::run`].
 
 mod access;
 mod approvals;
@@ -59,82 +60,94 @@ use commit::FailedCommit;
 use shutdown::StopProgress;
 use watch_registry::WatchRegistry;
 
-/// The longest sleep: a clock that jumps is noticed after this at the latest.
+/// Longest sleep of the loop. A jump of the system clock is noticed within this time.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
-/// How many inputs are taken into one transaction.
+/// Maximum number of inputs per transaction.
 const INPUTS_PER_TURN: usize = 256;
 
-/// How often a daemon that ends when it is idle looks whether it is.
+/// Interval at which a [`DaemonMode::UntilIdle`] daemon checks whether it can exit.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long config files must be at rest before they are read again.
+/// Time that config files must stay unchanged before they are reloaded.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(500);
 
-/// How often sessions are looked through for expired ones.
+/// Interval between searches for expired sessions.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
-/// How often files of old jobs are put away.
+/// Interval at which files of old jobs are moved to the trash.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// How long it is kept what became of due times; the newest of each schedule stays.
+/// Retention of the outcomes of due times. The newest one of each schedule is always kept.
 const DUE_TIMES_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// Reads the config.
+/// Function that reads the config.
 pub type SetupLoader = Box<dyn FnMut() -> Result<DaemonSetup, String> + Send>;
 
-/// Something that is decided about inside a transaction.
+/// Event that the dispatcher applies inside a transaction.
 #[derive(Debug)]
 pub(crate) enum DispatchEvent {
-    /// What a person asked.
+    /// A command of a caller.
     Command(DaemonCommand),
-    /// A run can be started.
+    /// Preparation of a job's run has ended.
     JobPrepared(Box<PreparedJob>),
-    /// A run has ended.
     RunEnded(Box<RunExit>),
-    /// What came of hooks.
+    /// A hook has finished.
     HookOutcome(HookOutcome),
-    /// A run asks something, or was answered.
-    QuestionsChanged { run: RunId, questions: Box<RunQuestionFiles>, delivered: Option<ApprovalId> },
-    /// A schedule fires that time does not start.
-    WatchFired { request: Box<JobRequest>, changed: Vec<Utf8PathBuf> },
-    /// The config was read again, with these changes if somebody wants to hear of them.
-    SetupReloaded { setup: Arc<DaemonSetup>, changes: Option<Vec<String>> },
-    /// Sessions are changed.
-    SessionChange { change: Box<SessionChange>, by: String },
-    /// Sessions that were not used for too long are put aside.
+    /// A run asked a question, or received an answer.
+    QuestionsChanged {
+        run: RunId,
+        questions: Box<RunQuestionFiles>,
+        delivered: Option<ApprovalId>,
+    },
+    /// A `watch` schedule fired.
+    WatchFired {
+        request: Box<JobRequest>,
+        changed: Vec<Utf8PathBuf>,
+    },
+    /// The config was reloaded. `changes` is the reply to the requester, if there is one.
+    SetupReloaded {
+        setup: Arc<DaemonSetup>,
+        changes: Option<Vec<String>>,
+    },
+    /// A session operation is ready to be committed.
+    SessionChange {
+        change: Box<SessionChange>,
+        by: String,
+    },
+    /// Mark sessions as expired that have been unused for too long.
     ExpireSessions,
 }
 
-/// A job whose run can be started, or cannot.
+/// A job with the outcome of preparing its run.
 #[derive(Debug)]
 pub(crate) struct PreparedJob {
-    /// The job; a new one if there is none yet.
+    /// The job; `None` for a job that has not been created yet.
     pub(crate) job: Option<JobId>,
     pub(crate) job_request: JobRequest,
     pub(crate) resolved: Result<Box<ResolvedJobRequest>, DaemonCommandError>,
 }
 
-/// What is done after a commit.
+/// Action that is executed after the commit.
 pub(crate) enum DispatchEffect {
-    /// Start the runner of a run that is on record.
+    /// Start the runner of a recorded run.
     LaunchRunner { started: Box<StartedRun>, request: Box<ResolvedJobRequest> },
-    /// Work by another config from now on.
+    /// Use another config from now on.
     ReplaceSetup(Arc<DaemonSetup>),
-    /// Do the hooks that are on record.
+    /// Execute the recorded hooks.
     WakeHooks,
     /// Ask a run to end.
     CancelRun { run: RunId, now: bool, by: String },
-    /// Bring the files of sessions to where the record says.
+    /// Move session files to the places that the database specifies.
     MoveSessions,
-    /// Write a line to an agent's log.
+    /// Append a line to an agent's log.
     AppendLog { agent: String, text: String },
 }
 
-/// How a daemon ended.
+/// Reason for a daemon's exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DaemonExit {
-    /// It was told to.
+    /// A `stop` command.
     Stopped,
     /// Nothing was left to do.
     Idle,
@@ -142,7 +155,7 @@ pub enum DaemonExit {
     StateLost,
 }
 
-/// The loop.
+/// State of the event loop.
 pub(crate) struct Dispatcher {
     pub(crate) fleet: EngineContext,
     pub(crate) store: Arc<Store>,
@@ -154,45 +167,46 @@ pub(crate) struct Dispatcher {
     pub(crate) mode: DaemonMode,
     pub(crate) since: Timestamp,
     pub(crate) version: String,
-    /// How many clients wait for an answer.
+    /// Number of clients that wait for a reply.
     pub(crate) clients: Arc<AtomicUsize>,
     pub(crate) snapshot: FleetMonitor,
     pub(crate) deferred: DeferredWork,
 }
 
-/// What a dispatcher has to come back to.
+/// Work that the dispatcher must return to later.
 #[derive(Default)]
 pub(crate) struct DeferredWork {
     stop: Option<StopProgress>,
-    /// What could not be recorded, while that is so.
+    /// The last failed commit, until one succeeds.
     failed_commit: Option<FailedCommit>,
-    /// Runs that could not be settled, and when that is tried again.
+    /// Runs that could not be settled, with the time of the next attempt.
     unsettled: Vec<(Instant, RunId)>,
     faults: HashMap<RunId, String>,
-    /// When files of old jobs are put away next.
+    /// Next time to move files of old jobs to the trash.
     retention_at: Option<Instant>,
-    /// The schedule whose old due times were forgotten last.
+    /// The last schedule that had its old due times pruned.
     pruned_schedule: Option<(String, String)>,
-    /// When sessions are looked through next for expired ones.
+    /// Next time to search for expired sessions.
     expire_at: Option<Instant>,
-    /// Dropped after the dispatcher's inputs: once those are gone, it waits for nobody.
+    /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
+    /// on it.
     watches: WatchRegistry,
 }
 
 impl Dispatcher {
-    /// Works until it is stopped, or until nothing is left to do.
+    /// Runs until the daemon is stopped, is idle, or loses its state directory.
     pub(crate) fn run(mut self) -> DaemonExit {
         let ended = self.run_loop();
         match ended {
             DaemonExit::Stopped | DaemonExit::Idle => self.stop_hooks(),
-            // There is no record any more that would say what of them was done.
+            // Without a state directory their outcomes cannot be recorded.
             DaemonExit::StateLost => self.hooks.request_stop(),
         }
         ended
     }
 
     fn run_loop(&mut self) -> DaemonExit {
-        // Whatever an earlier daemon left goes on.
+        // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
         let left: Vec<RunId> = self.state().unfinished_runs.keys().copied().collect();
@@ -206,7 +220,7 @@ impl Dispatcher {
                 return ended;
             }
             let inputs = self.receive_inputs();
-            // Whoever asked is told that nobody answers.
+            // Dropped inputs make their callers receive `DispatcherStoppedError`.
             if !self.store.is_directory_intact() {
                 return DaemonExit::StateLost;
             }
@@ -220,7 +234,8 @@ impl Dispatcher {
         }
     }
 
-    /// Asks runs to end whose wish is on record: an earlier daemon may have died before it did.
+    /// Sends the stored cancellation requests to their runs. An earlier daemon may have died before
+    /// it did.
     fn resume_cancellations(&self) {
         let wishes = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
         let wishes = wishes
@@ -231,11 +246,11 @@ impl Dispatcher {
                     self.executor.cancel_run(run, wish.now, wish.by);
                 }
             }
-            Err(why) => tracing::error!(why, "cannot read which jobs are to be cancelled"),
+            Err(why) => tracing::error!(why, "cannot read the pending cancellations"),
         }
     }
 
-    /// Has files watched that schedules wait for.
+    /// Updates the file watches of schedules and config.
     fn update_watches(&mut self) {
         if self.runs_schedules() {
             let board = Arc::clone(&self.state);
@@ -244,7 +259,7 @@ impl Dispatcher {
         }
     }
 
-    /// Has files of old jobs put away and old due times forgotten, now and then.
+    /// Periodically moves files of old jobs to the trash and prunes old due times.
     fn apply_retention(&mut self) {
         let due = self.deferred.retention_at.is_none_or(|at| Instant::now() >= at);
         if due && self.runs_schedules() {
@@ -254,7 +269,7 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets what became of due times long ago, of some schedules at a time.
+    /// Deletes old due times of a few schedules at a time.
     fn prune_due_times(&mut self) {
         let Ok(before) = (self.fleet.now)().checked_sub(DUE_TIMES_KEPT) else { return };
         let after = self.deferred.pruned_schedule.take();
@@ -262,13 +277,13 @@ impl Dispatcher {
             self.store.write(move |tx| tx.prune_due_times(after, before));
         match pruned {
             Ok(last) => self.deferred.pruned_schedule = last,
-            // It is no loss, and the next commit tells of it.
+            // Harmless, and the next commit reports a persistent problem.
             Err(error) => tracing::debug!(reason = error_chain(&error), "old due times are kept"),
         }
     }
 
-    /// Puts sessions aside that were not used for too long, now and then. Whether one is resumed is
-    /// decided by its age in any case; this is for those who look.
+    /// Periodically marks unused sessions as expired. This is for display only: a session's age
+    /// decides at each start whether it is resumed.
     fn expire_sessions(&mut self) {
         if self.deferred.expire_at.is_some_and(|at| Instant::now() < at)
             || self.deferred.stop.is_some()
@@ -293,7 +308,7 @@ impl Dispatcher {
         self.mode == DaemonMode::Permanent && self.deferred.stop.is_none()
     }
 
-    /// Waits until something comes in or is due, and takes all that is there.
+    /// Waits until an input arrives or something is due, and takes all inputs that have arrived.
     fn receive_inputs(&mut self) -> Vec<DispatchInput> {
         let mut inputs = match self.inputs.recv_timeout(self.receive_timeout()) {
             Ok(input) => vec![input],
@@ -325,7 +340,7 @@ impl Dispatcher {
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
-    /// Deals with what needs no transaction; returns what does.
+    /// Handles inputs that need no transaction; returns the event of those that do.
     fn route_input(
         &mut self,
         input: DispatchInput,
@@ -369,7 +384,8 @@ impl Dispatcher {
         }
     }
 
-    /// Notes that it cannot be found out or recorded now how a run ended. It is tried again.
+    /// Schedules another attempt to settle a run, because its end cannot be determined or recorded
+    /// now.
     fn defer_settlement(&mut self, run: RunId, why: Option<String>, again: Duration) {
         if let Some(why) = why {
             tracing::warn!(%run, why, "a run cannot be settled yet");
@@ -378,7 +394,7 @@ impl Dispatcher {
         self.deferred.unsettled.push((Instant::now() + again, run));
     }
 
-    /// Lets the jobs start whose turn it is.
+    /// Starts to prepare the queued jobs that may start now.
     fn admit_jobs(&mut self) {
         if self.deferred.stop.is_some() || self.deferred.failed_commit.is_some() {
             return;
@@ -410,7 +426,7 @@ impl Dispatcher {
     fn execute_effect(&mut self, deed: DispatchEffect) {
         match deed {
             DispatchEffect::LaunchRunner { started: begun, request } => {
-                self.executor.launch_runner(*begun, request)
+                self.executor.launch_runner(*begun, request);
             }
             DispatchEffect::CancelRun { run, now, by } => self.executor.cancel_run(run, now, by),
             DispatchEffect::ReplaceSetup(setup) => {

@@ -1,8 +1,10 @@
-//! What the dispatcher does after a commit, off its own thread: preparing and starting runners,
-//! finding out what became of runs, asking them to end.
+//! Executes the dispatcher's effects on other threads: prepares and starts runners, collects run
+//! results, cancels runs, delivers answers.
 //!
-//! Everything here may be cut off anywhere and done again by the next daemon. What came of it returns
-//! to the dispatcher as an [`DispatchInput`]. Start at [`EffectExecutor`].
+//! Every operation may be interrupted at any point and repeated by the next daemon. Results return
+//! to the dispatcher as [`DispatchInput`]. Start at [`EffectExecutor`].
+
+mod answers;
 
 use std::collections::HashSet;
 use std::io;
@@ -12,12 +14,11 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
-    ControlOperation, ControlReplyBody, QuestionAnswer as RunAnswer, QuestionPolicy, RunEnd,
-    RunResult, RunSpec, file,
+    ControlOperation, ControlReplyBody, QuestionPolicy, RunEnd, RunResult, RunSpec, file,
 };
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{
-    AgentName, Approval, ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId, Session, SessionId,
+    AgentName, ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId, Session, SessionId,
     error_chain,
 };
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
@@ -39,39 +40,39 @@ use crate::prepare::{PrepareError, environment};
 use crate::recovery;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::retention;
-use crate::run_questions::{self, DeliveryOutcome, RunQuestionFiles};
+use crate::run_questions::RunQuestionFiles;
 use crate::run_start::{self, StartedRun};
 use crate::runner_watcher::RunnerWatcher;
 use crate::sessions::{self, SessionMoveLocks, SessionOperation};
 use crate::setup::DaemonSetup;
 use crate::thread_pool::ThreadPool;
 
-/// How many runners are prepared and started at once.
+/// Number of runners that are prepared and started concurrently.
 const STARTERS: usize = 4;
 
-/// How many dead runs are settled by one process.
+/// Number of dead runs that one process settles.
 const SETTLE_BATCH_SIZE: usize = 64;
 
-/// How many ended runs are looked at, and dead ones settled, at once.
+/// Number of threads that collect results and settle dead runs.
 const COLLECTORS: usize = 4;
 
-/// How long until a run is looked at again that cannot be watched and yet is alive: its runner is
-/// just taking its lock, or another process is settling it.
+/// Delay before checking a run again that is alive but cannot be watched: its runner is just taking
+/// its lock, or another process is settling it.
 const RECHECK_DELAY: Duration = Duration::from_millis(200);
 
-/// How long until a run is tried to be settled again that could not be.
+/// Delay before trying again to settle a run.
 const SETTLE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a run is tried to be reached that is to end, at first.
+/// First delay between attempts to reach a run that must end.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// The longest time between two attempts to reach a run that is to end.
+/// Longest delay between attempts to reach a run that must end.
 const CANCEL_RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// How long a runner may take to answer that is to end at once; after that it is killed.
+/// Time limit for a runner's reply to an immediate cancellation. After it the runner is killed.
 const FORCED_CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The threads that act for the dispatcher.
+/// Threads that execute the dispatcher's effects.
 #[derive(Debug)]
 pub(crate) struct EffectExecutor {
     shared: Arc<ExecutorContext>,
@@ -85,10 +86,10 @@ struct ExecutorContext {
     fleet: EngineContext,
     dispatcher: DaemonHandle,
     collectors: ThreadPool,
-    /// The config that counts now.
+    /// The current config.
     setup: Mutex<Arc<DaemonSetup>>,
     watcher: OnceLock<RunnerWatcher>,
-    /// Sessions whose files are on their way to the trash, or back.
+    /// Sessions with files that are being moved to the trash or back.
     move_locks: SessionMoveLocks,
 }
 
@@ -100,9 +101,9 @@ impl EffectExecutor {
         setup: Arc<DaemonSetup>,
     ) -> io::Result<EffectExecutor> {
         let starters = ThreadPool::new("heeler-start", STARTERS)?;
-        // One, so that lines keep their order and nobody sets a log aside under another.
+        // One thread, so that lines keep their order and rotation does not race with writing.
         let logger = ThreadPool::new("heeler-log", 1)?;
-        // One, so that files are moved in the order of what was asked.
+        // One thread, so that files are moved in the order of the requests.
         let mover = ThreadPool::new("heeler-move", 1)?;
         let collectors = ThreadPool::new("heeler-collect", COLLECTORS)?;
         let setup = Mutex::new(setup);
@@ -132,17 +133,17 @@ impl EffectExecutor {
         Ok(EffectExecutor { shared, starters, logger, mover })
     }
 
-    /// Returns the way to the dispatcher.
     pub(crate) fn dispatcher(&self) -> &DaemonHandle {
         &self.shared.dispatcher
     }
 
-    /// Takes over another config.
+    /// Replaces the config.
     pub(crate) fn replace_setup(&self, setup: Arc<DaemonSetup>) {
         *self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner) = setup;
     }
 
-    /// Finds out what a run needs.
+    /// Resolves everything that a run of the job needs, and reports it as
+    /// [`DispatchInput::JobPrepared`].
     pub(crate) fn prepare_job(
         &self,
         job: Option<JobId>,
@@ -165,7 +166,8 @@ impl EffectExecutor {
             if !missing {
                 return prepare();
             }
-            // A clone or a worktree may take minutes. Other starts do not wait for it, nor does the daemon's end.
+            // A clone or a worktree may take minutes. Neither other starts nor the daemon's exit
+            // wait for it.
             let thread = std::thread::Builder::new().name("heeler-clone".to_owned());
             if let Err(error) = thread.spawn(prepare) {
                 tracing::error!(%error, "cannot start a clone");
@@ -173,7 +175,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Starts the runner of a run that is on record.
+    /// Starts the runner of a recorded run.
     pub(crate) fn launch_runner(&self, begun: StartedRun, request: Box<ResolvedJobRequest>) {
         let shared = Arc::clone(&self.shared);
         self.starters.submit(move || {
@@ -200,7 +202,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Watches a run that an earlier daemon left, or finds out what became of it.
+    /// Watches a run of an earlier daemon, or determines its result.
     pub(crate) fn adopt_run(&self, run: RunId) {
         let shared = Arc::clone(&self.shared);
         self.shared.collectors.submit(move || {
@@ -214,7 +216,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Takes over all runs that an earlier daemon left. Those that are dead are settled together.
+    /// Adopts all runs of an earlier daemon. Dead runs are settled in batches.
     pub(crate) fn adopt_runs(&self, mut runs: Vec<RunId>) {
         runs.sort_unstable();
         for some in runs.chunks(SETTLE_BATCH_SIZE) {
@@ -223,7 +225,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Writes a line to an agent's log.
+    /// Appends a line to an agent's log.
     pub(crate) fn append_log(&self, agent: String, text: String) {
         let shared = Arc::clone(&self.shared);
         self.logger.submit(move || {
@@ -238,7 +240,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Puts files of old jobs into the trash, where the config says so.
+    /// Moves files of old jobs to the trash, if the config asks for it.
     pub(crate) fn apply_retention(&self) {
         let shared = Arc::clone(&self.shared);
         self.shared.collectors.submit(move || {
@@ -259,15 +261,21 @@ impl EffectExecutor {
                 match done {
                     Ok(done) if done.jobs.is_empty() => {}
                     Ok(done) => {
-                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away");
+                        tracing::info!(
+                            jobs = done.jobs.len(),
+                            "moved files of old jobs to the trash"
+                        );
                     }
-                    Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
+                    Err(reason) => {
+                        tracing::warn!(reason, "cannot move files of old jobs to the trash");
+                    }
                 }
             }
         });
     }
 
-    /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
+    /// Prepares the files for a session operation, on a separate thread because creating a worktree
+    /// may take long.
     pub(crate) fn prepare_session_change(
         &self,
         order: SessionOperation,
@@ -294,12 +302,13 @@ impl EffectExecutor {
         if let Err(error) =
             std::thread::Builder::new().name("heeler-session".to_owned()).spawn(work)
         {
-            // The reply went with the work, and says that it was not done.
+            // Dropping the closure drops the reply, which then reports that the command was not
+            // executed.
             tracing::error!(%error, "cannot start a thread");
         }
     }
 
-    /// Has an answer brought to its run once it is on record, and only then says so.
+    /// Wraps a reply so that a stored answer is first delivered to its run.
     pub(crate) fn reply_after_delivery(
         &self,
         approval: ApprovalId,
@@ -313,7 +322,7 @@ impl EffectExecutor {
         })
     }
 
-    /// Brings the files of sessions to where the record says.
+    /// Moves session files to the places that the database specifies.
     pub(crate) fn move_sessions(&self) {
         let shared = Arc::clone(&self.shared);
         self.mover.submit(move || {
@@ -324,12 +333,12 @@ impl EffectExecutor {
                 sessions::sync_session_files(dir, &home, &reader, &shared.move_locks, now)
             });
             if let Err(reason) = done {
-                tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
+                tracing::warn!(reason, "cannot move files of deleted sessions yet");
             }
         });
     }
 
-    /// Asks a run to end, until it has heard it or has ended.
+    /// Asks a run to end, repeatedly until it has received the request or has ended.
     pub(crate) fn cancel_run(&self, run: RunId, now: bool, by: String) {
         let shared = Arc::clone(&self.shared);
         let work = move || request_cancel(&shared.fleet, run, now, &by);
@@ -339,7 +348,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Says something to the agent of a run. Its runner may be slow: nobody else waits for it.
+    /// Sends a message to the agent of a run, on a separate thread because the runner may be slow.
     pub(crate) fn send_message(
         &self,
         run: RunId,
@@ -359,8 +368,8 @@ impl EffectExecutor {
                     format!("{job}: {reason}"),
                 )),
                 Ok(_) => {
-                    tracing::info!(%job, by, "told something more");
-                    Ok(CommandReply::Done { message: format!("{job} was told") })
+                    tracing::info!(%job, by, "message sent");
+                    Ok(CommandReply::Done { message: format!("the message was sent to {job}") })
                 }
                 Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {
                     Err(job_not_running(&job))
@@ -372,8 +381,9 @@ impl EffectExecutor {
             });
         };
         if let Err(error) = std::thread::Builder::new().name("heeler-say".to_owned()).spawn(work) {
-            // The reply went with the work, and says that it was not done.
-            tracing::error!(%run, %error, "cannot tell a run anything");
+            // Dropping the closure drops the reply, which then reports that the command was not
+            // executed.
+            tracing::error!(%run, %error, "cannot start a thread");
         }
     }
 }
@@ -383,8 +393,8 @@ impl ExecutorContext {
         Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until nobody moves the files of a session, and keeps everybody else from it until the
-    /// order about it is answered.
+    /// Waits until no other thread moves the session's files, and locks them until the operation's
+    /// reply is sent.
     fn lock_session_files(
         self: &Arc<Self>,
         session: &SessionId,
@@ -404,7 +414,8 @@ impl ExecutorContext {
         self.move_locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the dispatcher. If it has ended, the next one finds out by itself.
+    /// Sends an input to the dispatcher. If the dispatcher has ended, the next daemon finds out on
+    /// its own.
     fn send_input(&self, input: DispatchInput) {
         let _stopped = self.dispatcher.send_input(input);
     }
@@ -413,7 +424,7 @@ impl ExecutorContext {
         self.watcher.get().expect("it is set before anything is handed over")
     }
 
-    /// Watches a run that lives; says whether it does.
+    /// Starts to watch a run; returns true if it is alive.
     fn try_watch_run(self: &Arc<Self>, run: RunId) -> bool {
         let folder = self.fleet.dir.run(run);
         let is_watched = self.watcher().attach(run, &folder).unwrap_or_else(|error| {
@@ -425,119 +436,6 @@ impl ExecutorContext {
             self.redeliver_answers(run);
         }
         is_watched
-    }
-
-    /// Hears what a run asks from now on, and what it asks already.
-    fn watch_questions(self: &Arc<Self>, run: RunId) {
-        if let Err(error) = self.watcher().watch_questions(run, &self.fleet.dir.run(run)) {
-            tracing::error!(%run, %error, "cannot hear what the agent of a run asks");
-        }
-        self.read_questions(run);
-    }
-
-    /// Tells the dispatcher what a run asks.
-    fn read_questions(self: &Arc<Self>, run: RunId) {
-        let shared = Arc::clone(self);
-        self.collectors.submit(move || {
-            let asks = Box::new(RunQuestionFiles::read(&shared.fleet.dir.run(run)));
-            if !asks.is_empty() {
-                shared.send_input(DispatchInput::QuestionsChanged {
-                    run,
-                    questions: asks,
-                    delivered: None,
-                });
-            }
-        });
-    }
-
-    /// Brings answers to a run that an earlier daemon left, and which may not have got them.
-    fn redeliver_answers(self: &Arc<Self>, run: RunId) {
-        let left = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
-        let left = left.and_then(|reader| {
-            reader.undelivered_approvals(run).map_err(|error| error_chain(&error))
-        });
-        match left {
-            Ok(left) => {
-                for approval in left.into_iter().filter(|it| it.status.is_answered()) {
-                    self.deliver_answer(approval.id, None, None);
-                }
-            }
-            Err(why) => tracing::error!(%run, why, "cannot read what a run is to be told"),
-        }
-    }
-
-    /// Brings an answer that is on record to its run, until that has it or has ended. `spoken` is the
-    /// answer as it was given, and `reply` hears what came of it first.
-    fn deliver_answer(
-        self: &Arc<Self>,
-        id: ApprovalId,
-        spoken: Option<ApprovalAnswer>,
-        reply: Option<(ReplyCallback, CommandReply)>,
-    ) {
-        let shared = Arc::clone(self);
-        let work = move || {
-            let approval = StoreReader::open(&shared.fleet.dir)
-                .map_err(|error| error_chain(&error))
-                .and_then(|reader| reader.approval(&id).map_err(|error| error_chain(&error)));
-            let approval = match approval {
-                Ok(Some(approval)) => approval,
-                Ok(None) => return,
-                Err(why) => {
-                    tracing::error!(approval = %id, why, "an answer is not brought to its run yet");
-                    return;
-                }
-            };
-            shared.deliver_to_run(approval, spoken, reply);
-        };
-        let thread = std::thread::Builder::new().name("heeler-answer".to_owned());
-        if let Err(error) = thread.spawn(work) {
-            tracing::error!(%error, "cannot start a thread");
-        }
-    }
-
-    fn deliver_to_run(
-        &self,
-        mut approval: Approval,
-        spoken: Option<ApprovalAnswer>,
-        reply: Option<(ReplyCallback, CommandReply)>,
-    ) {
-        let (Some(run), Some(ask)) = (approval.run_id, approval.ask_id.clone()) else {
-            if let Some((reply, answer)) = reply {
-                reply(Ok(answer));
-            }
-            return;
-        };
-        let by = approval.responded_by.clone().unwrap_or_default();
-        if let Some(spoken) = spoken {
-            // What is on record lacks secrets that may be part of it.
-            approval.response = spoken.text;
-            if let Some(input) = spoken.updated_input {
-                approval.detail.get_or_insert_default()["updatedInput"] = input;
-            }
-        }
-        let answer = run_questions::answer_from_approval(&approval).unwrap_or_else(|why| {
-            tracing::error!(approval = %approval.id, why, "an answer cannot be used");
-            RunAnswer::Deny { message: why, interrupt: false }
-        });
-        let folder = self.fleet.dir.run(run);
-        let came = run_questions::deliver_until_taken(&folder, &ask, &answer, &by, |came| {
-            let Some((reply, answer)) = reply else { return };
-            reply(match came {
-                DeliveryOutcome::TooLate(reason) => Err(DaemonCommandError::new(
-                    DaemonCommandErrorKind::NotAllowed,
-                    format!("{}: {reason}", approval.id),
-                )),
-                DeliveryOutcome::Done | DeliveryOutcome::Unavailable => Ok(answer),
-            });
-        });
-        if came != DeliveryOutcome::Unavailable {
-            let asks = Box::new(RunQuestionFiles::read(&folder));
-            self.send_input(DispatchInput::QuestionsChanged {
-                run,
-                questions: asks,
-                delivered: Some(approval.id),
-            });
-        }
     }
 
     fn adopt_run_batch(self: &Arc<Self>, mut runs: Vec<RunId>) {
@@ -562,14 +460,14 @@ impl ExecutorContext {
         runs.into_iter().for_each(|run| self.report_run_exit(run, None));
     }
 
-    /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
-    /// started, as far as we know.
+    /// Determines the result of a run and sends it to the dispatcher. `not_started` is the reason
+    /// for which the runner could not be started, if known.
     fn report_run_exit(self: &Arc<Self>, run: RunId, not_started: Option<&str>) {
         let outcome = self.load_run_exit(run, not_started);
         fault::reach(FaultPoint::RunEnded);
         match outcome {
             Ok(Some(gone)) => self.send_input(DispatchInput::RunEnded(Box::new(gone))),
-            // It lives after all. Nothing here waits for that: it may live for hours.
+            // The run is alive after all. Do not wait here: it may run for hours.
             Ok(None) if self.try_watch_run(run) => {}
             Ok(None) => self.send_input(DispatchInput::RunUnsettled {
                 run,
@@ -616,8 +514,8 @@ impl ExecutorContext {
         Ok(Some(RunExit { result, metadata, closed_questions: closed }))
     }
 
-    /// Returns how a run ended whose runner could not be started, or told what to do. It may have
-    /// come far enough to leave a result of its own.
+    /// Returns the result of a run with a runner that could not be started or received no brief.
+    /// The runner may still have left a result of its own.
     fn unstarted_result(&self, run: &RunRecord, why: &str) -> RunResult {
         match recovery::load_run_outcome(&self.fleet, run) {
             Ok(Some(result)) if result.end != RunEnd::NeverStarted => result,
@@ -626,7 +524,7 @@ impl ExecutorContext {
     }
 }
 
-/// Says whether somebody can answer what the agent of a run asks.
+/// Returns true if a person can answer the questions of the run.
 fn is_attended(folder: &Utf8Path) -> bool {
     let spec = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
     spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody)
@@ -665,8 +563,8 @@ fn resolve_request(
     Ok(Box::new(request))
 }
 
-/// Returns the session that is asked for if it has its own place: a worktree, or wherever somebody
-/// worked in it before we knew it.
+/// Returns the requested session if it has its own working directory: a worktree, or the directory
+/// in which it was used before Heeler adopted it.
 fn session_with_own_directory(
     fleet: &EngineContext,
     wanted: &JobRequest,
@@ -695,22 +593,24 @@ fn request_cancel(fleet: &EngineContext, run: RunId, now: bool, by: &str) {
         });
         match asked {
             Ok(ControlReplyBody::Refused { reason }) => {
-                tracing::warn!(%run, reason, "a run does not want to end");
+                tracing::warn!(%run, reason, "a run refused to end");
                 return;
             }
             Ok(_) => return,
-            // It is starting, or ends by itself.
+            // The run is starting, or is ending on its own.
             Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {}
             Err(error) if now => {
-                tracing::warn!(%run, reason = error_chain(&error), "a runner is mute and is killed");
+                tracing::warn!(%run, reason = error_chain(&error), "a runner does not reply and is killed");
                 match cancel::kill_runner(&folder) {
                     Ok(_) | Err(RunnerKillError::Gone(_)) => return,
                     Err(error) => {
-                        tracing::warn!(%run, reason = error_chain(&error), "cannot kill it")
+                        tracing::warn!(%run, reason = error_chain(&error), "cannot kill it");
                     }
                 }
             }
-            Err(error) => tracing::debug!(%run, reason = error_chain(&error), "a runner is mute"),
+            Err(error) => {
+                tracing::debug!(%run, reason = error_chain(&error), "a runner does not reply");
+            }
         }
         if !is_run_alive(&folder) && folder.join(file::STARTED).exists() {
             return;

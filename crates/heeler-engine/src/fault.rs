@@ -1,9 +1,9 @@
-//! Deaths to order: points at which a daemon kills itself, as kill -9 would, so that proofs can show
-//! what the next one makes of what is left.
+//! Fault injection: points at which a daemon kills itself as with `kill -9`, so that tests can
+//! check the next daemon's recovery.
 //!
 //! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
-//! point is a line below and a call of `reach`. The proof under live runs asks for each of
-//! [`FaultPoint::ACTIVE_STATUSES`]; those of [`FaultPoint::APART`] have tests of their own.
+//! point is one line below and one call of `reach`. The test under live runs covers each point of
+//! [`FaultPoint::AT_WORK`]; those of [`FaultPoint::APART`] have their own tests.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -23,14 +23,13 @@ macro_rules! points {
         pub enum FaultPoint { $($(#[$meta])* $point,)+ $($(#[$apart_meta])* $apart,)+ }
 
         impl FaultPoint {
-            /// The points that a daemon comes by that has jobs, hooks and due times.
+            /// Points that every daemon with jobs, hooks and due times reaches.
             pub const AT_WORK: &[FaultPoint] = &[$(FaultPoint::$point,)+];
 
-            /// The points that it comes by at its end, or only if files are watched, logs are full,
-            /// requests have names, or people change who may come in.
+            /// Points that a daemon reaches only when it ends, when files are watched, when logs
+            /// are full, when requests have idempotency keys, or when access changes.
             pub const APART: &[FaultPoint] = &[$(FaultPoint::$apart,)+];
 
-            /// Returns its name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(FaultPoint::$point => $name,)+
@@ -43,81 +42,80 @@ macro_rules! points {
 
 points! {
 at work: {
-    /// What a turn decided is about to be saved.
+    /// A turn is about to be committed.
     BeforeCommit = "before-commit",
-    /// It is saved; nobody was told, and nothing was done about it.
+    /// The turn is committed; no reply was sent and no effect executed.
     AfterCommit = "after-commit",
-    /// A run is on record, and nothing of it on disk.
+    /// A run is recorded; nothing of it is on disk.
     BeforeLaunch = "before-launch",
-    /// Its folder is there.
+    /// The run directory exists.
     FolderMade = "folder-made",
-    /// Its spec is there.
+    /// The run's spec is written.
     SpecWritten = "spec-written",
-    /// Its runner was started, and not told what to do.
+    /// The runner is started but has not received its brief.
     RunnerUntold = "runner-untold",
-    /// Its runner was told, and comes late: it is stopped before it has done anything.
+    /// The runner has its brief but is late: it is stopped before it has done anything.
     RunnerLate = "runner-late",
-    /// Its runner was told, and nobody watches it.
+    /// The runner has its brief but is not watched.
     RunnerStarted = "runner-started",
-    /// A run was found to have ended; that is not on record.
+    /// A run was found to have ended; that is not recorded.
     RunEnded = "run-ended",
-    /// The end of a job is on record with its hooks; nobody does them.
+    /// The end of a job is recorded with its hooks; no hook has started.
     BeforeHooks = "before-hooks",
-    /// A hook is done; that is not on record.
+    /// A hook has finished; that is not recorded.
     HookDone = "hook-done",
-    /// A starting daemon has adopted what only folders know.
+    /// A starting daemon has adopted the runs that only have a directory.
     Adopted = "adopted",
-    /// A starting daemon has made the record whole, and has not looked at runs.
+    /// A starting daemon has completed the records and has not inspected any run.
     RecordWhole = "record-whole",
-    /// A run that an earlier daemon left was looked at.
+    /// A run of an earlier daemon was inspected.
     TakenOver = "taken-over",
-    /// The daemon listens, and does not say where.
+    /// The daemon listens; `daemon.json` is not written.
     BeforeDaemonFile = "before-daemon-file",
-    /// It says where.
+    /// `daemon.json` is written.
     AfterDaemonFile = "after-daemon-file",
 }
 apart: {
-    /// All jobs of a daemon that is stopped have ended; that it was stopped is not on record.
+    /// All jobs of a stopping daemon have ended; that it was stopped is not recorded.
     BeforeStopped = "before-stopped",
-    /// That it was stopped is on record; nobody was told.
+    /// That it was stopped is recorded; no reply was sent.
     AfterStopped = "after-stopped",
-    /// It is about to say no more where it listens.
+    /// `daemon.json` is about to be removed.
     BeforeFileRemoved = "before-file-removed",
-    /// Its file is gone, and its socket is there.
+    /// `daemon.json` is removed; the socket still exists.
     AfterFileRemoved = "after-file-removed",
-    /// Both are gone, and it still holds the state.
+    /// Both are removed; the daemon still holds the state directory.
     AfterSocketRemoved = "after-socket-removed",
-    /// A token of the daemon's own is on record; its file is not written.
+    /// The daemon's API token is stored; its file is not written.
     BeforeApiToken = "before-api-token",
-    /// An agent's question was noticed; it is not on record.
+    /// An agent's question was noticed; it is not recorded.
     QuestionSeen = "question-seen",
-    /// A person's answer is on record; its run was not told.
+    /// A person's answer is recorded; it was not sent to the run.
     BeforeDelivery = "before-delivery",
-    /// Its run was told; that is not on record.
+    /// The answer was sent to the run; that is not recorded.
     Delivered = "delivered",
-    /// Watched files have changed; their job is not on record.
+    /// Watched files have changed; their job is not recorded.
     Fired = "fired",
-    /// Older logs have made room for one that has grown, which is still in its place.
+    /// Older logs were renamed to make room for the current one, which is still in place.
     LogsMoved = "logs-moved",
-    /// A log that had grown was set aside, and there is no new one.
+    /// The current log was rotated; no new one exists.
     LogSetAside = "log-set-aside",
-    /// A request that has a name is done and on record; nobody was told.
+    /// A request with an idempotency key is executed and recorded; no reply was sent.
     RequestDone = "request-done",
-    /// Who may do what was changed, and is on record; nobody was told.
+    /// An access change is recorded; no reply was sent.
     AccessDone = "access-done",
 }
 }
 
-/// A death at a point.
+/// Death of the process at a fault point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultInjection {
-    /// Where.
     pub point: FaultPoint,
-    /// At which time that the point is reached, from one.
+    /// Number of the visit at which the process dies, starting at 1.
     pub nth: u32,
 }
 
-/// What is no fault.
+/// The text does not describe a fault.
 #[derive(Debug, Error)]
 #[error("`{0}` is no point with a number from one, such as before-commit:3")]
 pub struct FaultParseError(String);
@@ -140,12 +138,12 @@ impl FromStr for FaultInjection {
 
 static ARMED: OnceLock<(FaultPoint, AtomicU32)> = OnceLock::new();
 
-/// Lets this process die of a fault; the first one counts.
+/// Arms a fault for this process. Only the first call has an effect.
 pub fn arm(fault: FaultInjection) {
     ARMED.get_or_init(|| (fault.point, AtomicU32::new(fault.nth)));
 }
 
-/// Does something first if this process is about to die at a point.
+/// Runs `deed` if this process is about to die at the point.
 pub(crate) fn run_before_fault(point: FaultPoint, deed: impl FnOnce()) {
     if let Some((armed, left)) = ARMED.get()
         && *armed == point
@@ -155,13 +153,13 @@ pub(crate) fn run_before_fault(point: FaultPoint, deed: impl FnOnce()) {
     }
 }
 
-/// Says that a point is reached.
+/// Marks that a point is reached.
 pub(crate) fn reach(point: FaultPoint) {
     if let Some((armed, left)) = ARMED.get()
         && *armed == point
         && left.fetch_sub(1, Ordering::SeqCst) == 1
     {
-        // It does not return from this.
+        // This does not return.
         let _sent = kill_process(getpid(), Signal::KILL);
     }
 }

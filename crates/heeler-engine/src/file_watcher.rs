@@ -1,11 +1,10 @@
 //! Watches the files of all `watch` schedules, in one thread.
 //!
-//! Each folder that may hold a wanted file has a watch of its own, made before the folder is listed, so
-//! nothing that happens in a new folder is missed, and folders that are ignored cost nothing. What is
-//! seen is kept in an [`dispatcher`](Inbox) of bounded size; a full one, like an overflow of the kernel's
-//! queue, counts as a change of everything. Start at [`FileWatcher`].
-//!
-//! Nothing is decided here but that files changed: whoever is told starts the job.
+//! Each directory that may hold a matching file has its own watch, created before the directory is
+//! listed. So no change in a new directory is missed, and ignored directories cost nothing. Events
+//! are kept in a bounded [`WatchQueue`]; a full queue, like an overflow of the kernel's queue,
+//! counts as a change of everything. This module only reports changes: the dispatcher creates the
+//! job. Start at [`FileWatcher`].
 
 mod folders;
 mod state;
@@ -28,28 +27,26 @@ pub use state::CHANGES_REPORTED_MAX;
 use folders::WatchedFolders;
 use state::WatchState;
 
-/// The most paths that wait to be looked at; beyond it everything counts as changed.
+/// Maximum number of queued paths. Beyond it, everything counts as changed.
 const INBOX_MAX: usize = 4096;
 
-/// The files that one schedule watches.
+/// Files that one schedule watches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchSpec {
-    /// The agent.
     pub agent: AgentName,
-    /// The schedule.
     pub schedule: String,
-    /// The folder that paths are relative to.
+    /// Directory to which paths are relative.
     pub root: Utf8PathBuf,
-    /// Which files.
+    /// Patterns of files to watch.
     pub paths: GlobList,
-    /// Which of them do not count.
+    /// Patterns of files to ignore.
     pub ignore: GlobList,
-    /// How long they must be at rest.
+    /// Time that files must stay unchanged before a change is reported.
     pub debounce: Duration,
 }
 
 impl WatchSpec {
-    /// Returns what a schedule watches, if it does.
+    /// Returns the watch of a schedule of type `watch`; `None` for other types.
     pub fn of(agent: &AgentConfig, schedule: &ScheduleConfig) -> Option<WatchSpec> {
         let ScheduleTrigger::Watch { paths, ignore, debounce } = &schedule.trigger else {
             return None;
@@ -69,43 +66,40 @@ impl WatchSpec {
     }
 }
 
-/// Names a schedule: its agent and its own name.
+/// Identifies a schedule: agent and schedule name.
 type WatchSpecId = (AgentName, String);
 
-/// What is told of a schedule that watches files.
+/// Event about a schedule's watched files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// Its files changed and are at rest.
+    /// Files changed and have stayed unchanged since then for the debounce time.
     Changed {
-        /// The agent.
         agent: AgentName,
-        /// The schedule.
         schedule: String,
-        /// What changed, relative to the working directory, at most [`CHANGES_REPORTED_MAX`]; none if that
-        /// is not known.
+        /// Changed paths, relative to the working directory, at most [`CHANGES_REPORTED_MAX`].
+        /// Empty if they are not known.
         changed: Vec<Utf8PathBuf>,
     },
-    /// Some of its files cannot be watched. It is tried again by itself, and told once.
+    /// Some files cannot be watched. The watch is retried automatically and the problem reported
+    /// once.
     Trouble {
-        /// The agent.
         agent: AgentName,
-        /// The schedule.
         schedule: String,
-        /// Why, and what to do.
+        /// The problem and its remedy.
         message: String,
     },
 }
 
-/// The thread that watches. It ends when this is dropped.
+/// The watching thread. It ends when this is dropped.
 pub struct FileWatcher {
     inbox: Arc<WatchQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileWatcher {
-    /// Starts the thread; it watches nothing yet, and never what is in the state directory.
+    /// Starts the thread. It watches nothing at first, and never anything in the state directory.
     ///
-    /// `tell` is called in that thread and may wait: what happens meanwhile is kept.
+    /// `tell` is called on that thread and may block; events are kept in the meantime.
     pub fn start(state_dir: &Utf8Path, tell: Box<dyn Fn(WatchEvent) + Send>) -> FileWatcher {
         FileWatcher::with_limit(state_dir, WATCHED_FOLDERS_MAX, tell)
     }
@@ -127,22 +121,22 @@ impl FileWatcher {
         FileWatcher { inbox, thread: thread.ok() }
     }
 
-    /// Replaces what is watched. A schedule that stays as it was keeps what it has seen.
+    /// Replaces the watched files. A schedule that did not change keeps its pending changes.
     pub fn set_specs(&self, specs: &[WatchSpec]) {
         self.inbox.update(|mail| mail.specs = Some(specs.to_vec()));
     }
 
-    /// Drops what changes for a schedule, and what it had seen, until [`FileWatcher::resume_job`]: a job of it
-    /// runs, and must not start itself again by what it writes. What others change meanwhile is
-    /// dropped too: who did it cannot be told.
+    /// Discards the pending and further changes of a schedule until [`FileWatcher::resume`]: a job
+    /// of the schedule runs, and its own writes must not trigger it again. Changes by others are
+    /// discarded too, because their author cannot be determined.
     pub fn pause(&self, agent: &AgentName, schedule: &str) {
         self.inbox.update(|mail| {
             mail.paused.insert((agent.clone(), schedule.to_owned()));
         });
     }
 
-    /// Watches for a schedule again, from the time on that its `debounce` has passed: what the job
-    /// wrote last may be seen that late.
+    /// Watches for a schedule again after its debounce time: the job's last writes may be reported
+    /// that late.
     pub fn resume(&self, agent: &AgentName, schedule: &str) {
         self.inbox.update(|mail| {
             let id = (agent.clone(), schedule.to_owned());
@@ -174,22 +168,22 @@ fn run_loop(inbox: &WatchQueue, mut board: WatchState) {
     }
 }
 
-/// What waits for the thread.
+/// Work that waits for the thread.
 #[derive(Default)]
 struct WatchBatch {
     specs: Option<Vec<WatchSpec>>,
-    /// Schedules whose changes are dropped: a state, kept from one mail to the next.
+    /// Schedules with discarded changes; this set persists between batches.
     paused: HashSet<WatchSpecId>,
     resumed_specs: Vec<(WatchSpecId, Instant)>,
     changes: Vec<PathChange>,
-    /// Whether more happened than was kept.
+    /// True if events were lost.
     overflowed: bool,
-    /// Trouble that the system reported by itself.
+    /// Problem that the system reported.
     trouble: Option<String>,
     stop: bool,
-    /// Whether there is anything new.
+    /// True if there is anything new.
     is_new: bool,
-    /// Those who wait until all of this was taken in.
+    /// Senders to notify after the whole batch is applied.
     #[cfg(test)]
     settled: Vec<std::sync::mpsc::Sender<()>>,
 }
@@ -197,13 +191,12 @@ struct WatchBatch {
 /// A change of one path.
 struct PathChange {
     path: Utf8PathBuf,
-    /// Whether the path is gone from where it was.
+    /// True if nothing is at the path any more.
     is_removed: bool,
     at: Instant,
 }
 
-/// Where the kernel's events and our own wishes meet. Nobody who puts something in ever waits for the
-/// thread that takes it out.
+/// Queue of kernel events and requests. Producers never wait for the consuming thread.
 #[derive(Default)]
 struct WatchQueue {
     batch: Mutex<WatchBatch>,
@@ -222,7 +215,7 @@ impl WatchQueue {
         self.arrived.notify_all();
     }
 
-    /// Takes an event of the kernel in.
+    /// Queues a kernel event.
     fn push_event(&self, event: notify::Result<notify::Event>) {
         match event {
             Ok(event) if event.need_rescan() => self.update(|mail| mail.overflowed = true),
@@ -231,12 +224,12 @@ impl WatchQueue {
                 self.update(|mail| event.paths.iter().for_each(|path| mail.push_path(path, gone)));
             }
             Err(error) => {
-                self.update(|mail| mail.trouble = Some(folders::watch_error_text(&error)))
+                self.update(|mail| mail.trouble = Some(folders::watch_error_text(&error)));
             }
         }
     }
 
-    /// Waits for something new, or until the time has come. `None` ends the thread.
+    /// Waits for a batch, or until the given time. `None` ends the thread.
     fn wait_for_batch(&self, until: Option<Instant>) -> Option<WatchBatch> {
         let mut mail = self.lock();
         while !mail.is_new {
@@ -270,14 +263,14 @@ impl WatchBatch {
     }
 }
 
-/// Says whether an event is a change, and then whether something is gone by it. That a file was read,
-/// or has other permissions, is no change of it.
+/// Returns `None` for events that are no change, else whether the path was removed. Reading a file
+/// or changing its permissions is no change.
 fn classify_change(kind: EventKind) -> Option<bool> {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(false),
         EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => None,
         EventKind::Modify(ModifyKind::Name(notify::event::RenameMode::From)) => Some(true),
-        // Told by `Context` and `CursorMotion` already.
+        // Already reported by the separate `From` and `To` events.
         EventKind::Modify(ModifyKind::Name(notify::event::RenameMode::Both)) => None,
         EventKind::Remove(_) => Some(true),
         EventKind::Create(_) | EventKind::Modify(_) => Some(false),

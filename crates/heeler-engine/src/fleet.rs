@@ -1,4 +1,7 @@
-//! A fleet's state, and how one of several processes becomes its writer for a moment.
+//! Context of a fleet: its state directory, program, environment and clock, and opening the state
+//! directory for writing.
+//!
+//! Start at [`EngineContext::open_writer`].
 
 use std::time::{Duration, Instant};
 
@@ -8,46 +11,45 @@ use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
 
-/// How often a state is looked at that is being restored. Opening waits for other writers itself.
+/// Poll interval while the state directory is being restored. Waiting for other writers is part of
+/// opening.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A fleet, as every step of a job needs to know it.
+/// A fleet's directories, program, environment and clock, as needed by every step of a job.
 #[derive(Debug, Clone)]
 pub struct EngineContext {
-    /// Its state directory.
     pub dir: StateDir,
-    /// Our own program, which runners are.
+    /// Path of this program, which is also the runner.
     pub program: Utf8PathBuf,
-    /// The variables that our own processes get; agents get theirs from their brief.
+    /// Environment of Heeler's own processes. Agents get theirs from their brief.
     pub env: Vec<(String, String)>,
-    /// The clock.
+    /// Returns the current time.
     pub now: fn() -> Timestamp,
 }
 
-/// Why the state cannot be written.
+/// Failure to open the state directory for writing.
 #[derive(Debug, Error)]
 pub enum StateOpenError {
-    /// Another process writes and does not stop.
+    /// Another process is still writing.
     #[error("{dir} was busy for {} s", waited.as_secs())]
     Busy {
-        /// The state directory.
         dir: Utf8PathBuf,
-        /// How long it was waited for.
+        /// Time waited.
         waited: Duration,
-        /// The last refusal; it names the holder.
+        /// The last error; it names the holder.
         #[source]
         source: Box<StoreOpenError>,
     },
-    /// It cannot be opened.
     #[error(transparent)]
     Store(Box<StoreOpenError>),
 }
 
 impl EngineContext {
-    /// Becomes the writer, waiting up to `patience` while another process is.
+    /// Opens the state directory for writing. Waits up to `patience` while another process holds
+    /// it.
     ///
-    /// Held for as long as a change takes, never while a run goes on: several commands share a
-    /// state directory.
+    /// Hold the result only for one change, never during a run: several commands share a state
+    /// directory.
     pub fn open_writer(&self, command: &str, patience: Duration) -> Result<Store, StateOpenError> {
         let start = Instant::now();
         loop {
@@ -97,7 +99,7 @@ mod tests {
         };
         let error = place.fleet.open_writer("conduct", LOOK_EVERY * 3).unwrap_err();
         assert!(matches!(error, StateOpenError::Busy { .. }), "{error}");
-        // Each look but the last is followed by a rest.
+        // Each poll except the last is followed by a sleep.
         assert!(LOOKS.load(Ordering::Relaxed) <= 4, "{LOOKS:?}");
     }
 }

@@ -1,5 +1,7 @@
-//! What those who only read need to know of an agent's surroundings: where it keeps its own record of
-//! a session, and what nobody may be shown.
+//! The environment of agents for readers: locations of native sessions, and secrets that must not
+//! be displayed.
+//!
+//! Start at [`FleetEnvironment`].
 
 use std::collections::BTreeMap;
 
@@ -10,20 +12,20 @@ use indexmap::IndexMap;
 
 use crate::prepare::environment;
 
-/// The fleet's config, and what is around it.
+/// A fleet's config and environment.
 #[derive(Debug, Clone, Copy)]
 pub struct FleetEnvironment<'a> {
-    /// The config; `None` where there is none, or a faulty one.
+    /// The config; `None` if it is missing or has faults.
     pub loaded: Option<&'a LoadedConfig>,
-    /// The environment, with what `.env` adds.
+    /// Environment variables, including those of `.env`.
     pub env: &'a BTreeMap<String, String>,
-    /// The user's folder.
+    /// The user's home directory.
     pub home: &'a Utf8Path,
 }
 
 impl FleetEnvironment<'_> {
-    /// Returns the agent's own file of a session: where it is or, if it is nowhere, where it would be.
-    /// `None` if the agent keeps none, or nobody knows where.
+    /// Returns the native session file of a session: its path or, if it does not exist, its
+    /// expected path. `None` if the agent keeps no native sessions or their location is unknown.
     pub fn native_session_file(
         &self,
         session: &Session,
@@ -41,8 +43,8 @@ impl FleetEnvironment<'_> {
         self.find_native_file(runtime, &env, directory, id)
     }
 
-    /// Returns the folder in which an agent with this environment keeps its own sessions; `None` if it
-    /// keeps none, or nobody knows where.
+    /// Returns the directory in which an agent with this environment keeps its native sessions.
+    /// `None` if it keeps none or the location is unknown.
     pub(crate) fn projects_folder(
         &self,
         runtime: RuntimeType,
@@ -68,13 +70,14 @@ impl FleetEnvironment<'_> {
         if here.is_file() {
             return Some(here);
         }
-        // An agent resumes a session from elsewhere too.
+        // An agent also resumes sessions of other projects.
         let folders = projects.read_dir_utf8().into_iter().flatten().filter_map(Result::ok);
         let elsewhere = folders.map(|folder| folder.path().join(&name)).find(|file| file.is_file());
         elsewhere.or(Some(here))
     }
 
-    /// Lists what nothing of ours may show: the secrets of all agents, of their hooks and of the fleet.
+    /// Lists the secrets that must not be displayed: those of all agents, their hooks and the
+    /// fleet.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = environment::named_secrets(self.env.iter());
         for agent in self.loaded.iter().flat_map(|loaded| &loaded.agents) {

@@ -1,5 +1,7 @@
-//! What others see of a daemon without asking its dispatcher: what it works by, and that something has
-//! changed. Start at [`FleetMonitor`].
+//! View of a running daemon that does not involve the dispatcher: the current config, and notices
+//! of commits.
+//!
+//! Start at [`FleetMonitor`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -9,19 +11,19 @@ use heeler_model::RunId;
 
 use crate::setup::DaemonSetup;
 
-/// What a commit was about.
+/// Notice of a commit.
 #[derive(Debug)]
 pub struct CommitNotice {
-    /// How long it took.
+    /// Duration of the commit.
     pub duration: Duration,
-    /// The runs whose ends it has on record.
+    /// Runs with an end that this commit recorded.
     pub ended_runs: Vec<RunId>,
 }
 
-/// Told after each commit; it must not wait for anything.
+/// Called after each commit. It must not block.
 type CommitListener = Box<dyn Fn(&CommitNotice) + Send>;
 
-/// A view of a daemon that costs its dispatcher nothing.
+/// Handle to a daemon's config and commit notices, without cost to its dispatcher.
 #[derive(Clone)]
 pub struct FleetMonitor {
     setup: Arc<RwLock<Arc<DaemonSetup>>>,
@@ -29,17 +31,17 @@ pub struct FleetMonitor {
 }
 
 impl FleetMonitor {
-    /// Begins with what a daemon works by.
+    /// Creates a monitor with the initial config.
     pub fn new(setup: Arc<DaemonSetup>) -> FleetMonitor {
         FleetMonitor { setup: Arc::new(RwLock::new(setup)), listeners: Arc::default() }
     }
 
-    /// Returns what the daemon works by now.
+    /// Returns the current config.
     pub fn setup(&self) -> Arc<DaemonSetup> {
         Arc::clone(&self.setup.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has somebody told after each commit from now on, in the dispatcher's own thread.
+    /// Registers a listener that is called after each commit, on the dispatcher's thread.
     pub fn on_commit(&self, listener: impl Fn(&CommitNotice) + Send + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }

@@ -1,11 +1,10 @@
-//! Hooks, done: the commands and messages that follow a job's end.
+//! Hooks: the commands, requests and messages that follow a job's end.
 //!
-//! Which hooks fire is decided by [`heeler_model::handle_hook`], and they are recorded as effects in the
-//! transaction that ends the job ([`hook_effects`]). A [`HookWorker`] does them afterwards, each at
-//! least once, under an id that stays the same; it writes nothing to the database but tells what
-//! came of them ([`HookOutcome`]). A hook's definition is never recorded, since it may hold secrets:
-//! it is looked up in the config of the moment, by its name or else by its place, and one that is
-//! gone is passed over.
+//! [`heeler_model::hook`] decides which hooks fire; they are recorded as effects in the transaction
+//! that ends the job ([`hook_effects`]). A [`HookWorker`] then executes each at least once, under a
+//! stable ID. It never writes the database, but reports outcomes ([`HookOutcome`]). A hook's
+//! definition is not recorded, because it may hold secrets: it is looked up in the current config,
+//! by name or else by position, and skipped if it no longer exists.
 
 mod command_hook;
 mod effects;
@@ -30,25 +29,25 @@ pub use effects::{
 };
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
-/// What hooks are done with; replaced when the config is read again.
+/// Config of the hook worker; replaced when the config is reloaded.
 #[derive(Debug, Clone)]
 pub struct HookWorkerConfig {
-    /// The config, whose agents have the hooks.
+    /// Config with the agents that define the hooks.
     pub loaded: Arc<LoadedConfig>,
-    /// The environment, with what `.env` adds.
+    /// Environment variables, including those of `.env`.
     pub env: BTreeMap<String, String>,
-    /// The folder of control sockets.
+    /// Directory for control sockets.
     pub sockets: Utf8PathBuf,
-    /// Where chats are.
+    /// Addresses of chat services.
     pub services: ChatServiceUrls,
 }
 
-/// Where chats are reached; tests have others.
+/// Addresses of chat services. Tests use others.
 #[derive(Debug, Clone)]
 pub struct ChatServiceUrls {
-    /// Slack's web API.
+    /// Base URL of Slack's web API.
     pub slack: String,
-    /// Discord's API, with its version.
+    /// Base URL of Discord's API, with its version.
     pub discord: String,
 }
 
@@ -59,7 +58,7 @@ impl Default for ChatServiceUrls {
 }
 
 impl ChatServiceUrls {
-    /// Returns the real ones, or those that `HEELER_SLACK_API` and `HEELER_DISCORD_API` name.
+    /// Returns the public addresses, or those in `HEELER_SLACK_API` and `HEELER_DISCORD_API`.
     pub fn from_env(env: &BTreeMap<String, String>) -> ChatServiceUrls {
         let named = |name: &str, usual: &str| {
             env.get(name).map_or(usual, |named| named.trim_end_matches('/')).to_owned()
@@ -71,32 +70,31 @@ impl ChatServiceUrls {
     }
 }
 
-/// What is around a hook that is being done.
+/// Inputs for executing a hook.
 #[derive(Clone, Copy)]
 pub(crate) struct HookExecutionContext<'a> {
     pub(crate) fleet: &'a EngineContext,
     pub(crate) config: &'a HookWorkerConfig,
-    /// Whose hook it is.
+    /// Agent that the hook belongs to.
     pub(crate) agent: &'a AgentConfig,
-    /// Set when the worker is to end.
+    /// Set when the worker must end.
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Why a hook was not done. No secret is in these texts: they are logged and recorded.
+/// Failure of a hook. The texts hold no secrets: they are logged and recorded.
 #[derive(Debug, Error)]
 pub(crate) enum HookExecutionError {
-    /// The same would come of it again.
+    /// A retry would fail the same way.
     #[error("{0}")]
     Permanent(String),
-    /// It may succeed later.
+    /// A retry may succeed.
     #[error("{message}")]
     Transient {
-        /// What went wrong.
         message: String,
-        /// Not before this, when it was said so.
+        /// Delay requested by the remote side.
         after: Option<Duration>,
     },
-    /// The worker ends. A command that was started goes on, and the next worker hears of it.
+    /// The worker is ending. A started command continues, and the next worker collects its result.
     #[error("the daemon ends")]
     Stopped,
 }
@@ -107,8 +105,8 @@ impl HookExecutionError {
     }
 }
 
-/// Does one hook, once. Blocks for as long as that takes: at most the hook's time limit, and what
-/// ending a process tree takes.
+/// Executes one hook once. Blocks for at most the hook's time limit plus the time to end a process
+/// tree.
 pub(crate) fn execute_hook(
     hook: &Hook,
     context: &HookContext,

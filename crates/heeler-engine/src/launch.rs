@@ -1,6 +1,7 @@
-//! Starting our own program: a runner, a settling, a daemon.
+//! Starts this program's own processes: runners, settling processes and daemons.
 //!
-//! Whatever may hold a secret goes through standard input, never through an argument or a file.
+//! Secrets are passed through standard input, never through an argument or a file. Start at
+//! [`start_runner`] and [`launch_daemon`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,77 +19,71 @@ use thiserror::Error;
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 
-/// How long a settling may take: it ends processes, waits for locks and reads a log.
+/// Time limit for settling: it ends processes, waits for locks and reads a log.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
-/// How often an ended child is looked for.
+/// Poll interval while waiting for a child to exit.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The longest line that a starting daemon tells.
+/// Maximum length of a starting daemon's ready line.
 const TOLD_BYTES_MAX: u64 = 64 << 10;
 
-/// Why a process of ours did not do its work.
+/// Failure of a process that this program started.
 #[derive(Debug, Error)]
 pub enum LaunchError {
-    /// It could not be started.
+    /// The process could not be started.
     #[error("cannot start `{program} {command}`")]
     Start {
-        /// Our program.
+        /// Path of this program.
         program: Utf8PathBuf,
-        /// Its command.
         command: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It could not be told what to do.
-    #[error("`heeler {command}` ended before it was told what to do")]
+    /// The input could not be written to the process.
+    #[error("`heeler {command}` ended before it received its input")]
     Tell {
-        /// Its command.
         command: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its log cannot be written.
+    /// Its log cannot be opened.
     #[error("cannot write {path}")]
     Log {
-        /// The log.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process is at the run that was to be settled.
-    #[error("another process is at {folder}")]
+    /// Another process holds the run that should be settled.
+    #[error("another process works on {folder}")]
     Busy {
-        /// The run's folder.
+        /// The run directory.
         folder: Utf8PathBuf,
     },
-    /// A settling failed or did not end.
+    /// Settling failed or exceeded its time limit.
     #[error("`heeler runner {what} {folder}` {outcome}; {log} says why")]
     Settle {
-        /// What it was to do.
+        /// The attempted action.
         what: &'static str,
-        /// The run's folder.
+        /// The run directory.
         folder: Utf8PathBuf,
-        /// How it ended.
+        /// Exit status or timeout, as text.
         outcome: String,
-        /// Whether it would end so again.
+        /// True if a retry would fail the same way.
         lasting: bool,
-        /// What it printed.
+        /// Log with the output of the process.
         log: Utf8PathBuf,
     },
 }
 
 impl LaunchError {
-    /// Says whether the same again would fail for the same reason.
+    /// Returns true if a retry would fail the same way.
     pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, LaunchError::Settle { lasting: true, .. })
     }
 }
 
-/// Starts the runner of a run, in whose folder the spec is, and hands it the brief.
+/// Starts the runner of a run directory that holds a spec, and passes it the brief.
 pub(crate) fn start_runner(
     fleet: &EngineContext,
     folder: &Utf8Path,
@@ -106,20 +101,21 @@ pub(crate) fn start_runner(
             Ok(child)
         }
         Err(error) => {
-            // Without its brief it ends by itself; what it leaves is settled like any dead run.
+            // Without its brief the runner ends on its own; recovery treats the run like any other
+            // dead run.
             let _status = child.wait();
             Err(error)
         }
     }
 }
 
-/// Gives a dead run its result, by a process that does nothing else.
+/// Settles a dead run: a separate process writes its result.
 pub(crate) fn settle_run(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), LaunchError> {
     run_settle_command(fleet, folder, "--settle")
 }
 
-/// Gives dead runs their results, by one process for all: far sooner than one by one. Whatever this
-/// leaves undone is settled by itself, and says why then.
+/// Settles several dead runs with one process, which is much faster than one by one. Runs that this
+/// leaves unsettled are settled individually later and then report their errors.
 pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf]) {
     let args: Vec<&str> =
         ["runner", "--settle"].into_iter().chain(folders.iter().map(|it| it.as_str())).collect();
@@ -135,7 +131,7 @@ pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf]) {
     }
 }
 
-/// Ends what a dead run has left running, by a process that does nothing else.
+/// Ends the processes that a dead run left running, in a separate process.
 pub(crate) fn end_leftover_processes(
     fleet: &EngineContext,
     folder: &Utf8Path,
@@ -181,8 +177,8 @@ fn run_settle_command(
     }
 }
 
-/// Starts a daemon that outlives the caller, with an environment like the caller's; its errors go to
-/// the fleet's log.
+/// Starts a daemon that outlives the caller, with the caller's environment. Its errors go to the
+/// fleet's log.
 pub fn launch_daemon(
     fleet: &EngineContext,
     args: &[&str],
@@ -204,15 +200,14 @@ pub struct StartingDaemon {
 }
 
 impl StartingDaemon {
-    /// Waits for the one line that it tells when it is ready or has failed; `None` if it ended
-    /// without one.
+    /// Waits for the line that the daemon prints when it is ready or has failed. Returns `None` if
+    /// it ended without one.
     pub fn read_ready_line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = (&mut self.stdout).take(TOLD_BYTES_MAX).read_line(&mut line);
         read.is_ok().then_some(line).filter(|line| line.ends_with('\n'))
     }
 
-    /// Returns its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -220,13 +215,13 @@ impl StartingDaemon {
 
 fn write_stdin(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
     let mut input = child.stdin.take().expect("its input is a pipe");
-    let document = serde_json::to_vec(what).expect("what is told is JSON");
+    let document = serde_json::to_vec(what).expect("the input is JSON");
     input
         .write_all(&document)
         .map_err(|source| LaunchError::Tell { command: command.to_owned(), source })
 }
 
-/// The one function that starts a process here: our own program, with an environment of its own.
+/// Starts this program with its own environment. Every process of this module is started here.
 #[expect(clippy::disallowed_methods, reason = "the engine's one function that starts a process")]
 fn spawn_program(
     fleet: &EngineContext,
@@ -239,8 +234,8 @@ fn spawn_program(
         command: args[0].to_owned(),
         source,
     };
-    // A fresh environment also drops the marker of a run that we may be part of ourselves: what we
-    // start for another run must not end with this one.
+    // The environment is cleared, which also drops the marker of a run that this process may belong
+    // to: processes started for another run must not end with that run.
     Command::new(&fleet.program)
         .args(args)
         .env_clear()

@@ -1,9 +1,9 @@
-//! The fleet: starts runs and commits what they did.
+//! The engine of a fleet: creates jobs, starts runs and commits their results.
 //!
-//! It decides through the model, writes through the store, and talks to runners only through their
-//! folders and sockets. It never parses what an agent says. A [`Daemon`] is the one process that
-//! changes a fleet's state, whoever asks it through its [`DaemonHandle`]; whoever watches a run uses
-//! [`ControlClient`].
+//! It makes decisions with the model, writes through the store, and talks to runners only through
+//! their directories and sockets. It never parses an agent's output. A [`Daemon`] is the only
+//! process that changes a fleet's state; callers send it commands through a [`DaemonHandle`]. To
+//! watch a run, use [`ControlClient`].
 
 mod access;
 mod approvals;

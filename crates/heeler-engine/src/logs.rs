@@ -1,8 +1,9 @@
-//! Logs for people: one for each agent, with a line for each start and end of a job, and the daemon's.
+//! Logs for people: one per agent, with a line for each start and end of a job, and the daemon's
+//! own log.
 //!
-//! They tell, and own nothing: what they say is on record elsewhere, and a line that cannot be written
-//! is lost. A log that has grown is set aside by renaming (`coder.log.1` is the newest of those) and
-//! never holds half a line. Start at [`AgentLogs`] and [`RotatingLog`].
+//! Logs are informative only: their facts are stored elsewhere, and a line that cannot be written
+//! is lost. A log that has grown too large is rotated by renaming (`coder.log.1` is the newest
+//! rotated file) and never ends in half a line. Start at [`AgentLogs`] and [`RotatingLog`].
 
 mod line_reader;
 
@@ -21,16 +22,16 @@ use crate::fault::{self, FaultPoint};
 
 pub use self::line_reader::{LogCursor, LogCursorParseError, LogLineReader};
 
-/// The most of a text that one line tells, in characters.
+/// Maximum length of a text within a line, in characters.
 const TEXT_CHARS_MAX: usize = 500;
 
-/// The most of one log that is read for its last lines, in bytes.
+/// Maximum number of bytes read from a log to find its last lines.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
 
-/// The daemon's log, in the folder of logs.
+/// File name of the daemon's log in the log directory.
 pub const DAEMON_LOG: &str = "heeler.log";
 
-/// The logs of all agents. One thread writes them.
+/// Logs of all agents. Only one thread writes them.
 #[derive(Debug)]
 pub struct AgentLogs {
     folder: Utf8PathBuf,
@@ -38,26 +39,26 @@ pub struct AgentLogs {
 }
 
 impl AgentLogs {
-    /// Keeps logs in a folder, of the size that the config says.
+    /// Creates logs in a directory, with the configured rotation limits.
     pub fn new(folder: &Utf8Path, limits: LogRotation) -> AgentLogs {
         AgentLogs { folder: folder.to_owned(), limits }
     }
 
-    /// Returns where an agent's log is.
+    /// Returns the path of an agent's log.
     pub fn path(&self, agent: &AgentName) -> Utf8PathBuf {
         let name = format!("{agent}.log");
         match name == DAEMON_LOG {
-            // No agent has a `+` in its name.
+            // An agent named like the daemon's log gets a `+`, which no agent name contains.
             true => self.folder.join(format!("{agent}+.log")),
             false => self.folder.join(name),
         }
     }
 
-    /// Writes one line. One that cannot be written is told in the daemon's log.
+    /// Appends a line. A failure is reported in the daemon's log.
     pub fn append_line(&self, agent: &AgentName, now: Timestamp, text: &str) {
         let path = self.path(agent);
         let line = format!("{} {}\n", iso_millis(now), one_line(text));
-        // Opened for each line: a fleet may have more agents than a process may have files.
+        // Opened for each line: a fleet may have more agents than the limit of open files.
         let written =
             RotatingLog::open(&path, self.limits).and_then(|mut log| log.append(line.as_bytes()));
         if let Err(error) = written {
@@ -66,7 +67,7 @@ impl AgentLogs {
     }
 }
 
-/// Tells of a job that starts.
+/// Formats the start of a job.
 pub fn job_start_line(job: &JobId, schedule: Option<&str>, trigger: &str) -> String {
     match schedule {
         Some(schedule) => format!("{job} started: schedule {schedule}"),
@@ -74,11 +75,11 @@ pub fn job_start_line(job: &JobId, schedule: Option<&str>, trigger: &str) -> Str
     }
 }
 
-/// Tells of a job that has ended: how, how long it took, what it cost, what came of it.
+/// Formats the end of a job: status, duration, cost and summary or error.
 pub fn job_end_line(job: &JobHead, error: Option<&str>) -> String {
     let mut text = format!("{} {}", job.id, job.status);
     if let Some(took) = job.duration_ms.and_then(|took| u64::try_from(took).ok()) {
-        // Whole seconds, but for what took less.
+        // Whole seconds, except below one second.
         let millis = if took > 1000 { took / 1000 * 1000 } else { took };
         if let Ok(period) = ConfigDuration::from_millis(millis) {
             text.push_str(&format!(" in {period}"));
@@ -96,7 +97,7 @@ pub fn job_end_line(job: &JobHead, error: Option<&str>) -> String {
     text
 }
 
-/// Puts a text on one line, without anything that steers a terminal.
+/// Puts a text on one line and removes terminal control characters.
 fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -106,9 +107,10 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// A log file that is set aside when it has grown.
+/// A log file that is rotated when it has grown too large.
 ///
-/// Others may append to the same file meanwhile, or move it away: each write looks where it is.
+/// Other processes may append to the same file or rotate it: each write checks that the path still
+/// refers to the open file.
 #[derive(Debug)]
 pub struct RotatingLog {
     path: Utf8PathBuf,
@@ -117,12 +119,12 @@ pub struct RotatingLog {
 }
 
 impl RotatingLog {
-    /// Opens a log, or makes it; private to its user.
+    /// Opens or creates a log that only its user can read.
     pub fn open(path: &Utf8Path, limits: LogRotation) -> io::Result<RotatingLog> {
         Ok(RotatingLog { path: path.to_owned(), file: open(path)?, limits })
     }
 
-    /// Writes whole lines. They are never divided between two files.
+    /// Appends whole lines. They are never split between two files.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if !self.is_current_file()? {
             self.file = open(&self.path)?;
@@ -135,7 +137,7 @@ impl RotatingLog {
         self.file.write_all(lines)
     }
 
-    /// Says whether a file is the one that this log writes to.
+    /// Returns true if the metadata belongs to the file that this log writes to.
     pub fn is_same(&self, other: &fs::Metadata) -> bool {
         self.file.metadata().is_ok_and(|own| own.dev() == other.dev() && own.ino() == other.ino())
     }
@@ -166,8 +168,8 @@ fn open(path: &Utf8Path) -> io::Result<File> {
     untrusted_file::open_with(&mut options, path)
 }
 
-/// Renames a log to `.1`, that one to `.2` and so on; the last is replaced. Cut off anywhere, there is
-/// a number that no log has, and the next time only those before it move.
+/// Renames a log to `.1`, that one to `.2` and so on; the last one is replaced. If interrupted, it
+/// leaves an unused number, and the next rotation moves only the logs before that.
 fn rotate(path: &Utf8Path, keep: u32) -> io::Result<()> {
     let numbered = |number: u32| Utf8PathBuf::from(format!("{path}.{number}"));
     for number in rotated_numbers(path)? {
@@ -189,7 +191,7 @@ fn rotate(path: &Utf8Path, keep: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the numbers of the logs that were set aside.
+/// Returns the numbers of the rotated logs.
 fn rotated_numbers(path: &Utf8Path) -> io::Result<Vec<u32>> {
     let folder = path.parent().unwrap_or(Utf8Path::new("."));
     let start = format!("{}.", path.file_name().unwrap_or_default());
@@ -214,10 +216,10 @@ fn remove(path: &Utf8Path) -> io::Result<()> {
     }
 }
 
-/// How long a log is looked at for more.
+/// Poll interval for new lines.
 pub const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Reads the last lines of a log and of those that were set aside, and then what is added.
+/// Reads the last lines of a log, including rotated files, and then the lines that are added.
 #[derive(Debug)]
 pub struct LogTail {
     path: Utf8PathBuf,
@@ -227,12 +229,12 @@ pub struct LogTail {
 #[derive(Debug)]
 struct TailedLogFile {
     file: File,
-    /// What was read and has no end of line yet.
+    /// Bytes of an incomplete last line.
     rest: Vec<u8>,
 }
 
 impl LogTail {
-    /// Returns the last `count` lines, oldest first, and what will read those to come.
+    /// Returns the last `count` lines, oldest first, and a reader for further lines.
     pub fn last(path: &Utf8Path, count: usize) -> io::Result<(LogTail, Vec<String>)> {
         let mut lines = Vec::new();
         let mut open = match TailedLogFile::at_end(path) {
@@ -258,7 +260,7 @@ impl LogTail {
         Ok((tail, lines))
     }
 
-    /// Returns the whole lines that were added since, also where the log was set aside meanwhile.
+    /// Returns the complete lines that were added since the last call, also if the log was rotated.
     pub fn read_more(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         if let Some(open) = &mut self.open {
@@ -277,7 +279,7 @@ impl LogTail {
             None => false,
         };
         if !is_open {
-            // What was written between the last reading and the renaming is still in the old file.
+            // Lines written between the last read and the rotation are in the old file.
             if let Some(open) = &mut self.open {
                 open.read(&mut lines)?;
             }
@@ -291,7 +293,7 @@ impl LogTail {
 }
 
 impl TailedLogFile {
-    /// Opens a log so that its last [`TAIL_BYTES_MAX`] are read, from the first whole line on.
+    /// Opens a log at its last [`TAIL_BYTES_MAX`], from the first complete line on.
     fn at_end(path: &Utf8Path) -> io::Result<TailedLogFile> {
         let mut file = untrusted_file::open(path)?;
         let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);

@@ -1,8 +1,8 @@
-//! The session that a caller names: whether there is one, and whose it is.
+//! Lookup of a session that a caller names by ID.
 //!
-//! A caller's id is trusted: the agent may have sessions that we know nothing of. But one that
-//! neither we nor the agent have would silently begin anew. Nothing is written here. Start at
-//! [`find_named_session`].
+//! The ID is trusted, because the agent program may have sessions that Heeler does not know. An ID
+//! that neither Heeler nor the agent program knows is refused, because it would silently start a
+//! new session. Nothing is written here. Start at [`find_named_session`].
 
 use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
@@ -14,7 +14,7 @@ use heeler_store::StateDatabase;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::RunStartError;
 
-/// Returns what is on record of the session that a request names; `None` if only the agent knows it.
+/// Returns the stored session that a request names; `None` if only the agent program knows it.
 pub(crate) fn find_named_session(
     db: &StateDatabase,
     request: &ResolvedJobRequest,
@@ -33,9 +33,9 @@ pub(crate) fn find_named_session(
             let (session, agent) = (session.id.clone(), session.agent.clone());
             return Err(RunStartError::OthersSession { session, agent });
         }
-        // An import may have brought what was never a conversation of this agent's program.
-        Some(session) => format!("it is on record under `{}`", session.agent),
-        None => "it is not on record".to_owned(),
+        // An imported session may never have been a native session of this agent's program.
+        Some(session) => format!("it is recorded under `{}`", session.agent),
+        None => "it is not recorded".to_owned(),
     };
     let env = &request.brief.env;
     let own = NativeSessionLocation::for_agent(
@@ -48,20 +48,20 @@ pub(crate) fn find_named_session(
         NativeSessionLocation::Unknown => return Ok(known),
         NativeSessionLocation::Directory(projects) if may_exist(&projects, id) => return Ok(known),
         NativeSessionLocation::Directory(projects) => format!("{record} and not in {projects}"),
-        NativeSessionLocation::None => format!("{record}, and {} keeps none", request.agent),
+        NativeSessionLocation::None => format!("{record}, and {} keeps no sessions", request.agent),
     };
     Err(RunStartError::NoSession { session: id.clone(), why })
 }
 
-/// Says whether another agent may want it. What an import brought without its owner, or an agent left
-/// that the config has no more, is whose it is used by.
+/// Returns true if the session belongs to another agent of the config. A session whose owner is
+/// unknown after an import, or no longer in the config, may be used by any agent.
 fn belongs_to_other_agent(session: &Session, request: &ResolvedJobRequest) -> bool {
     let owner = session.agent.as_str();
     owner != request.agent.as_str() && request.fleet_agents.iter().any(|it| it.as_str() == owner)
 }
 
-/// Says whether a session is there, or may be: what cannot be read is the agent's to judge. Of any
-/// project: an agent resumes a session from elsewhere too.
+/// Returns true if the native session exists in any project, or may exist because a directory
+/// cannot be read: an agent resumes sessions of other projects too, and decides itself.
 fn may_exist(projects: &Utf8Path, id: &AgentSessionId) -> bool {
     let is_there = |found: io::Result<bool>| match found {
         Ok(found) => found,

@@ -1,6 +1,6 @@
-//! From an agent's config and what a trigger wants to everything that a run needs.
+//! Converts an agent's config and a job request to everything that a run needs.
 //!
-//! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
+//! Errors that can be detected before a job exists are reported here, with a remedy. Nothing is
 //! written. Start at [`prepare_request`].
 
 pub(crate) mod environment;
@@ -24,86 +24,80 @@ use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
 
-/// How long a question waits for a person who watches.
+/// Time that a question waits for a person who watches.
 const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
 
-/// How long a chat channel's session is resumed where the agent's rules name no time.
+/// Expiry of a chat channel's session if the agent's rules define none.
 const CHANNEL_EXPIRY: &str = "24h";
 
-/// What is around a job: the environment, the user's folders, the fleet's own settings.
+/// Environment, directories and fleet settings for preparing a job.
 #[derive(Clone, Copy)]
 pub struct PrepareContext<'s> {
-    /// The environment, with what `.env` adds.
+    /// Environment variables, including those of `.env`.
     pub env: &'s BTreeMap<String, String>,
-    /// The user's folder.
+    /// The user's home directory.
     pub home: &'s Utf8Path,
-    /// The folder of control sockets.
+    /// Directory for control sockets.
     pub sockets: &'s Utf8Path,
-    /// When logs are surely on disk.
+    /// Setting for when transcripts are synced to disk.
     pub durability: LogDurability,
-    /// The most jobs of the fleet at once.
+    /// The fleet's limit on concurrent jobs.
     pub max_concurrent: Option<NonZeroU32>,
-    /// The agents that the config has.
+    /// Agents of the config.
     pub agents: &'s [AgentConfig],
-    /// What decides what agents may do, or holds what they did: config, `.env`, state.
+    /// Paths that agents must not change, because they control permissions or hold records: config,
+    /// `.env`, state directory.
     pub protected: &'s [Utf8PathBuf],
-    /// Where the agent works, if not where its config says: a session may have a place of its own.
+    /// Working directory of the session, if it has its own; overrides the config.
     pub directory: Option<&'s Utf8Path>,
 }
 
-/// Why a job cannot even be asked for.
+/// Failure to prepare a job.
 #[derive(Debug, Error)]
 pub enum PrepareError {
-    /// There is no such schedule.
+    /// The schedule does not exist.
     #[error("{agent} has no schedule `{schedule}`; it has {known}")]
     Schedule {
-        /// The agent.
         agent: String,
-        /// What was asked for.
         schedule: String,
-        /// Those that there are.
+        /// Names of the existing schedules.
         known: String,
     },
-    /// There is nothing to ask.
-    #[error("there is nothing to ask {agent}: give it a prompt, or set `default_prompt` in {file}")]
+    /// There is no prompt.
+    #[error("there is no prompt for {agent}: pass one, or set `default_prompt` in {file}")]
     Prompt {
-        /// The agent.
         agent: String,
-        /// Its file.
+        /// The agent's config file.
         file: Utf8PathBuf,
     },
-    /// It asks for an isolation that there is not.
+    /// The config asks for an isolation that this release does not support.
     #[error(
         "{agent} asks for `{key}`, which this release does not have; it never runs without it \
          instead: remove `{key}` from {file} if it may"
     )]
     Isolation {
-        /// The agent.
         agent: String,
         /// `docker` or `sandbox`.
         key: &'static str,
-        /// Its file.
+        /// The agent's config file.
         file: Utf8PathBuf,
     },
-    /// It has nowhere to work.
+    /// The working directory cannot be used.
     #[error("{agent} cannot work in {path}: make that folder, or change `working_directory`")]
     WorkingDirectory {
-        /// The agent.
         agent: String,
-        /// The folder.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// `claude` is not there.
+    /// `claude` is not installed.
     #[error(
         "cannot find `{program}`{}: install Claude Code (npm install -g \
          @anthropic-ai/claude-code), or set `claude_path` to where it is",
         if program.as_str().contains('/') { "" } else { " on PATH" }
     )]
     Claude {
-        /// What was looked for.
+        /// The name or path that was looked up.
         program: Utf8PathBuf,
     },
     /// A secret has no value.
@@ -112,17 +106,16 @@ pub enum PrepareError {
          `.env` beside the config"
     )]
     Secret {
-        /// The agent.
         agent: String,
-        /// The variable.
+        /// Name of the variable.
         name: String,
     },
-    /// A secret is too short to be one.
+    /// A secret is too short to be redacted safely.
     #[error(transparent)]
     Short(#[from] ShortSecretError),
 }
 
-/// Makes a request of what is wanted of an agent.
+/// Resolves a job request for an agent.
 pub fn prepare_request(
     agent: &AgentConfig,
     wanted: &JobRequest,
@@ -140,7 +133,7 @@ pub fn prepare_request(
         real_folder(directory).map_err(|source| cannot_work(directory, source))?;
     let environment::AgentEnvironment { mut env, mut secrets } =
         environment::select_environment(agent, around.env)?;
-    // What people said outside of our runs may hold what any agent of the fleet was given.
+    // External messages may contain secrets of any agent of the fleet.
     if wanted.take_in {
         let all = around.agents.iter().flat_map(|it| environment::secrets(it, around.env));
         secrets.extend(all);
@@ -228,7 +221,7 @@ fn find_schedule<'a>(
     })
 }
 
-/// Returns what the agent is asked. A script or a command knows what to do without being asked.
+/// Returns the prompt. It may be empty for scripted agents and commands, which need none.
 fn resolve_prompt(
     agent: &AgentConfig,
     schedule: Option<&ScheduleConfig>,
@@ -253,7 +246,7 @@ pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     }
 }
 
-/// Returns the real path of a folder below another, which no link leads out of.
+/// Returns the canonical path of a subdirectory; refuses symbolic links that lead outside.
 fn resolve_subfolder(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
     let real = real_folder(&root.join(folder))?;
     match real.starts_with(root) {
@@ -279,13 +272,13 @@ fn session_rules(
     wanted: &JobRequest,
 ) -> SessionRules {
     let mut rules = schedule.map_or(&agent.session, |schedule| &schedule.session).clone();
-    // What a workflow does is no part of the agent's own conversation.
-    // Nor is what an agent has done in a session of its own: only those who know it go on there.
+    // Parts of a workflow are not part of the agent's own session.
+    // Nor are a worker's new sessions: only a caller that names such a session continues it.
     let is_workers_own = wanted.parent.is_some() && wanted.session == SessionChoice::Fresh;
     if wanted.phase.is_some() || is_workers_own {
         rules.mode = SessionMode::FreshPerJob;
     }
-    // Whoever names a channel wants its conversation.
+    // A request with a channel continues the channel's session.
     if wanted.channel.is_some() {
         rules.mode = SessionMode::PerChannel;
         let day = || CHANNEL_EXPIRY.parse().expect("a day is within the limits of a period");

@@ -1,8 +1,8 @@
-//! Every run without a committed result gets one.
+//! Recovery: gives every run without a committed result its result.
 //!
-//! Done under the writer's lock, before anything new starts: a run that is being started by another
-//! process is then never seen half-way. A living run is left alone; whoever conducts it, or the
-//! next recovery, commits what it did.
+//! It runs under the writer's lock, before anything new starts, so that it never sees a run that
+//! another process is just starting. A live run is left alone: its owner, or the next recovery,
+//! commits its result. Start at [`recover_runs`].
 
 mod adopt;
 
@@ -24,22 +24,21 @@ use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
 use crate::run_file::RunFileReadError;
 
-/// Why recovery could not go on.
+/// Failure of recovery.
 #[derive(Debug, Error)]
 pub enum RecoveryError {
-    /// The state cannot be read.
     #[error("cannot read which runs are not settled")]
     Read(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A change could not be saved: nothing new may start.
+    /// A change could not be saved. Nothing new may start.
     #[error("cannot settle the runs of earlier jobs")]
     Write(#[source] StoreWriteError<DatabaseError>),
-    /// A result could not be saved: nothing new may start.
+    /// A result could not be saved. Nothing new may start.
     #[error(transparent)]
     Commit(#[from] CommitError),
 }
 
 impl RecoveryError {
-    /// Says whether the database refuses this one change; others may succeed.
+    /// Returns true if the database refused this one change; others may succeed.
     fn is_refusal(&self) -> bool {
         match self {
             RecoveryError::Read(_) => false,
@@ -49,29 +48,29 @@ impl RecoveryError {
     }
 }
 
-/// What recovery did.
+/// Result of recovery.
 #[derive(Debug, Default)]
 pub struct RecoveryReport {
-    /// Runs whose results were committed.
+    /// Runs with a result that was committed.
     pub committed: Vec<CommittedRun>,
-    /// Jobs of runs that go on.
+    /// Jobs with a run that is still alive.
     pub alive: Vec<JobId>,
-    /// Runs that were known to their folders only.
+    /// Runs that had a directory but no row.
     pub adopted: Vec<RunId>,
-    /// What could not be settled yet, and why; it is tried again next time.
+    /// Runs that could not be settled yet, with the cause. The next recovery tries again.
     pub unsettled: Vec<(RunId, String)>,
 }
 
-/// When the folders of runs are compared with the database.
+/// Policy for comparing the run directories with the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunFolderCheck {
-    /// Once after the database was made, restored or rebuilt: only then can it lack one.
+    /// Once after the database was created, restored or rebuilt: only then can rows be missing.
     WhenDue,
-    /// Now.
+    /// Always.
     Always,
 }
 
-/// Gives every run a result that has none and that nobody works on.
+/// Gives every dead run without a result its result.
 pub fn recover_runs(
     fleet: &EngineContext,
     store: &Store,
@@ -86,8 +85,8 @@ pub fn recover_runs(
     Ok(recovered)
 }
 
-/// Makes the record whole before a daemon looks at it: every run folder has its row, and no job runs
-/// without a run. What became of the runs themselves is found out later, side by side.
+/// Completes the records before a daemon loads them: every run directory gets its row, and no job
+/// is running without a run. The results of the runs are collected later, concurrently.
 pub(crate) fn complete_records(
     fleet: &EngineContext,
     store: &Store,
@@ -118,7 +117,7 @@ fn interrupt_jobs_without_run(
     Ok(())
 }
 
-/// Sorts runs so that those of one job come by attempt, whatever the clock did meanwhile.
+/// Sorts the runs of each job by attempt, independent of clock changes.
 fn sort_by_attempt(mut runs: Vec<RunRecord>) -> Vec<RunRecord> {
     let mut first: HashMap<JobId, RunId> = HashMap::new();
     for run in &runs {
@@ -138,7 +137,8 @@ fn read<T>(
     question(&reader).map_err(|error| RecoveryError::Read(Box::new(error)))
 }
 
-/// Lets one job that the database refuses not stand in the way of all others.
+/// Reports a change that the database refuses as unsettled, so that it does not block the recovery
+/// of other jobs.
 fn skip_refused_change(
     done: Result<(), RecoveryError>,
     run: Option<RunId>,
@@ -147,7 +147,7 @@ fn skip_refused_change(
     match done {
         Err(error) if error.is_refusal() => {
             let reason = error_chain(&error);
-            tracing::warn!(?run, %reason, "the record of a run is refused");
+            tracing::warn!(?run, %reason, "the database refused the record of a run");
             recovered.unsettled.extend(run.map(|run| (run, reason)));
             Ok(())
         }
@@ -163,7 +163,7 @@ fn settle_and_commit(
 ) -> Result<(), RecoveryError> {
     let nothing = SecretRedactor::new(&[]);
     match load_run_outcome(fleet, run) {
-        // Its runner has redacted what it wrote; the secrets are gone with its conductor.
+        // The runner has redacted the result; the secrets are not known here.
         Ok(Some(result)) => {
             let done =
                 commit::commit(store, result, &nothing).map(|it| recovered.committed.push(it));
@@ -179,22 +179,20 @@ fn settle_and_commit(
     Ok(())
 }
 
-/// Why a run has no outcome yet.
+/// Failure to determine the result of a run.
 #[derive(Debug, Error)]
 pub(crate) enum RunOutcomeError {
-    /// A file of its folder.
     #[error(transparent)]
     File(#[from] RunFileReadError),
-    /// Settling failed.
     #[error(transparent)]
     Settle(#[from] LaunchError),
-    /// Settling said that it succeeded, and left no result.
+    /// Settling succeeded but left no result.
     #[error("settling left no result in {0}")]
     NoResult(camino::Utf8PathBuf),
 }
 
 impl RunOutcomeError {
-    /// Says whether the next attempt would fail for the same reason.
+    /// Returns true if a retry would fail the same way.
     fn is_permanent(&self) -> bool {
         match self {
             RunOutcomeError::File(error) => error.is_permanent(),
@@ -204,21 +202,25 @@ impl RunOutcomeError {
     }
 }
 
-/// Finds out how a run ended; `None` while it goes on.
+/// Determines the result of a run; `None` while it is alive.
 pub(crate) fn load_run_outcome(
     fleet: &EngineContext,
     run: &RunRecord,
 ) -> Result<Option<RunResult>, RunOutcomeError> {
-    // Whatever its host was called: network file systems are refused, so it was this machine.
+    // The recorded host name does not matter: network file systems are refused, so the run was on
+    // this machine.
     let folder = fleet.dir.run(run.id);
     match inspect_run(fleet, run, &folder) {
-        // It must not keep its agent from working for ever.
+        // A run that can never be settled must not block its agent forever.
         Err(error) if error.is_permanent() && !is_run_alive(&folder) => {
-            // Its result will not say so, but what it started ends with it.
+            // End its remaining processes; the result does not mention them.
             if let Err(error) = launch::end_leftover_processes(fleet, &folder) {
-                tracing::warn!(run = %run.id, reason = error_chain(&error), "what a run left may run on");
+                tracing::warn!(run = %run.id, reason = error_chain(&error), "processes of a run may still be running");
             }
-            let reason = format!("it was cut off, and cannot be settled: {}", error_chain(&error));
+            let reason = format!(
+                "it was interrupted, and its result cannot be determined: {}",
+                error_chain(&error)
+            );
             Ok(Some(lost_result(run, (fleet.now)(), &reason)))
         }
         found => found,
@@ -233,12 +235,12 @@ fn inspect_run(
     if let Some(result) = read_result(folder, run)? {
         return Ok(Some(result));
     }
-    // The folder and the spec are put in place before a runner is started.
+    // Without a spec no runner was started: directory and spec come first.
     let Some(spec) = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC))? else {
         return Ok(Some(unstarted_result(
             run,
             (fleet.now)(),
-            "it was cut off before it was started",
+            "it was interrupted before it was started",
         )));
     };
     if is_run_alive(folder) {
@@ -265,10 +267,10 @@ fn read_result(folder: &Utf8Path, run: &RunRecord) -> Result<Option<RunResult>, 
     }
 }
 
-/// Makes the result of a dead run of which nobody can find out how far it came, or what it cost.
+/// Creates the result of a dead run with unknown progress and cost.
 fn lost_result(run: &RunRecord, now: Timestamp, reason: &str) -> RunResult {
     let error = RunError {
-        cure: "its transcript has what it did; trigger it again".to_owned(),
+        cure: "its transcript shows its work; trigger it again".to_owned(),
         ..RunError::new(ErrorClass::Interrupted, reason)
     };
     RunResult {
@@ -279,7 +281,7 @@ fn lost_result(run: &RunRecord, now: Timestamp, reason: &str) -> RunResult {
     }
 }
 
-/// Makes the result of a run that never came to its runner.
+/// Creates the result of a run that never got a runner.
 pub(crate) fn unstarted_result(run: &RunRecord, now: Timestamp, why: &str) -> RunResult {
     let started_at = run.created_at;
     RunResult { started_at, ..RunResult::never_started(run.id, run.job_id.clone(), why, now) }

@@ -1,4 +1,6 @@
-//! A job that is asked for, with everything that its run needs.
+//! A job request with everything that its run needs.
+//!
+//! Start at [`ResolvedJobRequest`].
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,55 +12,50 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ApprovalMode, TriggerType};
 use serde::{Deserialize, Serialize};
 
-/// A job that is asked for.
+/// A resolved job request.
 ///
-/// It holds secrets, so it is never a file: it passes between processes through a pipe.
+/// It holds secrets, so it is never written to a file: it passes between processes through a pipe.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ResolvedJobRequest {
-    /// Who is to do it.
     pub agent: AgentName,
-    /// The agents that the config has. A session of any other name is nobody's.
+    /// Agents of the config. A session of any other agent has no owner.
     pub fleet_agents: Vec<AgentName>,
-    /// What started it.
     pub trigger: TriggerType,
-    /// The schedule that it is a run of.
+    /// Schedule that created the job.
     pub schedule: Option<String>,
-    /// What runs the agent.
     pub runtime: RuntimeType,
-    /// Where the agent works: a real path.
+    /// Canonical path of the working directory.
     pub working_directory: Utf8PathBuf,
-    /// Whether its rows are also written as text.
+    /// True if rows are also written as text.
     pub output_file: bool,
-    /// The user's folder.
+    /// The user's home directory.
     pub home: Utf8PathBuf,
-    /// The folder of control sockets.
+    /// Directory for control sockets.
     pub sockets: Utf8PathBuf,
-    /// Which conversation.
     pub session: SessionChoice,
-    /// How context is kept.
+    /// Rules for continuing sessions.
     pub rules: SessionRules,
-    /// The chat channel that it comes from.
+    /// Chat channel of the request.
     pub channel: Option<String>,
-    /// What is told of the session beside why it was chosen.
+    /// Note about the session for people, besides the reason for its choice.
     pub note: Option<String>,
-    /// Whether to go on although somebody else has gone on with the session meanwhile.
+    /// True to resume even if the session was continued outside Heeler, and import those messages.
     pub take_in: bool,
-    /// Who approves.
+    /// Approval mode.
     pub approvals: ApprovalMode,
-    /// The most jobs of the agent at once.
+    /// The agent's limit on concurrent jobs.
     pub max_concurrent: NonZeroU32,
-    /// The most jobs of the fleet at once.
+    /// The fleet's limit on concurrent jobs.
     pub fleet_max_concurrent: Option<NonZeroU32>,
-    /// When the run is ended.
     pub limits: RunLimits,
-    /// Whether somebody can answer.
+    /// Policy for questions: whether a person can answer.
     pub attendance: QuestionPolicy,
-    /// Whether each row is synced before it counts.
+    /// True if each row is synced to disk before it counts.
     pub sync_each_row: bool,
-    /// Whether what the agent says at last is kept with the job.
+    /// True if the agent's final answer is stored with the job.
     #[serde(default)]
     pub keep_output: bool,
-    /// What the agent is told and given.
+    /// Prompt, environment and secrets for the agent.
     pub brief: AgentLaunchSpec,
 }
 

@@ -1,9 +1,9 @@
-//! Puts the files of jobs that ended long ago into the trash, as the config says; off unless it does.
+//! Moves the files of jobs that ended long ago to the trash. Off unless the config enables it.
 //!
-//! What goes: `jobs/<id>.jsonl` and what lies beside it under that name, `jobs/<id>/`, and the folders
-//! of the job's runs. What stays: the record, its view, and the session, so the conversation can still
-//! be resumed. A tombstone says where it went and why. Each step is a rename, and what is left by a
-//! pass that was cut off is moved by the next. Start at [`apply_retention`].
+//! Moved: `jobs/<id>.jsonl` and files with the same stem, `jobs/<id>/`, and the job's run
+//! directories. Kept: the database row, its view, and the session, so that the session can still be
+//! resumed. A tombstone records time and reason. Each step is a rename; a pass that was interrupted
+//! is completed by the next one. Start at [`apply_retention`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, TryLockError};
@@ -20,60 +20,52 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use thiserror::Error;
 
-/// The most jobs that one pass puts away; the next goes on with the rest.
+/// Maximum number of jobs per pass; the next pass continues.
 pub const JOBS_PER_PASS: usize = 500;
 
-/// The version of a tombstone.
 const TOMBSTONE_VERSION: u32 = 1;
 
-/// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
 
-/// Why files were not put away.
+/// Failure to move files to the trash.
 #[derive(Debug, Error)]
 pub enum RetentionError {
-    /// The record cannot be read.
     #[error("cannot read which jobs have ended")]
     Read(#[from] DatabaseError),
-    /// A folder cannot be looked through.
-    #[error("cannot look through {path}")]
+    /// A directory cannot be listed.
+    #[error("cannot list {path}")]
     List {
-        /// The folder.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A file cannot be moved.
     #[error("cannot move {path} to the trash")]
     Move {
-        /// The file or folder.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The place in the trash is not ours.
+    /// The directory in the trash is a link or outside the state directory.
     #[error("cannot use the trash")]
     Name(#[from] NameError),
-    /// A folder or tombstone cannot be written.
     #[error("cannot write to the trash")]
     Write(#[from] DiskError),
 }
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionReport {
-    /// The jobs whose files went.
+    /// Jobs with files that were moved.
     pub jobs: Vec<JobId>,
-    /// Whether more are due than one pass takes.
+    /// True if more jobs are due than one pass handles.
     pub has_more: bool,
 }
 
-/// Moves the files of jobs that the config does not want to keep to the trash.
+/// Moves the files of old jobs to the trash as the config says.
 ///
-/// It may run beside anything: a log that has a writer is left alone, as are jobs that have not ended
-/// and runs whose result is not on record.
+/// It is safe at any time: transcripts with a writer, unfinished jobs, and runs without a committed
+/// result are left alone.
 pub fn apply_retention(
     dir: &StateDir,
     reader: &StoreReader,
@@ -119,7 +111,8 @@ fn ended_at(head: &JobHead) -> Timestamp {
     head.finished_at.unwrap_or(head.started_at)
 }
 
-/// Says why a job's files are not kept, if so. `newer` jobs have ended after it.
+/// Returns the reason for which a job's files are moved; `None` if they are kept. `newer` is the
+/// number of jobs that ended after it.
 fn removal_reason(
     retention: &RetentionPolicy,
     newer: usize,
@@ -137,7 +130,7 @@ fn removal_reason(
     Some(format!("{count} jobs have ended after it"))
 }
 
-/// Lists what could go, by job.
+/// Lists the files that could be moved, by job.
 fn list_job_files(
     dir: &StateDir,
     reader: &StoreReader,
@@ -163,13 +156,13 @@ fn list_names(folder: &Utf8Path) -> Result<Vec<String>, RetentionError> {
     let failed = |source| RetentionError::List { path: folder.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
-        // A name that is no text is none of ours.
+        // Heeler's own file names are UTF-8; skip others.
         names.extend(entry.map_err(failed)?.file_name().into_string());
     }
     Ok(names)
 }
 
-/// Moves the files of one job; says whether they could go.
+/// Moves the files of one job; returns true if they could be moved.
 fn trash_job_files(
     dir: &StateDir,
     reader: &StoreReader,
@@ -187,8 +180,8 @@ fn trash_job_files(
         "version": TOMBSTONE_VERSION, "job": job, "moved_at": iso_millis(now), "reason": why,
     });
     replace_file(&OsDisk, &trash.join(TOMBSTONE), format!("{tombstone:#}\n").as_bytes())?;
-    // Whoever resumes the job from here on finds its log gone and begins a new one; whoever was faster
-    // has its lock, or a run on record.
+    // A job resumed after this point starts a new transcript. One resumed before holds the lock, or
+    // has an unfinished run.
     let log = dir.job_transcript(job);
     let lock = untrusted_file::open(&log).ok();
     match lock.as_ref().map(fs::File::try_lock) {
@@ -207,7 +200,7 @@ fn trash_job_files(
     Ok(true)
 }
 
-/// Returns where a job's files go; a link there is not followed.
+/// Returns the trash directory of a job; refuses a symbolic link.
 fn job_trash_folder(dir: &StateDir, job: &JobId) -> Result<Utf8PathBuf, NameError> {
     let trash = dir.trashed_job(job);
     let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
@@ -219,15 +212,15 @@ fn sync_folder(folder: &Utf8Path) -> Result<(), RetentionError> {
     synced.map_err(|source| RetentionError::Move { path: folder.to_owned(), source })
 }
 
-/// Says whether a job has not ended, or anything works on it.
+/// Returns true if a job has not ended, or a process works on it.
 fn is_job_active(dir: &StateDir, reader: &StoreReader, job: &JobId) -> Result<bool, DatabaseError> {
     let ended = reader.job(job)?.is_some_and(|job| job.head.status.is_final());
     let uncommitted = reader.runs_of_job(job)?.iter().any(|run| !run.committed);
     Ok(!ended || uncommitted || reader.is_job_alive(dir, job)?)
 }
 
-/// Moves a file or folder, under another name where its own is taken: a job that was resumed after its
-/// files went has new ones.
+/// Moves a file or directory, under another name if its own is taken: a job that was resumed after
+/// its files were moved has new ones.
 fn move_into(trash: &Utf8Path, path: &Utf8Path) -> Result<(), RetentionError> {
     let name = path.file_name().unwrap_or_default();
     let numbered = (2..).map(|number| format!("{name}.{number}"));

@@ -1,5 +1,7 @@
-//! The files of a run's folder, as the engine reads them: bounded, without following links, and of a
-//! protocol that it knows. They may have come with a clone.
+//! Reads the files of a run directory: with size limits, without following links, and only with a
+//! known protocol version. The directory may have come from a clone.
+//!
+//! Start at [`read`].
 
 use std::io;
 
@@ -9,40 +11,32 @@ use heeler_transcript::untrusted_file;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// Why a file of a run's folder cannot be used.
+/// Failure to use a file of a run directory.
 #[derive(Debug, Error)]
 pub enum RunFileReadError {
-    /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its content cannot be used.
+    /// Its content is invalid.
     #[error("cannot use {path}")]
     Form {
-        /// The file.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: RunFileParseError,
     },
-    /// It is the file of another run.
-    #[error("{path} is of another run than its folder")]
-    OtherRun {
-        /// The file.
-        path: Utf8PathBuf,
-    },
+    /// It belongs to another run.
+    #[error("{path} belongs to another run than its directory")]
+    OtherRun { path: Utf8PathBuf },
 }
 
 impl RunFileReadError {
-    /// Says whether the next attempt would fail for the same reason.
+    /// Returns true if a retry would fail the same way.
     pub(crate) fn is_permanent(&self) -> bool {
         match self {
-            // It is a link, no file, or too long.
+            // It is a link, not a regular file, or too long.
             RunFileReadError::Read { source, .. } => source.kind() == io::ErrorKind::InvalidInput,
             RunFileReadError::Form { source, .. } => source.is_permanent(),
             RunFileReadError::OtherRun { .. } => true,
@@ -50,7 +44,7 @@ impl RunFileReadError {
     }
 }
 
-/// Reads a file of a run; `None` when it is not there.
+/// Reads a file of a run; `None` if it does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileReadError> {
     let bytes = match untrusted_file::read(path, file::BYTES_MAX) {
         Ok(bytes) => bytes,

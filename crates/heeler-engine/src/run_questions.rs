@@ -1,8 +1,8 @@
-//! What running agents ask people, as their runs' folders tell it, and bringing answers to them.
+//! Questions of running agents, read from their run directories, and the delivery of answers.
 //!
-//! A question is `asks/<id>.json` while it is open; `asks/<id>.closed` says how it ended. An answer is
-//! on record before it is brought, and is brought again by whoever comes next until the run says how
-//! the question ended, or has ended itself. Start at [`RunQuestionFiles::read`] and [`deliver_until_taken`].
+//! An open question is `asks/<id>.json`; `asks/<id>.closed` holds its outcome. An answer is stored
+//! before it is delivered, and delivered again, also by later daemons, until the run reports the
+//! outcome or has ended. Start at [`RunQuestionFiles::read`] and [`deliver_until_taken`].
 
 use std::time::Duration;
 
@@ -18,31 +18,30 @@ use serde_json::Value as Json;
 use crate::control_client::{ControlClient, ControlError};
 use crate::fault::{self, FaultPoint};
 
-/// The folder of a run's questions.
+/// Subdirectory of a run directory that holds its questions.
 pub(crate) const QUESTIONS_FOLDER: &str = "asks";
 
-/// How many questions of a run are read at a time. Those of one run that are open are fewer.
+/// Maximum number of question files read at a time. A run cannot have that many open ones.
 const READ_MAX: usize = 1024;
 
-/// How long until an answer is brought again that a run could not take, at first.
+/// First delay before an answer is delivered again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// The longest time between two attempts.
+/// Longest delay between two attempts.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// What a run asks, and asked.
+/// Open and closed questions of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RunQuestionFiles {
-    /// What waits for an answer.
     pub(crate) open: Vec<AgentQuestion>,
-    /// What has ended.
     pub(crate) closed: Vec<ClosedQuestion>,
 }
 
 impl RunQuestionFiles {
-    /// Reads what the folder of a run tells. What cannot be read is left out, and said.
+    /// Reads the questions of a run directory. Unreadable files are skipped and logged.
     ///
-    /// Open ones are read first: one that ends meanwhile is then among both, never among neither.
+    /// Open questions are read first, so a question that closes in the meantime is in both lists,
+    /// never in neither.
     pub(crate) fn read(folder: &Utf8Path) -> RunQuestionFiles {
         let folder = folder.join(QUESTIONS_FOLDER);
         let open = read_files(&folder, ".json");
@@ -51,7 +50,6 @@ impl RunQuestionFiles {
         RunQuestionFiles { open: open.into_iter().filter(is_open).collect(), closed }
     }
 
-    /// Says whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
     }
@@ -71,7 +69,7 @@ fn read_files<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -
     names.take(READ_MAX).filter_map(read).collect()
 }
 
-/// Returns what a run is told, by what is on record.
+/// Converts a stored approval to the answer for the run.
 pub(crate) fn answer_from_approval(approval: &Approval) -> Result<RunAnswer, String> {
     let detail = approval.detail.as_ref().unwrap_or(&Json::Null);
     match approval.status {
@@ -94,18 +92,18 @@ pub(crate) fn answer_from_approval(approval: &Approval) -> Result<RunAnswer, Str
     }
 }
 
-/// What came of bringing an answer.
+/// Outcome of delivering an answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum DeliveryOutcome {
-    /// The run has it.
+    /// The run has received it.
     Done,
-    /// The question had ended otherwise; the run says how.
+    /// The question already had another outcome, described by the text.
     TooLate(String),
-    /// The run has ended, or cannot take it now.
+    /// The run has ended, or cannot receive the answer now.
     Unavailable,
 }
 
-/// Tries once to bring an answer to a run.
+/// Tries once to deliver an answer to a run.
 pub(crate) fn try_to_deliver(
     folder: &Utf8Path,
     ask: &str,
@@ -123,19 +121,19 @@ pub(crate) fn try_to_deliver(
             fault::reach(FaultPoint::Delivered);
             DeliveryOutcome::Done
         }
-        // It is starting, or has ended.
+        // The runner is starting, or has ended.
         Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {
             DeliveryOutcome::Unavailable
         }
         Err(error) => {
-            tracing::debug!(reason = error_chain(&error), "a runner takes no answer yet");
+            tracing::debug!(reason = error_chain(&error), "a runner cannot receive an answer yet");
             DeliveryOutcome::Unavailable
         }
     }
 }
 
-/// Brings an answer to a run until that has it or has ended. `first` hears what came of the first
-/// attempt.
+/// Delivers an answer to a run until the run has received it or has ended. `first` receives the
+/// outcome of the first attempt.
 pub(crate) fn deliver_until_taken(
     folder: &Utf8Path,
     ask: &str,

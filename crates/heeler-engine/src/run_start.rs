@@ -1,6 +1,7 @@
-//! The start of a run: what is decided, what is committed, what is put on disk.
+//! The start of a run: choosing its session, recording it, and launching its runner.
 //!
-//! The order is the one that a crash may cut anywhere: the record, the folder, the spec, the runner.
+//! A crash may interrupt it anywhere, so the order matters: database row, directory, spec, runner.
+//! Start at [`record_run_start`] and [`launch_run`].
 
 use std::process::Child;
 
@@ -25,48 +26,43 @@ use crate::launch::{self, LaunchError};
 use crate::named_session;
 use crate::resolved_request::ResolvedJobRequest;
 
-/// Where a session came from that a caller named and that we did not begin.
+/// Origin of a session that a caller named and that Heeler did not create.
 const FOREIGN_ORIGIN: &str = "elsewhere";
 
-/// Why a job was not started.
+/// Failure to start a run.
 #[derive(Debug, Error)]
 pub enum RunStartError {
-    /// Another run is at the conversation.
+    /// Another run uses the session.
     #[error("session {session} is busy: {holder}")]
     SessionBusy {
-        /// The conversation, as people know it.
+        /// Name of the session for people.
         session: String,
-        /// Who has it.
+        /// Description of the holder.
         holder: String,
-        /// The job that it is of, when the lock says so.
+        /// The holder's job, if the lock names it.
         job: Option<JobId>,
     },
-    /// The conversation that the caller names is nowhere.
-    #[error("there is no session {session} to go on with: {why}")]
+    /// The session that the caller named does not exist.
+    #[error("there is no session {session} to resume: {why}")]
     NoSession {
-        /// The agent's own id of it.
         session: AgentSessionId,
-        /// Where it was looked for.
+        /// Places that were searched.
         why: String,
     },
-    /// The conversation that the caller names was deleted.
+    /// The session that the caller named was deleted.
     #[error("session {session} is deleted: heeler session restore {session} brings it back")]
-    Deleted {
-        /// The conversation.
-        session: SessionId,
-    },
-    /// The conversation that the caller names is another agent's.
-    #[error("session {session} belongs to agent {agent}: trigger that one to go on with it")]
+    Deleted { session: SessionId },
+    /// The session that the caller named belongs to another agent.
+    #[error("session {session} belongs to agent {agent}: trigger that agent to continue it")]
     OthersSession {
-        /// The conversation.
         session: SessionId,
-        /// Whose it is.
+        /// Owner of the session.
         agent: String,
     },
     /// The state cannot be read or changed.
     #[error(transparent)]
     Db(#[from] DatabaseError),
-    /// The run's folder cannot be written.
+    /// The run directory cannot be written.
     #[error("cannot prepare the run's folder")]
     Disk(#[source] DiskError),
     /// The runner cannot be started.
@@ -74,7 +70,7 @@ pub enum RunStartError {
     Launch(#[from] LaunchError),
 }
 
-/// A run that is on record.
+/// A run that is recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct StartedRun {
     pub(crate) job: JobId,
@@ -82,7 +78,7 @@ pub(crate) struct StartedRun {
     pub(crate) spec: RunSpec,
 }
 
-/// Decides on a run of a job and records it. An error leaves changes that the caller has to undo.
+/// Plans a run of a job and records it. On an error the caller must undo the changes.
 pub(crate) fn record_run_start(
     tx: &mut StoreTransaction<'_>,
     dir: &StateDir,
@@ -115,7 +111,7 @@ pub(crate) fn record_run_start(
     Ok(StartedRun { job: job.clone(), run, spec })
 }
 
-/// Puts the run's folder in place and starts its runner.
+/// Creates the run directory and starts the runner.
 pub(crate) fn launch_run(
     fleet: &EngineContext,
     request: &ResolvedJobRequest,
@@ -132,14 +128,14 @@ pub(crate) fn launch_run(
     Ok(launch::start_runner(fleet, &folder, &brief)?)
 }
 
-/// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only
-/// spares a job that could not start.
+/// Refuses a session that another run uses. The runner takes the lock itself; this check only
+/// avoids a job that could not start.
 fn check_session_free(
     request: &ResolvedJobRequest,
     start: &SessionStart,
     known: Option<&Session>,
 ) -> Result<(), RunStartError> {
-    // What is new has no lock that anybody could hold.
+    // A new session cannot be locked.
     let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = start else {
         return Ok(());
     };
@@ -152,28 +148,28 @@ fn check_session_free(
     }
 }
 
-/// Who is at a conversation.
+/// Process that uses a session.
 #[derive(Debug)]
 pub struct SessionHolder {
-    /// The process, as people are told.
+    /// Description of the process.
     pub holder: String,
-    /// The job that it works for, if it is a runner.
+    /// Its job, if the process is a runner.
     pub job: Option<JobId>,
 }
 
-/// Says who is at a conversation, whichever fleet it is of. A lock that cannot be asked is the runner's
-/// to judge.
+/// Returns the holder of a session's lock, also if it belongs to another fleet. A lock that cannot
+/// be probed counts as free; the runner checks it again.
 pub fn session_holder(home: &Utf8Path, id: &AgentSessionId) -> Option<SessionHolder> {
     let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
-    // A runner says in its lock whose it is.
+    // A runner's lock names its job.
     let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
     let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
     let holder = holder.map_or("another process".to_owned(), |it| it.to_string());
     Some(SessionHolder { holder, job })
 }
 
-/// Refuses to begin the agent's own session, or its channel's, while another job does: the two are one
-/// conversation, which is on record as such when that job has ended.
+/// Refuses to start the agent's own session, or its channel's, while another job is starting it:
+/// both jobs belong to one session, which is recorded as such only when the other job has ended.
 fn check_first_job(
     db: &StateDatabase,
     request: &ResolvedJobRequest,
@@ -198,7 +194,7 @@ fn check_first_job(
         if let Some(session) = session.filter(is_the_same) {
             return Err(RunStartError::SessionBusy {
                 session: session.id.to_string(),
-                holder: format!("job {} begins it", head.id),
+                holder: format!("job {} is starting it", head.id),
                 job: Some(head.id),
             });
         }
@@ -206,18 +202,18 @@ fn check_first_job(
     Ok(())
 }
 
-/// Says whether the first job of a session makes it the agent's own. Channels keep theirs
-/// themselves, a fork is beside its source, and one that we did not begin is its caller's.
+/// Returns true if the first job of a session makes it the agent's own. Sessions of channels,
+/// forks, and sessions that Heeler did not create do not become the agent's own.
 pub(crate) fn becomes_agent_session(session: &Session) -> bool {
     is_unnamed_first_use(session) && session.channel_id.is_none()
 }
 
-/// Says whether a session has its first job, and nobody named it.
+/// Returns true if a session has had no job and is neither a fork nor from outside.
 fn is_unnamed_first_use(session: &Session) -> bool {
     session.job_count == 0 && session.origin.is_none() && session.parent.is_none()
 }
 
-/// Returns where the log of a session is that we know.
+/// Returns the path of a known session's transcript.
 fn session_log(
     db: &StateDatabase,
     dir: &StateDir,
@@ -228,7 +224,7 @@ fn session_log(
     Ok(session.and_then(|session| dir.session_log_path(Some(&request.home), &session)))
 }
 
-/// Puts a session away that no rule chooses any more, because it was not used for too long.
+/// Marks a session as expired that the rules no longer choose because it was unused for too long.
 fn expire_session(
     tx: &mut StoreTransaction<'_>,
     mut known: Session,
@@ -278,7 +274,7 @@ fn plan_session(
     plan
 }
 
-/// Takes a job up that waited, or whose last run came to nothing.
+/// Marks a job as running that was queued, or had a run that did not succeed.
 fn mark_job_running(
     tx: &mut StoreTransaction<'_>,
     id: &JobId,
@@ -293,7 +289,7 @@ fn mark_job_running(
     job.head.finished_at = None;
     job.interrupted = false;
     job.error = None;
-    // Another session may be planned than the one of a run that came to nothing.
+    // This run may use another session than the job's last, failed run.
     job.head.session_id = Some(plan.start.id().clone());
     job.run_started_at.get_or_insert(now);
     job.working_directory = Some(request.working_directory.clone());
@@ -325,12 +321,12 @@ fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> 
     }
 }
 
-/// Names this machine.
+/// Returns the name of this machine.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Marks the run's session as in use; one that is not known yet comes into being.
+/// Marks the run's session as in use; creates it if it is unknown.
 fn mark_session_used(
     tx: &mut StoreTransaction<'_>,
     request: &ResolvedJobRequest,
@@ -348,7 +344,7 @@ fn mark_session_used(
         SessionStart::Continue { source, .. } => tx.session_by_agent_id(source)?,
         _ => None,
     };
-    // Only a caller can name one that is new to us: it began elsewhere.
+    // An unknown session was named by the caller, so it was created outside Heeler.
     let is_foreign = matches!(start, SessionStart::Resume { .. });
     let log = StateDir::session_log_relative(&request.working_directory, start.id());
     let session = Session {
@@ -369,7 +365,7 @@ fn mark_session_used(
     tx.put_session(&session).map(|_| ())
 }
 
-/// Returns the session that a fork has its history from, where we know it.
+/// Returns the source session of a fork, if it is known.
 pub(crate) fn fork_source(
     tx: &StoreTransaction<'_>,
     start: &SessionStart,

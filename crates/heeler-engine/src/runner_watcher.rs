@@ -1,8 +1,9 @@
-//! Runners that are alive: one thread waits for all of them, by their process descriptors, and for
-//! what their agents ask, by the folders of their questions.
+//! Waits for live runners, by their process descriptors, and for new questions, by the directories
+//! that hold them, in one thread.
 //!
-//! Whether a runner is a child of ours or one that an earlier daemon left makes no difference. What
-//! it did and asks is in its folder; this only tells that it has ended or asks. Start at [`RunnerWatcher`].
+//! It treats children of this process and runners of an earlier daemon alike. It only reports that
+//! a runner has ended or has asked; the content is in the run directory. Start at
+//! [`RunnerWatcher`].
 
 use std::collections::{HashMap, HashSet};
 use std::fs::DirBuilder;
@@ -23,13 +24,13 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::run_questions;
 
-/// What stands for questions among the numbers of runners, which begin at one.
+/// Event key of the question watches. Keys of runners start at 1.
 const QUESTIONS: u64 = 0;
 
-/// How many ends are taken at a time.
+/// Maximum number of events taken at a time.
 const ENDS_MAX: usize = 64;
 
-/// Waits for runners to end.
+/// Reports when runners end or ask questions.
 #[derive(Debug, Clone)]
 pub(crate) struct RunnerWatcher {
     shared: Arc<RunnerWatcherState>,
@@ -38,7 +39,7 @@ pub(crate) struct RunnerWatcher {
 #[derive(Debug)]
 struct RunnerWatcherState {
     epoll: OwnedFd,
-    /// Tells of new files among questions.
+    /// Reports new files in question directories.
     inotify: OwnedFd,
     registry: Mutex<RunnerRegistry>,
 }
@@ -47,7 +48,7 @@ struct RunnerWatcherState {
 struct RunnerRegistry {
     last_id: u64,
     runners: HashMap<u64, WatchedRunner>,
-    /// Whose questions are listened to, by the number of the watch.
+    /// Runs with watched questions, by inotify watch number.
     question_watches: HashMap<i32, RunId>,
 }
 
@@ -56,13 +57,13 @@ struct WatchedRunner {
     run: RunId,
     /// Closing it ends the watch.
     _process: OwnedFd,
-    /// A child of ours is to be reaped.
+    /// Child process to reap, if the runner is one.
     child: Option<Child>,
 }
 
 impl RunnerWatcher {
-    /// Starts the thread; `ended` hears of each runner that has ended, once, and `asked` of each that
-    /// may have asked something or been answered.
+    /// Starts the thread. `ended` is called once for each runner that has ended; `asked` is called
+    /// for each run that may have asked a question or received an answer.
     pub(crate) fn start(
         ended: impl Fn(RunId) + Send + 'static,
         asked: impl Fn(RunId) + Send + 'static,
@@ -87,7 +88,8 @@ impl RunnerWatcher {
         self.insert(WatchedRunner { run, _process: process, child: Some(child) })
     }
 
-    /// Watches the runner of a folder that another daemon started; says whether there is one.
+    /// Watches the runner that another daemon started for a run directory; returns false if there
+    /// is none.
     pub(crate) fn attach(&self, run: RunId, folder: &Utf8Path) -> io::Result<bool> {
         let lock = folder.join(file::LOCK);
         let holder = || LockFile::probe(&lock).ok().flatten().and_then(|held| held.holder);
@@ -95,14 +97,14 @@ impl RunnerWatcher {
             return Ok(false);
         };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(false) };
-        // Looked at again after it was opened: else the number may be another process's by now.
+        // Check again after opening: the process ID could have been reused in between.
         if holder().is_none_or(|it| it.pid.cast_signed() != pid.as_raw_nonzero().get()) {
             return Ok(false);
         }
         self.insert(WatchedRunner { run, _process: process, child: None }).map(|()| true)
     }
 
-    /// Listens to what the agent of a run asks, while its runner is watched.
+    /// Watches the questions of a run while its runner is watched.
     pub(crate) fn watch_questions(&self, run: RunId, folder: &Utf8Path) -> io::Result<()> {
         let asks = folder.join(run_questions::QUESTIONS_FOLDER);
         match DirBuilder::new().mode(0o700).create(&asks) {
@@ -113,7 +115,7 @@ impl RunnerWatcher {
         let flags = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::ONLYDIR;
         let number = inotify::add_watch(&self.shared.inotify, asks.as_std_path(), flags)?;
         watched.question_watches.insert(number, run);
-        // Its runner may be gone by now: nobody else would end the watch.
+        // If the runner has ended in the meantime, nothing else would remove the watch.
         if !watched.runners.values().any(|runner| runner.run == run) {
             self.shared.unwatch_questions(&mut watched, run);
         }
@@ -125,7 +127,7 @@ impl RunnerWatcher {
         watched.last_id += 1;
         let token = watched.last_id;
         let data = EventData::new_u64(token);
-        // A process descriptor is readable when the process has ended, also if it has already.
+        // A process descriptor is readable once the process has ended, even if that was before.
         epoll::add(&self.shared.epoll, &runner._process, data, EventFlags::IN)?;
         watched.runners.insert(token, runner);
         Ok(())
@@ -140,20 +142,20 @@ impl RunnerWatcherState {
     fn unwatch_questions(&self, watched: &mut RunnerRegistry, run: RunId) {
         watched.question_watches.retain(|&number, of| {
             if *of == run {
-                // It is gone already if its folder is.
+                // The watch no longer exists if its directory was removed.
                 let _gone = inotify::remove_watch(&self.inotify, number);
             }
             *of != run
         });
     }
 
-    /// Returns the runs that have new files among their questions.
+    /// Returns the runs with new files in their question directories.
     fn runs_with_new_questions(&self) -> HashSet<RunId> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
         let mut numbers = HashSet::new();
         let mut is_all = false;
-        // It ends when there are no more.
+        // The reader returns an error when there are no more events.
         while let Ok(event) = events.next() {
             is_all |= event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
             numbers.insert(event.wd());
@@ -193,7 +195,7 @@ fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(R
             };
             let Some(mut gone) = gone else { continue };
             if let Some(child) = &mut gone.child {
-                // It has ended: this does not wait.
+                // The process has ended, so this does not block.
                 let _status = child.wait();
             }
             ended(gone.run);

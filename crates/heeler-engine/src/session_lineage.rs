@@ -1,19 +1,20 @@
-//! Conversations: the jobs of a session, and of the sessions that it goes on from.
+//! Session lineage: the jobs of a session and of the sessions that it continues.
 //!
-//! A session whose context was full goes on in another, and a person may take turns back: whoever speaks
-//! in the new one still knows whom it set to work in the old one.
+//! A session with a full context continues in another, and a person may rewind to an earlier
+//! message. The new session still controls the workers that the old one started. Start at
+//! [`lineage_jobs`].
 
 use heeler_model::{AgentSessionId, Job, JobId, TriggerType};
 use heeler_store::{DatabaseError, StateDatabase};
 
-/// How many sessions back a conversation is followed.
+/// Maximum number of sessions in a lineage.
 const SESSIONS_MAX: usize = 64;
 
-/// The longest line of jobs that is followed upwards.
+/// Maximum number of ancestors that are followed.
 pub(crate) const ANCESTORS_MAX: usize = 64;
 
-/// Lists the jobs of the conversation that a job is part of, oldest first in each session and the last
-/// session first.
+/// Lists the jobs of a job's session lineage: newest session first, oldest job first in each
+/// session.
 pub fn lineage_jobs(db: &StateDatabase, job: &JobId) -> Result<Vec<JobId>, DatabaseError> {
     let sessions = lineage_sessions(db, job)?;
     if sessions.is_empty() {
@@ -26,7 +27,7 @@ pub fn lineage_jobs(db: &StateDatabase, job: &JobId) -> Result<Vec<JobId>, Datab
     Ok(jobs)
 }
 
-/// Says whether a job was started in the conversation that another is part of, directly or not.
+/// Returns true if a job was started, directly or indirectly, in the session lineage of another.
 pub(crate) fn is_descendant_job(
     db: &StateDatabase,
     job: &JobId,
@@ -46,8 +47,8 @@ pub(crate) fn is_descendant_job(
     Ok(false)
 }
 
-/// Says whether a session is one of the conversation that a job is part of, or of a job that was
-/// started in it, directly or not.
+/// Returns true if a session belongs to a job's lineage, or to a job that was started in it,
+/// directly or indirectly.
 pub(crate) fn lineage_has_session(
     db: &StateDatabase,
     session: &AgentSessionId,
@@ -74,7 +75,7 @@ pub(crate) fn parent_of(job: &Job) -> Option<JobId> {
     is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
 }
 
-/// Lists the session of a job and those that it goes on from or was forked from, the last first.
+/// Lists the session of a job and those that it continues or was forked from, newest first.
 pub fn lineage_sessions(
     db: &StateDatabase,
     job: &JobId,

@@ -1,8 +1,8 @@
-//! What people do with sessions: fork, delete, bring back, clean up.
+//! Operations on sessions: fork, delete, restore, adopt, import, clean up.
 //!
-//! What needs reading or writing files is found out and made first, beside the dispatcher, and can be
-//! cut off anywhere: nothing refers to it yet. Then one transaction makes it count. What is done to
-//! files after that can be done again by the next daemon. Start at [`prepare_change`].
+//! Files are read and written first, outside the dispatcher. This may be interrupted anywhere,
+//! because nothing refers to the new files yet. One transaction then commits the change. Files are
+//! moved after that, which the next daemon can repeat. Start at [`prepare_change`].
 
 mod adoption;
 mod expiry;
@@ -29,58 +29,54 @@ pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub(crate) use removal::{SessionMoveLocks, sync_session_files};
 pub(crate) use worktree::{is_worktree_missing, recreate_worktree};
 
-/// Where a session came from that somebody made with the agent's program, not through us.
+/// Origin of a session that was created with the agent's program outside Heeler.
 pub const NATIVE_ORIGIN: &str = "claude";
 
-/// What is to be done with a session.
+/// Operation on sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionOperation {
-    /// Make a new session with the history of this one.
+    /// Create a session with the history of another.
     Fork {
-        /// The source, which stays as it is.
+        /// The source, which stays unchanged.
         session: SessionId,
-        /// The last message that the new one knows; the last that it can be cut at if left out.
+        /// Last message to copy. Default: the last message at which the source can be forked.
         at_message: Option<u64>,
-        /// Whose the new one is; its source's if left out.
+        /// Agent of the fork. Default: the agent of the source.
         agent: Option<String>,
-        /// Whether it gets a worktree in the state that the files were in at that message.
+        /// True to create a worktree with the files as they were at that message.
         workspace: bool,
     },
-    /// Put a session into the trash, or remove one that is there for good.
+    /// Move a session to the trash, or purge one from the trash.
     Delete {
-        /// The session.
         session: SessionId,
-        /// For good.
+        /// Delete permanently.
         purge: bool,
     },
-    /// Bring a session back from the trash.
-    Restore {
-        /// The session.
-        session: SessionId,
-    },
-    /// Take over a session that somebody made with claude.
+    /// Restore a session from the trash.
+    Restore { session: SessionId },
+    /// Adopt a session that was created with claude outside Heeler.
     Adopt {
-        /// Claude's id of it, or a beginning that only one has.
+        /// Claude's ID of the session, or a unique prefix.
         id: String,
-        /// Whose it is to be.
+        /// Agent to assign the session to.
         agent: String,
     },
-    /// Take over a session that was exported.
+    /// Import an exported session.
     Import {
-        /// The file.
+        /// The session bundle.
         file: Utf8PathBuf,
-        /// Whose it is to be; if left out, an agent of the name that it had.
+        /// Agent to assign the session to. Default: the agent with the same name as at the export.
         agent: Option<String>,
     },
-    /// Put sessions into the trash that have expired or ended, and were last used before a moment.
+    /// Move sessions to the trash that have expired or ended.
     Cleanup {
-        /// The moment.
+        /// Only sessions that were last used before this time.
         before: Timestamp,
     },
 }
 
-/// A change of sessions that is ready to be made.
+/// A prepared session operation, ready to be committed.
 #[derive(Debug)]
 pub(crate) enum SessionChange {
     Fork(Box<fork::PreparedFork>),
@@ -90,61 +86,55 @@ pub(crate) enum SessionChange {
     Adopt(Box<adoption::SessionAdoption>),
 }
 
-/// A session that was taken over, as whoever asked is told.
+/// Reply: a session that was adopted or imported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AdoptedSession {
-    /// Its id.
     pub id: SessionId,
-    /// The agent's own id of it.
+    /// ID of the native session.
     pub agent_session_id: Option<AgentSessionId>,
-    /// Whose it is.
     pub agent: String,
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: u64,
-    /// Where it goes on.
+    /// Directory in which it continues.
     pub working_directory: Option<Utf8PathBuf>,
-    /// How many snapshots of its files came along.
+    /// Number of snapshots that were imported.
     pub snapshots: u64,
 }
 
-/// A session that is to stay although it was to go, as whoever asked is told.
+/// Reply: a session that should have been removed but was kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetainedSession {
-    /// Its id.
     pub id: SessionId,
-    /// Why.
     pub reason: String,
 }
 
-/// A session that was made, as its maker is told.
+/// Reply: a fork that was created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForkedSession {
-    /// Its id.
     pub id: SessionId,
-    /// The agent's own id of it.
+    /// ID of the native session.
     pub agent_session_id: AgentSessionId,
-    /// Whose it is.
     pub agent: String,
-    /// The session that it has its history from.
+    /// Source of the fork.
     pub parent: SessionId,
-    /// The last message that it knows.
+    /// Last message that the fork contains.
     pub at_message: u64,
-    /// The message that was asked for, if it could not be cut there.
+    /// The requested message, if the session could not be forked there.
     pub asked_for: Option<u64>,
-    /// Its own worktree.
+    /// Worktree of the fork.
     pub workspace: Option<Utf8PathBuf>,
-    /// What that worktree lacks, as the snapshot has it.
+    /// Files of the snapshot that the worktree lacks.
     pub left_out: Vec<Json>,
-    /// The jobs that were at work in the same folder when the snapshot was taken.
+    /// Jobs that ran in the same directory when the snapshot was taken.
     #[serde(default)]
     pub others: Vec<String>,
-    /// How many messages of the source, behind the cut, it could not take over: they belong to a turn
-    /// that did not end. None where a message was asked for.
+    /// Number of messages after the fork point that could not be copied because their turn did not
+    /// end. 0 if a message was requested.
     #[serde(default)]
     pub left_behind: u64,
 }
 
-/// Finds out what an order needs and makes what nobody refers to yet.
+/// Checks an operation and creates its files, to which nothing refers yet.
 pub(crate) fn prepare_change(
     fleet: &EngineContext,
     setup: &DaemonSetup,
@@ -179,7 +169,7 @@ pub(crate) fn prepare_change(
     }
 }
 
-/// Makes a change count. What follows from it for files is for [`sync_session_files`].
+/// Commits a prepared operation. [`sync_session_files`] then moves the files.
 pub(crate) fn commit_change(
     tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
@@ -198,7 +188,7 @@ pub(crate) fn commit_change(
     }
 }
 
-/// Says whether a session runs in its own directory, wherever its agent works now.
+/// Returns true if a session uses its own directory, regardless of its agent's working directory.
 pub(crate) fn has_own_directory(session: &Session) -> bool {
     session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE_ORIGIN)
 }

@@ -1,6 +1,7 @@
-//! What a daemon works by: the checked config, and what is around it.
+//! The daemon's setup: the checked config with its environment.
 //!
-//! It is replaced as a whole when the config is read again. Start at [`DaemonSetup::prepare_request`].
+//! It is replaced as a whole when the config is reloaded. Start at
+//! [`DaemonSetup::prepare_request`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,29 +33,29 @@ use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
 use crate::prepare::{self, PrepareContext, PrepareError, environment};
 use crate::resolved_request::ResolvedJobRequest;
 
-/// What a daemon works by.
+/// Config and environment of a daemon.
 #[derive(Debug)]
 pub struct DaemonSetup {
-    /// The config file.
+    /// Path of the config file.
     pub config: Utf8PathBuf,
-    /// What it says.
+    /// Content of the config.
     pub loaded: Arc<LoadedConfig>,
-    /// The environment, with what `.env` adds.
+    /// Environment variables, including those of `.env`.
     pub env: BTreeMap<String, String>,
-    /// The user's folder.
+    /// The user's home directory.
     pub home: Utf8PathBuf,
-    /// The folder of control sockets.
+    /// Directory for control sockets.
     pub sockets: Utf8PathBuf,
-    /// What decides what agents may do, or holds what they did.
+    /// Paths that agents must not change, because they control permissions or hold records.
     pub protected: Vec<Utf8PathBuf>,
-    /// The time zone of days, and of cron expressions that name none.
+    /// Time zone of days, and of cron expressions that name none.
     pub zone: TimeZone,
-    /// Where chats are.
+    /// Addresses of chat services.
     pub services: ChatServiceUrls,
 }
 
 impl DaemonSetup {
-    /// Returns what those who only read need.
+    /// Returns the part of the setup that readers need.
     pub(crate) fn fleet_environment(&self) -> FleetEnvironment<'_> {
         FleetEnvironment { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
     }
@@ -64,7 +65,7 @@ impl DaemonSetup {
         self.loaded.agent(name)
     }
 
-    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    /// Finds an agent by its qualified name, or by its own name if that is unique.
     pub fn find_agent(&self, name: &str) -> Result<&AgentConfig, DaemonCommandError> {
         self.loaded.find_agent(name).map_err(|error| match &error {
             AgentLookupError::Unknown { nearest, .. } => {
@@ -81,7 +82,6 @@ impl DaemonSetup {
         })
     }
 
-    /// Finds a workflow by its name.
     pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, DaemonCommandError> {
         if let Some(found) = self.loaded.workflow(name) {
             return Ok(found);
@@ -99,7 +99,7 @@ impl DaemonSetup {
         DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).with_hint(hint)
     }
 
-    /// Returns the folder of the config file.
+    /// Returns the directory of the config file.
     pub(crate) fn config_folder(&self) -> &Utf8Path {
         self.config.parent().unwrap_or(Utf8Path::new(""))
     }
@@ -113,11 +113,11 @@ impl DaemonSetup {
         );
         match names.is_empty() {
             true => refused.with_hint(format!("put one into {}", self.workflow_settings().folder)),
-            false => refused.with_hint(format!("there is {}", names.join(", "))),
+            false => refused.with_hint(format!("known workflows: {}", names.join(", "))),
         }
     }
 
-    /// Returns the agent of workflows that name none: what the config says, or the only one.
+    /// Returns the default agent of workflows: the configured one, or the only one.
     pub(crate) fn workflow_agent(&self) -> Option<AgentName> {
         let only = || match &self.loaded.agents[..] {
             [only] => Some(only.name.clone()),
@@ -126,7 +126,7 @@ impl DaemonSetup {
         self.workflow_settings().agent.clone().or_else(only)
     }
 
-    /// Returns what holds for all workflows.
+    /// Returns the settings for all workflows.
     pub(crate) fn workflow_settings(&self) -> Cow<'_, WorkflowSettings> {
         match self.root() {
             Some(fleet) => Cow::Borrowed(&fleet.workflows),
@@ -134,7 +134,7 @@ impl DaemonSetup {
         }
     }
 
-    /// Returns the definition that a run goes by.
+    /// Returns the workflow definition that a run uses.
     pub(crate) fn definition_of(
         &self,
         db: &StateDatabase,
@@ -147,16 +147,16 @@ impl DaemonSetup {
             None => None,
         };
         let Some(files) = files else {
-            return Ok(Err(trouble(format!("what {id} goes by is not on record"))));
+            return Ok(Err(trouble(format!("the workflow definition of {id} is not stored"))));
         };
         let thawed = load_frozen_workflow(&files, &self.loaded.agents);
         Ok(thawed.map(Arc::new).map_err(|faults| {
-            trouble(format!("what {id} goes by cannot be read: {}", faults.summary()))
+            trouble(format!("the workflow definition of {id} cannot be read: {}", faults.summary()))
         }))
     }
 
-    /// Returns the agent of what is wanted as it counts for that: a command or a play in its name
-    /// has its folder and environment, and nothing else of it.
+    /// Returns the effective agent config of a request. A command or simulated part in an agent's
+    /// name has the agent's directory and environment, but none of its other settings.
     pub(crate) fn agent_for(
         &self,
         wanted: &JobRequest,
@@ -183,7 +183,7 @@ impl DaemonSetup {
         Ok(Cow::Owned(agent))
     }
 
-    /// Makes a request of what is wanted, in a directory of the session's own if it has one.
+    /// Resolves a request, in the session's own directory if it has one.
     pub(crate) fn prepare_request(
         &self,
         agent: &AgentConfig,
@@ -204,7 +204,7 @@ impl DaemonSetup {
         prepare::prepare_request(agent, wanted, &around)
     }
 
-    /// Returns what is wanted of an agent as it may be written down.
+    /// Returns a request without the agent's secrets, for storage.
     pub(crate) fn redact_for_agent(&self, agent: &AgentConfig, wanted: &JobRequest) -> JobRequest {
         if wanted.prompt.is_none() && wanted.phase.is_none() {
             return wanted.clone();
@@ -212,12 +212,12 @@ impl DaemonSetup {
         redact_request(wanted, &SecretRedactor::new(&environment::secrets(agent, &self.env)))
     }
 
-    /// Lists every secret that an agent is given, or that has the name of one.
+    /// Lists the secrets of all agents, and variables named like secrets.
     pub(crate) fn secrets(&self) -> Vec<String> {
         self.fleet_environment().secrets()
     }
 
-    /// Returns what hooks are done with.
+    /// Returns the config of the hook worker.
     pub(crate) fn hook_config(&self) -> HookWorkerConfig {
         HookWorkerConfig {
             loaded: Arc::clone(&self.loaded),
@@ -232,13 +232,13 @@ impl DaemonSetup {
         self.loaded.fleets.first()
     }
 
-    /// Returns the fleets that an agent is in, the root first.
+    /// Returns the fleets that contain an agent, root first.
     pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s FleetConfig> {
         self.loaded.fleets.iter().filter(move |fleet| is_in_fleet(agent, &fleet.path))
     }
 
-    /// Names the account that an agent's model is paid by, so that those who share one share its
-    /// limits. It holds no secret. `None` where no model is asked.
+    /// Returns a name for the account that pays for an agent's model, so that agents with the same
+    /// account share its limits. It holds no secret. `None` if the agent uses no model.
     pub(crate) fn credential(&self, agent: &AgentConfig) -> Option<String> {
         if matches!(agent.runtime, RuntimeConfig::Command(_)) {
             return None;
@@ -251,7 +251,7 @@ impl DaemonSetup {
             let digest: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             return Some(format!("{name}:{digest}"));
         }
-        // A script asks no model; with a key it plays one that does.
+        // A scripted agent uses no model. With a key it imitates an agent that does.
         if matches!(agent.runtime, RuntimeConfig::Scripted(_)) {
             return None;
         }
@@ -260,7 +260,7 @@ impl DaemonSetup {
     }
 }
 
-/// Returns what was changed about a workflow's cron as a change of the schedule that it is.
+/// Converts a change of a workflow's cron to a change of the corresponding schedule.
 pub fn cron_override(
     loaded: &LoadedConfig,
     row: CronOverride,
@@ -276,12 +276,12 @@ pub fn cron_override(
     Some((key, ScheduleOverrideRecord { agent, schedule, enabled, text, at, by }))
 }
 
-/// Returns the name of the cron that a schedule is.
+/// Returns the name of the workflow cron that a schedule represents.
 pub(crate) fn cron_name(schedule: &ScheduleConfig) -> &str {
     schedule.name.strip_suffix(CRON_SUFFIX).unwrap_or(&schedule.name)
 }
 
-/// Returns what is wanted as it may be written down.
+/// Returns a request without secrets, for storage.
 pub(crate) fn redact_request(wanted: &JobRequest, redactor: &SecretRedactor) -> JobRequest {
     let clean = |text: &str| redactor.redact_text(text).into_owned();
     let mut wanted = wanted.clone();

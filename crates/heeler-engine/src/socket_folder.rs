@@ -1,7 +1,7 @@
-//! Where control sockets are bound: a folder that only the user can enter, with a short path.
+//! Directory for control sockets: accessible only to the user, with a short path.
 //!
-//! A socket address holds 108 bytes, and a deep checkout has more, so sockets are not in the state
-//! directory.
+//! A socket address holds 108 bytes and a deep checkout has a longer path, so sockets are not in
+//! the state directory. Start at [`ensure_socket_folder`].
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -10,37 +10,32 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::SOCKET_NAME_LEN;
 use thiserror::Error;
 
-/// The longest path that a socket address holds beside a NUL: 107 bytes here, 103 on macOS.
+/// Maximum length of a socket path without NUL: 107 bytes on Linux, 103 on macOS.
 const ADDRESS_BYTES_MAX: usize = 103;
 
-/// The longest path of the folder, which is followed by a slash and a socket's name.
+/// Maximum length of the directory's path, which is followed by a slash and the socket's name.
 const FOLDER_BYTES_MAX: usize = ADDRESS_BYTES_MAX - 1 - SOCKET_NAME_LEN;
 
-/// Why there is no place for sockets.
+/// Failure to provide a directory for sockets.
 #[derive(Debug, Error)]
 pub enum SocketFolderError {
-    /// The folder cannot be made or looked at.
+    /// The directory cannot be created or inspected.
     #[error("cannot use {path} for control sockets")]
     Io {
-        /// The folder.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The folder may be somebody else's.
+    /// Other users may have access to the directory.
     #[error(
         "{path} is not a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR to one \
          that is"
     )]
-    NotOurs {
-        /// The folder.
-        path: Utf8PathBuf,
-    },
+    NotOurs { path: Utf8PathBuf },
 }
 
-/// Returns the folder for sockets, made if need be: in `runtime_dir` (XDG_RUNTIME_DIR) if that is
-/// the user's own, else in the first of `temp_dirs` whose path is short enough.
+/// Returns the directory for sockets and creates it if needed: in `runtime_dir` (XDG_RUNTIME_DIR)
+/// if that belongs to the user, else in the first of `temp_dirs` with a short enough path.
 pub fn ensure_socket_folder(
     runtime_dir: Option<&Utf8Path>,
     temp_dirs: &[&Utf8Path],
@@ -73,7 +68,8 @@ fn create_folder(folder: Utf8PathBuf) -> Result<Utf8PathBuf, SocketFolderError> 
     }
 }
 
-/// Says whether this is a folder, no link to one, that belongs to us and that nobody else enters.
+/// Returns true for a directory, not a link to one, that belongs to this user and that no other
+/// user can enter.
 fn is_private_folder(folder: &Utf8Path) -> io::Result<bool> {
     let found = folder.symlink_metadata()?;
     let own = rustix::process::geteuid().as_raw();

@@ -1,4 +1,4 @@
-//! Jobs from request to record, with a runner that is a shell script, cut off at every step.
+//! Jobs from request to committed result, with a shell script as runner, interrupted at every step.
 
 mod access;
 mod cancels;
@@ -31,7 +31,7 @@ use crate::{CommittedRun, EngineContext, ResolvedJobRequest, RunStartError};
 /// A secret that must not be written anywhere.
 const SECRET: &str = "hunter2-hunter2";
 
-/// A runner that does what the file `behave` beside it says.
+/// A runner that follows the file `behave` next to it.
 const RUNNER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 settle=no
@@ -77,7 +77,7 @@ case $(cat "$here/behave") in
 esac
 "#;
 
-/// A fleet in a temporary folder, with the fake runner.
+/// A fleet in a temporary directory, with the fake runner.
 pub(crate) struct EngineFixture {
     _temp: tempfile::TempDir,
     pub(crate) root: Utf8PathBuf,
@@ -139,7 +139,7 @@ impl EngineFixture {
     ) -> (Vec<JobNotice>, Result<CommittedRun, RunStartError>) {
         let mut told = Vec::new();
         let done = run_without_daemon::conduct(&self.fleet, request, &mut |notice| {
-            told.push(notice.clone())
+            told.push(notice.clone());
         });
         (told, done)
     }
@@ -191,7 +191,7 @@ impl EngineFixture {
         }
     }
 
-    /// Makes a session that only the agent knows.
+    /// Creates a native session that Heeler does not know.
     pub(crate) fn agent_has(&self, session: &str) -> AgentSessionId {
         let folder = self.root.join("home/scripted/projects/-elsewhere");
         std::fs::create_dir_all(&folder).unwrap();
@@ -199,7 +199,7 @@ impl EngineFixture {
         session.parse().unwrap()
     }
 
-    /// Puts a session of the agent on record as an import leaves it: nothing in it is counted.
+    /// Stores a session of the agent as an import leaves it: with all counts 0.
     pub(crate) fn import(&self, channel: Option<&str>) -> Session {
         let session = Session {
             agent_session_id: Some("22222222-imported".parse().unwrap()),

@@ -1,7 +1,7 @@
-//! A few threads that do what would keep the dispatcher waiting: starting runners, settling runs.
+//! A small thread pool for work that would block the dispatcher: starting runners, settling runs.
 //!
-//! Work is done in the order in which it comes. What waits is bounded by what the dispatcher lets
-//! run at once, so handing over never blocks.
+//! Work is executed in order. The dispatcher's concurrency limits bound the queue, so submitting
+//! never blocks. Start at [`ThreadPool`].
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 type PoolTask = Box<dyn FnOnce() + Send>;
 
-/// Threads that share a queue of work. Dropping them waits until all of it is done.
+/// Threads that share a queue. Dropping the pool waits until the queue is empty.
 #[derive(Debug)]
 pub(crate) struct ThreadPool {
     queue: Option<Sender<PoolTask>>,
@@ -31,7 +31,7 @@ impl ThreadPool {
         Ok(ThreadPool { queue: Some(queue), threads })
     }
 
-    /// Hands work over.
+    /// Queues work.
     pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
         let queue = self.queue.as_ref().expect("only drop takes the queue");
         queue.send(Box::new(work)).expect("the threads live as long as the queue");
@@ -42,7 +42,7 @@ fn run_worker(work: &Mutex<Receiver<PoolTask>>) {
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(next) = next else { return };
-        // One piece of work must not take the others with it.
+        // A panic must not end the thread.
         if catch_unwind(AssertUnwindSafe(next)).is_err() {
             tracing::error!("a piece of the daemon's work panicked");
         }

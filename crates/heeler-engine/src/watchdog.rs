@@ -1,7 +1,7 @@
-//! Runners that are there and yet do not answer: stopped, hung, or past their limits.
+//! Detects runners that are alive but do not reply: stopped, hung, or past their limits.
 //!
-//! A thread asks each now and then. One that is mute for too long is killed by its process
-//! descriptor; what it leaves is settled like any dead run. Start at [`RunnerWatchdog::start`].
+//! A thread polls each runner. A runner that is silent for too long is killed by its process
+//! descriptor; recovery treats the run like any other dead run. Start at [`RunnerWatchdog::start`].
 
 use std::collections::HashMap;
 use std::io;
@@ -19,22 +19,23 @@ use crate::cancel::{self, RunnerKillError};
 use crate::control_client::{ControlClient, ControlError};
 use crate::fleet::EngineContext;
 
-/// How long a runner may not answer.
+/// Time after which a runner that does not reply counts as hung.
 pub const RUNNER_SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How much longer than its own time limit a run may take: it ends itself, gracefully first.
+/// Time beyond its own limit after which a run is killed. A run ends itself at its limit,
+/// gracefully first.
 const OVERTIME: Duration = Duration::from_secs(120);
 
-/// How long one answer is waited for.
+/// Time limit for one reply.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// How often runners are asked, in parts of how long they may be mute.
+/// Number of polls within the allowed silence.
 const CHECKS_PER_SILENCE: u32 = 6;
 
-/// How often in a row a runner must not have answered: one that is slow once is not hung.
+/// Minimum number of consecutive missed replies: one slow reply does not mean that a runner hangs.
 const MISSES_MIN: u32 = 3;
 
-/// The thread.
+/// Handle to the watchdog thread.
 #[derive(Debug)]
 pub(crate) struct RunnerWatchdog {
     stop: Option<SyncSender<()>>,
@@ -42,12 +43,12 @@ pub(crate) struct RunnerWatchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is known of a runner.
+/// Observed state of a runner.
 struct RunnerHealth {
     since: Instant,
     answered_at: Instant,
     misses: u32,
-    /// When it has taken too long, if it has a time limit.
+    /// Time after which the run is overdue, if it has a time limit.
     deadline: Option<Instant>,
 }
 
@@ -81,7 +82,7 @@ impl Drop for RunnerWatchdog {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that asks runners had panicked");
+            tracing::error!("the watchdog thread had panicked");
         }
     }
 }
@@ -139,7 +140,7 @@ fn ping_runner(folder: &Utf8Path) -> Result<(), ControlError> {
         control.request(ControlOperation::Status)
     });
     match asked {
-        // It speaks, if not so that we understand it.
+        // A reply in an unknown protocol is also a sign of life.
         Ok(_) | Err(ControlError::Protocol { .. }) => Ok(()),
         Err(error) => Err(error),
     }

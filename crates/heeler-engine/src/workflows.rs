@@ -1,7 +1,7 @@
-//! Runs of workflows as the dispatcher knows them, and what can be asked of workflows.
+//! Active workflow runs, and the operations on workflows.
 //!
-//! A run that is only played asks no agent and runs no command: what would have been said comes from
-//! an earlier run, or is made up. Start at [`WorkflowOperation`] and [`ActiveWorkflowRun`].
+//! A simulated run (dry run or replay) calls no agent and executes no command: outputs come from an
+//! earlier run or are generated. Start at [`WorkflowOperation`] and [`ActiveWorkflowRun`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,59 +19,50 @@ use serde_json::{Map, Value as Json};
 
 use crate::setup::DaemonSetup;
 
-/// What a person wants of workflows.
+/// Operation on workflows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowOperation {
-    /// Run one.
+    /// Start a run.
     Run(WorkflowRunRequest),
-    /// End a run.
+    /// Cancel a run.
     Cancel {
-        /// Which.
         run: WorkflowRunId,
-        /// At once, not gracefully.
+        /// Cancel immediately instead of gracefully.
         now: bool,
     },
-    /// Let a run go on that has ended: what has failed is done anew.
+    /// Continue a run that has ended. Failed parts are executed again.
     Retry {
-        /// Which.
         run: WorkflowRunId,
-        /// This phase too, and all that waits for it.
+        /// Execute this phase again too, with every phase that depends on it.
         from: Option<String>,
     },
-    /// Let runs of a workflow start.
-    Enable {
-        /// Its name.
-        workflow: String,
-    },
-    /// Do not let runs of a workflow start.
-    Disable {
-        /// Its name.
-        workflow: String,
-    },
+    /// Allow runs of a workflow to start.
+    Enable { workflow: String },
+    /// Keep runs of a workflow from starting.
+    Disable { workflow: String },
 }
 
-/// A run of a workflow that is asked for.
+/// Request for a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkflowRunRequest {
-    /// The workflow's name.
     pub workflow: String,
-    /// What it is given; text counts as what the input is.
+    /// Inputs; text is converted to the type of the input.
     #[serde(default)]
     pub inputs: Map<String, Json>,
-    /// What it is about: while a run about the same goes on, that is the answer.
+    /// Identifies the subject of the run. If a run with the same ID is active, the request returns
+    /// that run.
     #[serde(default)]
     pub trigger_id: Option<String>,
-    /// What starts it.
     #[serde(default = "manual")]
     pub trigger: TriggerType,
-    /// Whether it is only played.
+    /// Real, or simulated.
     #[serde(default)]
     pub mode: WorkflowMode,
 }
 
 impl WorkflowRunRequest {
-    /// Asks for a run as a person would who says nothing else.
+    /// Returns the request of a person who specifies only the workflow.
     pub fn manual_run(workflow: &str) -> WorkflowRunRequest {
         WorkflowRunRequest {
             workflow: workflow.to_owned(),
@@ -83,7 +74,7 @@ impl WorkflowRunRequest {
     }
 }
 
-/// A run that was begun, or was there already.
+/// A run that was started, or was already active.
 pub(crate) struct StartedWorkflowRun {
     pub(crate) run: WorkflowRunId,
     pub(crate) status: WorkflowRunStatus,
@@ -94,24 +85,24 @@ fn manual() -> TriggerType {
     TriggerType::Manual
 }
 
-/// Whether a run is only played.
+/// Mode of a workflow run: real or simulated.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowMode {
-    /// It is run.
+    /// Agents and commands are executed.
     #[default]
     Real,
-    /// What would be said is made up, unless an agent plays a script anyway.
+    /// Outputs are generated, except those of scripted agents.
     Dry,
-    /// What was said in an earlier run is said again.
+    /// Outputs of an earlier run are repeated.
     Replay {
-        /// That run.
+        /// The earlier run.
         run: WorkflowRunId,
     },
 }
 
 impl WorkflowMode {
-    /// Returns how it is written down.
+    /// Returns the stored form.
     pub(crate) fn as_text(&self) -> Option<String> {
         match self {
             WorkflowMode::Real => None,
@@ -131,33 +122,34 @@ impl WorkflowMode {
     }
 }
 
-/// A run that has not ended.
+/// A workflow run that has not ended.
 #[derive(Debug)]
 pub(crate) struct ActiveWorkflowRun {
     pub(crate) row: WorkflowRunRow,
     pub(crate) state: WorkflowRun,
-    /// Whether more of it can begin at once.
+    /// True if more parts can start immediately.
     pub(crate) has_ready_parts: bool,
-    /// What happens next without anybody's doing.
+    /// Internal events to apply after the current one.
     pub(crate) pending_events: Vec<WorkflowStepEvent>,
     mode: WorkflowMode,
-    /// What was said in the run that is replayed.
+    /// Outputs of the run that is replayed.
     recorded: HashMap<(String, PhasePart), RecordedPartOutput>,
 }
 
-/// What is done in a part of a run that is only played.
+/// Result of a simulated part.
 #[derive(Debug)]
 pub(crate) struct SimulatedPart {
     text: String,
     fails: bool,
 }
 
-/// Places that a script fills in its texts; what was said before is to stay as it is.
+/// Placeholders that the scripted agent replaces. A recorded text that contains one must be output
+/// unchanged in another way.
 const SCRIPT_WORDS: [&str; 8] =
     ["{prompt}", "{turn}", "{remembered}", "{session}", "{cwd}", "{answer}", "{output}", "{n}"];
 
 impl SimulatedPart {
-    /// Returns what a job is asked and does to play it.
+    /// Returns the prompt and kind of a job that produces the simulated result.
     pub(crate) fn into_job(self, prompt: String) -> (String, PhaseJobKind) {
         let SimulatedPart { text, fails } = self;
         match fails || SCRIPT_WORDS.iter().any(|word| text.contains(word)) {
@@ -170,7 +162,7 @@ impl SimulatedPart {
     }
 }
 
-/// What was said in an earlier run.
+/// Output of a part in an earlier run.
 #[derive(Debug, Clone)]
 struct RecordedPartOutput {
     text: String,
@@ -178,7 +170,7 @@ struct RecordedPartOutput {
 }
 
 impl ActiveWorkflowRun {
-    /// Begins a run.
+    /// Creates the state of a new run.
     pub(crate) fn start_new(
         db: &StateDatabase,
         row: WorkflowRunRow,
@@ -205,7 +197,7 @@ impl ActiveWorkflowRun {
         })
     }
 
-    /// Reads a run from its journal.
+    /// Loads a run from its journal.
     pub(crate) fn load(
         db: &StateDatabase,
         row: WorkflowRunRow,
@@ -240,12 +232,12 @@ impl ActiveWorkflowRun {
         let mut running = ActiveWorkflowRun::start_new(db, row, Arc::clone(&workflow))?;
         entries.iter().for_each(|entry| running.state.apply_entry(entry));
         running.state.seq = running.state.seq.max(running.row.seq);
-        // The last step may have left something to be begun.
+        // The last step may have left parts to start.
         running.has_ready_parts = running.row.head.status != WorkflowRunStatus::Queued;
         Ok(running)
     }
 
-    /// Returns what is done in a part without asking or running anything, if the run is only played.
+    /// Returns the simulated result of a part; `None` in a real run.
     pub(crate) fn simulate_part(
         &self,
         setup: &DaemonSetup,
@@ -277,7 +269,8 @@ impl ActiveWorkflowRun {
             PartJobWork::Bash { command, .. } => format!("[dry run] {label}: $ {command}"),
             PartJobWork::Script { .. } => format!("[dry run] {label}: a script would run."),
         };
-        // Loops end and markers are there, so that the play comes to every phase.
+        // Add the markers that end loops and satisfy conditions, so that a dry run reaches every
+        // phase.
         match (&phase.repeat, &phase.on_output.requires_marker) {
             (PhaseRepeat::Review(_), _) => text.push_str("\nVERDICT: APPROVED"),
             (PhaseRepeat::Until(_), _) => text.push_str("\nREADY"),
@@ -290,7 +283,7 @@ impl ActiveWorkflowRun {
         Some(SimulatedPart { text, fails: false })
     }
 
-    /// Returns the answer to a question that nobody is asked, if the run is only played.
+    /// Returns the simulated answer to a gate; `None` in a real run.
     pub(crate) fn simulate_answer(
         &self,
         entry: &JournalEntry,
@@ -315,7 +308,7 @@ impl ActiveWorkflowRun {
     }
 }
 
-/// Returns what jobs of a run that go on or wait may cost, in millionths of a dollar.
+/// Returns the budgets of a run's queued and running jobs, in millionths of a dollar.
 fn granted_budgets(
     db: &StateDatabase,
     run: &WorkflowRunId,
@@ -330,14 +323,14 @@ fn granted_budgets(
     Ok(granted)
 }
 
-/// Returns what each part of a run came to: the last time that it was done.
+/// Returns the output of each part of a run, at its last execution.
 fn load_recorded_outputs(
     db: &StateDatabase,
     run: &WorkflowRunId,
 ) -> Result<HashMap<(String, PhasePart), RecordedPartOutput>, DatabaseError> {
     let journal = db.journal(run)?.into_iter().filter(|row| row.outcome.is_some());
     let said = journal.map(|row| {
-        // A check is a success by what it said.
+        // The result of a check is its decision, not its exit status.
         let consents = match row.decision {
             Some(PartDecision::ConditionNotMet) => !matches!(row.part, PhasePart::Check(_)),
             _ => row.outcome == Some(PartOutcome::Succeeded),
@@ -350,7 +343,7 @@ fn load_recorded_outputs(
     Ok(said.collect())
 }
 
-/// Returns a shell command that runs the program that it reads.
+/// Returns a shell command that executes the program on its standard input.
 pub(crate) fn script_command(language: ScriptLanguage) -> String {
     let (extension, run) = match language {
         ScriptLanguage::Js => ("mjs", "node \"$file\""),

@@ -1,6 +1,6 @@
-//! Who may do what: tokens of programs, passwords of people, logins of browsers.
+//! Access control records: tokens of programs, accounts of users, logins of browsers.
 //!
-//! Of a secret only its hash is ever on record. Start at [`AccessScope`].
+//! Only the hash of a secret is ever stored. Start at [`AccessScope`].
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -9,77 +9,69 @@ use crate::words::words;
 use crate::{AccessName, TokenId};
 
 words! {
-    /// What somebody may do; each includes what comes before it.
+    /// Actions that a user or token is allowed. Each scope includes the scopes before it.
     pub enum AccessScope ("scope") {
-        /// Look at everything but secrets.
+        /// View everything except secrets.
         Read = "read",
-        /// Also start, steer and answer.
+        /// Also start, control and answer agents.
         Operate = "operate",
-        /// Also change who may do what, and end the daemon.
+        /// Also manage users and tokens, and stop the daemon.
         Admin = "admin",
     }
 }
 
-/// The name of the token that a daemon makes by itself, and of the file that holds it.
+/// Name of the token that a daemon creates for itself, and of the file that holds it.
 pub const API_TOKEN: &str = "api-token";
 
-/// A token, by which a program says who it is.
+/// Secret that identifies a program to the API. This record does not hold the secret itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessToken {
-    /// Its id.
     pub id: TokenId,
-    /// What it is called; no two that count have the same name.
+    /// Unique among valid tokens.
     pub name: AccessName,
-    /// What its bearer may.
     pub scope: AccessScope,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it.
     pub created_by: String,
-    /// When it ends to count by itself.
+    /// Expiry time. `None` if the token does not expire.
     pub expires_at: Option<Timestamp>,
-    /// About when it was last used.
+    /// Approximate time of last use.
     pub used_at: Option<Timestamp>,
-    /// When somebody revoked it.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl AccessToken {
-    /// Says whether it still counts.
+    /// Returns true if the token is neither revoked nor expired.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
     }
 }
 
-/// A person with a password.
+/// User: a person with a password.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserAccount {
-    /// What they log in by.
     pub name: AccessName,
-    /// What they may.
     pub scope: AccessScope,
-    /// When they got their first password.
+    /// Time at which the user's first password was set.
     pub created_at: Timestamp,
-    /// When they got the one that they have.
+    /// Time at which the current password was set.
     pub changed_at: Timestamp,
 }
 
-/// A browser that somebody logged in with.
+/// Login of a browser.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrowserLogin {
-    /// Who logged in.
+    /// Identity recorded for requests of this login.
     pub caller: String,
-    /// What they may.
     pub scope: AccessScope,
-    /// Whose password it was; `None` by a one-time link.
+    /// User that logged in with a password. `None` for a login by one-time link.
     pub user: Option<AccessName>,
-    /// Since when.
     pub created_at: Timestamp,
-    /// Until when.
     pub expires_at: Timestamp,
 }
 
-/// Returns what is on record of a secret that nobody could guess.
+/// Returns the SHA-256 of a secret in lower-case hexadecimal.
+///
+/// A plain hash is enough because these secrets are random; passwords must not be hashed this way.
 pub fn secret_hash(secret: &str) -> String {
     let digits = Sha256::digest(secret).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()

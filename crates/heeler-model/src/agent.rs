@@ -1,4 +1,6 @@
-//! What the fleet knows of an agent and its schedules: the content of `state.yaml`.
+//! State of an agent and its schedules: the content of the `state.yaml` view.
+//!
+//! Start at [`AgentState`].
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -7,47 +9,43 @@ use crate::JobId;
 use crate::words::words;
 
 words! {
-    /// What an agent is doing.
+    /// Activity of an agent.
     pub enum AgentStatus ("agent status") {
-        /// Nothing.
+        /// No job is running.
         Idle = "idle",
-        /// At least one job.
+        /// At least one job is running.
         Running = "running",
-        /// Its last job failed.
+        /// The last job failed.
         Error = "error",
     }
 }
 
 words! {
-    /// What a schedule is doing.
+    /// Activity of a schedule.
     pub enum ScheduleStatus ("schedule status") {
-        /// Waiting for its time.
+        /// Waiting for its next due time.
         Idle = "idle",
-        /// Its job runs.
+        /// Its job is running.
         Running = "running",
-        /// Switched off by a person.
+        /// Disabled by a person.
         Disabled = "disabled",
     }
 }
 
-/// An agent's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentState {
-    /// What it is doing.
     pub status: AgentStatus,
-    /// The job it is at.
     pub current_job: Option<JobId>,
-    /// The last job that ended.
+    /// Most recent job that has ended.
     pub last_job: Option<JobId>,
-    /// The schedule that comes next.
+    /// Schedule with the earliest due time.
     pub next_schedule: Option<String>,
-    /// When that is.
+    /// Due time of `next_schedule`.
     pub next_trigger_at: Option<Timestamp>,
-    /// Its container.
     pub container_id: Option<String>,
-    /// Why it is in `error`.
+    /// Reason for the status `error`.
     pub error_message: Option<String>,
-    /// Its schedules by name.
+    /// Schedules by name.
     pub schedules: IndexMap<String, ScheduleState>,
 }
 
@@ -66,16 +64,14 @@ impl Default for AgentState {
     }
 }
 
-/// A schedule's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleState {
-    /// What it is doing.
     pub status: ScheduleStatus,
-    /// When its last run ended.
+    /// End of the last run.
     pub last_run_at: Option<Timestamp>,
-    /// When it is next due; unknown while a run goes on.
+    /// Next due time. `None` while a run is in progress.
     pub next_run_at: Option<Timestamp>,
-    /// Why its last run failed.
+    /// Reason why the last run failed.
     pub last_error: Option<String>,
 }
 

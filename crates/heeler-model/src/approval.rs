@@ -1,7 +1,7 @@
-//! Approvals: what people are asked, by gates of workflows and by agents at work, and their answers.
+//! Approvals: questions that workflow gates and running agents ask people, with their answers.
 //!
-//! An approval is answered once. What asks it waits for the answer, or goes on without one when it
-//! expires or is withdrawn. Start at [`Approval`].
+//! An approval is answered once. The asker waits until it is answered, expires or is withdrawn.
+//! Start at [`Approval`].
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,109 +11,105 @@ use crate::words::words;
 use crate::workflow::PhasePart;
 use crate::{ApprovalId, JobId, RunId};
 
-/// The longest `summary` of an approval, in bytes; `detail` has what is asked whole.
+/// Longest `summary` of an approval, in bytes. `detail` holds the full question.
 pub const APPROVAL_SUMMARY_BYTES_MAX: usize = 2048;
 
-/// The most of an answer, and of what is asked in detail, that is kept, in bytes.
+/// Longest stored answer, and longest stored `detail`, in bytes.
 pub const APPROVAL_TEXT_BYTES_MAX: usize = 64 << 10;
 
 words! {
-    /// What a person is asked for.
+    /// Kind of question.
     pub enum ApprovalKind ("kind of approval") {
-        /// Consent to go on: a gate of a workflow.
+        /// Consent to continue, asked by a workflow gate.
         Approve = "approve",
-        /// Words: a gate of a workflow.
+        /// Text answer, asked by a workflow gate.
         Reply = "reply",
-        /// Consent to the use of a tool: a running agent.
+        /// Consent to a tool call, asked by a running agent.
         Permission = "permission",
-        /// Words: a running agent.
+        /// Text answer, asked by a running agent.
         Question = "question",
     }
 }
 
 impl ApprovalKind {
-    /// Says whether the answer is words, not yes or no.
+    /// Returns true if the answer is text rather than yes or no.
     pub fn expects_text(self) -> bool {
         matches!(self, ApprovalKind::Reply | ApprovalKind::Question)
     }
 }
 
 words! {
-    /// What became of an approval.
+    /// State of an approval.
     pub enum ApprovalStatus ("status of an approval") {
-        /// Nobody has answered yet.
+        /// Not answered yet.
         Pending = "pending",
-        /// Consent, or an answer in words.
+        /// Consent given, or answered with text.
         Approved = "approved",
-        /// No consent.
+        /// Consent refused by a person.
         Rejected = "rejected",
-        /// Nobody answered in time.
+        /// Not answered in time.
         Expired = "expired",
-        /// What asked no longer waits.
+        /// The asker no longer waits for an answer.
         Withdrawn = "withdrawn",
     }
 }
 
 impl ApprovalStatus {
-    /// Says whether somebody answered.
+    /// Returns true if a person answered.
     pub fn is_answered(self) -> bool {
         matches!(self, ApprovalStatus::Approved | ApprovalStatus::Rejected)
     }
 }
 
-/// Something that a person is asked.
+/// Question to a person, with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Approval {
-    /// Its id.
     pub id: ApprovalId,
-    /// The run of a workflow that it belongs to; for a plain job the job's id.
+    /// Workflow run that asks. For a plain job, the job's ID.
     pub workflow_run_id: String,
-    /// The gate's name; for a running agent the tool's.
+    /// Name of the gate. For a running agent, name of the tool.
     pub gate: String,
-    /// What is asked for.
     pub kind: ApprovalKind,
-    /// What became of it.
     pub status: ApprovalStatus,
-    /// Who asks.
+    /// Asker, as shown to people.
     pub requested_by: Option<String>,
-    /// Who answered.
+    /// Caller that answered.
     pub responded_by: Option<String>,
-    /// When.
     pub responded_at: Option<Timestamp>,
-    /// When it was asked; never changes, so lists can page by it.
+    /// Time of the question. Never changes, so lists can page by it.
     pub created_at: Timestamp,
-    /// Until when an answer is waited for.
+    /// Time at which the question expires.
     pub expires_at: Option<Timestamp>,
-    /// What counts as the answer then.
+    /// Answer that applies on expiry.
     pub default_answer: Option<String>,
-    /// The job whose agent asks.
+    /// Job of the agent that asks.
     pub job_id: Option<JobId>,
-    /// The run of it that asks.
+    /// Run of that job.
     pub run_id: Option<RunId>,
-    /// What the run calls it.
+    /// ID of the question within the run.
     pub ask_id: Option<String>,
-    /// When the run had the answer, or needed none any more.
+    /// Time at which the run received the answer, or no longer needed one.
     pub delivered_at: Option<Timestamp>,
-    /// The phase of a gate.
+    /// Phase of the gate.
     pub phase: Option<String>,
-    /// The part of that phase.
+    /// Part of that phase.
     pub part: Option<PhasePart>,
-    /// The gate's place in the journal of its run.
+    /// Position of the gate in the run's journal.
     pub seq: Option<u64>,
-    /// Grows by one with each change.
+    /// Increases by one with each change.
     pub version: i64,
-    /// What is asked, in short: at most [`APPROVAL_SUMMARY_BYTES_MAX`] bytes.
+    /// Short form of the question, at most [`APPROVAL_SUMMARY_BYTES_MAX`] bytes.
     pub summary: String,
-    /// The answer in words, or the reason. Lists leave it out.
+    /// Text of the answer, or the reason for it. Omitted from lists.
     pub response: Option<String>,
-    /// What is asked, whole: the question, or the tool's input. Lists leave it out.
+    /// Full question, or the tool's input. Omitted from lists.
     pub detail: Option<Json>,
-    /// The file that consent is asked for.
+    /// File for which consent is requested.
     pub artifact: Option<String>,
 }
 
 impl Approval {
-    /// Asks something, for a gate or a job; nothing else is known yet.
+    /// Creates a pending approval for a gate or a job. All optional fields are empty.
     pub fn new_pending(
         id: ApprovalId,
         workflow_run_id: &str,
@@ -149,16 +145,16 @@ impl Approval {
     }
 }
 
-/// What a person answers.
+/// Answer that a person gives.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApprovalAnswer {
-    /// Yes, or words; no otherwise.
+    /// True for consent or a text answer.
     pub approve: bool,
-    /// The words, or the reason.
+    /// Text of the answer, or the reason for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What the tool is to be given instead of what the agent asked for.
+    /// Replacement for the tool input that the agent requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_input: Option<Json>,
 }

@@ -1,8 +1,8 @@
-//! Money: what was spent, what is reserved, what is left (promise P8).
+//! Budget arithmetic: money spent, reserved and left (promise P8).
 //!
-//! A run reserves before it starts and may spend no more than that; what it spent replaces the
-//! reservation when it has ended. Amounts are millionths of a dollar. Pure arithmetic: whoever
-//! commits keeps the same figures in the database. Start at [`BudgetLedger::check_budget`].
+//! A run reserves money before it starts and may spend no more than that. Its actual cost replaces
+//! the reservation when it ends. Amounts are millionths of a US dollar. This module only computes:
+//! the caller commits the same figures to the database. Start at [`BudgetLedger::check_budget`].
 
 #[cfg(test)]
 mod tests;
@@ -13,23 +13,21 @@ use jiff::civil::Date;
 
 use crate::config::Budget;
 
-/// What a run without a limit of its own may spend, where its agent or fleet has one.
+/// Reservation of a run that has no limit of its own, when its agent or fleet has one.
 pub const RESERVATION_DEFAULT: i64 = 10_000_000;
 
-/// The least that a run is started with: one reply costs more than nothing.
+/// Smallest reservation with which a run is started: every reply costs something.
 pub const RESERVATION_MIN: i64 = 10_000;
 
-/// The most that may be spent in a day and in all.
+/// Most that may be spent per day and in total. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpendingLimits {
-    /// In a day.
     pub day: Option<i64>,
-    /// In all.
     pub total: Option<i64>,
 }
 
 impl SpendingLimits {
-    /// Returns the limits that a config has.
+    /// Converts the `budget` section of a config.
     pub fn from_budget(budget: Option<&Budget>) -> SpendingLimits {
         let micros =
             |usd: crate::config::UsdAmount| i64::try_from(usd.micros()).unwrap_or(i64::MAX);
@@ -44,62 +42,57 @@ impl SpendingLimits {
     }
 }
 
-/// What one agent, or the whole fleet, has spent and reserved.
+/// Money that one agent, or the whole fleet, has spent and reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BudgetAccount {
-    /// What may be spent.
     pub limits: SpendingLimits,
-    /// Spent on the ledger's day.
+    /// Spent on [`BudgetLedger::day()`].
     pub today: i64,
-    /// Spent in all.
+    /// Spent since the beginning.
     pub total: i64,
-    /// Reserved by runs that go on.
+    /// Reserved by runs in progress.
     pub reserved: i64,
 }
 
-/// What a run may spend.
+/// Amount that a run may spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetDecision {
-    /// As much as its own budget allows: there is no other limit.
+    /// No agent or fleet limit applies; only the job's own budget does.
     Unlimited,
-    /// This much, which is to be reserved.
+    /// This amount, which must be reserved.
     Reserve(i64),
-    /// Nothing now; runs that go on hold what is left.
+    /// Nothing now: runs in progress have reserved the rest.
     AllReserved,
-    /// Nothing today.
     DayLimitReached {
-        /// Whether it is the fleet's limit.
+        /// True if the limit is the fleet's.
         is_fleet_limit: bool,
-        /// The limit.
         limit: i64,
     },
-    /// Nothing any more.
     TotalLimitReached {
-        /// Whether it is the fleet's limit.
+        /// True if the limit is the fleet's.
         is_fleet_limit: bool,
-        /// The limit.
         limit: i64,
     },
 }
 
-/// Says whether an agent is in the fleet of a path; all are in the root.
+/// Returns true if an agent belongs to the fleet at a path. The empty path is the root fleet.
 pub fn is_in_fleet(agent: &str, fleet: &str) -> bool {
     let rest = agent.strip_prefix(fleet);
     fleet.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The accounts of a fleet.
+/// Budget accounts of a fleet, its subfleets and its agents.
 #[derive(Debug, Clone)]
 pub struct BudgetLedger {
     day: Date,
     fleet: BudgetAccount,
-    /// Limits of fleets within the fleet, by their paths.
+    /// Limits of subfleets, by path.
     subfleet_limits: Vec<(String, SpendingLimits)>,
     agents: HashMap<String, BudgetAccount>,
 }
 
 impl BudgetLedger {
-    /// Opens the ledger of a day without any account.
+    /// Creates a ledger for one day, without agent accounts.
     pub fn new(day: Date, fleet: SpendingLimits) -> BudgetLedger {
         BudgetLedger {
             day,
@@ -109,12 +102,12 @@ impl BudgetLedger {
         }
     }
 
-    /// Returns the day whose spending counts.
+    /// Returns the day that daily limits apply to.
     pub fn day(&self) -> Date {
         self.day
     }
 
-    /// Sets what may be spent; what was spent stays.
+    /// Replaces the limits of the fleet and its agents. Recorded spending is kept.
     pub fn set_limits(
         &mut self,
         fleet: SpendingLimits,
@@ -125,12 +118,12 @@ impl BudgetLedger {
         agents.for_each(|(agent, limits)| self.account_mut(&agent).limits = limits);
     }
 
-    /// Sets what fleets within the fleet may spend, each by its path.
+    /// Replaces the limits of subfleets, given by path.
     pub fn set_subfleet_limits(&mut self, inner: impl Iterator<Item = (String, SpendingLimits)>) {
         self.subfleet_limits = inner.filter(|(_, limits)| !limits.is_unlimited()).collect();
     }
 
-    /// Returns the account of a fleet within the fleet: that of its agents together.
+    /// Returns the account of a subfleet: the sum of its agents' accounts.
     pub fn subfleet(&self, path: &str) -> BudgetAccount {
         let limits =
             self.subfleet_limits.iter().find(|(known, _)| known == path).map(|(_, limits)| *limits);
@@ -144,18 +137,16 @@ impl BudgetLedger {
         sum
     }
 
-    /// Returns the fleet's account.
     pub fn fleet(&self) -> &BudgetAccount {
         &self.fleet
     }
 
-    /// Returns an agent's account.
     pub fn agent(&self, agent: &str) -> BudgetAccount {
         self.agents.get(agent).copied().unwrap_or_default()
     }
 
-    /// Turns to another day, with what each agent has spent on it so far: a clock that was set back
-    /// brings a day again.
+    /// Switches to another day. `spent` is the amount each agent has already spent on it, which is
+    /// not zero if the clock was set back.
     pub fn set_day(&mut self, day: Date, spent: Vec<(String, i64)>) {
         self.day = day;
         self.fleet.today = 0;
@@ -166,7 +157,7 @@ impl BudgetLedger {
         }
     }
 
-    /// Says what a run of an agent may spend. `own` is the limit of its job.
+    /// Decides the amount that a run of an agent may spend. `own` is the budget of its job.
     pub fn check_budget(&self, agent: &str, own: Option<i64>) -> BudgetDecision {
         let inner = self.subfleet_limits.iter().filter(|(path, _)| is_in_fleet(agent, path));
         let inner = inner.map(|(path, _)| (self.subfleet(path), true));
@@ -199,22 +190,22 @@ impl BudgetLedger {
         }
     }
 
-    /// Notes a reservation.
+    /// Adds a reservation.
     pub fn reserve(&mut self, agent: &str, micros: i64) {
         self.fleet.reserved = self.fleet.reserved.saturating_add(micros);
         let account = self.account_mut(agent);
         account.reserved = account.reserved.saturating_add(micros);
     }
 
-    /// Notes that a reservation is gone.
+    /// Removes a reservation.
     pub fn release(&mut self, agent: &str, micros: i64) {
         self.fleet.reserved = (self.fleet.reserved - micros).max(0);
         let account = self.account_mut(agent);
         account.reserved = (account.reserved - micros).max(0);
     }
 
-    /// Notes what was spent, and which day pays: the one on which it was reserved, so that no day
-    /// pays for what another has granted.
+    /// Records a cost. `day` is the day of the reservation, so that no day pays for money that
+    /// another day granted.
     pub fn spend(&mut self, agent: &str, day: Date, micros: i64) {
         let is_today = day == self.day;
         let note = |account: &mut BudgetAccount| {

@@ -1,8 +1,8 @@
-//! All schedules of a fleet that time starts, and which of them is due next.
+//! All time-based schedules of a fleet, ordered by their next due time.
 //!
-//! It holds a [`ScheduleTimetable`] and a [`Mark`] for each, and wakes nobody for what is not due. Whoever
-//! asks what is due commits the verdicts and then [accepts](Calendar::accept) their marks: what was
-//! not committed is due again. Start at [`ScheduleCalendar::decide_due`].
+//! The calendar holds a [`ScheduleTimetable`] and a [`DueTimeCursor`] per schedule. The caller
+//! commits each decision and then passes its cursor to [`ScheduleCalendar::commit_cursor`]; a
+//! decision that was not committed comes due again. Start at [`ScheduleCalendar::decide_due`].
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +14,12 @@ use jiff::Timestamp;
 
 use crate::timetable::{CLOCK_SET_BACK_MIN, DueTimeCursor, DueTimeDecision, ScheduleTimetable};
 
-/// Names a schedule in the fleet.
+/// Identity of a schedule within the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScheduleKey {
-    /// The agent's qualified name.
+    /// Qualified name of the agent.
     pub agent: String,
-    /// The schedule's own name.
+    /// Name of the schedule within its agent.
     pub schedule: String,
 }
 
@@ -29,14 +29,13 @@ impl fmt::Display for ScheduleKey {
     }
 }
 
-/// The schedules of a fleet.
+/// Time-based schedules of a fleet.
 #[derive(Debug, Clone, Default)]
 pub struct ScheduleCalendar {
     entries: HashMap<ScheduleKey, CalendarEntry>,
-    /// When each is to be looked at, earliest first.
+    /// Time at which each schedule must be examined, earliest first.
     wake_times: BTreeSet<(Timestamp, ScheduleKey)>,
-    /// No mark lies after this but those of schedules that are looked at at once: a clock that is
-    /// behind it was set back.
+    /// Latest cursor, except for schedules that wake immediately. A clock behind it was set back.
     latest_cursor: Timestamp,
 }
 
@@ -44,17 +43,17 @@ pub struct ScheduleCalendar {
 struct CalendarEntry {
     timetable: ScheduleTimetable,
     cursor: DueTimeCursor,
-    /// When it is next due, and acted on.
+    /// Next due time, and the time at which it is acted on.
     next_due: Option<(Timestamp, Timestamp)>,
-    /// When it is looked at.
+    /// Time at which the schedule must be examined.
     wake_at: Option<Timestamp>,
 }
 
-/// Looked at at once, whatever the clock says.
+/// Wake time of a schedule that must be examined immediately, at any clock time.
 const WAKE_NOW: Timestamp = Timestamp::MIN;
 
 impl ScheduleCalendar {
-    /// Adds a schedule, or replaces it.
+    /// Adds or replaces a schedule.
     pub fn insert(
         &mut self,
         key: ScheduleKey,
@@ -70,31 +69,30 @@ impl ScheduleCalendar {
         self.update_wake_time(&key, now);
     }
 
-    /// Takes a schedule away.
     pub fn remove(&mut self, key: &ScheduleKey) {
         if let Some(CalendarEntry { wake_at: Some(wake), .. }) = self.entries.remove(key) {
             self.wake_times.remove(&(wake, key.clone()));
         }
     }
 
-    /// Returns when something is to be looked at next.
+    /// Returns the earliest time at which a schedule must be examined.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.wake_times.first().map(|(at, _)| *at)
     }
 
-    /// Returns when a schedule is next due, and acted on.
+    /// Returns the next due time of a schedule, and the time at which it is acted on.
     pub fn next_due(&self, key: &ScheduleKey) -> Option<(Timestamp, Timestamp)> {
         self.entries.get(key)?.next_due
     }
 
-    /// Says whether there may be something to decide. To be asked at least every half minute, since
-    /// nothing else tells of a clock that was set back.
+    /// Returns true if a decision may be needed. Call this at least every 30 seconds: it is the
+    /// only detection of a clock that was set back.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.is_clock_set_back(now) || self.wake_at().is_some_and(|at| at <= now)
     }
 
-    /// Decides about everything that is due, at most `limit` schedules, earliest first. `busy` says
-    /// that a schedule's last start is still at work.
+    /// Decides about at most `limit` due schedules, earliest first. `busy` returns true while the
+    /// last job of a schedule is unfinished.
     pub fn decide_due(
         &mut self,
         now: Timestamp,
@@ -111,7 +109,7 @@ impl ScheduleCalendar {
             .collect()
     }
 
-    /// Takes over the mark of a verdict that is committed.
+    /// Advances a schedule to the cursor of a committed decision.
     pub fn commit_cursor(&mut self, key: &ScheduleKey, mark: DueTimeCursor, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.cursor = mark;
@@ -119,7 +117,7 @@ impl ScheduleCalendar {
         }
     }
 
-    /// Looks at every schedule at once whose mark lies ahead of a clock that was set back.
+    /// Wakes every schedule with a cursor ahead of a clock that was set back.
     fn handle_clock_set_back(&mut self, now: Timestamp) {
         if !self.is_clock_set_back(now) {
             return;

@@ -1,18 +1,18 @@
-//! The name of a chat channel, by which a session of [`crate::SessionMode::PerChannel`] is found.
+//! Name of a chat channel, which selects the session in [`crate::SessionMode::PerChannel`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The longest name of a channel.
+/// Longest channel name, in bytes.
 pub const CHANNEL_BYTES_MAX: usize = 256;
 
-/// A chat channel, or a thread in one: `platform/channel[/thread]`.
+/// Chat channel or thread: `platform/channel[/thread]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelKey(String);
 
-/// A text is no name of a channel.
+/// Error for a text that is not a channel name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{reason}; a channel is PLATFORM/CHANNEL or PLATFORM/CHANNEL/THREAD, as in slack/C0123/1731.55"

@@ -1,8 +1,7 @@
-//! What happens after a job, decided: which of its agent's hooks fire, what they are told, and how
-//! that reads in a chat.
+//! Selection of the hooks that follow a job, and the data and chat messages they receive.
 //!
-//! Nothing here acts. The context has herdctl's shape, and beside it an id by which whoever gets the
-//! same event twice can tell. Start at [`HookContext::for_job`] and [`select_hooks`].
+//! This module decides but never acts. The context has herdctl's shape, plus an event ID by which a
+//! receiver can detect duplicates. Start at [`HookContext::for_job`] and [`select_hooks`].
 
 mod message;
 #[cfg(test)]
@@ -19,91 +18,83 @@ pub use message::{
     DISCORD_EMBED_MAX, DISCORD_TEXT_MAX, FIELD_MAX, SLACK_TEXT_MAX, discord_message, slack_message,
 };
 
-/// The longest output that a hook is told, in bytes; the rest is in the job's transcript.
+/// Longest output passed to a hook, in bytes. The full output is in the job's transcript.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 words! {
-    /// The lists of hooks that an agent has.
+    /// Lists of hooks in an agent's config.
     pub enum HookList ("list of hooks") {
-        /// After every job that ended.
+        /// Runs after every job.
         AfterRun = "after_run",
-        /// After a job that failed or ran out of time.
+        /// Runs after a job that failed or timed out.
         OnError = "on_error",
     }
 }
 
-/// What a hook is told, as JSON: herdctl's names.
+/// Data that a hook receives as JSON. Field names are herdctl's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookContext {
-    /// How the job ended.
     pub event: HookEvent,
-    /// Names this event to this hook: whoever sees it twice may pass over the second.
+    /// Identifies this event for this hook. A receiver may ignore an ID that it has seen before.
     pub event_id: String,
-    /// The job.
     pub job: HookJob,
-    /// What came of it.
     pub result: HookResult,
-    /// Who did it.
     pub agent: HookAgent,
-    /// What the agent left in its metadata file.
+    /// Content of the agent's metadata file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
 
-/// The job, as a hook is told.
+/// Job data for a hook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookJob {
-    /// Its id.
     pub id: JobId,
-    /// Its agent's qualified name.
+    /// Qualified name of the agent.
     pub agent_id: String,
-    /// The schedule that started it.
+    /// Schedule that created the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_name: Option<String>,
-    /// When its first run started, as ISO 8601.
+    /// Start of the first run, as ISO 8601.
     pub started_at: String,
-    /// When it ended, as ISO 8601.
+    /// End of the job, as ISO 8601.
     pub completed_at: String,
-    /// How long its runs took.
+    /// Total duration of its runs.
     pub duration_ms: i64,
 }
 
-/// What came of a job, as a hook is told.
+/// Result of a job, for a hook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HookResult {
-    /// Whether it ended well.
     pub success: bool,
-    /// The agent's answer, at most [`OUTPUT_BYTES_MAX`] bytes.
+    /// Final text of the agent, at most [`OUTPUT_BYTES_MAX`] bytes.
     pub output: String,
-    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The agent, as a hook is told.
+/// Agent data for a hook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HookAgent {
-    /// Its qualified name.
+    /// Qualified name.
     pub id: String,
-    /// The name that people see.
+    /// Display name.
     pub name: String,
 }
 
-/// One hook of an agent, by its place.
+/// Position of a hook in an agent's config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookPosition {
-    /// Which list.
     pub list: HookList,
-    /// Its place in the list, from zero.
+    /// Index in the list, from zero.
     pub index: usize,
 }
 
 impl HookContext {
-    /// Returns what hooks are told of a job; `None` while it has not ended.
+    /// Builds the hook data of a job. Returns `None` if the job has not ended.
     ///
-    /// `name` is the agent's name for people, `output` its answer: the job's summary if left out.
+    /// `name` is the agent's display name. `output` defaults to the job's summary.
     pub fn for_job(job: &Job, name: &str, output: Option<&str>) -> Option<HookContext> {
         let head = &job.head;
         let event = job_hook_event(job)?;
@@ -135,7 +126,7 @@ impl HookContext {
     }
 }
 
-/// Returns how a job ended, for hooks; `None` while it has not.
+/// Returns the hook event for a job's end, or `None` if the job has not ended.
 pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
     match (job.head.status, job.head.exit_reason) {
         (JobStatus::Pending | JobStatus::Running, _) => None,
@@ -147,7 +138,6 @@ pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
 }
 
 impl AgentHooks {
-    /// Returns a list by its name.
     pub fn list(&self, list: HookList) -> &[Hook] {
         match list {
             HookList::AfterRun => &self.after_run,
@@ -155,8 +145,8 @@ impl AgentHooks {
         }
     }
 
-    /// Finds a hook again in a config that may have been changed since it was chosen: by its name,
-    /// or where it has none by its place.
+    /// Finds a selected hook in a config that may have changed since: by name, or by position if it
+    /// has no name.
     pub fn find(&self, place: HookPosition, name: Option<&str>) -> Option<&Hook> {
         let list = self.list(place.list);
         let is_it = |hook: &&Hook| hook.name.as_deref() == name;
@@ -165,8 +155,7 @@ impl AgentHooks {
     }
 }
 
-/// Returns the hooks that a job's end fires, in the order in which they are done: those of
-/// `after_run`, then those of `on_error`.
+/// Returns the hooks that a job's end triggers, in execution order: `after_run`, then `on_error`.
 pub fn select_hooks(hooks: &AgentHooks, context: &HookContext) -> Vec<HookPosition> {
     let is_bad = matches!(context.event, HookEvent::Failed | HookEvent::Timeout);
     let lists = HookList::ALL.iter().filter(|list| is_bad || **list != HookList::OnError);
@@ -183,7 +172,7 @@ fn is_hook_selected(hook: &Hook, event: HookEvent, told: &Json) -> bool {
     is_event && hook.when.as_deref().is_none_or(|path| is_path_truthy(told, path))
 }
 
-/// Says whether a dot path leads to something that JavaScript, and so herdctl, takes for true.
+/// Returns true if a dot path leads to a truthy value by JavaScript's (and so herdctl's) rules.
 fn is_path_truthy(told: &Json, path: &str) -> bool {
     let path = path.trim();
     if path.is_empty() {

@@ -1,6 +1,6 @@
-//! Identifiers. Each is parsed or minted, never assembled elsewhere; each is safe as a file name.
+//! Identifiers. Each is parsed or minted, never assembled elsewhere, and is safe as a file name.
 //!
-//! Minting takes its randomness as an argument: this crate draws none.
+//! Minting takes its randomness as an argument: this crate generates none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use uuid::Uuid;
 
-/// The longest id or name we accept; file names end at 255 bytes and ours carry suffixes.
+/// Longest accepted ID or name. File names are limited to 255 bytes, and Heeler adds suffixes.
 const ID_LEN_MAX: usize = 128;
 
-/// An id or name that cannot be one.
+/// Error for a text that is not a valid ID or name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not {what}: {reason}")]
 pub struct IdParseError {
-    /// The text as given.
+    /// Text as given.
     pub text: String,
-    /// What it should have been, with its article.
+    /// Expected kind of ID, with its article.
     pub what: &'static str,
-    /// Why it is not.
+    /// Reason for the rejection.
     pub reason: &'static str,
 }
 
@@ -34,7 +34,6 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// Returns the id as written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -77,52 +76,52 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// One segment of a name: an agent within its fleet, a fleet, a schedule.
+    /// One segment of a name: an agent within its fleet, a fleet or a schedule.
     LocalName, "a name", check_name
 }
 
 text_id! {
-    /// An agent, qualified by the fleets it lives in: `coder`, `website.coder`.
+    /// Agent name, qualified by its fleets: `coder`, `website.coder`.
     AgentName, "an agent name", check_agent_name
 }
 
 text_id! {
-    /// A job: `job-2026-11-15-a1b2c3`, or the id another system gave it.
+    /// Job ID: `job-2026-11-15-a1b2c3`, or the ID that another system assigned.
     JobId, "a job id", check_plain
 }
 
 text_id! {
-    /// A session of ours: `sess-a1b2c3d4`.
+    /// Heeler's ID of a session: `sess-a1b2c3d4`.
     SessionId, "a session id", check_session
 }
 
 text_id! {
-    /// The agent's own name of a session; for claude a UUID. It names the session's event log.
+    /// ID of a native session; for Claude a UUID. It is the file name of the session's transcript.
     AgentSessionId, "an agent session id", check_plain
 }
 
 text_id! {
-    /// A run of a workflow: `wf-2026-11-15-a1b2c3`, or the id another system gave it.
+    /// Workflow run ID: `wf-2026-11-15-a1b2c3`, or the ID that another system assigned.
     WorkflowRunId, "a workflow run id", check_plain
 }
 
 text_id! {
-    /// Something that a person is asked: `ask-a1b2c3d4` of an agent, `ask-2026-11-15-a1b2c3-7` of a run of
-    /// a workflow, or the id another system gave it.
+    /// Approval ID: `ask-a1b2c3d4` for an agent's question, `ask-2026-11-15-a1b2c3-7` for a gate of
+    /// a workflow run, or the ID that another system assigned.
     ApprovalId, "an approval id", check_plain
 }
 
 text_id! {
-    /// A token of the API: `tok-a1b2c3d4`.
+    /// API token ID: `tok-a1b2c3d4`.
     TokenId, "a token id", check_plain
 }
 
 text_id! {
-    /// What a token is called, or a person logs in by: `ci`, `ann`, `ann@example.com`.
+    /// Name of a token or user: `ci`, `ann`, `ann@example.com`.
     AccessName, "a name", check_access_name
 }
 
-/// The longest name of a token or a person.
+/// Longest name of a token or user.
 const ACCESS_NAME_LEN_MAX: usize = 64;
 
 fn check_access_name(text: &str) -> Result<(), &'static str> {
@@ -145,10 +144,10 @@ fn check_access_name(text: &str) -> Result<(), &'static str> {
 }
 
 impl TokenId {
-    /// How much of the hash an id has.
+    /// Number of hash digits in an ID.
     const HASH_LEN: usize = 8;
 
-    /// Returns the id of the token whose secret has this hash, in hexadecimal.
+    /// Returns the ID of the token with this secret hash, in hexadecimal.
     pub fn from_hash(hash: &str) -> TokenId {
         let start: String = hash.chars().filter(char::is_ascii_hexdigit).collect();
         TokenId(format!("tok-{}", &start[..start.len().min(TokenId::HASH_LEN)]))
@@ -190,7 +189,7 @@ fn check_agent_name(text: &str) -> Result<(), &'static str> {
 }
 
 fn check_session(text: &str) -> Result<(), &'static str> {
-    // The documents we follow show `sess-e5f6g7h8`, which is not hexadecimal: read it all the same.
+    // herdctl's documentation shows `sess-e5f6g7h8`, which is not hexadecimal: accept base 36.
     match text.strip_prefix("sess-") {
         Some(rest) if rest.len() == 8 && rest.bytes().all(is_base36) => Ok(()),
         _ => Err("it must look like sess-a1b2c3d4"),
@@ -213,7 +212,7 @@ fn is_minted_job_id(text: &str) -> bool {
 }
 
 impl AgentName {
-    /// Returns the name within its fleet: `coder` of `website.coder`.
+    /// Returns the name within its fleet: `coder` for `website.coder`.
     pub fn local(&self) -> &str {
         self.0.rsplit('.').next().unwrap_or(&self.0)
     }
@@ -225,7 +224,7 @@ impl JobId {
         JobId(mint_dated_id("job", now, random))
     }
 
-    /// Says whether this is an id of the form `job-YYYY-MM-DD-xxxxxx`.
+    /// Returns true if the ID has the form `job-YYYY-MM-DD-xxxxxx`.
     pub fn has_minted_form(&self) -> bool {
         is_minted_job_id(&self.0)
     }
@@ -244,8 +243,8 @@ impl ApprovalId {
         ApprovalId(format!("ask-{random:08x}"))
     }
 
-    /// Returns the id of the gate that has a number in the journal of a run: known before it is asked,
-    /// and no other's.
+    /// Returns the ID of a gate by its journal number. It is known before the question is asked,
+    /// and unique.
     pub fn for_gate(run: &str, seq: u64) -> ApprovalId {
         ApprovalId(format!("ask-{}-{seq}", run.strip_prefix("wf-").unwrap_or(run)))
     }
@@ -270,12 +269,12 @@ impl SessionId {
     }
 }
 
-/// One run (attempt) of a job. UUIDv7, so ids sort by creation.
+/// ID of a run. UUIDv7, so IDs sort by creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(Uuid);
 
 impl RunId {
-    /// Mints an id from the time and ten random bytes.
+    /// Mints an ID from the time and ten random bytes.
     pub fn mint(now: Timestamp, random: [u8; 10]) -> RunId {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         RunId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())

@@ -1,7 +1,7 @@
-//! A job: one piece of work asked of an agent, and what became of it.
+//! Jobs: requests for an agent to do something, with status and result.
 //!
-//! The database row, the `jobs/<id>.yaml` view and the command line all speak of these types.
-//! Start at [`Job`]; lists use its [`JobHead`], which holds nothing of unbounded size.
+//! The database row, the `jobs/<id>.yaml` view and the command line all use these types. Start at
+//! [`Job`]. Lists use its [`JobHead`], which holds nothing of unbounded size.
 
 use camino::Utf8PathBuf;
 use indexmap::IndexMap;
@@ -12,19 +12,19 @@ use crate::words::words;
 use crate::workflow::{PartDecision, PhasePart};
 use crate::{AgentSessionId, JobId};
 
-/// The longest `summary` of a job, in bytes; the full text is in its transcript.
+/// Longest `summary` of a job, in bytes. The full text is in its transcript.
 pub const SUMMARY_BYTES_MAX: usize = 2048;
 
 words! {
-    /// Where a job is in its life.
+    /// Position of a job in its life cycle.
     pub enum JobStatus ("job status") {
-        /// Asked for, not started.
+        /// Requested but not started.
         Pending = "pending",
-        /// An agent is at it.
+        /// An agent is working on it.
         Running = "running",
-        /// Ended well.
+        /// Ended with success.
         Completed = "completed",
-        /// Ended badly.
+        /// Ended with an error.
         Failed = "failed",
         /// Ended by a person.
         Cancelled = "cancelled",
@@ -32,30 +32,30 @@ words! {
 }
 
 impl JobStatus {
-    /// Says whether the job has ended.
+    /// Returns true if the job has ended.
     pub fn is_final(self) -> bool {
         matches!(self, JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled)
     }
 }
 
 words! {
-    /// Why a job ended. The model's own reason is beside it as `stop_reason`.
+    /// Reason why a job ended. The model's own reason is stored separately, as `stop_reason`.
     pub enum ExitReason ("exit reason") {
-        /// It did what it was asked.
+        /// The job achieved its purpose.
         Success = "success",
-        /// It failed.
+        /// The job failed.
         Error = "error",
-        /// It ran out of time.
+        /// The time limit was reached.
         Timeout = "timeout",
-        /// A person ended it.
+        /// A person cancelled it.
         Cancelled = "cancelled",
-        /// It ran out of turns.
+        /// The turn limit was reached.
         MaxTurns = "max_turns",
     }
 }
 
 impl ExitReason {
-    /// Reads both sets of words in use: ours, and the model's stop reasons that herdctl documents.
+    /// Parses Heeler's words and the model's stop reasons that herdctl documents.
     pub fn parse_any(word: &str) -> Option<ExitReason> {
         match word {
             "end_turn" | "stop_sequence" => Some(ExitReason::Success),
@@ -65,34 +65,25 @@ impl ExitReason {
     }
 }
 
-/// What started a job.
+/// Cause of a job.
 ///
-/// The union of what herdctl and Last Light know; a word that neither knows is kept as it came.
+/// The union of the words of herdctl and Last Light. Any other word is preserved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TriggerType {
     /// A person, from the command line.
     Manual,
-    /// One of the agent's schedules.
     Schedule,
-    /// A webhook.
     Webhook,
-    /// A chat message.
     Chat,
-    /// A Discord message.
     Discord,
-    /// A Slack message.
     Slack,
-    /// The dashboard.
     Web,
-    /// A fork of another job's session.
     Fork,
-    /// Another agent.
     Spawned,
     /// Last Light's word for a schedule.
     Cron,
-    /// An API call.
     Api,
-    /// A word of another system.
+    /// Word of another system.
     Other(Box<str>),
 }
 
@@ -111,13 +102,12 @@ impl TriggerType {
         ("api", TriggerType::Api),
     ];
 
-    /// Reads a word; every word is legal.
+    /// Parses a word. Every word is legal.
     pub fn from_word(word: &str) -> TriggerType {
         let known = TriggerType::KNOWN.into_iter().find(|(text, _)| *text == word);
         known.map_or_else(|| TriggerType::Other(word.into()), |(_, trigger)| trigger)
     }
 
-    /// Returns the word.
     pub fn as_str(&self) -> &str {
         if let TriggerType::Other(word) = self {
             return word;
@@ -142,120 +132,104 @@ impl<'de> Deserialize<'de> for TriggerType {
     }
 }
 
-/// What a list shows of a job. Everything here has a bounded size.
+/// List entry for a job. Every field has a bounded size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobHead {
-    /// The job's id.
     pub id: JobId,
-    /// The qualified agent name; for an imported Last Light execution its skill.
+    /// Qualified agent name. For an imported Last Light execution, its skill.
     pub agent: String,
-    /// The schedule that started it.
+    /// Schedule that created the job.
     pub schedule: Option<String>,
-    /// What started it.
     pub trigger_type: TriggerType,
-    /// Where it is.
     pub status: JobStatus,
-    /// Why it ended.
     pub exit_reason: Option<ExitReason>,
-    /// When it was asked for; never changes, so lists can page by it.
+    /// Time of the request. Never changes, so lists can page by it.
     pub started_at: Timestamp,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// How long its runs took.
+    /// Total duration of its runs.
     pub duration_ms: Option<i64>,
-    /// What it cost, by the agent's own price figures.
+    /// Cost by the agent's own price figures.
     pub cost_usd: Option<f64>,
-    /// The agent's session it ran in.
+    /// Native session in which the job ran.
     pub session_id: Option<AgentSessionId>,
-    /// A short account of what it did, at most [`SUMMARY_BYTES_MAX`] bytes.
+    /// Short summary of the result, at most [`SUMMARY_BYTES_MAX`] bytes.
     pub summary: Option<String>,
 }
 
-/// A job, whole.
+/// Complete record of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// What lists show.
     pub head: JobHead,
-    /// Grows by one with each change; an update names the version it was decided on.
+    /// Increases by one with each change. An update names the version it is based on.
     pub version: i64,
-    /// When its first run started.
+    /// Start of the first run.
     pub run_started_at: Option<Timestamp>,
-    /// What the trigger concerned: a schedule, an issue, a thread. Empty for none.
+    /// Subject of the trigger: a schedule, an issue, a thread. Empty if there is none.
     pub trigger_id: String,
-    /// `workflow:phase`, `chat`, `worker:name`, or the agent of a plain job.
+    /// `workflow:phase`, `chat`, `worker:name`, or the agent name for a plain job.
     pub skill: String,
-    /// The repository it worked on.
+    /// Repository that the job concerns.
     pub repo: Option<String>,
-    /// The issue it worked on.
+    /// Issue that the job concerns.
     pub issue_number: Option<i64>,
-    /// The workflow run it belongs to.
     pub workflow_run_id: Option<String>,
-    /// The phase of that run which it is a part of.
+    /// Phase of that workflow run.
     pub phase: Option<String>,
-    /// Which part.
+    /// Part of that phase.
     pub part: Option<PhasePart>,
-    /// Its place in the journal of that run.
+    /// Position in the journal of that workflow run.
     pub seq: Option<u64>,
-    /// What was decided about it when it ended.
+    /// Decision of the workflow run when the job ended.
     pub decision: Option<PartDecision>,
-    /// The job whose session it forked.
+    /// Job that supplied the forked session.
     pub forked_from: Option<JobId>,
-    /// The model's own reason for stopping.
     pub stop_reason: Option<String>,
-    /// Whether a crash cut it off.
+    /// True if a crash interrupted the job.
     pub interrupted: bool,
-    /// How often it was started again after a crash.
+    /// Number of restarts after a crash.
     pub restart_count: i64,
-    /// Turns, time and tokens.
     pub usage: UsageTotals,
-    /// Where the agent worked.
     pub working_directory: Option<Utf8PathBuf>,
-    /// Where the record came from, when it was imported.
+    /// Source system of an imported record.
     pub origin: Option<String>,
-    /// The error, when there was one.
     pub error: Option<String>,
-    /// What the agent was asked.
     pub prompt: Option<String>,
-    /// The final text, when a workflow needs it; cut to a bound.
+    /// Final text, if a workflow needs it; truncated.
     pub output_text: Option<String>,
 }
 
-/// What a job used, in total and by model.
+/// Usage of a job, in total and by model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageTotals {
-    /// Turns taken.
     pub num_turns: Option<i64>,
-    /// Time spent waiting for the model.
+    /// Time spent waiting for the API.
     pub api_duration_ms: Option<i64>,
-    /// Tokens read, cache apart.
+    /// Input tokens, excluding cached ones.
     pub input_tokens: Option<i64>,
-    /// Tokens written to the cache.
     pub cache_creation_input_tokens: Option<i64>,
-    /// Tokens read from the cache.
     pub cache_read_input_tokens: Option<i64>,
-    /// Tokens written.
     pub output_tokens: Option<i64>,
-    /// The same by model, in the form in which it came.
+    /// Usage by model, as the agent reported it.
     pub per_model: IndexMap<String, serde_json::Value>,
 }
 
-/// Before the name of a worker, in [`Job::load_skill`].
+/// Prefix of a worker's name in [`Job::skill`].
 const WORKER: &str = "worker:";
 
 impl Job {
-    /// Returns the name of the worker that it is done as.
+    /// Returns the name of the worker that executes this job.
     pub fn worker(&self) -> Option<&str> {
         let is_spawned = self.head.trigger_type == TriggerType::Spawned;
         self.skill.strip_prefix(WORKER).filter(|_| is_spawned)
     }
 
-    /// Says as which worker it is done.
+    /// Sets the worker that executes this job.
     pub fn set_worker(&mut self, name: &str) {
         self.skill = format!("{WORKER}{name}");
     }
 
-    /// Starts the record of a plain job: asked for, nothing known yet.
+    /// Creates the record of a plain pending job.
     pub fn new_pending(id: JobId, agent: &str, trigger: TriggerType, at: Timestamp) -> Job {
         Job {
             head: JobHead {

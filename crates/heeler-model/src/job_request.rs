@@ -1,101 +1,94 @@
-//! A job that is asked for, as whoever asks can say it: by names, without what the config adds.
+//! Requests for jobs, expressed by names and without the settings that the config adds.
+//!
+//! Start at [`JobRequest`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::session_choice::SessionChoice;
 use crate::{AgentName, JobId, TriggerType, WorkflowRunId};
 
-/// The longest prompt that can be asked.
+/// Longest prompt of a request, in bytes.
 pub const PROMPT_BYTES_MAX: u64 = 16 << 20;
 
-/// A job that is asked for. It may wait in the queue, so everything in it can be written down.
+/// Request for a job. It may wait in the queue, so every field is serializable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
-    /// Who is to do it.
     pub agent: AgentName,
-    /// What to do; the schedule's or the agent's own prompt if left out.
+    /// Prompt. Defaults to the prompt of the schedule or agent.
     #[serde(default)]
     pub prompt: Option<String>,
-    /// The schedule that it is a run of.
+    /// Schedule that creates the job.
     #[serde(default)]
     pub schedule: Option<String>,
-    /// Which conversation.
     #[serde(default = "usual")]
     pub session: SessionChoice,
-    /// The chat channel that it comes from.
+    /// Chat channel that the request comes from.
     #[serde(default)]
     pub channel: Option<String>,
-    /// Whether to go on although somebody else has gone on with the session meanwhile.
+    /// Resumes the session even if it has external messages, and imports them.
     #[serde(default)]
     pub take_in: bool,
-    /// Whether its rows are also written as text.
+    /// Also writes the job's rows as text.
     #[serde(default)]
     pub output_file: bool,
-    /// Whether somebody can answer questions.
+    /// True if a person can answer questions.
     #[serde(default)]
     pub attended: bool,
-    /// What started it.
     #[serde(default = "manual")]
     pub trigger: TriggerType,
-    /// What is higher starts first.
+    /// Queue priority; higher starts first.
     #[serde(default)]
     pub priority: i64,
-    /// The job that asks for it.
+    /// Job that made the request.
     #[serde(default)]
     pub parent: Option<JobId>,
-    /// The model that answers, if not the agent's own.
+    /// Model to use instead of the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The worker that it is done as, in the conversation of the job that asks for it. One without a
-    /// name is given one.
+    /// Name of the worker that executes the job, in the conversation of the requesting job.
+    /// Defaults to a generated name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The part of a workflow run that it does.
+    /// Part of a workflow run that the job executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Box<PhaseJobRequest>>,
 }
 
-/// What a job does as a part of a workflow run.
+/// Job that executes a part of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseJobRequest {
-    /// The run.
     pub run: WorkflowRunId,
-    /// What is done, in its agent's name.
     pub work: PhaseJobKind,
-    /// How long it may take, if not as long as its agent.
+    /// Time limit. Defaults to the agent's.
     pub timeout_ms: Option<u64>,
-    /// Where, inside of its agent's folder.
+    /// Directory to work in, within the agent's working directory.
     pub folder: Option<String>,
-    /// What is left of the run's budget, in millionths of a dollar.
+    /// Remaining budget of the workflow run, in millionths of a US dollar.
     pub micros_left: Option<i64>,
 }
 
-/// What is done in an agent's name.
+/// Work of a workflow job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum PhaseJobKind {
-    /// The agent is asked.
+    /// Prompts the agent.
     Ask {
-        /// The model that answers, if not the agent's own.
+        /// Model to use instead of the agent's own.
         model: Option<String>,
     },
-    /// A command is run where the agent works; what it is asked is its input.
+    /// Runs a command in the agent's working directory, with the prompt as its input.
     Command {
-        /// The command.
         command: String,
-        /// Further variables.
+        /// Additional environment variables.
         env: Vec<(String, String)>,
     },
-    /// Nobody is asked: this is what would have been said.
-    Play {
-        /// The words.
-        text: String,
-    },
+    /// Replays a given text instead of prompting an agent.
+    Play { text: String },
 }
 
 impl JobRequest {
-    /// Asks for a job of an agent as a person would who says nothing else.
+    /// Creates a manual request with default settings.
     pub fn new(agent: AgentName) -> JobRequest {
         JobRequest {
             agent,
@@ -115,7 +108,7 @@ impl JobRequest {
         }
     }
 
-    /// Says whether no agent is asked, only something done in its name.
+    /// Returns true if the job runs something in the agent's name without prompting the agent.
     pub fn runs_no_agent(&self) -> bool {
         let work = self.phase.as_ref().map(|phase| &phase.work);
         matches!(work, Some(PhaseJobKind::Command { .. } | PhaseJobKind::Play { .. }))

@@ -1,7 +1,7 @@
-//! The words and the decisions of Heeler: ids, records, checked config.
+//! Domain model of Heeler: ids, records, checked config and pure decisions.
 //!
-//! This crate does no IO, reads no clock and no environment, and is not async: everything it needs
-//! is handed in. Start at [`Job`] for records and at [`build_mcp_config::load_workflow`] for config.
+//! This crate does no I/O, reads no clock and no environment, and is not async: callers pass in
+//! everything it needs. Start at [`Job`] for records and at [`config`] for configuration.
 
 mod access;
 mod agent;

@@ -1,9 +1,9 @@
-//! What an agent said, in the one form that all runtimes share.
+//! Messages of an agent, in the form that all runtimes share.
 //!
-//! [`parse_line`] reads a line of Claude's stream (`sdk` and `cli`; the scripted agent speaks the
-//! same), loosely and totally: whatever the bytes are, a [`AgentMessage`] comes of them. It knows
-//! nothing of rows and judges nothing; a runtime sees control lines before they get here. Start at
-//! [`MessageBody`].
+//! [`parse_line`] reads a line of Claude's stream (runtimes `sdk` and `cli`; the scripted agent
+//! prints the same format). Parsing is lenient and total: any bytes yield an [`AgentMessage`]. This
+//! module knows nothing of rows and judges no outcome; a runtime handles control lines before they
+//! reach it. Start at [`MessageBody`].
 
 mod parse;
 mod redact;
@@ -15,197 +15,178 @@ pub use parse::{
     BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, parse_line, parse_row,
 };
 
-/// How people are told of a turn that was aborted.
+/// Text shown to people for an aborted turn.
 pub(crate) const INTERRUPTED_TEXT: &str = "the turn was interrupted";
 
-/// One thing that an agent said.
+/// One message of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentMessage {
-    /// Its id, by which the agent's own session file knows it too.
+    /// ID, which the native session also uses.
     pub uuid: Option<Uuid>,
-    /// The session as the agent names it.
+    /// Session ID as the agent reports it.
     pub session: Option<String>,
-    /// The tool call that a sub-agent works for, when a sub-agent said it.
+    /// Tool call that a sub-agent works for, if a sub-agent sent the message.
     pub parent_tool_use_id: Option<String>,
-    /// What was said.
     pub body: MessageBody,
-    /// Everything else of the line, as it came.
+    /// All other fields of the line, unchanged.
     pub fields: Map<String, Json>,
 }
 
-/// What was said.
+/// Content of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MessageBody {
-    /// A turn begins (`system/init`).
+    /// Start of a turn (`system/init`).
     Init(TurnInit),
-    /// The model speaks or calls tools.
+    /// Text or tool calls of the model.
     Assistant(AssistantMessage),
-    /// Tool results, or something that the model was told.
+    /// Tool results, or other input to the model.
     User(UserMessage),
-    /// A piece of text that is still being said.
-    Delta {
-        /// The piece.
-        text: String,
-    },
-    /// A turn ended.
+    /// Fragment of a text that is still being generated.
+    Delta { text: String },
+    /// End of a turn.
     Result(Box<TurnResult>),
-    /// A request to the API failed and is tried again.
+    /// A request to the API failed and is retried.
     Retry(ApiRetry),
-    /// What the API says of its limits.
+    /// Report of the API about its limits.
     RateLimit(RateLimit),
-    /// A sub-agent or background command (`system/task_*`).
+    /// Sub-agent or background command (`system/task_*`).
     Task(SubagentTask),
-    /// Which background tasks run now.
+    /// Set of background tasks that are running.
     BackgroundTasks {
-        /// Their ids.
+        /// Task IDs.
         running: Vec<String>,
     },
-    /// What became of a message that was sent with an id.
+    /// State of a message that was sent with an ID.
     CommandLifecycle {
-        /// The id that was sent.
+        /// ID that was sent.
         command: String,
         /// `queued`, `started`, `completed`, `cancelled`.
         state: String,
     },
-    /// Any other event; its fields are in [`AgentMessage::row_fields`].
-    System {
-        /// What kind.
-        subtype: String,
-    },
+    /// Any other event. Its fields are in [`AgentMessage::fields`].
+    System { subtype: String },
     /// The agent gave up (`error`).
     Error {
-        /// In words.
         message: String,
-        /// The agent's name for it.
+        /// Agent's error code.
         code: Option<String>,
     },
-    /// A message of a kind that we do not know.
+    /// Message of an unknown type.
     Unknown {
-        /// Its kind, as far as it has one.
+        /// Type, or empty if the line has none.
         kind: String,
-        /// The line.
+        /// Complete line.
         text: String,
     },
-    /// A line that is no message.
+    /// Line that is not a message.
     Malformed {
-        /// What is wrong with it.
         reason: String,
-        /// The line.
+        /// Complete line.
         text: String,
     },
-    /// Nothing that anyone needs to see again: a status, a count, the frame of a stream.
-    Ignored {
-        /// What kind.
-        kind: String,
-    },
+    /// Message that is never recorded: a status, a count, a stream event.
+    Ignored { kind: String },
 }
 
-/// How a turn begins.
+/// Properties reported at the start of a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TurnInit {
-    /// The agent's version.
+    /// Version of the agent program.
     pub version: Option<String>,
-    /// The model.
     pub model: Option<String>,
 }
 
-/// What the model said.
+/// Message of the model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AssistantMessage {
-    /// The API's message: `id`, `model`, `content`, `usage`, … as it came.
+    /// API message: `id`, `model`, `content`, `usage`, …, unchanged.
     pub message: Map<String, Json>,
-    /// Set when this is not the model but a report that the API failed.
+    /// Set if the message reports an API failure instead of model output.
     pub api_error: Option<ApiError>,
 }
 
-/// That the API failed, as the agent tells it.
+/// API failure, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ApiError {
-    /// The agent's name for it: `authentication_failed`, `rate_limit`, `server_error`, …
+    /// Agent's code: `authentication_failed`, `rate_limit`, `server_error`, …
     pub code: Option<String>,
-    /// The API's name for it: `overloaded_error`, …
+    /// API's error type: `overloaded_error`, …
     pub kind: Option<String>,
-    /// The HTTP status.
     pub status: Option<u64>,
 }
 
-/// What the model was told.
+/// Input to the model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UserMessage {
-    /// The API's message: `role` and `content`, as it came.
+    /// API message: `role` and `content`, unchanged.
     pub message: Map<String, Json>,
-    /// It only repeats what we sent.
+    /// True if the agent repeats a message that Heeler sent.
     pub replay: bool,
-    /// The agent made it up.
+    /// True if the agent generated the message itself.
     pub synthetic: bool,
 }
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TurnResult {
-    /// `success`, `error_max_turns`, …; says nothing about success.
+    /// `success`, `error_max_turns`, …; does not indicate success.
     pub subtype: String,
-    /// Whether it failed: the one thing to judge by.
+    /// True if the turn failed. Judge success by this field only.
     pub is_error: bool,
-    /// The final text.
+    /// Final text.
     pub text: Option<String>,
-    /// What went wrong.
     pub errors: Vec<String>,
-    /// The model's own reason for stopping.
     pub stop_reason: Option<String>,
-    /// The agent's reason: `completed`, `api_error`, `max_turns`, …
+    /// Agent's reason for stopping: `completed`, `api_error`, `max_turns`, …
     pub terminal_reason: Option<String>,
-    /// The HTTP status, when the API failed.
+    /// HTTP status, if the API failed.
     pub api_error_status: Option<u64>,
-    /// The API's name for its failure.
+    /// API's error type, if the API failed.
     pub api_error_type: Option<String>,
-    /// Turns taken.
     pub num_turns: Option<i64>,
-    /// Messages that wait for a turn of their own.
+    /// Number of messages that wait for a turn of their own.
     pub queued_turns: u64,
 }
 
-/// That a request is tried again.
+/// Retry of an API request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ApiRetry {
-    /// Counted from one.
+    /// Number of the attempt, from one.
     pub attempt: Option<u64>,
-    /// After which attempt it ends.
     pub max_retries: Option<u64>,
-    /// After how long it is tried again.
+    /// Delay before the retry.
     pub delay_ms: Option<u64>,
-    /// The HTTP status; none when the API was not reached.
+    /// HTTP status. `None` if the API was not reached.
     pub status: Option<u64>,
-    /// The agent's name for what went wrong.
+    /// Agent's error code.
     pub error: Option<String>,
 }
 
-/// What the API says of its limits.
+/// Report of the API about its limits.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RateLimit {
     /// `allowed`, `allowed_warning`, `rejected`.
     pub status: Option<String>,
-    /// When the limit is lifted, in seconds since 1970.
+    /// Time at which the limit resets, in seconds since 1970.
     pub resets_at: Option<i64>,
 }
 
-/// A sub-agent or background command.
+/// Sub-agent or background command.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SubagentTask {
     /// `task_started`, `task_progress`, `task_updated`, `task_notification`.
     pub subtype: String,
-    /// Which.
     pub id: String,
     /// `local_agent`, `local_bash`, …
     pub kind: Option<String>,
-    /// Whether the turn goes on without waiting for it.
+    /// True if the turn continues without waiting for the task.
     pub background: bool,
     /// `completed`, `failed`, …
     pub status: Option<String>,
 }
 
 impl SubagentTask {
-    /// Says whether it has ended, well or not.
+    /// Returns true if the task has ended, with or without success.
     pub fn is_finished(&self) -> bool {
         let over = matches!(
             self.status.as_deref(),
@@ -216,7 +197,7 @@ impl SubagentTask {
 }
 
 impl AgentMessage {
-    /// Makes a message of an agent that only prints text.
+    /// Creates a message of an agent that only prints text.
     pub fn from_text(text: &str) -> AgentMessage {
         let Json::Object(message) =
             json!({"role": "assistant", "content": [{"type": "text", "text": text}]})
@@ -229,7 +210,7 @@ impl AgentMessage {
         }))
     }
 
-    /// Makes a message without anything around its body.
+    /// Creates a message with no fields besides its body.
     pub fn from_body(body: MessageBody) -> AgentMessage {
         AgentMessage {
             uuid: None,
@@ -241,7 +222,7 @@ impl AgentMessage {
     }
 }
 
-/// Returns the text of a message's content: a string as it is, text blocks joined by line breaks.
+/// Returns the text of a message's content: a string unchanged, text blocks joined by newlines.
 pub fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),

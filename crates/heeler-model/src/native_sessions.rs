@@ -1,26 +1,27 @@
-//! Where an agent keeps its own record of its sessions.
+//! Location of native sessions, the agent program's own records of its sessions.
 //!
-//! For claude that file is what the model remembers; ours is what was seen.
+//! For Claude, the native session is the model's memory. Heeler's transcript is the record of the
+//! messages that Heeler saw. Start at [`NativeSessionLocation`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 
 use crate::config::RuntimeType;
 
-/// Where an agent keeps its own sessions.
+/// Location of an agent's native sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NativeSessionLocation {
-    /// In the folders of this one, one for each project; each session is `<id>.jsonl`.
+    /// Subdirectories of this directory, one per project. Each session is `<id>.jsonl`.
     Directory(Utf8PathBuf),
-    /// It keeps none.
+    /// The runtime keeps no native sessions.
     None,
-    /// It finds its home itself.
+    /// Unknown: the agent determines its home directory itself.
     Unknown,
 }
 
 impl NativeSessionLocation {
-    /// Returns where an agent with this environment and working directory keeps them. `home` is the
-    /// user's folder of ours.
+    /// Returns the location for an agent with this environment and working directory. `home` is
+    /// Heeler's directory for this user.
     pub fn for_agent(
         runtime: RuntimeType,
         env: &IndexMap<String, String>,
@@ -34,7 +35,7 @@ impl NativeSessionLocation {
             }
             RuntimeType::Command => NativeSessionLocation::None,
             RuntimeType::Sdk | RuntimeType::Cli => {
-                // The agent takes them from where it works.
+                // The agent resolves relative paths against its working directory.
                 let there = |path: &String| working_directory.join(path);
                 match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
                     (Some(config), _) => {

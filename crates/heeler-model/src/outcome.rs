@@ -1,8 +1,9 @@
-//! How a run ended, as a pure judgement over what the agent said and how its process ended.
+//! Outcome of a run, as a pure function of the agent's messages and its process exit.
 //!
-//! Success is what a result says by `is_error`, never by its subtype; without a result the process
-//! died, whatever its exit code. What was asked of the run (a cancel, a limit) wins over what the
-//! agent says about it. Nothing here acts. Start at [`RunOutcomeBuilder`], which sees every message.
+//! The `is_error` flag of a result decides about success, never its subtype. Without a result the
+//! process died, whichever exit code it had. A request to end the run (a cancel, a limit) overrides
+//! the agent's own report. Nothing here acts. Start at [`RunOutcomeBuilder`], which sees every
+//! message.
 
 mod command_output;
 mod cure;
@@ -23,59 +24,48 @@ use command_output::CommandOutput;
 use failure_report::FailureReport;
 use run_spending::RunSpending;
 
-/// How much of what an agent wrote to standard error is told.
+/// Longest part of standard error that is quoted in an error message, in characters.
 const STDERR_CHARS_MAX: usize = 500;
 
-/// What to do about a command that failed and wrote to standard error.
+/// Advice for a command that failed and wrote to standard error.
 const COMMAND_CURE: &str =
     "read stderr.log in the run's folder, and the job's log: `heeler jobs logs`";
 
-/// How an agent's process ended.
+/// End of an agent's process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentProcessExit {
-    /// By itself, or because of a signal that nobody here sent.
+    /// It exited, or a signal that Heeler did not send ended it.
     Exited {
-        /// Its exit code.
         code: Option<i32>,
-        /// The signal that ended it.
+        /// Signal that ended the process.
         signal: Option<i32>,
-        /// The end of what it wrote to standard error.
+        /// Last part of its standard error.
         stderr: String,
     },
-    /// It was ended because it took too long.
+    /// Ended by Heeler because the run took too long.
     TimedOut {
-        /// The limit.
+        /// Time limit.
         after_ms: u64,
     },
-    /// It was ended because it said nothing for too long.
+    /// Ended by Heeler because the agent was silent for too long.
     Stalled {
-        /// The limit.
+        /// Time limit.
         after_ms: u64,
     },
-    /// A person ended it.
     Cancelled {
-        /// Who.
+        /// Caller that cancelled the run.
         by: String,
     },
-    /// It could not be started.
-    NotStarted {
-        /// Why.
-        reason: String,
-    },
-    /// Its rows could not be written.
-    Disk {
-        /// Why.
-        reason: String,
-    },
-    /// A fault of ours.
-    Internal {
-        /// What.
-        reason: String,
-    },
+    /// The process could not be started.
+    NotStarted { reason: String },
+    /// The rows could not be written.
+    Disk { reason: String },
+    /// Bug in Heeler.
+    Internal { reason: String },
 }
 
 impl AgentProcessExit {
-    /// Returns why a run was ended by us or by somebody else than its agent; none if it was not.
+    /// Returns the reason why something other than the agent ended the run, if so.
     pub fn cause(&self) -> Option<(ErrorClass, String)> {
         let seconds = |ms: &u64| *ms as f64 / 1000.0;
         Some(match self {
@@ -96,38 +86,35 @@ impl AgentProcessExit {
     }
 }
 
-/// The judgement.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
-    /// Why it ended.
     pub exit_reason: ExitReason,
-    /// The model's own reason.
+    /// Model's own reason for stopping.
     pub stop_reason: Option<String>,
-    /// A short account.
+    /// Short summary of the result.
     pub summary: Option<String>,
-    /// What went wrong.
     pub error: Option<RunError>,
-    /// What was spent.
     pub cost: RunCost,
-    /// What the agent said at last, or all that a command printed, cut to a bound.
+    /// Final text of the agent, or everything a command printed; truncated.
     pub output: Option<String>,
 }
 
-/// What is remembered of a run's messages until it is judged.
+/// Accumulates a run's messages until its outcome is determined.
 #[derive(Debug, Clone, Default)]
 pub struct RunOutcomeBuilder {
     by_exit_code: bool,
     received: u64,
     malformed_lines: u64,
     last_text: Option<String>,
-    /// The last text, not as short.
+    /// Last text, with a larger limit than `last_text`.
     last_output: Option<String>,
-    /// What a command printed.
+    /// Output of a command.
     command_output: CommandOutput,
     result: Option<TurnResult>,
-    /// A turn began after the last result, so that one is not how the run ended.
+    /// True if a turn began after the last result, so that result is not the end of the run.
     is_turn_open: bool,
-    /// Something was said since the last result, so its figures are not the whole story.
+    /// True if there was output after the last result, so the cost is incomplete.
     has_unbilled_output: bool,
     reported_end: bool,
     error: Option<AgentError>,
@@ -135,7 +122,7 @@ pub struct RunOutcomeBuilder {
     spending: RunSpending,
 }
 
-/// An error that the agent reported outside of a result.
+/// Error that the agent reported outside of a result.
 #[derive(Debug, Clone, Default)]
 struct AgentError {
     text: String,
@@ -143,12 +130,12 @@ struct AgentError {
 }
 
 impl RunOutcomeBuilder {
-    /// Starts a run that is judged by the result that its agent reports.
+    /// Creates a builder for a run that is judged by the result its agent reports.
     pub fn new() -> RunOutcomeBuilder {
         RunOutcomeBuilder::default()
     }
 
-    /// Starts a run of this runtime. A command is judged by its exit code: it reports no result.
+    /// Creates a builder for a runtime. A command reports no result and is judged by its exit code.
     pub fn for_runtime(runtime: RuntimeType) -> RunOutcomeBuilder {
         RunOutcomeBuilder {
             by_exit_code: runtime == RuntimeType::Command,
@@ -156,18 +143,18 @@ impl RunOutcomeBuilder {
         }
     }
 
-    /// Tells what the session had cost before this run: the last `result` row of its log.
+    /// Sets the session's cost before this run: the last `result` row of its transcript.
     ///
-    /// Agents count on where the last run of a session stopped. New ones also say what is new; for
-    /// old ones, and for the time that the API took, this is what is taken off.
+    /// Agents report totals of the whole session. Newer ones also report the increase. For older
+    /// ones, and for the API time, the previous totals are subtracted.
     #[must_use]
     pub fn with_previous_result(mut self, last_result: &Json) -> RunOutcomeBuilder {
         self.spending = RunSpending::after_result(last_result);
         self
     }
 
-    /// Starts the next attempt of the same run, in the same session: what that one has told so far is
-    /// taken off.
+    /// Creates a builder for the next attempt of the same run in the same session. Totals that this
+    /// attempt reported are subtracted.
     #[must_use]
     pub fn next_attempt(&self) -> RunOutcomeBuilder {
         let spent = self.spending.next_attempt();
@@ -178,7 +165,6 @@ impl RunOutcomeBuilder {
         }
     }
 
-    /// Takes a message into account.
     pub fn add_message(&mut self, message: &AgentMessage) {
         match &message.body {
             MessageBody::Ignored { .. }
@@ -189,7 +175,7 @@ impl RunOutcomeBuilder {
                 return;
             }
             MessageBody::Assistant(said) => {
-                self.add_assistant(said, message.parent_tool_use_id.is_none())
+                self.add_assistant(said, message.parent_tool_use_id.is_none());
             }
             MessageBody::Init(_) => self.is_turn_open = true,
             MessageBody::Result(result) => {
@@ -236,12 +222,12 @@ impl RunOutcomeBuilder {
         }
     }
 
-    /// Returns what this run has cost so far, if the agent has said.
+    /// Returns the cost of this run until now, if the agent reported one.
     pub fn cost_usd(&self) -> Option<f64> {
         self.spending.usd()
     }
 
-    /// Judges.
+    /// Determines the outcome.
     pub fn conclude(&self, end: &AgentProcessExit) -> RunOutcome {
         let (exit_reason, error) = match self.judge(end) {
             Ok(()) => (ExitReason::Success, None),
@@ -310,7 +296,7 @@ impl RunOutcomeBuilder {
         Err(self.failure(class, &with_stderr_tail(message, stderr)))
     }
 
-    /// What a command prints are its own words, not an agent's report of what failed.
+    /// Judges a failed command. Its output is not parsed as an agent's failure report.
     fn judge_command(&self, result: &TurnResult, stderr: &str) -> (ExitReason, RunError) {
         let said = match result.errors.is_empty() {
             true => result.text.clone().unwrap_or_default(),
@@ -364,7 +350,7 @@ impl RunOutcomeBuilder {
         (reason, error)
     }
 
-    /// Says how a process ended that left no result.
+    /// Describes the exit of a process that left no result.
     fn describe_exit(&self, code: Option<i32>, signal: Option<i32>) -> (ErrorClass, String) {
         // A shell and most runtimes report a signal as an exit code above 128.
         let signal = signal.or(code.filter(|code| *code > 128).map(|code| code - 128));
@@ -398,8 +384,8 @@ impl RunOutcomeBuilder {
     }
 }
 
-/// Says whether an agent did not understand how it was started: it lacks an option, or knows other
-/// values for it. The same again would fail.
+/// Returns true if the agent rejected its command-line options: an option is unknown, or a value is
+/// invalid. A retry would fail the same way.
 fn refuses_options(stderr: &str) -> bool {
     stderr.lines().any(|line| {
         line.starts_with("error: unknown option ")
@@ -407,7 +393,7 @@ fn refuses_options(stderr: &str) -> bool {
     })
 }
 
-/// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.
+/// Returns the model's reason for stopping. Claude invents one if the API failed; that is dropped.
 fn model_stop_reason(result: &TurnResult) -> Option<String> {
     let failed =
         result.api_error_status.is_some() || result.terminal_reason.as_deref() == Some("api_error");
@@ -431,7 +417,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
     })
 }
 
-/// Returns the text as a summary: at most [`SUMMARY_BYTES_MAX`] bytes, cut at a character.
+/// Truncates a text to a summary of at most [`SUMMARY_BYTES_MAX`] bytes, at a character boundary.
 fn truncate_summary(text: &str) -> String {
     let text = text.trim();
     if text.len() <= SUMMARY_BYTES_MAX {
@@ -441,7 +427,7 @@ fn truncate_summary(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-/// Adds the end of what was written to standard error, where there is any.
+/// Appends the last part of standard error, if there is any.
 fn with_stderr_tail(message: String, stderr: &str) -> String {
     match stderr_tail(stderr) {
         "" => message,
@@ -449,7 +435,7 @@ fn with_stderr_tail(message: String, stderr: &str) -> String {
     }
 }
 
-/// Returns the end of what was written to standard error.
+/// Returns the last part of standard error.
 fn stderr_tail(stderr: &str) -> &str {
     let stderr = stderr.trim();
     let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);

@@ -1,15 +1,16 @@
-//! How a project's folder of session logs is named: as claude names it.
+//! Names of project directories for session transcripts, in Claude's scheme.
 
 use camino::Utf8Path;
 
-/// The longest name before it is cut and a hash of the whole path is added; a file name holds 255
-/// bytes.
+/// Longest name without a hash. Longer names are cut and get a hash of the whole path, because a
+/// file name is limited to 255 bytes.
 pub const SLUG_LEN_MAX: usize = 200;
 
-/// Names a project folder as claude does: everything but ASCII letters and digits becomes `-`.
+/// Returns Claude's directory name for a project: every character except ASCII letters and digits
+/// becomes `-`.
 ///
-/// The path is a real one. Claude counts in UTF-16, so a character beyond the basic plane becomes
-/// two dashes; a long path is told from another with the same beginning by its hash.
+/// `cwd` must be a canonical path. Claude counts UTF-16 units, so a character beyond the basic
+/// multilingual plane becomes two dashes. The hash distinguishes long paths with the same prefix.
 pub fn project_slug(cwd: &Utf8Path) -> String {
     let plain = |unit: u16| match u8::try_from(unit) {
         Ok(byte) if byte.is_ascii_alphanumeric() => char::from(byte),
@@ -24,7 +25,7 @@ pub fn project_slug(cwd: &Utf8Path) -> String {
     slug
 }
 
-/// The string hash that JavaScript programs commonly use, `31 * hash + unit` in 32 signed bits.
+/// String hash that is common in JavaScript: `31 * hash + unit` in 32 signed bits.
 fn hash(text: &str) -> u32 {
     let step = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
     text.encode_utf16().fold(0, step).unsigned_abs()

@@ -1,26 +1,28 @@
-//! Questions that agents put to people (`AskUserQuestion`), and answers to them.
+//! Questions that agents ask people (`AskUserQuestion`), and their answers.
 //!
-//! The answers become part of the tool's input, by the text of each question.
+//! The answers become part of the tool's input, keyed by the text of each question.
 
 use serde_json::{Map, Value as Json};
 
-/// Returns the questions in the input of a tool that asks.
+/// Returns the questions in the input of the tool.
 pub fn questions(input: &Json) -> &[Json] {
     input["questions"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns what can be chosen.
+/// Returns the options of a question.
 pub fn options(question: &Json) -> &[Json] {
     question["options"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Says whether more than one can be chosen.
+/// Returns true if more than one option may be chosen.
 pub fn allows_multiple(question: &Json) -> bool {
     question["multiSelect"] == Json::Bool(true)
 }
 
-/// Returns the labels whose numbers were typed; the line itself where it is no list of numbers, is a
-/// label, or stands in quotes.
+/// Resolves a typed line to an answer.
+///
+/// Option numbers become their labels. The line itself is the answer if it is not a list of
+/// numbers, equals a label, or is in quotes.
 pub fn resolve_choice(question: &Json, line: &str) -> Result<String, String> {
     let options = options(question);
     let label = |option: &Json| text(&option["label"]).to_owned();
@@ -36,20 +38,20 @@ pub fn resolve_choice(question: &Json, line: &str) -> Result<String, String> {
         return Ok(line.to_owned());
     }
     if numbers.len() > 1 && !allows_multiple(question) {
-        return Err("only one of them can be chosen".to_owned());
+        return Err("only one option can be chosen".to_owned());
     }
     let pick = |number: i64| {
         let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         place.and_then(|place| options.get(place)).map(label).ok_or_else(|| {
             let last = options.len();
-            format!("there is no {number}: 1 to {last}, or \"{number}\" in quotes if that is your answer")
+            format!("there is no option {number}: choose 1 to {last}, or type \"{number}\" in quotes if that is your answer")
         })
     };
     Ok(numbers.into_iter().map(pick).collect::<Result<Vec<String>, String>>()?.join(", "))
 }
 
-/// Returns the input with the answers to all of its questions: to one the whole text, to several a
-/// line each.
+/// Returns the tool input with the answers to all questions. The whole reply answers a single
+/// question; several questions need one line each.
 pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
     let questions = questions(input);
     let reply = reply.trim();
@@ -58,7 +60,7 @@ pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
         _ => reply.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
     };
     if questions.is_empty() {
-        return Err("it has no question that words could answer".to_owned());
+        return Err("it has no question that text can answer".to_owned());
     }
     if lines.len() != questions.len() || lines.contains(&"") {
         let all = questions.len();
@@ -74,7 +76,7 @@ pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
     Ok(input)
 }
 
-/// Returns the answers in words: they are part of the input that is handed back.
+/// Returns the answers in a tool input as text, one per line.
 pub fn format_answers(input: &Json) -> Option<String> {
     let answers = input["answers"].as_object()?;
     let said = |answer: &Json| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
@@ -99,7 +101,7 @@ mod tests {
             |input: &Json, reply: &str| fill_answers(input, reply).map(|it| it["answers"].clone());
         assert_eq!(answer(&one, " 2 \n"), Ok(json!({"Which?": "blue"})));
         assert_eq!(answer(&one, "green,\nI think"), Ok(json!({"Which?": "green,\nI think"})));
-        assert!(answer(&one, "3").unwrap_err().contains("there is no 3"));
+        assert!(answer(&one, "3").unwrap_err().contains("there is no option 3"));
         assert!(answer(&one, " ").unwrap_err().contains("1 questions"));
         let two = json!({"questions": [{"question": "A?"}, {"question": "B?"}]});
         assert_eq!(answer(&two, "x\n\ny"), Ok(json!({"A?": "x", "B?": "y"})));

@@ -1,10 +1,11 @@
-//! Messages into rows: what the session log and the job log get.
+//! Conversion of messages to transcript rows.
 //!
-//! [`TranscriptRecorder`] makes of each message at most one row of the session log (Claude's envelope), and
-//! derives the rows of the job log from that row alone, so that [`TranscriptRecorder::replay_row`] can complete a
-//! job log from the session log after a crash. Of the job rows that come of one session row, the
-//! first has its uuid; the others have uuids that follow from it and their place. Partial text and
-//! passing states make no row at all. Nothing here writes or reads a clock.
+//! [`TranscriptRecorder`] turns each message into at most one row of the session transcript (in
+//! Claude's envelope) and derives the rows of the job transcript from that row alone. After a
+//! crash, [`TranscriptRecorder::replay_row`] can therefore complete a job transcript from the
+//! session transcript. The first job row of a session row has its UUID; the others have UUIDs
+//! computed from it and their position. Partial text and transient states produce no row. Nothing
+//! here writes files or reads a clock.
 
 mod envelope;
 mod job_rows;
@@ -28,37 +29,37 @@ pub use job_rows::{full_text, nth_uuid};
 pub use message_counter::MessageCounter;
 pub use truncation::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX, MALFORMED_CHARS_MAX};
 
-/// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result
-/// is recorded without name and duration, and the oldest sub-agent's chain begins anew.
+/// Most tool calls, and most sub-agents, that are remembered. Beyond it, the result of the oldest
+/// call is recorded without name and duration, and the chain of the oldest sub-agent restarts.
 pub const OPEN_CALLS_MAX: usize = 1024;
 
-/// What a session row says of the rows before it.
+/// Key of the counts of all earlier rows, in a session row.
 pub const PRIOR_COUNTS_KEY: &str = "countedBefore";
 
-/// How the run failed; [`EXIT_REASON_KEY`] is beside it.
+/// Key of the run's failure. [`EXIT_REASON_KEY`] accompanies it.
 pub const FAILURE_KEY: &str = "failure";
 
-/// Why the job of a run that failed ended.
+/// Key of the exit reason of a job with a failed run.
 pub const EXIT_REASON_KEY: &str = "exitReason";
 
-/// Why the run was being ended, by us, when the agent said what the row has.
+/// Key of the reason why Heeler was ending the run when the agent sent the row's message.
 pub const INTERRUPTION_KEY: &str = "interruption";
 
-/// A row that was said outside of our runs and taken in.
+/// Key of a row that was imported from external messages.
 pub const EXTERNAL_KEY: &str = "outside";
 
-/// A row that a session has from the one that it goes on from.
+/// Key of a row that was copied from the session that this one continues.
 pub const CARRIED_OVER_KEY: &str = "carriedOver";
 
-/// What was spent for the summary that a row has.
+/// Key of the cost of the summary in a row.
 pub const SPENT_KEY: &str = "spent";
 
-/// The snapshot of the work tree that a row tells of.
+/// Key of the working directory's snapshot in a row.
 pub const SNAPSHOT_KEY: &str = "snapshot";
-/// The key of a snapshot that says that it is of the files before the first turn.
+/// Key that marks a snapshot of the files before the first turn.
 pub const BEGINNING_KEY: &str = "beginning";
 
-/// What only we say of a row.
+/// Keys that only Heeler may write to a row.
 const HEELER_KEYS: [&str; 7] = [
     PRIOR_COUNTS_KEY,
     FAILURE_KEY,
@@ -69,7 +70,7 @@ const HEELER_KEYS: [&str; 7] = [
     SNAPSHOT_KEY,
 ];
 
-/// Takes out of a row that somebody else wrote what only we say of rows.
+/// Removes the keys that only Heeler may write from a row of another program.
 pub fn remove_heeler_keys(row: &mut Json) {
     if let Json::Object(fields) = row {
         HEELER_KEYS.iter().for_each(|key| drop(fields.shift_remove(*key)));
@@ -78,43 +79,43 @@ pub fn remove_heeler_keys(row: &mut Json) {
 
 type RowFields = Map<String, Json>;
 
-/// What one event adds to the logs, in the order in which it is to be written.
+/// Rows produced by one event, in the order in which they must be written.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedRows {
-    /// For the session log; written first.
+    /// Rows of the session transcript; written first.
     pub session: Vec<Json>,
-    /// For the job log.
+    /// Rows of the job transcript.
     pub job: Vec<Json>,
-    /// For live subscribers only.
+    /// Text fragments for live subscribers only.
     pub deltas: Vec<String>,
 }
 
-/// Turns what happens in one session into rows. Texts are cut here, so what comes in is redacted:
-/// half a secret would not be known for one.
+/// Converts the messages of one session to rows. Input must already be redacted: texts are
+/// truncated here, and half a secret would not be recognized.
 #[derive(Debug, Clone)]
 pub struct TranscriptRecorder {
     session: AgentSessionId,
     cwd: Utf8PathBuf,
     version: Option<String>,
-    /// The last user or assistant row, which the next one continues.
+    /// Last user or assistant row, which is the parent of the next one.
     last: Option<Uuid>,
-    /// The same for each sub-agent, by the tool call that it works for.
+    /// Last row of each sub-agent, by the tool call that it works for.
     last_of_sub_agent: IndexMap<String, Uuid>,
-    /// Prompts that were recorded before the agent repeats them.
+    /// Prompts that are recorded and that the agent has not repeated yet.
     sent_prompts: HashSet<Uuid>,
     open_calls: IndexMap<String, OpenToolCall>,
     message_counter: MessageCounter,
-    /// The last message whose usage is in a job row; its further rows do not repeat it.
+    /// Last message with its usage in a job row. Further rows of it omit the usage.
     usage_reported_for: Option<String>,
-    /// The error that the agent told last, unless it has gone on since.
+    /// Last error that the agent reported, unless the agent continued after it.
     reported_error: Option<String>,
     tokens: u64,
     minted_count: u64,
-    /// Why the run is being ended, by us.
+    /// Reason why Heeler is ending the run.
     interruption: Option<RunError>,
 }
 
-/// A tool call whose result has not come.
+/// Tool call without a result.
 #[derive(Debug, Clone)]
 struct OpenToolCall {
     tool: String,
@@ -122,7 +123,7 @@ struct OpenToolCall {
 }
 
 impl TranscriptRecorder {
-    /// Starts at the start of a session's log; what is in it already is to be replayed.
+    /// Creates a recorder for an empty session. Existing rows must be replayed.
     pub fn new(session: AgentSessionId, cwd: Utf8PathBuf) -> TranscriptRecorder {
         TranscriptRecorder {
             session,
@@ -141,7 +142,7 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Records what the agent is asked. That the agent repeats it later adds nothing.
+    /// Records a prompt. When the agent repeats it later, no further row is produced.
     pub fn record_prompt(&mut self, uuid: Uuid, text: &str, now: Timestamp) -> RecordedRows {
         self.sent_prompts.insert(uuid);
         let message = RowFields::from_iter([
@@ -154,11 +155,10 @@ impl TranscriptRecorder {
         self.finish_row(row, now)
     }
 
-    /// Records what the agent said.
     pub fn record_message(&mut self, message: AgentMessage, now: Timestamp) -> RecordedRows {
         match message {
             AgentMessage { body: MessageBody::Delta { text }, parent_tool_use_id, .. } => {
-                // A sub-agent's text would break into the sentence of the one that people follow.
+                // A sub-agent's text would interrupt the main agent's text, which people follow.
                 let shown = parent_tool_use_id.is_none() && !text.is_empty();
                 RecordedRows {
                     deltas: shown.then_some(text).into_iter().collect(),
@@ -176,18 +176,20 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Tells why the run is ended from here on. Claude says then that the user did it; the session's
-    /// log keeps those words, the job's rows say this. Each row has it, since it may be the last one.
+    /// Sets the reason why Heeler ends the run from here on.
+    ///
+    /// Claude then reports that the user interrupted it. The session transcript keeps that text;
+    /// job rows show this reason instead. Every row carries it, because each may be the last one.
     pub fn set_interruption(&mut self, class: ErrorClass, why: &str) {
         self.interruption = Some(RunError::new(class, why));
     }
 
-    /// Records something of our own: a decision, a warning, that a person was asked or answered.
+    /// Records a note of Heeler itself: a decision, a warning, a question or an answer.
     pub fn record_note(&mut self, subtype: &str, content: &str, now: Timestamp) -> RecordedRows {
         self.record_note_with_fields(subtype, content, Map::new(), now)
     }
 
-    /// The same, with fields beside the text for those who do not read it.
+    /// Records a note with additional fields for programs.
     pub fn record_note_with_fields(
         &mut self,
         subtype: &str,
@@ -203,9 +205,9 @@ impl TranscriptRecorder {
         self.finish_row(row, now)
     }
 
-    /// Records which conversation it is and why; of a fork also which one it has its history from,
-    /// and up to which message. What was counted so far is in the row too, so that whoever goes on
-    /// with a long session need not read all of it.
+    /// Records the chosen session and the reason for it; for a fork also the source session and the
+    /// fork point. The row holds all counts until now, so that resuming a long session does not
+    /// require reading all of it.
     pub fn record_session_start(
         &mut self,
         start: &SessionStart,
@@ -227,9 +229,10 @@ impl TranscriptRecorder {
         self.finish_row(row, now)
     }
 
-    /// Records how the run failed. The row is part of the session's log, not of the conversation. What
-    /// the agent's own last words say is not said again in the job's log: the row then tells what
-    /// kind of failure that is, and its cure.
+    /// Records the failure of a run.
+    ///
+    /// The row belongs to the session transcript but not to the message chain. If the agent's last
+    /// message already has the same text, the job row shows the error class and advice instead.
     pub fn record_failure(
         &mut self,
         error: &RunError,
@@ -254,8 +257,8 @@ impl TranscriptRecorder {
         self.finish_row(row, now)
     }
 
-    /// Goes on from a row that [`TranscriptRecorder::record_session_start`] made; returns whether it is one. The rows before
-    /// it need not be replayed.
+    /// Restores the counts from a row of [`TranscriptRecorder::record_session_start`]. Returns
+    /// false for any other row. Earlier rows need not be replayed.
     pub fn resume_from_row(&mut self, row: &Json) -> bool {
         let Some(before) = parse_prior_counts(row) else { return false };
         self.message_counter = MessageCounter::starting_at(before.messages);
@@ -264,7 +267,7 @@ impl TranscriptRecorder {
         true
     }
 
-    /// Takes a row of the session log as if it had just been recorded, and returns its job rows.
+    /// Processes a row of the session transcript as if it were just recorded. Returns its job rows.
     pub fn replay_row(&mut self, row: &Json) -> Vec<Json> {
         let at = row["timestamp"].as_str().and_then(parse_iso).unwrap_or_default();
         if let Some(uuid) = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok())
@@ -276,17 +279,17 @@ impl TranscriptRecorder {
         self.job_rows(row, at)
     }
 
-    /// Returns how many user and assistant messages were recorded or replayed.
+    /// Returns the number of user and agent messages recorded or replayed.
     pub fn messages(&self) -> u64 {
         self.message_counter.messages()
     }
 
-    /// Returns the last entry of the conversation.
+    /// Returns the last row of the message chain.
     pub fn last(&self) -> Option<Uuid> {
         self.last
     }
 
-    /// Returns a rough size of the context in tokens.
+    /// Returns an estimate of the context size in tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -297,8 +300,8 @@ impl TranscriptRecorder {
         RecordedRows { session: vec![row], job, deltas: Vec::new() }
     }
 
-    /// Says whether a message passes without a trace: a state that the next one overtakes, or a
-    /// prompt that is recorded already.
+    /// Returns true if a message produces no row: a transient state, or the repetition of a prompt
+    /// that is already recorded.
     fn is_transient(&mut self, message: &AgentMessage) -> bool {
         match &message.body {
             MessageBody::Ignored { .. }
@@ -312,7 +315,7 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Puts a row at the end of its chain and returns the one before it.
+    /// Appends a row to its chain and returns the previous one.
     fn link_row(&mut self, sub_agent: Option<&str>, uuid: Uuid) -> Option<Uuid> {
         match sub_agent {
             None => self.last.replace(uuid),
@@ -320,7 +323,7 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Makes an id for a row whose message has none: unique by its time and its place.
+    /// Mints an ID for the row of a message without an ID. Time and position make it unique.
     fn mint_row_id(&mut self, now: Timestamp) -> Uuid {
         self.minted_count += 1;
         let hash = |salt: u8| {
@@ -336,18 +339,18 @@ impl TranscriptRecorder {
     }
 }
 
-/// What a row says of those before it.
+/// Counts of all rows before a given row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorCounts {
-    /// How many messages there were.
     pub messages: u64,
-    /// A rough size of the context.
+    /// Estimate of the context size.
     pub tokens: u64,
-    /// The last entry of the conversation.
+    /// Last row of the message chain.
     pub last: Option<Uuid>,
 }
 
-/// Returns what a row that [`TranscriptRecorder::record_session_start`] made says of those before it; `None` if it is none.
+/// Returns the counts in a row of [`TranscriptRecorder::record_session_start`], or `None` for any
+/// other row.
 pub fn parse_prior_counts(row: &Json) -> Option<PriorCounts> {
     let before = &row[PRIOR_COUNTS_KEY];
     let number = |key: &str| before[key].as_u64().filter(|&count| i64::try_from(count).is_ok());
@@ -360,7 +363,7 @@ pub fn parse_prior_counts(row: &Json) -> Option<PriorCounts> {
 }
 
 fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {
-    // No message has such an id, but a log that came with a clone may.
+    // Messages with such IDs are rejected, but a transcript from elsewhere may contain them.
     if key.len() > ID_BYTES_MAX {
         return None;
     }

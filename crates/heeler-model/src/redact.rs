@@ -1,8 +1,8 @@
-//! Keeping secrets out of what we write (promise P9).
+//! Redaction of secrets in everything that Heeler writes (promise P9).
 //!
-//! A [`SecretRedactor`] knows some secrets in every common encoding and puts a marker where one of them
-//! stands. Whoever writes rows, logs, errors or replies sends them through it, at the one place that
-//! writes. It never says what the secrets are. Encodings are listed in `forms`; `matcher` finds them.
+//! A [`SecretRedactor`] knows some secrets in every common encoding and replaces them with a
+//! marker. Rows, logs, errors and replies pass through it at the single place that writes them. It
+//! never reveals the secrets. `encodings` lists the encodings; `matcher` finds them.
 
 mod encodings;
 mod matcher;
@@ -16,24 +16,24 @@ use thiserror::Error;
 
 use self::matcher::PatternMatcher;
 
-/// Shorter values are not kept secret: they cannot be told from ordinary text.
+/// Shorter values are not redacted: they cannot be distinguished from ordinary text.
 pub const SECRET_BYTES_MIN: usize = 8;
 
-/// What stands in place of a secret. It needs no escape in JSON.
+/// Replacement for a secret. It needs no escape in JSON.
 pub const REDACTION_MARKER: &str = "[secret]";
 
-/// A value that was named as a secret and is too short to be one.
+/// Error for a value that was declared a secret and is too short.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "the value of secret `{name}` is shorter than {SECRET_BYTES_MIN} bytes and cannot be told from \
      ordinary text; use a longer one, or list `{name}` under `env` if it is no secret"
 )]
 pub struct ShortSecretError {
-    /// The variable.
+    /// Name of the variable.
     pub name: String,
 }
 
-/// Checks that the value of the secret `name` is long enough to be kept secret.
+/// Checks that the value of the secret `name` is long enough to be redacted.
 pub fn check_secret(name: &str, value: &str) -> Result<(), ShortSecretError> {
     if value.trim().len() < SECRET_BYTES_MIN {
         return Err(ShortSecretError { name: name.to_owned() });
@@ -41,38 +41,42 @@ pub fn check_secret(name: &str, value: &str) -> Result<(), ShortSecretError> {
     Ok(())
 }
 
-/// Says whether a variable of this name holds a secret by convention.
+/// Returns true if a variable of this name holds a secret by convention.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|word| name.contains(word))
 }
 
-/// Replaces secrets by [`REDACTION_MARKER`]. Copies are cheap and share what they know.
+/// Replaces secrets with [`REDACTION_MARKER`]. Clones are cheap and share their data.
 #[derive(Clone)]
 pub struct SecretRedactor {
     matchers: Option<Arc<SecretMatchers>>,
 }
 
 struct SecretMatchers {
-    /// Raw, JSON and percent forms.
+    /// Raw, JSON and percent encodings.
     exact: PatternMatcher,
-    /// Base64 and hex forms, which programs break into lines.
+    /// Base64 and hex encodings, which programs break into lines.
     folded: PatternMatcher,
-    /// Whether a JSON number can hold a secret.
+    /// True if a JSON number can contain a secret.
     numeric: bool,
 }
 
 impl std::fmt::Debug for SecretRedactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.matchers.is_some() { "Redactor(…)" } else { "Redactor(nothing)" })
+        f.write_str(if self.matchers.is_some() {
+            "SecretRedactor(…)"
+        } else {
+            "SecretRedactor(empty)"
+        })
     }
 }
 
 impl SecretRedactor {
-    /// Knows these secrets; those that are too short are left out.
+    /// Creates a redactor for these secrets. Secrets that are too short are ignored.
     ///
-    /// White space around a secret does not count. The lines of a secret of several lines are
-    /// secrets too where they are long enough, since keys are seldom shown in one piece.
+    /// White space around a secret is ignored. Each line of a multi-line secret is a secret too if
+    /// it is long enough, because keys are often printed line by line.
     pub fn new(secrets: &[String]) -> Self {
         let secrets: Vec<&str> = secrets
             .iter()
@@ -94,8 +98,10 @@ impl SecretRedactor {
         Self { matchers: Some(Arc::new(known)) }
     }
 
-    /// Returns the text without secrets. JSON is redacted before it is text, by [`SecretRedactor::redact_json`]:
-    /// a secret may take half of an escape, or a quote, with it.
+    /// Returns the text without secrets.
+    ///
+    /// JSON must be redacted before serialization, with [`SecretRedactor::redact_json`]: a match in
+    /// serialized text may include half an escape sequence, or a quote.
     pub fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.redact_bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
@@ -121,7 +127,7 @@ impl SecretRedactor {
         Cow::Owned(clean)
     }
 
-    /// Takes the secrets out of every string and key, and out of numbers that hold one.
+    /// Redacts every string and key, and numbers that contain a secret.
     pub fn redact_json(&self, json: &mut Json) {
         let Some(known) = &self.matchers else { return };
         match json {
@@ -139,28 +145,25 @@ impl SecretRedactor {
         }
     }
 
-    /// Redacts a text that comes in pieces.
+    /// Returns a redactor for a text that arrives in fragments.
     pub fn stream(&self) -> StreamRedactor {
         StreamRedactor { redactor: self.clone(), pending: String::new(), redacted_len: 0 }
     }
 
-    /// Says whether nothing is ever redacted.
+    /// Returns true if there are no secrets to redact.
     pub fn is_empty(&self) -> bool {
         self.matchers.is_none()
     }
 
-    /// Says whether a text holds a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
         matches!(self.redact_text(text), Cow::Owned(_))
     }
 
-    /// Takes the secrets out of everything in an object.
     pub(crate) fn redact_object(&self, map: &mut Map<String, Json>) {
         map.values_mut().for_each(|value| self.redact_json(value));
         self.redact_keys(map);
     }
 
-    /// Takes the secrets out of a text.
     pub(crate) fn redact_string(&self, text: &mut String) {
         if let Cow::Owned(redacted) = self.redact_text(text) {
             *text = redacted;
@@ -174,7 +177,7 @@ impl SecretRedactor {
         for (key, value) in std::mem::take(map) {
             let clean = self.redact_text(&key);
             let mut name = clean.clone().into_owned();
-            // Two keys may differ in their secrets alone; neither value may be lost.
+            // Two keys may differ only in their secrets. Neither value may be lost.
             let mut count = 1;
             while map.contains_key(&name) {
                 count += 1;
@@ -186,7 +189,7 @@ impl SecretRedactor {
 }
 
 impl SecretMatchers {
-    /// Where secrets stand, in order and apart. Secrets that overlap are one.
+    /// Returns the positions of secrets, sorted and disjoint. Overlapping secrets are merged.
     fn spans(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut spans = self.exact.find(bytes);
         spans.append(&mut self.folded.find(bytes));
@@ -206,25 +209,26 @@ fn merge_spans(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     joined
 }
 
-/// A text that comes in pieces: see [`SecretRedactor::parse_stream`].
+/// Redactor for a text that arrives in fragments. Created by [`SecretRedactor::stream`].
 ///
-/// What it returns, put together, is what [`SecretRedactor::redact_text`] returns for the whole.
+/// The concatenated output equals [`SecretRedactor::redact_text`] of the whole text.
 pub struct StreamRedactor {
     redactor: SecretRedactor,
-    /// What may begin a secret.
+    /// Text that may be the beginning of a secret.
     pending: String,
-    /// How much of what is held belongs to a secret whose marker was returned already.
+    /// Length of the prefix of `pending` that belongs to a secret whose marker was already
+    /// returned.
     redacted_len: usize,
 }
 
 impl std::fmt::Debug for StreamRedactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Stream(…)")
+        f.write_str("StreamRedactor(…)")
     }
 }
 
 impl StreamRedactor {
-    /// Takes a piece and returns what can be shown by now.
+    /// Adds a fragment and returns the text that is safe to show.
     pub fn push(&mut self, text: &str) -> String {
         let Some(known) = self.redactor.matchers.clone() else { return text.to_owned() };
         self.pending.push_str(text);
@@ -234,13 +238,14 @@ impl StreamRedactor {
         self.release(&known, open)
     }
 
-    /// Returns the rest.
+    /// Returns the remaining text.
     pub fn finish(mut self) -> String {
         let Some(known) = self.redactor.matchers.clone() else { return String::new() };
         self.release(&known, self.pending.len())
     }
 
-    /// Lets go of everything before `open`. A secret that stands there may go on, but is told.
+    /// Releases everything before `open`. A secret there may continue after `open`; its marker is
+    /// returned now and the rest is suppressed later.
     fn release(&mut self, known: &SecretMatchers, open: usize) -> String {
         let mut spans = known.spans(self.pending.as_bytes());
         if self.redacted_len > 0 {

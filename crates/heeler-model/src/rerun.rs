@@ -1,8 +1,8 @@
-//! What becomes of a job whose run has ended: it is over, or goes on with another run.
+//! Decision after a run has ended: the job ends too, or gets another run.
 //!
-//! A pure decision over the run's result and the job's history. A run that failed for good is never
-//! repeated; one that was cut off only as the agent's rules say. Every way to go on is counted and
-//! comes to an end. Start at [`decide_rerun`].
+//! A pure function of the run's result and the job's history. A run with a permanent failure is
+//! never repeated; an interrupted run is repeated only as the agent's policy allows. Every kind of
+//! rerun is counted and limited. Start at [`decide_rerun`].
 
 #[cfg(test)]
 mod tests;
@@ -13,62 +13,62 @@ use jiff::Timestamp;
 
 use crate::run::{ErrorClass, RunEnd, RunError, RunResult};
 
-/// How often a job is resumed after it was cut off.
+/// Most resumes of a job after an interruption.
 pub const RESTARTS_MAX: i64 = 3;
-/// How often in a row a run is started that never comes to its start.
+/// Most consecutive runs that fail to start.
 pub const STARTS_MAX: u32 = 8;
-/// How long a job waits before a run is started again that never came to its start, which the lack
-/// of something on the machine may cause; each further time twice as long.
+/// Delay before the next run if a run failed to start, for example for lack of resources. Doubles
+/// each time.
 pub const START_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The longest such wait.
+/// Upper bound of [`START_RETRY_DELAY`].
 pub const START_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
-/// How long a job waits for a session that another run is at, unless that run is ours and ends; each
-/// further time twice as long.
+/// Delay before the next attempt if another run holds the session. Doubles each time. The job
+/// starts earlier if the other run belongs to this fleet and ends.
 pub const SESSION_WAIT: Duration = Duration::from_secs(2);
-/// The longest such wait.
+/// Upper bound of [`SESSION_WAIT`].
 pub const SESSION_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often in a row a job waits so: for about a day.
+/// Most consecutive waits for a session: about a day.
 pub const SESSION_WAITS_MAX: u32 = 1_440;
-/// How often a job goes on after a usage limit.
+/// Most resumes of a job after a usage limit.
 pub const QUOTA_WAITS_MAX: u32 = 20;
-/// How long a job waits at least that ran into a limit again, since our clock may be ahead of the one
-/// by which the limit is reset; each further time twice as long.
+/// Smallest delay of a job that hits a usage limit again, because the local clock may be ahead of
+/// the clock that resets the limit. Doubles each time.
 pub const QUOTA_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// The longest such wait.
+/// Upper bound of [`QUOTA_RETRY_DELAY`].
 pub const QUOTA_RETRY_DELAY_MAX: Duration = Duration::from_secs(120);
-/// A reset that was further away than this when the run ended is not waited for.
+/// Longest wait for a reset, from the end of the run. A later reset is not waited for.
 pub const QUOTA_WAIT_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
-/// What the agent's rules say about going on.
+/// Rules of an agent for reruns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RerunPolicy {
-    /// How often a failure is retried that may pass.
+    /// Most retries after a transient failure.
     pub retries_max: u32,
-    /// How long before the first retry; each further one waits twice as long.
+    /// Delay before the first retry. Doubles each time.
     pub backoff: Duration,
-    /// The longest such wait.
+    /// Upper bound of `backoff`.
     pub backoff_max: Duration,
-    /// How long after it was cut off a job is still resumed; never if left out.
+    /// Longest time after an interruption within which a job is resumed. `None` means never.
     pub resume_within: Option<Duration>,
 }
 
-/// What happened to the job before the run that has ended now.
+/// Earlier runs of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunHistory {
-    /// How often it was resumed after it was cut off.
+    /// Number of resumes after an interruption.
     pub restarts: i64,
-    /// Runs of it that failed and were retried.
+    /// Number of failed runs that were retried.
     pub retries: u32,
-    /// Runs in a row that never came to their start.
+    /// Number of consecutive runs that failed to start.
     pub failed_starts: u32,
-    /// Runs in a row that found another at their session.
+    /// Number of consecutive runs that found their session busy.
     pub session_waits: u32,
-    /// How often it waited for a usage limit.
+    /// Number of waits for a usage limit.
     pub quota_waits: u32,
 }
 
 impl RunHistory {
-    /// Adds a run of the job, in order. How often it was resumed is the job's own figure.
+    /// Adds a run of the job, in order. `restarts` is not counted here: the job record has it.
     pub fn add_run(&mut self, result: &RunResult) {
         match result.end {
             RunEnd::NeverStarted => self.failed_starts += 1,
@@ -87,39 +87,34 @@ impl RunHistory {
     }
 }
 
-/// What becomes of a job.
+/// Decision about a job after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RerunDecision {
-    /// Its result is the job's.
+    /// The job ends with the result of the run.
     Finish,
-    /// It goes on with another run, not before `at`.
-    Rerun {
-        /// When.
-        at: Timestamp,
-        /// How.
-        kind: RerunKind,
-    },
+    /// The job gets another run, not before `at`.
+    Rerun { at: Timestamp, kind: RerunKind },
 }
 
-/// How a job goes on.
+/// Kind of rerun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RerunKind {
-    /// As if it had not run: nothing was done.
+    /// Starts as if the job had not run: nothing was done.
     StartAgain,
-    /// In its session, told that it was cut off.
+    /// Resumes the session and informs the agent of the interruption.
     Resume,
-    /// In its session, after the usage limit is reset; all on the same credential wait until then.
+    /// Resumes the session after the usage limit resets. All jobs with the same credential wait.
     ResumeAfterReset,
-    /// Once more from the start, since it failed in a way that may pass.
+    /// Starts over after a transient failure.
     Retry {
-        /// Which try that is, counted from one.
+        /// Number of the attempt, from one.
         attempt: u32,
-        /// How many there are at most.
+        /// Total number of attempts.
         max_attempts: u32,
     },
 }
 
-/// Decides what becomes of a job.
+/// Decides whether a job ends or gets another run.
 pub fn decide_rerun(
     result: &RunResult,
     history: RunHistory,
@@ -187,8 +182,8 @@ fn decide_failed(
     RerunDecision::Rerun { at: add_delay(now, wait), kind: how }
 }
 
-/// Returns when the limit is reset that a run ran into, which ended at a moment, if it was one that
-/// says so.
+/// Returns the reset time of the usage limit that a run hit. `None` for any other error, if no
+/// reset time is known, or if it is more than [`QUOTA_WAIT_MAX`] after `ended_at`.
 pub fn limit_reset_time(error: &RunError, ended_at: Timestamp) -> Option<Timestamp> {
     if error.class != ErrorClass::RateLimited {
         return None;

@@ -1,9 +1,10 @@
-//! The runner protocol: what passes between the engine and one run of an agent.
+//! Runner protocol: the data exchanged between the engine and one run.
 //!
-//! The engine writes a [`RunSpec`] into the run's folder and hands a [`AgentLaunchSpec`] through a pipe; the
-//! runner writes [`RunStartRecord`] and, once, a [`RunResult`]. While it runs it answers a [`ControlRequest`] on
-//! its socket with a [`ControlReply`] and tells subscribers each [`Happening`]. Old runners outlive an
-//! upgrade: everything carries [`PROTOCOL`], and golden files hold the forms. Start at [`RunSpec`].
+//! The engine writes a [`RunSpec`] into the run's directory and passes an [`AgentLaunchSpec`]
+//! through a pipe. The runner writes a [`RunStartRecord`] and, once, a [`RunResult`]. Meanwhile its
+//! socket answers each [`ControlRequest`] with a [`ControlReply`] and sends each [`ControlEvent`]
+//! to subscribers. Old runners survive an upgrade, so all data carries [`PROTOCOL`], and golden
+//! files pin the formats. Start at [`RunSpec`].
 
 mod control;
 pub mod file;
@@ -22,20 +23,20 @@ pub use result::{
 };
 pub use spec::{QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
 
-/// The version that everything of this protocol carries.
+/// Version that all data of this protocol carries.
 pub const PROTOCOL: u32 = 1;
 
-/// The oldest version that is read: that of the release before, whose runners outlive an upgrade.
+/// Oldest readable version: that of the previous release, since its runners survive an upgrade.
 pub const PROTOCOL_MIN: u32 = 1;
 
-/// With this code a settling ends that finds another process at the run.
+/// Exit code of `settle` if another process is working on the run.
 pub const SETTLE_EXIT_BUSY: u8 = 5;
 
-/// With this code a settling ends that can use what is in the run's folder neither now nor later. It
-/// is none of a command line that is not understood.
+/// Exit code of `settle` if the run's directory is permanently unusable. Distinct from the code for
+/// an invalid command line.
 pub const SETTLE_EXIT_UNUSABLE: u8 = 65;
 
-/// Says whether something of this version can be read.
+/// Returns true if data of this version can be read.
 pub fn is_readable_protocol(protocol: u32) -> bool {
     (PROTOCOL_MIN..=PROTOCOL).contains(&protocol)
 }

@@ -1,9 +1,8 @@
-//! What a scripted agent does: a list of steps, from the loose form of a YAML list to checked
-//! types that the player can only play.
+//! Scripts of scripted agents: from the untyped YAML list to checked steps.
 //!
-//! Every fault names its step by number and the word that was probably meant. Nothing is played
-//! here; how a step sounds on the wire is the runner's. The format is documented in
-//! `docs/scripted.md`. Start at [`AgentScript::resolve_inputs`].
+//! Every fault gives the number of its step and the word that was probably meant. Scripts are not
+//! executed here; the runner does that and encodes the output. The format is documented in
+//! `docs/scripted.md`. Start at [`AgentScript::check`].
 
 mod check;
 mod fault;
@@ -19,195 +18,184 @@ use crate::words::words;
 pub use check::{FLOOD_BYTES_MAX, FLOOD_MAX, GARBAGE_BYTES_MAX, REPEAT_MAX, STEPS_MAX};
 pub use fault::{ScriptFault, ScriptPathSegment};
 
-/// What a scripted agent does on each prompt.
+/// Script that a scripted agent executes for each prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentScript {
-    /// The steps, played from the first to the last.
+    /// Steps in order of execution.
     pub steps: Vec<ScriptStep>,
 }
 
 impl AgentScript {
-    /// Checks steps as the config has them; on failure every fault is returned.
+    /// Checks the steps of a config, or returns every fault.
     pub fn check(steps: &[Json]) -> Result<AgentScript, Vec<ScriptFault>> {
         check::check(steps)
     }
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ScriptStep {
-    /// Says a text.
+    /// Outputs a text.
     Say(StreamedText),
-    /// Thinks a text.
+    /// Outputs a text as thinking.
     Think(StreamedText),
-    /// Uses a tool.
+    /// Calls a tool.
     Tool(ScriptToolCall),
-    /// Asks a person.
+    /// Asks a person a question.
     Question(ScriptQuestion),
-    /// Has a sub-agent do something.
+    /// Runs steps as a sub-agent.
     SubAgent {
-        /// What for.
+        /// Description of the sub-agent's task.
         description: String,
-        /// What it is asked.
+        /// Prompt of the sub-agent.
         prompt: String,
-        /// What it does.
+        /// Steps of the sub-agent.
         steps: Vec<ScriptStep>,
     },
     /// Starts a command that may outlast the turn.
     Background {
-        /// The command.
         command: String,
-        /// What is done when it has ended, as a turn of its own.
+        /// Steps executed as a separate turn when the command has ended.
         then: Vec<ScriptStep>,
     },
-    /// Tells that the API was asked again.
+    /// Reports that API requests were retried.
     Retry {
-        /// How often.
+        /// Number of retries.
         times: u32,
-        /// Why.
+        /// Error that caused the retries.
         failure: ScriptApiError,
-        /// How long each wait is.
+        /// Delay before each retry.
         delay: Duration,
     },
     /// Ends the turn with an API error.
     Error {
-        /// Which.
         failure: ScriptApiError,
-        /// What is said of it.
+        /// Text of the error.
         message: Option<String>,
     },
-    /// Waits for ever.
+    /// Waits forever.
     Hang {
-        /// Not even an interrupt is answered.
+        /// Ignore interrupt requests.
         ignore_interrupt: bool,
-        /// SIGTERM, SIGINT and SIGHUP do nothing.
+        /// Ignore SIGTERM, SIGINT and SIGHUP.
         ignore_term: bool,
     },
-    /// Waits.
     Sleep(Duration),
-    /// Says many messages as fast as they are taken.
+    /// Outputs many messages as fast as they are read.
     Flood {
-        /// How many.
+        /// Number of messages.
         messages: u64,
-        /// The length of each text.
+        /// Length of each text.
         size_bytes: usize,
     },
-    /// Writes what no client expects.
+    /// Writes output that no client expects.
     Garbage {
-        /// What.
         kind: GarbageKind,
-        /// Its length, where the kind has one.
+        /// Length of the output, for kinds that have one.
         size_bytes: usize,
     },
-    /// Writes a line as it is.
+    /// Writes a line unchanged.
     Raw(String),
-    /// Writes a line to the standard error.
+    /// Writes a line to standard error.
     Stderr(String),
     /// Ends the process without a result.
     Exit(ScriptExit),
     /// Leaves a process behind.
     Spawn(OrphanProcess),
-    /// Costs this many US dollars more.
+    /// Adds this many US dollars to the cost.
     Cost(f64),
-    /// Uses this many tokens more.
+    /// Adds tokens to the usage.
     Usage {
         /// Tokens read.
         input: u64,
         /// Tokens written.
         output: u64,
     },
-    /// Does one thing or another.
+    /// Chooses between two lists of steps.
     When {
-        /// If all of this holds.
         condition: ScriptCondition,
-        /// What is done then.
+        /// Steps executed if the condition holds.
         steps: Vec<ScriptStep>,
-        /// What is done otherwise.
+        /// Steps executed otherwise.
         otherwise: Vec<ScriptStep>,
     },
-    /// Does something again and again.
+    /// Repeats steps.
     Repeat {
-        /// How often.
+        /// Number of repetitions.
         times: u64,
-        /// What.
         steps: Vec<ScriptStep>,
     },
 }
 
-/// A text, perhaps in pieces.
+/// Text that may be streamed in chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamedText {
-    /// The text, a template.
+    /// Template of the text.
     pub text: String,
-    /// In how many pieces it is streamed.
+    /// Number of chunks.
     pub chunks: u32,
-    /// How long it waits between two pieces.
+    /// Delay between two chunks.
     pub delay: Duration,
 }
 
-/// The use of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptToolCall {
-    /// The tool.
     pub name: String,
-    /// What it is given; texts in it are templates, unless it is a command.
+    /// Input of the tool. Texts in it are templates, unless the tool is a command.
     pub input: Json,
-    /// A person is asked first.
+    /// Ask a person for permission first.
     pub ask_permission: bool,
-    /// Where the result comes from.
     pub result_source: ToolResultSource,
 }
 
-/// Where a tool's result comes from.
+/// Source of a tool's result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolResultSource {
-    /// It is really done: a command is run, a file read, written or changed.
+    /// The tool is really executed: a command is run; a file is read, written or edited.
     Execution,
-    /// It is given.
+    /// A result from the script.
     Canned {
-        /// The result, a template.
+        /// Template of the result.
         result: String,
-        /// It is a failure.
+        /// Report the result as an error.
         fails: bool,
     },
-    /// A tool of an MCP server that the runner offers.
+    /// Tool of an MCP server that the runner provides.
     Mcp {
-        /// The server.
         server: String,
-        /// The tool, by the server's name of it.
+        /// Name of the tool on the server.
         tool: String,
     },
 }
 
-/// A question to a person.
+/// Question to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptQuestion {
-    /// The question, a template.
+    /// Template of the question.
     pub text: String,
-    /// A word or two that stand for it.
+    /// Title of one or two words.
     pub header: String,
-    /// What can be answered.
+    /// Possible answers.
     pub options: Vec<String>,
-    /// More than one may be chosen.
+    /// More than one answer may be chosen.
     pub multi: bool,
 }
 
 words! {
-    /// An API error.
+    /// API error.
     pub enum ScriptApiError ("API error") {
-        /// A wrong key.
+        /// Wrong API key.
         Authentication = "authentication",
-        /// A login that has expired.
+        /// Expired login.
         TokenExpired = "token_expired",
         /// Too many requests.
         RateLimit = "rate_limit",
-        /// The API has too much to do.
+        /// The API is overloaded.
         Overloaded = "overloaded",
-        /// The API failed.
+        /// Internal error of the API.
         ServerError = "server_error",
-        /// The request was refused.
+        /// The request was rejected.
         InvalidRequest = "invalid_request",
-        /// No such model.
+        /// The model does not exist.
         ModelNotFound = "model_not_found",
         /// The API cannot be reached.
         Network = "network",
@@ -215,7 +203,7 @@ words! {
 }
 
 impl ScriptApiError {
-    /// Returns the HTTP status; none when there was no answer.
+    /// Returns the HTTP status; `None` if no response was received.
     pub fn status(self) -> Option<u16> {
         match self {
             ScriptApiError::Authentication | ScriptApiError::TokenExpired => Some(401),
@@ -230,76 +218,75 @@ impl ScriptApiError {
 }
 
 words! {
-    /// What no client expects.
+    /// Output that no client expects.
     pub enum GarbageKind ("kind of garbage") {
-        /// A line of NULs.
+        /// Line of NUL bytes.
         Nul = "nul",
-        /// A line that is not UTF-8.
+        /// Line that is not UTF-8.
         InvalidUtf8 = "invalid_utf8",
-        /// A line of text.
+        /// Line of plain text.
         NotJson = "not_json",
-        /// A JSON object that is cut off in the middle, with its newline.
+        /// JSON object that is cut off in the middle, followed by a newline.
         HalfJson = "half_json",
-        /// JSON that is no object.
+        /// JSON that is not an object.
         NotAnObject = "not_an_object",
-        /// A message of an unknown type.
+        /// Message of an unknown type.
         UnknownType = "unknown_type",
-        /// A known type with the wrong things in it.
+        /// Message of a known type with wrong content.
         WrongShape = "wrong_shape",
-        /// An empty line.
+        /// Empty line.
         BlankLine = "blank_line",
-        /// Text without a newline behind it.
+        /// Text without a newline at the end.
         NoNewline = "no_newline",
-        /// A valid message on a very long line.
+        /// Valid message on a very long line.
         HugeLine = "huge_line",
     }
 }
 
-/// How a process ends by itself.
+/// End of the scripted agent's own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptExit {
-    /// With a code.
+    /// Exits with this code.
     Code(u8),
-    /// By a signal to itself.
+    /// Sends this signal to itself.
     Signal(i32),
 }
 
-/// A process that is left behind.
+/// Process that is left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanProcess {
-    /// The command.
     pub command: String,
-    /// It leaves the session and the process group.
+    /// Leave the session and the process group.
     pub setsid: bool,
-    /// SIGTERM, SIGINT and SIGHUP do nothing to it.
+    /// Ignore SIGTERM, SIGINT and SIGHUP.
     pub ignore_term: bool,
-    /// It has an empty environment.
+    /// Start with an empty environment.
     pub clear_env: bool,
-    /// It keeps the agent's standard output and error open.
+    /// Keep the agent's standard output and error open.
     pub hold_output: bool,
 }
 
-/// What must hold, all of it.
+/// Conditions that must all hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScriptCondition {
-    /// The prompt contains this; case does not matter.
+    /// Text that the prompt must contain; case is ignored.
     pub prompt: Option<String>,
-    /// The last answer contains this; case does not matter.
+    /// Text that the last answer must contain; case is ignored.
     pub answer: Option<String>,
-    /// The turn's number in the session, from one.
+    /// Number of the turn in the session, counted from one.
     pub turn: Option<u64>,
-    /// How the session started.
+    /// Start of the session.
     pub session: Option<ScriptSessionKind>,
 }
 
 words! {
-    /// How a session started, as a script can ask.
+    /// Start of a session, for conditions.
     pub enum ScriptSessionKind ("kind of session") {
         /// Without history.
         New = "new",
         /// With its own history.
         Resumed = "resumed",
-        /// With the history of another.
+        /// With the history of another session.
         Forked = "forked",
     }
 }

@@ -1,4 +1,6 @@
-//! A session: the conversation that one or more jobs continue, and its life.
+//! Sessions: conversations of agents that jobs continue, and their life cycle.
+//!
+//! Start at [`Session`].
 
 use camino::Utf8PathBuf;
 use jiff::Timestamp;
@@ -9,21 +11,21 @@ use crate::words::words;
 use crate::{AgentSessionId, SessionId};
 
 words! {
-    /// How context is kept between jobs.
+    /// Reuse of sessions between jobs.
     pub enum SessionMode ("session mode") {
-        /// Each job starts with an empty conversation.
+        /// Each job starts with an empty session.
         FreshPerJob = "fresh_per_job",
-        /// Jobs continue one conversation.
+        /// Jobs continue one session.
         Persistent = "persistent",
-        /// Each chat channel has a conversation of its own.
+        /// Each chat channel has its own session.
         PerChannel = "per_channel",
     }
 }
 
 words! {
-    /// Who approves what the agent does.
+    /// Approval of an agent's actions.
     pub enum ApprovalMode ("approvals mode") {
-        /// Nobody: the agent runs by itself.
+        /// No approval: the agent runs on its own.
         Autonomous = "autonomous",
         /// A person takes part.
         Interactive = "interactive",
@@ -33,15 +35,15 @@ words! {
 }
 
 words! {
-    /// Where a session is in its life.
+    /// Position of a session in its life cycle.
     pub enum SessionStatus ("session status") {
-        /// Made, not used yet.
+        /// Created but not used yet.
         Created = "created",
-        /// An agent is at it.
+        /// A run is using it.
         Active = "active",
-        /// At rest, ready to resume.
+        /// Idle and ready to resume.
         Paused = "paused",
-        /// Ended.
+        /// Ended, and no longer chosen by rules.
         Completed = "completed",
         /// Not used for too long.
         Expired = "expired",
@@ -49,25 +51,25 @@ words! {
 }
 
 words! {
-    /// What happens to a session.
+    /// Event in the life cycle of a session.
     pub enum SessionEvent ("session event") {
-        /// A run of a job goes to work in it.
+        /// A run starts to use it.
         Begin = "begin",
-        /// The run has ended, and another may go on.
+        /// The run has ended, and another may follow.
         Rest = "rest",
-        /// The run has ended, and nobody is expected to go on: a job that has its own session is
-        /// done, or another session took its place.
+        /// The run has ended, and no other is expected: the job of a single-job session is done, or
+        /// another session took its place.
         Finish = "finish",
-        /// It was not used for as long as its rules say.
+        /// It was unused for as long as its rules allow.
         Expire = "expire",
     }
 }
 
 impl SessionStatus {
-    /// Returns where a session is after something happened to it; `None` if that cannot happen.
+    /// Returns the status after an event, or `None` if the event cannot happen in this status.
     ///
-    /// Whatever is not in use can be gone on with by whoever names it: an expired or completed
-    /// session is only one that no rule chooses.
+    /// Any session that is not in use can be resumed by naming it: an expired or completed session
+    /// is merely not chosen by the rules.
     pub fn after(self, event: SessionEvent) -> Option<SessionStatus> {
         match (self, event) {
             (SessionStatus::Active, SessionEvent::Begin | SessionEvent::Expire) => None,
@@ -86,80 +88,74 @@ impl SessionStatus {
     }
 }
 
-/// What a fork that has not begun is to take over from its source.
+/// History that a fork copies from its source when it starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PendingFork {
-    /// The agent's own id of the source.
+    /// Native session ID of the source.
     pub source: AgentSessionId,
-    /// The last entry that is taken over; all of them if left out.
+    /// Last message to copy. `None` copies all.
     pub at: Option<Uuid>,
 }
 
-/// Where the agent's own record of a session ended when we left it. If it ends elsewhere when we come
-/// back, somebody else has gone on with the session.
+/// End of a native session when Heeler last used it. If the native session now ends elsewhere, it
+/// has external messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeSessionPosition {
-    /// The length of its file.
+    /// Length of the file.
     pub bytes: u64,
-    /// The last entry of the conversation in it.
+    /// Last message in the file.
     pub last: Uuid,
 }
 
-/// A session and what is known of it without reading its log.
+/// Record of a session. It is complete without reading the transcript.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Our id.
+    /// Heeler's ID.
     pub id: SessionId,
-    /// The agent's own id, once it has one; it names the event log.
+    /// Native session ID, once assigned. It names the transcript.
     pub agent_session_id: Option<AgentSessionId>,
-    /// The agent it belongs to.
     pub agent: String,
-    /// How context is kept.
     pub mode: SessionMode,
-    /// Who approves.
     pub approvals: ApprovalMode,
-    /// Where it is.
     pub status: SessionStatus,
-    /// The chat channel, for [`SessionMode::PerChannel`].
+    /// Chat channel, for [`SessionMode::PerChannel`].
     pub channel_id: Option<String>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last used.
     pub last_active_at: Timestamp,
-    /// User and assistant messages so far.
+    /// Number of user and agent messages.
     pub message_count: i64,
-    /// A rough size of its context.
+    /// Estimate of the context size.
     pub token_estimate: i64,
-    /// How many jobs ran in it.
+    /// Number of jobs that used the session.
     pub job_count: i64,
-    /// Where its agent works; a session does not move.
+    /// Working directory. A session never moves.
     pub working_directory: Option<Utf8PathBuf>,
-    /// The runtime it was made with: `sdk`, `cli`, …
+    /// Runtime that created it: `sdk`, `cli`, …
     pub runtime: String,
-    /// Whether it was made in a container.
+    /// True if it was created in a container.
     pub docker_enabled: bool,
-    /// The session it was forked from.
+    /// Session from which it was forked.
     pub parent: Option<SessionId>,
-    /// The message it was forked at.
+    /// Number of the message at the fork point.
     pub forked_at_message: Option<i64>,
-    /// What it takes over when it begins, if it is a fork that has not begun.
+    /// Set while the session is a fork that has not started.
     pub fork: Option<PendingFork>,
-    /// The session that it goes on from, because that one's context had grown too large.
+    /// Session that it continues because the context of that one grew too large.
     pub continues: Option<SessionId>,
-    /// The worktree of ours that it has to itself.
+    /// Worktree that belongs to this session.
     pub workspace: Option<Utf8PathBuf>,
-    /// Where the agent's own record of it ended when we left it.
+    /// End of the native session when Heeler last used it.
     pub own: Option<NativeSessionPosition>,
-    /// Its event log: relative to the state directory, or absolute when it lives elsewhere.
+    /// Path of the transcript, relative to the state directory, or absolute if it is elsewhere.
     pub log_path: Option<Utf8PathBuf>,
-    /// Where the record came from, when it was imported.
+    /// Source system of an imported record.
     pub origin: Option<String>,
-    /// Grows by one with each change.
+    /// Increases by one with each change.
     pub version: i64,
 }
 
 impl Session {
-    /// Returns a session of which nothing is known but whose it is.
+    /// Creates a session with default values.
     pub fn new(id: SessionId, agent: &str, at: Timestamp) -> Session {
         Session {
             id,
@@ -189,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Lets something happen to it. What cannot happen in its state changes nothing.
+    /// Applies an event. An event that cannot happen in the current status is ignored.
     pub fn apply_event(&mut self, event: SessionEvent) {
         self.status = self.status.after(event).unwrap_or(self.status);
     }

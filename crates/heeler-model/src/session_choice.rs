@@ -1,7 +1,7 @@
-//! Which conversation a run continues: the checks before a session is resumed.
+//! Choice of the session for a run, with the checks before a session is resumed.
 //!
-//! A pure decision over what the store knows. Ids are minted by the caller; that a session is free
-//! and that the agent still has it is found out when it starts. Start at [`choose_session`].
+//! A pure function of the store's records. The caller mints IDs. A busy session, or one that the
+//! agent no longer has, is only detected when the run starts. Start at [`choose_session`].
 
 use std::num::NonZeroU32;
 
@@ -14,50 +14,47 @@ use crate::config::{ConfigDuration, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
 use crate::{AgentSessionId, PendingFork, Session, SessionMode, SessionStatus, iso_millis};
 
-/// How many of the last messages are kept in full where `context_window` does not say.
+/// Number of last messages kept in full if `context_window` is not set.
 pub const CONTEXT_WINDOW_DEFAULT: u32 = 50;
 
-/// What is asked for.
+/// Requested session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum SessionChoice {
-    /// What the agent's rules say.
+    /// Session according to the agent's rules.
     Usual,
-    /// A new conversation (`--fresh`).
+    /// New session (`--fresh`).
     Fresh,
-    /// This conversation (`--session`): the caller's word is enough.
+    /// Given session (`--session`), without further checks.
     Given {
-        /// The agent's own id of it.
+        /// Native session ID.
         id: AgentSessionId,
     },
-    /// A new conversation with the history of another.
+    /// New session with the history of another.
     Fork {
-        /// The agent's own id of the source.
+        /// Native session ID of the source.
         source: AgentSessionId,
-        /// The last entry that is taken over; all if left out.
+        /// Last message to copy. `None` copies all.
         at: Option<Uuid>,
     },
 }
 
-/// Where the agent is about to run.
+/// Environment of the run for which a session is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionChoiceContext<'c> {
-    /// Its working directory, a real path.
+    /// Canonical path of the working directory.
     pub working_directory: &'c Utf8Path,
-    /// What runs it.
     pub runtime: RuntimeType,
-    /// Whether in a container.
+    /// True if the agent runs in a container.
     pub docker: bool,
-    /// How it keeps context.
     pub rules: &'c SessionRules,
-    /// The moment of the decision.
     pub now: Timestamp,
 }
 
-/// Chooses the conversation. `new_id` names it if it is a new one.
+/// Chooses the session of a run. `new_id` is its ID if it is a new one.
 ///
-/// `known` is what is on record of the one that is wished for: by the rules, the one that the agent's
-/// or its channel's next job would continue.
+/// `known` is the record of the requested session. For [`SessionChoice::Usual`], it is the session
+/// that the next job of the agent or channel would continue.
 pub fn choose_session(
     wish: &SessionChoice,
     known: Option<&Session>,
@@ -67,17 +64,17 @@ pub fn choose_session(
     let own = known.and_then(|session| session.own);
     let (start, reason) = match wish {
         SessionChoice::Fresh => {
-            (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned())
+            (SessionStart::Fresh { id: new_id }, "new session, as requested".to_owned())
         }
         SessionChoice::Given { id } => {
             let name = display_id(id, known);
             match known.and_then(|session| session.fork.clone()) {
                 Some(PendingFork { source, at }) => {
-                    let reason = format!("session {name} begins as a fork, as asked");
+                    let reason = format!("session {name} starts as a fork, as requested");
                     (SessionStart::Fork { source, id: id.clone(), at }, reason)
                 }
                 None => {
-                    let reason = format!("session {name} goes on, as asked");
+                    let reason = format!("session {name} is resumed, as requested");
                     (SessionStart::Resume { id: id.clone() }, reason)
                 }
             }
@@ -85,18 +82,18 @@ pub fn choose_session(
         SessionChoice::Fork { source, at } => {
             let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
             let name = display_id(source, known);
-            let reason = format!("a new session with the history of {name}{at_entry}, as asked");
+            let reason = format!("new session with the history of {name}{at_entry}, as requested");
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
         SessionChoice::Usual => match find_resumable(known, context) {
             Ok((id, session)) => continue_session(id, session, context.rules, new_id),
-            Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
+            Err(why) => (SessionStart::Fresh { id: new_id }, format!("new session: {why}")),
         },
     };
     SessionPlan { own, ..SessionPlan::new(start, reason) }
 }
 
-/// Goes on with a session, or from it if its context has grown too large.
+/// Resumes a session, or continues it in a new one if its context is too large.
 fn continue_session(
     id: AgentSessionId,
     session: &Session,
@@ -105,17 +102,17 @@ fn continue_session(
 ) -> (SessionStart, String) {
     let name = &session.id;
     if let Some(PendingFork { source, at }) = session.fork.clone() {
-        let reason = format!("session {name} begins as a fork");
+        let reason = format!("session {name} starts as a fork");
         return (SessionStart::Fork { source, id, at }, reason);
     }
     let limit = rules.max_context_tokens.map(NonZeroU32::get);
     match limit.filter(|limit| session.token_estimate > i64::from(*limit)) {
-        None => (SessionStart::Resume { id }, format!("session {name} goes on")),
+        None => (SessionStart::Resume { id }, format!("session {name} is resumed")),
         Some(limit) => {
             let keep = rules.context_window.map_or(CONTEXT_WINDOW_DEFAULT, NonZeroU32::get);
             let reason = format!(
-                "a new session goes on from {name}, whose context of about {} tokens is past \
-                 max_context_tokens ({limit}): with a summary and its last {keep} messages",
+                "new session that continues {name}: its context of about {} tokens exceeds \
+                 max_context_tokens ({limit}); it has a summary and the last {keep} messages",
                 session.token_estimate
             );
             (SessionStart::Continue { source: id, id: new_id, keep }, reason)
@@ -123,12 +120,12 @@ fn continue_session(
     }
 }
 
-/// Returns what people know a session by: our id, or the agent's own where we have none yet.
+/// Returns the ID that people know: Heeler's, or the native session ID if there is no record.
 fn display_id<'n>(id: &'n AgentSessionId, known: Option<&'n Session>) -> &'n str {
     known.map_or(id.as_str(), |session| session.id.as_str())
 }
 
-/// Returns a session that may be resumed, with the agent's own id of it, or why it may not.
+/// Returns a resumable session with its native session ID, or the reason why there is none.
 fn find_resumable<'s>(
     session: Option<&'s Session>,
     context: &SessionChoiceContext<'_>,
@@ -136,9 +133,9 @@ fn find_resumable<'s>(
     if context.rules.mode == SessionMode::FreshPerJob {
         return Err("each job of this agent has its own".to_owned());
     }
-    let session = session.ok_or("there is none to continue")?;
+    let session = session.ok_or("there is none to resume")?;
     let id = session.agent_session_id.clone();
-    let id = id.ok_or_else(|| format!("the agent never began {}", session.id))?;
+    let id = id.ok_or_else(|| format!("the agent never started {}", session.id))?;
     check_age(session, context)?;
     match session.status {
         SessionStatus::Completed => return Err(format!("{} has ended", session.id)),
@@ -157,7 +154,7 @@ fn check_age(session: &Session, context: &SessionChoiceContext<'_>) -> Result<()
     }
 }
 
-/// Returns the rule by which a session has not been used for too long, if there is one.
+/// Returns the rule by which a session has expired, if any.
 pub fn expiry_rule(
     session: &Session,
     rules: &SessionRules,
@@ -170,7 +167,8 @@ pub fn expiry_rule(
     limits.find(|(_, limit)| is_over(*limit))
 }
 
-/// Checks that the session runs where it did. What an imported session does not say is not checked.
+/// Checks that the run has the session's environment. Fields missing from an imported session are
+/// not checked.
 fn check_environment(session: &Session, context: &SessionChoiceContext<'_>) -> Result<(), String> {
     let (id, here) = (&session.id, context.working_directory);
     if let Some(there) = session.working_directory.as_deref().filter(|there| *there != here) {

@@ -1,8 +1,8 @@
-//! Text that people read: errors with their causes, and what strangers wrote.
+//! Text for people: error chains, and detection of control characters in untrusted text.
 
 use std::error::Error;
 
-/// Returns an error with its causes, as one text. A cause that the text names already is not repeated.
+/// Formats an error with its causes. A cause that the text already contains is not repeated.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -16,8 +16,8 @@ pub fn error_chain(error: &dyn Error) -> String {
     text
 }
 
-/// Says whether a character could steer a terminal or turn the order of what is read around it:
-/// control characters (line breaks and tabs are fine) and the bidirectional overrides.
+/// Returns true if a character could control a terminal or reorder the text around it: control
+/// characters except newline and tab, and the bidirectional overrides.
 pub fn is_terminal_control(c: char) -> bool {
     match c {
         '\n' | '\t' => false,

@@ -1,24 +1,25 @@
-//! One spelling of a moment in files and in the database.
+//! Spelling of timestamps in files and in the database.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// How many digits a count of milliseconds has at least, so that it is no year: 1973 and later.
+/// Smallest number of digits in a millisecond count, so that a year is not one: 1973 and later.
 const MILLIS_DIGITS_MIN: usize = 12;
 
-/// Returns `2026-11-15T00:48:57.120Z`: UTC, always milliseconds, so that text order is time order.
+/// Formats a timestamp as `2026-11-15T00:48:57.120Z`: UTC with milliseconds, so that text order is
+/// time order.
 pub fn iso_millis(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// Reads an ISO 8601 moment as any of the systems we import writes it (`Z` or an offset).
+/// Parses an ISO 8601 timestamp of any imported system (`Z` or an offset).
 pub fn parse_iso(text: &str) -> Option<Timestamp> {
     text.trim().parse().ok()
 }
 
-/// Reads a moment as databases of other systems may have it: also without a zone, as SQLite writes
-/// UTC, and as the milliseconds that JavaScript counts.
+/// Parses a timestamp of another system's database: also without a zone, as SQLite writes UTC, and
+/// as a millisecond count, as JavaScript does.
 pub fn parse_foreign_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();

@@ -1,8 +1,9 @@
-//! When a schedule comes due, and what becomes of each due time (promise P3).
+//! Due times of a schedule, and the decision about each of them (promise P3).
 //!
-//! Arithmetic only: a [`ScheduleTimetable`] knows all due times of a schedule, a [`DueTimeCursor`] which of them are
-//! on record, and [`ScheduleTimetable::decide_due`] decides about those that have come due since. Whoever commits
-//! its [`DueTimeDecision`] together with the new mark loses none and starts none twice. Start there.
+//! Arithmetic only. A [`ScheduleTimetable`] computes the due times of a schedule, a
+//! [`DueTimeCursor`] records which of them are decided, and [`ScheduleTimetable::decide_due`]
+//! decides about those since then. If the [`DueTimeDecision`] and its cursor are committed
+//! together, no due time is lost and none starts twice. Start at [`ScheduleTimetable::decide_due`].
 
 mod rule;
 #[cfg(test)]
@@ -19,92 +20,90 @@ use crate::config::{MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleCon
 use crate::words::words;
 use rule::DueTimeRule;
 
-/// A due time that could not be acted on for this long was missed: nothing was there to start it.
+/// A due time is missed if it could not be acted on for this long: no daemon was running.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
-/// A clock that is behind the mark by more than this was set back.
+/// A clock that is behind the cursor by more than this was set back.
 pub const CLOCK_SET_BACK_MIN: Duration = Duration::from_secs(60);
-/// Due times of a cron expression are counted up to here; a longer span counts as this many.
+/// Upper bound when counting due times of a cron expression. A longer span counts as this many.
 pub const SKIP_COUNT_MAX: u64 = 100_000;
 
-/// How far a schedule has come. To be kept with what was decided, in one commit.
+/// Progress of a schedule. Must be committed together with the decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueTimeCursor {
-    /// Where the grid of an interval begins: at the schedule's first start.
+    /// Origin of an interval's grid: the first start of the schedule.
     pub anchor: Timestamp,
-    /// Every due time up to here is on record.
+    /// Every due time up to this one is recorded.
     pub through: Timestamp,
 }
 
-/// The due times of one schedule.
+/// Due times of one schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleTimetable {
     rule: DueTimeRule,
     jitter: Duration,
-    /// Tells schedules apart, so that their delays differ.
+    /// Differs between schedules, so that their jitter differs.
     seed: u64,
     missed: MissedRunPolicy,
     overlap: OverlapPolicy,
 }
 
-/// What has been decided about the due times between two marks.
+/// Decision about the due times between two cursors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueTimeDecision {
-    /// To be started, in order. One that is on record as started already, since a clock was set
-    /// back, is not started again.
+    /// Due times to start, in order. A due time that is already recorded as started, because the
+    /// clock was set back, must not start again.
     pub starts: Vec<DueTimeStart>,
-    /// Everything else that was due.
+    /// All other due times.
     pub skips: Vec<DueTimeSkip>,
-    /// Every due time up to its `through` is in this verdict or an earlier one.
+    /// Every due time up to `through` is in this decision or an earlier one.
     pub cursor: DueTimeCursor,
-    /// The old mark, if the clock has been set back behind it.
+    /// Previous cursor, if the clock was set back behind it.
     pub clock_set_back_from: Option<Timestamp>,
 }
 
-/// A due time that gets its run.
+/// Due time that creates a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueTimeStart {
-    /// When it was due.
     pub due: Timestamp,
-    /// Whether it waits for those before it, instead of giving way to them.
+    /// True if the job waits for earlier ones instead of being skipped.
     pub must_wait: bool,
 }
 
-/// A span of due times that get no run.
+/// Span of due times that create no job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueTimeSkip {
-    /// The first of them.
+    /// First due time of the span.
     pub first: Timestamp,
-    /// The last of them.
+    /// Last due time of the span.
     pub last: Timestamp,
-    /// How many they are; at [`SKIP_COUNT_MAX`] or more.
+    /// Number of due times. [`SKIP_COUNT_MAX`] means that many or more.
     pub count: u64,
-    /// Why.
     pub reason: SkipReason,
 }
 
 words! {
-    /// Why a due time got no run.
+    /// Reason why a due time created no job.
     pub enum SkipReason ("reason of a skip") {
-        /// Nothing was there to start it, and the schedule does not make up for that.
+        /// No daemon was running, and the schedule does not catch up.
         Missed = "missed",
-        /// A later one makes up for it.
+        /// A later due time makes up for it.
         MadeUp = "made_up",
-        /// More were missed than are made up for.
+        /// More were missed than the schedule catches up on.
         TooMany = "too_many",
-        /// The one before it still ran.
+        /// The previous job was still running.
         Overlap = "overlap",
-        /// There was no money left.
+        /// The budget was used up.
         Budget = "budget",
-        /// As many jobs waited as may.
+        /// The queue was full.
         QueueFull = "queue_full",
-        /// The schedule was switched off before it was acted on.
+        /// The schedule was disabled before the due time was acted on.
         Disabled = "disabled",
     }
 }
 
 impl ScheduleTimetable {
-    /// Returns the due times of a schedule; `None` if time does not start it. `key` is its name in
-    /// the fleet, `local` the zone of cron expressions that name none.
+    /// Returns the timetable of a schedule, or `None` if it is not time-based. `key` is its name in
+    /// the fleet. `local` is the time zone of cron expressions that name none.
     pub fn for_schedule(
         schedule: &ScheduleConfig,
         key: &str,
@@ -119,7 +118,7 @@ impl ScheduleTimetable {
         })
     }
 
-    /// Returns the mark of a schedule that is new: an interval is due at once, a cron expression at
+    /// Returns the cursor of a new schedule. An interval is due immediately, a cron expression at
     /// its next time.
     pub fn initial_cursor(&self, now: Timestamp) -> DueTimeCursor {
         let anchor = round_to_millis(now);
@@ -130,14 +129,14 @@ impl ScheduleTimetable {
         DueTimeCursor { anchor, through }
     }
 
-    /// Returns the next due time that is not on record, and when it is acted on.
+    /// Returns the first unrecorded due time, and the time at which it is acted on.
     pub fn next_due(&self, mark: DueTimeCursor) -> Option<(Timestamp, Timestamp)> {
         let due = self.rule.next_after(mark.anchor, mark.through)?;
         Some((due, self.time_with_jitter(due)))
     }
 
-    /// Decides about everything that has come due. `busy` says that the schedule's last start is
-    /// still at work.
+    /// Decides about all due times until now. `busy` is true while the last job of the schedule is
+    /// unfinished.
     pub fn decide_due(&self, mark: DueTimeCursor, now: Timestamp, busy: bool) -> DueTimeDecision {
         let set_back = mark.through > saturating_add(now, CLOCK_SET_BACK_MIN);
         let from =
@@ -160,15 +159,14 @@ impl ScheduleTimetable {
         verdict
     }
 
-    /// Returns what was due by now and is not on record, as it is on record of a schedule that is
-    /// switched off.
+    /// Returns the unrecorded due times until now as a skip, for a disabled schedule.
     pub fn skip_disabled(&self, mark: DueTimeCursor, now: Timestamp) -> Option<DueTimeSkip> {
         let missing = MissedSpan { anchor: mark.anchor, after: mark.through, end: now };
         self.skip_span(&missing, SkipReason::Disabled)
     }
 
-    /// Returns the last due time that can be acted on by now. None is acted on before those that
-    /// were due earlier, whatever their delays.
+    /// Returns the last due time that can be acted on by now. Due times are acted on in order,
+    /// regardless of their jitter.
     fn last_ready(&self, mark: DueTimeCursor, now: Timestamp) -> Option<Timestamp> {
         let surely = saturating_sub(now, self.jitter);
         let mut last = self.rule.latest(mark.anchor, mark.through, surely, 1).pop();
@@ -181,7 +179,7 @@ impl ScheduleTimetable {
         }
     }
 
-    /// Tells those that were missed, as a span, from those that are acted on in time.
+    /// Splits due times into a span of missed ones and a list of timely ones.
     fn split_missed(
         &self,
         mark: DueTimeCursor,
@@ -197,7 +195,7 @@ impl ScheduleTimetable {
             .unwrap_or(mark.through);
         let mut ready = Timestamp::MIN;
         while let Some(due) = self.rule.next_after(mark.anchor, after).filter(|&due| due <= last) {
-            // One that had to wait for those before it was not missed.
+            // A due time that had to wait for earlier ones was not missed.
             ready = ready.max(self.time_with_jitter(due));
             if ready >= limit {
                 timely.push(due);
@@ -215,7 +213,7 @@ impl ScheduleTimetable {
         (missing, timely)
     }
 
-    /// Decides about those that were missed.
+    /// Decides about missed due times.
     fn decide_missed(
         &self,
         missing: &MissedSpan,
@@ -225,9 +223,9 @@ impl ScheduleTimetable {
     ) {
         match self.missed {
             MissedRunPolicy::Skip => {
-                verdict.skips.extend(self.skip_span(missing, SkipReason::Missed))
+                verdict.skips.extend(self.skip_span(missing, SkipReason::Missed));
             }
-            // One that is timely makes up for them as well.
+            // The timely due time makes up for the missed ones.
             MissedRunPolicy::RunOnce if !alone => {
                 verdict.skips.extend(self.skip_span(missing, SkipReason::MadeUp));
             }
@@ -250,13 +248,13 @@ impl ScheduleTimetable {
         }
     }
 
-    /// Starts one that is due, unless it gives way.
+    /// Starts a due time, unless the overlap policy skips it.
     fn start_or_skip(&self, due: Timestamp, busy: bool, verdict: &mut DueTimeDecision) {
         let occupied = busy || !verdict.starts.is_empty();
         match self.overlap {
             OverlapPolicy::Queue => verdict.starts.push(DueTimeStart { due, must_wait: true }),
             OverlapPolicy::Skip if !occupied => {
-                verdict.starts.push(DueTimeStart { due, must_wait: false })
+                verdict.starts.push(DueTimeStart { due, must_wait: false });
             }
             OverlapPolicy::Skip => match verdict.skips.last_mut() {
                 Some(skip) if skip.reason == SkipReason::Overlap => {
@@ -279,7 +277,7 @@ impl ScheduleTimetable {
         Some(DueTimeSkip { first, last, count, reason })
     }
 
-    /// Returns when a due time is acted on: later by its share of the jitter, the same each time.
+    /// Returns the time at which a due time is acted on: delayed by jitter that is always the same.
     fn time_with_jitter(&self, due: Timestamp) -> Timestamp {
         let most = self.jitter.as_millis() as u64;
         if most == 0 {
@@ -292,14 +290,14 @@ impl ScheduleTimetable {
     }
 }
 
-/// Those due after `after` and up to `end`.
+/// Due times after `after` and up to `end`.
 struct MissedSpan {
     anchor: Timestamp,
     after: Timestamp,
     end: Timestamp,
 }
 
-/// Due times lie on whole milliseconds.
+/// Resolution of due times: whole milliseconds.
 const TICK: Duration = Duration::from_millis(1);
 
 fn round_to_millis(at: Timestamp) -> Timestamp {
@@ -314,10 +312,10 @@ fn saturating_sub(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-/// FNV-1a: the same on every machine and in every release, which marks on disk rely on.
+/// FNV-1a hash. Stored cursors rely on it being the same on every machine and in every release.
 fn hash(bytes: &[u8]) -> u64 {
     let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
-    // Its low bits depend on the last byte alone.
+    // The low bits of FNV-1a are weak, so mix in the high ones.
     hash ^ (hash >> 32)
 }

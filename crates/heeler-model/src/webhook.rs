@@ -1,7 +1,7 @@
-//! Calls from outside: which of them start a job, and what of them the agent is told.
+//! Webhooks: selection of the requests that create a job, and of the payload that the agent sees.
 //!
-//! What a caller sends is data: it is looked into by names that the config has, and told between marks.
-//! Nothing of it is ever a template. Start at [`WebhookRules`].
+//! A payload is untrusted data. Fields are selected by the config and passed between markers; no
+//! part of a payload is ever used as a template. Start at [`WebhookRules`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,44 +11,44 @@ use serde_json::{Map, Value as Json};
 
 use crate::config::{GlobList, VarName};
 
-/// The longest text of one field that an agent is told, in bytes; the rest is cut off and counted.
+/// Longest field passed to an agent, in bytes. The rest is cut, and its length is reported.
 pub const FIELD_BYTES_MAX: usize = 16 << 10;
 
-/// The most fields that a schedule names.
+/// Most fields that a schedule may name.
 pub const FIELDS_MAX: usize = 50;
 
-/// How deep a field may lie in what was sent.
+/// Deepest field that can be addressed.
 const FIELD_DEPTH_MAX: usize = 16;
 
-/// What a schedule of type `webhook` goes by.
+/// Rules of a schedule of type `webhook`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WebhookRules {
-    /// The environment variable that holds the secret of signatures; the fleet's if there is none.
+    /// Environment variable with the signature secret. Defaults to the fleet's.
     pub secret_env: Option<VarName>,
-    /// The events that start it; any call does where there are none.
+    /// Events that create a job. Empty accepts any request.
     pub events: Vec<WebhookEventName>,
-    /// Of events that have a branch, only those of these.
+    /// For events with a branch: accepts only these branches.
     pub branches: Option<GlobList>,
-    /// Of pushes, only those that touch one of these files.
+    /// For pushes: accepts only those that touch one of these files.
     pub paths: Option<GlobList>,
-    /// Of events about something with labels, only where it has one of these.
+    /// For events about an object with labels: accepts only those with one of these labels.
     pub labels: Vec<String>,
-    /// Only what these people did.
+    /// Accepts only events of these users.
     pub authors: Vec<String>,
-    /// Whether what programs did counts too.
+    /// Also accepts events of bots.
     pub bots: bool,
-    /// What the agent is told, by name.
+    /// Fields passed to the agent, by name.
     pub fields: IndexMap<String, PayloadFieldPath>,
 }
 
-/// An event by name, with its action or with any: `issues.opened`, `push`.
+/// Event name, optionally with an action: `issues.opened`, `push`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookEventName {
     event: String,
     action: Option<String>,
 }
 
-/// Why a text names nothing.
+/// Error for an invalid event name or field path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookNameError(&'static str);
 
@@ -93,7 +93,7 @@ impl WebhookEventName {
     }
 }
 
-/// Where a field is: names of keys and numbers of items, with dots between them.
+/// Path of a field: keys and list indexes, separated by dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadFieldPath(String);
 
@@ -127,21 +127,20 @@ impl PayloadFieldPath {
     }
 }
 
-/// What was sent.
+/// Content of a webhook request.
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookPayload<'s> {
-    /// The event by name, if the caller named one: GitHub does.
+    /// Event name, if the request has one, as GitHub's do.
     pub event: Option<&'s str>,
-    /// The text.
     pub text: &'s str,
-    /// What it says, where it is JSON.
+    /// Parsed body, if it is JSON.
     pub json: Option<&'s Json>,
 }
 
-/// What GitHub sends to see whether anybody is there.
+/// GitHub's event for testing a webhook.
 pub const PING_EVENT: &str = "ping";
 
-/// What is told of an event of GitHub's if the schedule names no fields: what is there of these.
+/// Fields of a GitHub event that are passed by default, where present.
 const GITHUB_FIELDS: [(&str, &str); 24] = [
     ("action", "action"),
     ("repository", "repository.full_name"),
@@ -170,7 +169,7 @@ const GITHUB_FIELDS: [(&str, &str); 24] = [
 ];
 
 impl WebhookRules {
-    /// Says whether what was sent starts a job; if not, why.
+    /// Returns `Ok` if the request creates a job, or the reason why not.
     pub fn check_payload(&self, sent: &WebhookPayload<'_>) -> Result<(), String> {
         if sent.event == Some(PING_EVENT) {
             return Err("a ping starts nothing".to_owned());
@@ -188,11 +187,11 @@ impl WebhookRules {
             return Err("its event is not among `events`".to_owned());
         }
         if !self.bots && json["sender"]["type"] == "Bot" {
-            return Err("a program did it, and `bots` is not set".to_owned());
+            return Err("its sender is a bot, and `bots` is not set".to_owned());
         }
         let author = json["sender"]["login"].as_str().unwrap_or_default();
         if !self.authors.is_empty() && !contains_ignore_case(&self.authors, author) {
-            return Err("whoever did it is not among `authors`".to_owned());
+            return Err("its sender is not among `authors`".to_owned());
         }
         let about = [&json["issue"], &json["pull_request"]];
         let about = about.into_iter().find(|about| about.is_object());
@@ -216,7 +215,7 @@ impl WebhookRules {
         }
     }
 
-    /// Returns what the agent is told of what was sent: named fields, or all of it.
+    /// Returns the text for the agent: the named fields, or the whole body.
     pub fn render_payload(&self, sent: &WebhookPayload<'_>) -> String {
         let Some(json) = sent.json else { return sent.text.to_owned() };
         let mut told = Map::new();
@@ -245,12 +244,12 @@ fn contains_ignore_case(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Returns the branch that an event is about.
+/// Returns the branch that an event concerns.
 fn event_branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
     match event {
         "push" => {
             let name = json["ref"].as_str()?;
-            // A tag is no branch, so it fits none.
+            // A tag is not a branch. `refs` replaces its name, so that no name of a branch matches.
             Some(name.strip_prefix("refs/heads/").unwrap_or("refs"))
         }
         "create" | "delete" => json["ref"].as_str(),
@@ -272,7 +271,7 @@ fn pushed_files(json: &Json) -> impl Iterator<Item = &str> {
         .filter_map(Json::as_str)
 }
 
-/// Returns a value that is not longer than a field may be.
+/// Truncates a value to the longest field.
 fn truncate_field(value: &Json) -> Json {
     let text = match value {
         Json::String(text) => text.clone(),

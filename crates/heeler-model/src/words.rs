@@ -1,22 +1,22 @@
 //! Closed sets of words that appear in files, in the database and on the command line.
 //!
-//! [`words!`] declares an enum and its one spelling; nothing else in the program spells them.
+//! [`words!`] declares an enum together with its only spelling; no other code spells these words.
 
 use thiserror::Error;
 
-/// A word that is not one of a closed set.
+/// Error for a word that does not belong to a closed set.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown {what} `{word}`, expected one of: {expected}")]
 pub struct UnknownWordError {
-    /// What the word should have named, such as `job status`.
+    /// Name of the set, such as `job status`.
     pub what: &'static str,
-    /// The word as given.
+    /// Word as given.
     pub word: String,
-    /// The legal words, comma-separated.
+    /// Legal words, comma-separated.
     pub expected: String,
 }
 
-/// Declares an enum whose variants are words: `as_str`, `ALL`, `FromStr`, `Display`, serde.
+/// Declares an enum of words with `as_str`, `ALL`, `FromStr`, `Display` and serde implementations.
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident ($what:literal) { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -24,7 +24,7 @@ macro_rules! words {
         pub enum $name { $($(#[$vmeta])* $variant,)+ }
 
         impl $name {
-            /// Every value, in declaration order.
+            /// All values, in declaration order.
             pub const ALL: &[$name] = &[$($name::$variant,)+];
 
             /// Returns the word as files, the database and the command line spell it.

@@ -1,4 +1,4 @@
-//! Agents: all of them, and one with its schedules, jobs, sessions and money.
+//! Agent pages: the list, and one agent with its schedules, jobs, sessions and costs.
 
 use heeler_query::agents::{AgentPage, AgentSummary};
 use heeler_query::charts::DailyCost;
@@ -17,7 +17,7 @@ use crate::{DashboardSection, PageFrame, charts, jobs};
 
 /// Returns the page of all agents.
 ///
-/// `past` are those that had jobs and are not in the config any more.
+/// `past` are former agents: they have jobs but are no longer in the config.
 pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
     let content = html! {
         div.head {
@@ -31,7 +31,7 @@ pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
         }
         @if !past.is_empty() {
             section.card #past data-live aria-labelledby="h-past" {
-                header { h2 #h-past { "Not in the config any more" } }
+                header { h2 #h-past { "No longer in the config" } }
                 ul.pad.row role="list" { @for name in past { li { (agent_link(name)) } } }
             }
         }
@@ -39,20 +39,20 @@ pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
     frame.page(DashboardSection::Agents, "Agents", content)
 }
 
-/// Returns the page of an agent that is not in the config any more: what it did stays.
+/// Returns the page of a former agent, which is no longer in the config. Its history stays.
 pub fn past_page(frame: &PageFrame, name: &str, jobs: &JobPage, found: &SessionPage) -> Markup {
     let content = html! {
-        nav.crumbs aria-label="Where this is" { a href="/agents" { "Agents" } }
+        nav.crumbs aria-label="Breadcrumb" { a href="/agents" { "Agents" } }
         div.head { h1 { (isolated_text(name)) } }
         p.banner role="note" {
-            span { "This agent is not in the config any more. What it did stays; it gets no new jobs." }
+            span { "This agent is no longer in the config. Its history is kept; it gets no new jobs." }
         }
         (agent_history(frame, name, jobs, found))
     };
     frame.page(DashboardSection::Agents, &one_line(name), content)
 }
 
-/// Shows what an agent did.
+/// Renders the jobs and sessions of an agent.
 fn agent_history(
     frame: &PageFrame,
     name: &str,
@@ -65,7 +65,7 @@ fn agent_history(
                 h2 #h-jobs { "Jobs" }
                 a.more href=(url_with_params("/jobs", &[("agent", name)])) { "all " (format_grouped(found.total)) }
             }
-            @if found.jobs.is_empty() { p.empty.small { "It has had no job yet." } }
+            @if found.jobs.is_empty() { p.empty.small { "It has had no jobs yet." } }
             @else { (jobs::table(frame, &found.jobs)) }
         }
         section.card #sessions data-live aria-labelledby="h-sessions" {
@@ -86,7 +86,7 @@ fn table(frame: &PageFrame, agents: &[AgentSummary]) -> Markup {
                     tr {
                         th.fit scope="col" { "State" }
                         th scope="col" { "Agent" }
-                        th.opt2 scope="col" { "What it is for" }
+                        th.opt2 scope="col" { "Description" }
                         th.opt scope="col" { "Runs on" }
                         th.num scope="col" { "Next" }
                         th.num.opt2 scope="col" { "Today" }
@@ -133,18 +133,16 @@ fn run_button(agent: &AgentSummary) -> Markup {
     }
 }
 
-/// All that the page of one agent shows.
+/// Data of the page of one agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentView {
-    /// The agent.
     pub agent: AgentSummary,
-    /// Its schedules.
     pub schedules: Vec<ScheduleSummary>,
-    /// Its newest jobs.
+    /// Newest jobs.
     pub jobs: JobPage,
-    /// Its newest sessions.
+    /// Newest sessions.
     pub sessions: SessionPage,
-    /// What it cost by the day.
+    /// Cost per day.
     pub days: Vec<DailyCost>,
 }
 
@@ -152,7 +150,7 @@ pub struct AgentView {
 pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
     let agent = &view.agent;
     let content = html! {
-        nav.crumbs aria-label="Where this is" { a href="/agents" { "Agents" } }
+        nav.crumbs aria-label="Breadcrumb" { a href="/agents" { "Agents" } }
         div.head #head data-live {
             h1 { (isolated_text(&agent.name)) }
             (agent_status(agent))
@@ -176,7 +174,7 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
                     div.pad { (facts_card(frame, agent)) }
                 }
                 section.card #money data-live aria-labelledby="h-money" {
-                    header { h2 #h-money { "Money" } }
+                    header { h2 #h-money { "Cost" } }
                     div.pad.stack-s { (budget_meter(agent)) (charts::cost_chart(&view.days)) }
                 }
             }
@@ -192,23 +190,23 @@ fn agent_actions(agent: &AgentSummary) -> Markup {
         div.tools {
             @if agent.enabled {
                 button.button.danger type="button" data-action={ "POST " (api) "/disable" } data-danger
-                    data-confirm={ "Switch " (one_line(&agent.name)) " off? None of its jobs starts until it is switched on again. What runs goes on." }
-                    data-answer="Switch it off" { "Switch off" }
+                    data-confirm={ "Disable " (one_line(&agent.name)) "? Its jobs do not start until it is enabled again. Running jobs continue." }
+                    data-answer="Disable it" { "Disable" }
             } @else {
-                button.button type="button" data-action={ "POST " (api) "/enable" } { "Switch on" }
+                button.button type="button" data-action={ "POST " (api) "/enable" } { "Enable" }
             }
         }
     }
 }
 
-/// Returns what asks an agent for something.
+/// Renders the form that starts a job with a prompt.
 fn prompt_form(agent: &AgentSummary) -> Markup {
     html! {
         section.card aria-labelledby="h-ask" {
-            header { h2 #h-ask { "Ask for something" } }
+            header { h2 #h-ask { "Start a job" } }
             form.pad.stack-s data-action="POST /api/v1/jobs" data-body=(job_body(agent)) data-go="/jobs/{id}" {
-                label.visually-hidden for="prompt" { "What to do" }
-                textarea #prompt name="prompt" rows="3" placeholder="What to do. Empty: what it does by default." {}
+                label.visually-hidden for="prompt" { "Prompt" }
+                textarea #prompt name="prompt" rows="3" placeholder="Prompt. If empty, the agent's default prompt is used." {}
                 div.row { button.button.primary.icon.i-play { "Run" } }
             }
         }
@@ -217,7 +215,7 @@ fn prompt_form(agent: &AgentSummary) -> Markup {
 
 fn schedules(frame: &PageFrame, schedules: &[ScheduleSummary]) -> Markup {
     html! {
-        @if schedules.is_empty() { p.empty.small { "It starts only when somebody asks." } }
+        @if schedules.is_empty() { p.empty.small { "It has no schedules." } }
         @else {
             ul.list role="list" { @for one in schedules { (schedule_item(frame, one)) } }
         }
@@ -242,7 +240,7 @@ fn schedule_item(frame: &PageFrame, one: &ScheduleSummary) -> Markup {
                 @if let Some(changed) = &one.changed {
                     " · changed by " (isolated_text(&changed.by)) " " (relative_time(frame, changed.at))
                     @if frame.can_operate() {
-                        " " button.button.quiet.small type="button" data-action={ "POST " (api) "/reset" } { "Back to the config" }
+                        " " button.button.quiet.small type="button" data-action={ "POST " (api) "/reset" } { "Reset to the config" }
                     }
                 }
             }
@@ -255,9 +253,9 @@ fn facts_card(frame: &PageFrame, agent: &AgentSummary) -> Markup {
     html! {
         dl.facts {
             dt { "Runs on" } dd { (one_line(&agent.runtime)) @if let Some(model) = &agent.model { ", " (one_line(model)) } }
-            dt { "Works in" } dd { code { (one_line(&agent.working_directory)) } }
-            dt { "At once" } dd { (agent.max_concurrent) @if agent.max_concurrent == 1 { " job" } @else { " jobs" } }
-            @if let Some(job) = &agent.current_job { dt { "Works at" } dd { (job_link(job)) } }
+            dt { "Working directory" } dd { code { (one_line(&agent.working_directory)) } }
+            dt { "Concurrency" } dd { (agent.max_concurrent) @if agent.max_concurrent == 1 { " job" } @else { " jobs" } }
+            @if let Some(job) = &agent.current_job { dt { "Current job" } dd { (job_link(job)) } }
             @if let Some(job) = &agent.last_job { dt { "Last job" } dd { (job_link(job)) } }
             @if let (Some(name), at) = (&agent.next_schedule, agent.next_trigger_at) {
                 dt { "Next" } dd { (isolated_text(name)) " " (optional_relative_time(frame, at)) }
@@ -281,14 +279,14 @@ fn budget_meter(agent: &AgentSummary) -> Markup {
     };
     html! {
         (line("Today", agent.spent_today_usd, agent.budget.day_usd))
-        (line("In all", agent.spent_usd, agent.budget.total_usd))
-        @if let Some(limit) = agent.budget.job_usd { p.small.muted { "A job may cost " (format_usd(limit)) "." } }
+        (line("Total", agent.spent_usd, agent.budget.total_usd))
+        @if let Some(limit) = agent.budget.job_usd { p.small.muted { "Limit per job: " (format_usd(limit)) } }
     }
 }
 
 fn sessions(frame: &PageFrame, sessions: &SessionPage) -> Markup {
     html! {
-        @if sessions.sessions.is_empty() { p.empty.small { "It has no session yet." } }
+        @if sessions.sessions.is_empty() { p.empty.small { "It has no sessions yet." } }
         @else {
             div.scroll {
                 table {

@@ -1,7 +1,7 @@
-//! The API's routes, to read and to try.
+//! Page that documents the API and sends test requests.
 //!
-//! It is made of the OpenAPI description, so it says what that says. What is sent is sent by
-//! `assets/api.js`, as whoever looks at the page.
+//! It is generated from the OpenAPI description. `assets/api.js` sends the requests, with the
+//! identity of the user of the page.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -32,19 +32,19 @@ impl ApiOperation<'_> {
         }
     }
 
-    /// Lists the parameters of the address; headers are set by the page itself.
+    /// Lists the path and query parameters; the page sets headers itself.
     fn parameters(&self) -> impl Iterator<Item = &Value> {
         let all = self.spec["parameters"].as_array().map_or(&[][..], Vec::as_slice);
         all.iter().filter(|parameter| parameter["in"] != "header")
     }
 
-    /// Says whether it is a stream, which has no end to wait for.
+    /// Returns true if the reply is a stream, which does not end.
     fn is_stream(&self) -> bool {
         self.spec["responses"]["200"]["content"]["text/event-stream"].is_object()
     }
 }
 
-/// Returns the page of an API by its description.
+/// Returns the page for an OpenAPI description.
 pub fn page(frame: &PageFrame, description: &Value) -> Markup {
     let operations = operations(description);
     let mut tags: Vec<&str> = Vec::new();
@@ -100,7 +100,7 @@ fn operation_section(
                 } @else if operation.is_allowed(frame.viewer_scope) {
                     div { button.button.primary type="submit" { "Send" } }
                 } @else {
-                    p.note { "You may not do this." }
+                    p.note { "Your scope does not allow this." }
                 }
                 pre hidden role="status" { code {} }
             }
@@ -122,7 +122,7 @@ fn parameter_field(operation: &ApiOperation<'_>, parameter: &Value) -> Markup {
     }
 }
 
-/// Shows a text of the description; what stands between backticks is code.
+/// Renders text of the description; text between backticks becomes code.
 fn inline_prose(text: &str) -> Markup {
     html! {
         @for (at, piece) in text.split('`').enumerate() {
@@ -131,7 +131,7 @@ fn inline_prose(text: &str) -> Markup {
     }
 }
 
-/// Returns where the body is written, with its keys and what they mean.
+/// Renders the field for the body, with a list of its keys and their descriptions.
 fn body_field(description: &Value, said: &Value) -> Option<Markup> {
     let schema = &said["requestBody"]["content"]["application/json"]["schema"];
     let name = schema["$ref"].as_str()?.rsplit('/').next()?;

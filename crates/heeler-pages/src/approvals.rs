@@ -1,4 +1,4 @@
-//! What people are asked: what waits, answered in place, and what became of the rest.
+//! Approval pages: pending questions, answered in place, and the history.
 
 use heeler_model::{ApprovalKind, ApprovalStatus, question};
 use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalSummary};
@@ -14,22 +14,22 @@ use crate::components::{
 use crate::markdown::markdown;
 use crate::{DashboardSection, PageFrame};
 
-/// How much of what is asked the page shows; it can be changed only if that is all.
+/// Bytes of a question that the page shows; only an input that fits can be edited.
 const DETAIL_BYTES_MAX: usize = 64 * 1024;
 
-/// How close the end of a question is when that is shown with weight.
+/// Remaining time from which an expiry is emphasized.
 const DEADLINE_WARNING: SignedDuration = SignedDuration::from_mins(10);
 
-/// Which answers that were given are shown.
+/// Filter of the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApprovalsView {
-    /// Only those in this state; all if left out.
+    /// Only approvals with this status; `None` for all.
     pub status: Option<ApprovalStatus>,
-    /// Those older than this one.
+    /// Only approvals older than this one.
     pub before: String,
 }
 
-/// Returns the page: what waits, then what became of the rest.
+/// Returns the page: pending questions, then the history.
 pub fn page(
     frame: &PageFrame,
     view: &ApprovalsView,
@@ -45,7 +45,7 @@ pub fn page(
                 header { h2 #h-waiting { "Waiting for an answer" } }
                 div #waiting data-live {
                     @if waiting.is_empty() {
-                        (empty_notice("Nobody waits for you", html! { "Agents and workflows that ask something appear here at once." }))
+                        (empty_notice("Nothing to answer", html! { "Questions of agents and workflows appear here." }))
                     }
                     @for one in waiting { (approval_form(frame, one, 3)) }
                     @if waiting_total > waiting.len() as i64 {
@@ -59,30 +59,31 @@ pub fn page(
     frame.page(DashboardSection::Approvals, "Approvals", content)
 }
 
-/// Returns one of them, whole.
+/// Returns the page of one approval, in full.
 pub fn approval_page(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
     let content = html! {
         (activity_styles())
         p.crumbs { a href="/approvals" { "Approvals" } " › " span.mono { (asked.item.id) } }
         div.head { h1 { (isolated_text(&asked.item.gate)) } (approval_status(&asked.item)) }
-        section.card #asked data-live data-answers aria-label="What is asked" { (approval_form(frame, asked, 2)) }
+        section.card #asked data-live data-answers aria-label="Question" { (approval_form(frame, asked, 2)) }
     };
     frame.page(DashboardSection::Approvals, &asked.item.gate, content)
 }
 
-/// Shows what is asked now on the page of what asks it; nothing if nothing is.
+/// Renders the pending questions on the page of the job or run that asks; empty if there are none.
 pub(crate) fn pending_approvals_card(frame: &PageFrame, asks: &[ApprovalDetails]) -> Markup {
     html! {
         @if !asks.is_empty() {
             section.card.warn aria-labelledby="h-asks" {
-                header { h2 #h-asks { "Waits for an answer" } }
+                header { h2 #h-asks { "Waiting for an answer" } }
                 @for one in asks { (approval_form(frame, one, 3)) }
             }
         }
     }
 }
 
-/// Returns the word for a state: what was asked for words is answered rather than approved.
+/// Renders the status of an approval: a question that expects text is answered rather than
+/// approved.
 fn approval_status(item: &ApprovalSummary) -> Markup {
     match item.status {
         ApprovalStatus::Approved if item.kind.expects_text() => {
@@ -92,11 +93,11 @@ fn approval_status(item: &ApprovalSummary) -> Markup {
     }
 }
 
-/// Says in a line what is asked.
+/// Renders the question as one line.
 pub(crate) fn approval_title(kind: ApprovalKind, gate: &str) -> Markup {
     html! {
         @match kind {
-            ApprovalKind::Permission => { "May it use " (isolated_text(gate)) "?" }
+            ApprovalKind::Permission => { "Allow " (isolated_text(gate)) "?" }
             ApprovalKind::Question => { "The agent asks" }
             ApprovalKind::Approve | ApprovalKind::Reply => { (isolated_text(gate)) }
         }
@@ -116,7 +117,7 @@ fn approval_form(frame: &PageFrame, asked: &ApprovalDetails, level: u8) -> Marku
             } @else {
                 (question_body(asked, false))
                 (answer_summary(frame, asked))
-                @if is_open { p.note { "You may look at everything; to answer takes the scope operate." } }
+                @if is_open { p.note { "To answer, you need the scope operate." } }
             }
         }
     }
@@ -145,7 +146,7 @@ fn approval_facts(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
     }
 }
 
-/// Shows what is asked, with fields for the answer if it is still to be given.
+/// Renders the question, with input fields if it is pending.
 fn question_body(asked: &ApprovalDetails, is_open: bool) -> Markup {
     let nothing = Value::Null;
     let detail = asked.detail.as_ref().unwrap_or(&nothing);
@@ -176,13 +177,13 @@ fn question_body(asked: &ApprovalDetails, is_open: bool) -> Markup {
     }
 }
 
-/// Leads to all of what is asked, where the page has only its beginning.
+/// Links the full text if the page shows only its beginning.
 fn full_text_link(asked: &ApprovalDetails, bytes: usize) -> Markup {
     html! {
         @if bytes > DETAIL_BYTES_MAX {
             p.small {
-                a href=(encode_path("/api/v1/approvals", &[&asked.item.id])) { "Read all of it" }
-                " before you answer: this is its beginning."
+                a href=(encode_path("/api/v1/approvals", &[&asked.item.id])) { "Read the full text" }
+                " before you answer: only its beginning is shown."
             }
         }
     }
@@ -194,7 +195,7 @@ fn artifact(asked: &ApprovalDetails) -> Markup {
     }
 }
 
-/// Shows what a tool is to be given. All of it is shown, or none of it may be changed.
+/// Renders a tool's input. It can be edited only if it is shown in full.
 fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
     let whole = serde_json::to_string_pretty(input).unwrap_or_default();
     let fields = input.as_object().into_iter().flatten();
@@ -214,7 +215,7 @@ fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
             details id={ "edit-" (asked.item.id) } {
                 summary { "Change the input" }
                 div.field {
-                    label for=(id) { "What the tool gets instead, as JSON" }
+                    label for=(id) { "New input, as JSON" }
                     textarea.code id=(id) name="input" rows="6" spellcheck="false" { (whole) }
                 }
             }
@@ -250,7 +251,7 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
             }
             @if is_open {
                 div.field {
-                    label for=(own) { @if options.is_empty() { "Your answer" } @else { "Or in your words" } }
+                    label for=(own) { @if options.is_empty() { "Your answer" } @else { "Or your own answer" } }
                     input id=(own) type="text" autocomplete="off";
                 }
             }
@@ -266,9 +267,9 @@ fn answer_buttons(asked: &ApprovalDetails) -> Markup {
     let label = match item.kind {
         ApprovalKind::Reply => "Your answer",
         ApprovalKind::Question if !has_questions => "Your answer",
-        ApprovalKind::Question => "Why not, if you do not answer",
-        ApprovalKind::Permission => "Why not, if you reject it: the agent is told",
-        ApprovalKind::Approve => "A comment, if you like",
+        ApprovalKind::Question => "Reason, if you refuse to answer",
+        ApprovalKind::Permission => "Reason for a rejection, for the agent",
+        ApprovalKind::Approve => "Comment (optional)",
     };
     html! {
         div.field {
@@ -320,7 +321,7 @@ fn history(frame: &PageFrame, view: &ApprovalsView, past: &ApprovalPage) -> Mark
                 }
             }
             div #past data-live {
-                @if past.approvals.is_empty() { p.empty.small { "Nothing was asked yet." } }
+                @if past.approvals.is_empty() { p.empty.small { "No questions yet." } }
                 @else { (table(frame, &past.approvals)) }
             }
         }
@@ -341,7 +342,7 @@ fn table(frame: &PageFrame, approvals: &[ApprovalSummary]) -> Markup {
         div.scroll {
             table {
                 thead { tr {
-                    th.fit scope="col" { "State" } th scope="col" { "What" }
+                    th.fit scope="col" { "State" } th scope="col" { "Question" }
                     th.opt scope="col" { "From" } th.opt2 scope="col" { "Answered by" }
                     th.num scope="col" { "Asked" }
                 } }

@@ -1,20 +1,17 @@
-//! The files that pages load: styles and modules, embedded in the program.
+//! Files that pages load: styles and scripts, embedded in the program.
 //!
-//! Their address has a hash of them all, so that a browser may keep them for ever and a new version
-//! of the program is seen at once. Modules import each other by their plain names, beside them.
+//! Their URLs contain a hash of all files, so that browsers may cache them forever and still load a
+//! new version at once. Modules import each other by plain names, relative to their own URL.
 
 use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
 
-/// A file that pages load.
+/// File that pages load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaticAsset {
-    /// Its name.
     pub name: &'static str,
-    /// Its media type.
     pub media_type: &'static str,
-    /// What is in it.
     pub bytes: &'static [u8],
 }
 
@@ -30,7 +27,7 @@ macro_rules! asset {
     };
 }
 
-/// All of them.
+/// All embedded files.
 pub const ALL_ASSETS: &[StaticAsset] = &[
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("theme.js", SCRIPT),
@@ -55,18 +52,17 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 });
 
-/// Returns what the address of every file has in this build.
+/// Returns the version segment of all asset URLs in this build.
 pub fn version() -> &'static str {
     &VERSION
 }
 
-/// Returns the address of a file.
+/// Returns the URL of a file.
 pub fn href(name: &str) -> String {
     debug_assert!(find(name).is_some(), "{name} is no asset");
     format!("/assets/{}/{name}", version())
 }
 
-/// Finds a file by its name.
 pub fn find(name: &str) -> Option<&'static StaticAsset> {
     ALL_ASSETS.iter().find(|asset| asset.name == name)
 }

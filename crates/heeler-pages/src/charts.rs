@@ -1,4 +1,4 @@
-//! Charts: bars and dots as SVG that takes the page's colours, each with its figures as a table.
+//! Charts: SVG bars in the colours of the page, each with its figures as a table.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,19 +9,19 @@ use heeler_query::charts::{DailyCost, HourlyJobCounts, JobDuration};
 
 use crate::components::{format_duration, format_grouped, format_usd, one_line};
 
-/// How high a chart is, in its own units; it is stretched to its place.
+/// Height of a chart in its own units; it is stretched to its place.
 const HEIGHT: f64 = 100.0;
 
-/// How wide one bar's place is.
+/// Width of one bar with its margin.
 const STEP: f64 = 10.0;
 
-/// How much of its place a bar takes.
+/// Width of one bar.
 const BAR: f64 = 7.4;
 
-/// For how many jobs there is room at least in the chart of how long they took.
+/// Smallest number of places in the chart of job durations.
 const DURATIONS_MIN: usize = 24;
 
-/// Shows runs by the hour.
+/// Renders jobs per hour.
 pub fn runs_chart(hours: &[HourlyJobCounts], zone: &TimeZone) -> Markup {
     let most = hours.iter().map(HourlyJobCounts::total).max().unwrap_or(0).max(1) as f64;
     let total: i64 = hours.iter().map(HourlyJobCounts::total).sum();
@@ -54,7 +54,7 @@ pub fn runs_chart(hours: &[HourlyJobCounts], zone: &TimeZone) -> Markup {
     })
 }
 
-/// Shows money by the day.
+/// Renders costs per day.
 pub fn cost_chart(days: &[DailyCost]) -> Markup {
     let most = days.iter().map(|day| day.cost_usd).fold(0.0, f64::max).max(1e-6);
     let total: f64 = days.iter().map(|day| day.cost_usd).sum();
@@ -79,7 +79,7 @@ pub fn cost_chart(days: &[DailyCost]) -> Markup {
     })
 }
 
-/// Shows how long the last jobs took.
+/// Renders the durations of the last jobs.
 pub fn durations_chart(jobs: &[JobDuration]) -> Markup {
     let longest = jobs.iter().map(|job| job.seconds).fold(0.0, f64::max).max(0.1);
     let mut sorted: Vec<f64> = jobs.iter().map(|job| job.seconds).collect();
@@ -90,7 +90,7 @@ pub fn durations_chart(jobs: &[JobDuration]) -> Markup {
         1 => format!("one job: {most}"),
         _ => format!("last {count} jobs: median {median}, longest {most}"),
     };
-    // Few jobs stand at the right end, not as wide as the chart.
+    // A few jobs are drawn at the right end, not stretched over the chart.
     let width = jobs.len().max(DURATIONS_MIN);
     let bars = html! {
         @for (place, job) in (width - jobs.len()..).zip(jobs) {
@@ -117,12 +117,12 @@ fn bar_class(status: JobStatus) -> &'static str {
     if status == JobStatus::Failed { "bar bad" } else { "bar" }
 }
 
-/// Draws one bar of several parts, from below. A part that is there is never too small to be seen.
+/// Draws one bar of several stacked parts. A part above zero is always large enough to be visible.
 fn draw_bar(place: usize, most: f64, parts: &[(&str, f64)]) -> Markup {
     let x = place as f64 * STEP + (STEP - BAR) / 2.0;
     let mut y = HEIGHT;
     html! {
-        // The whole place can be pointed at.
+        // The whole column shows the tooltip.
         rect x=(format_number(place as f64 * STEP)) y="0" width=(format_number(STEP)) height=(format_number(HEIGHT)) fill="transparent" {}
         @for (class, value) in parts {
             @if *value > 0.0 {

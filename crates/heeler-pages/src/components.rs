@@ -1,4 +1,4 @@
-//! Small things that many pages show: states, times, money, names, links.
+//! Components that many pages share: status, times, money, names, links.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::PageFrame;
 
-/// Shows a word of somebody else in a line: without control characters, and without letting its
-/// direction of writing reach what stands beside it.
+/// Renders untrusted text in a line: without control characters, and isolated so that its text
+/// direction does not affect its surroundings.
 pub fn isolated_text(text: &str) -> Markup {
     html! { bdi { (one_line(text)) } }
 }
 
-/// Returns text as one line: every run of blanks is one space; control characters and those that turn
-/// the direction of writing are shown as `�`.
+/// Returns text as one line: whitespace becomes single spaces; control characters and those that
+/// change the text direction become `�`.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -27,7 +27,7 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// How much of a text is in a line of which people see the beginning.
+/// Length limit of a line that is shown clamped.
 pub(crate) const CLAMPED_CHARS_MAX: usize = 300;
 
 /// Returns the beginning of a text as one line.
@@ -38,8 +38,8 @@ pub(crate) fn clamp_line(text: &str) -> String {
     }
 }
 
-/// Returns text in which nothing hides: what cannot be seen, or turns the direction of writing, is
-/// written as its number. Whoever approves something must see what it is.
+/// Returns text without hidden parts: invisible characters, and those that change the text
+/// direction, are escaped. A person must see exactly what they approve.
 pub(crate) fn reveal_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -57,11 +57,11 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Shows a line of ours in which backticks stand around what is typed as it is.
+/// Renders a trusted line in which text between backticks becomes code.
 pub(crate) fn inline_code(text: &str) -> Markup {
     let line = one_line(text);
     let parts: Vec<&str> = line.split('`').collect();
-    // A backtick without its other is a letter.
+    // An unpaired backtick is ordinary text.
     if parts.len().is_multiple_of(2) {
         return html! { (line) };
     }
@@ -72,15 +72,15 @@ pub(crate) fn inline_code(text: &str) -> Markup {
     }
 }
 
-/// What a segment of an address must not hold as it is.
+/// Characters that are percent-encoded in a path segment.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Returns text as it stands in an address, between two slashes or behind a `=`.
+/// Percent-encodes text for a path segment or a query value.
 pub fn encode_segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-/// Returns a part of an address for each name, after `start`: `path("/agents", &["a b"])`.
+/// Appends percent-encoded segments to a path: `encode_path("/agents", &["a b"])`.
 pub fn encode_path(start: &str, names: &[&str]) -> String {
     let mut path = start.to_owned();
     for name in names {
@@ -90,44 +90,44 @@ pub fn encode_path(start: &str, names: &[&str]) -> String {
     path
 }
 
-/// Shows a state: a shape and a word.
+/// Renders a status: an icon and a word.
 pub fn status_badge(word: &str) -> Markup {
     html! { span.status data-s=(word) { (one_line(word).replace('_', " ")) } }
 }
 
-/// Shows the state of a job, which may be `running` by the record only.
+/// Renders the status of a job; `dead` means that the record says `running` but no process exists.
 pub fn job_status_badge(word: &str, dead: bool) -> Markup {
     if dead {
         return html! {
-            span.status data-s="dead" title="No process runs it; the next start settles it" { "dead" }
+            span.status data-s="dead" title="Its process is gone; the next start of the daemon resolves it" { "dead" }
         };
     }
     status_badge(word)
 }
 
-/// Shows how long ago or until a moment is; it ticks.
+/// Renders a time relative to now; a script keeps it current.
 pub fn relative_time(frame: &PageFrame, at: Timestamp) -> Markup {
     let exact = format_exact(frame, at);
     html! { time data-rel datetime=(at) title=(exact) { (format_relative(at, frame.now)) } }
 }
 
-/// The same where there may be none.
+/// Like [`relative_time`], with a dash for `None`.
 pub fn optional_relative_time(frame: &PageFrame, at: Option<Timestamp>) -> Markup {
     at.map_or_else(|| html! { span.muted { "–" } }, |at| relative_time(frame, at))
 }
 
-/// Shows how long something runs already; it ticks.
+/// Renders the time elapsed since `at`; a script keeps it current.
 pub fn elapsed_time(frame: &PageFrame, at: Timestamp) -> Markup {
     let seconds = frame.now.as_second().saturating_sub(at.as_second());
     html! { time data-since datetime=(at) title=(format_exact(frame, at)) { (format_clock(seconds)) } }
 }
 
-/// Returns a moment in the fleet's zone.
+/// Returns a time in the fleet's time zone.
 pub fn format_exact(frame: &PageFrame, at: Timestamp) -> String {
     at.to_zoned(frame.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
 }
 
-/// Returns how long ago or until a moment is: `5 min ago`, `in 3 h`.
+/// Returns a time relative to now: `5 min ago`, `in 3 h`.
 pub fn format_relative(at: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(at.as_second());
     match seconds {
@@ -137,7 +137,7 @@ pub fn format_relative(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Returns seconds as people say them: `42 s`, `5 min`, `3 h`, `2 d`.
+/// Returns seconds in the largest unit: `42 s`, `5 min`, `3 h`, `2 d`.
 pub fn format_span(seconds: i64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
     match units.into_iter().find(|(size, _)| seconds >= *size) {
@@ -146,7 +146,7 @@ pub fn format_span(seconds: i64) -> String {
     }
 }
 
-/// Returns seconds as a clock shows them: `1:05`, `2:01:09`.
+/// Returns seconds as a clock: `1:05`, `2:01:09`.
 pub fn format_clock(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
@@ -156,7 +156,7 @@ pub fn format_clock(seconds: i64) -> String {
     }
 }
 
-/// Returns how long something took: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
+/// Returns a duration: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
 pub fn format_duration(seconds: f64) -> String {
     match seconds {
         s if s < 0.9995 => format!("{:.0} ms", s.max(0.0) * 1_000.0),
@@ -166,7 +166,7 @@ pub fn format_duration(seconds: f64) -> String {
     }
 }
 
-/// Returns money: `$0`, `$0.0042`, `$1.20`.
+/// Returns an amount of money: `$0`, `$0.0042`, `$1.20`.
 pub fn format_usd(usd: f64) -> String {
     match usd {
         usd if usd.abs() < 0.000_05 => "$0".to_owned(),
@@ -175,7 +175,7 @@ pub fn format_usd(usd: f64) -> String {
     }
 }
 
-/// Returns a number with its thousands apart: `12 345`.
+/// Returns a number with separated thousands: `12 345`.
 pub fn format_grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = if number < 0 { "-".to_owned() } else { String::new() };
@@ -188,7 +188,7 @@ pub fn format_grouped(number: i64) -> String {
     text
 }
 
-/// Shows a number of bytes: `512 B`, `1.5 MB`.
+/// Returns a number of bytes: `512 B`, `1.5 MB`.
 pub fn format_bytes(count: u64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let count = count as f64;
@@ -198,32 +198,29 @@ pub fn format_bytes(count: u64) -> String {
     }
 }
 
-/// Links an agent's page.
 pub fn agent_link(name: &str) -> Markup {
     html! { a href=(encode_path("/agents", &[name])) title=(one_line(name)) { (isolated_text(name)) } }
 }
 
-/// Links a job's page by its short name.
 pub fn job_link(id: &str) -> Markup {
     html! { a.mono.nowrap href=(encode_path("/jobs", &[id])) { (id) } }
 }
 
-/// Links a session's page.
 pub fn session_link(id: &str) -> Markup {
     html! { a.mono.nowrap href=(encode_path("/sessions", &[id])) { (id) } }
 }
 
-/// Links a run of a workflow by its short name.
+/// Links a workflow run.
 pub fn run_link(id: &str) -> Markup {
     html! { a.mono.nowrap href=(encode_path("/runs", &[id])) { (id) } }
 }
 
-/// Returns the styles of pages with transcripts, graphs, differences or questions.
+/// Returns the stylesheet of pages with transcripts, graphs, diffs or questions.
 pub(crate) fn activity_styles() -> Markup {
     html! { link rel="stylesheet" href=(crate::assets::href("work.css")); }
 }
 
-/// Returns the beginning of a text, and says so if it is not all of it.
+/// Returns the beginning of a text, with a note of the number of omitted bytes.
 pub(crate) fn truncate_text(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return reveal_hidden(text);
@@ -232,7 +229,7 @@ pub(crate) fn truncate_text(text: &str, bytes_max: usize) -> String {
     format!("{}\n… [{} more bytes]", reveal_hidden(&text[..end]), text.len() - end)
 }
 
-/// Shows the choice of an agent among all; one that is no longer there stays chosen.
+/// Renders the selection of an agent; a chosen agent that no longer exists stays selectable.
 pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
     html! {
         div.field {
@@ -250,7 +247,7 @@ pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
     }
 }
 
-/// Shows the choice of a state among all.
+/// Renders the selection of a status.
 pub(crate) fn state_field<'w>(words: impl Iterator<Item = &'w str>, chosen: &str) -> Markup {
     html! {
         div.field {
@@ -263,12 +260,12 @@ pub(crate) fn state_field<'w>(words: impl Iterator<Item = &'w str>, chosen: &str
     }
 }
 
-/// Shows that there is nothing, and what to do about it.
+/// Renders the notice for an empty list, with a suggestion.
 pub fn empty_notice(title: &str, more: Markup) -> Markup {
     html! { div.empty { strong { (title) } p { (more) } } }
 }
 
-/// Returns how much of a limit is used up, with words for those who do not see the bar.
+/// Renders the used share of a limit, with a text for screen readers.
 pub fn meter(used: f64, limit: f64, words: &str) -> Markup {
     let share = if limit > 0.0 { (used / limit).clamp(0.0, 1.0) } else { 0.0 };
     let class = if used > limit { "meter over" } else { "meter" };
@@ -281,7 +278,7 @@ pub fn meter(used: f64, limit: f64, words: &str) -> Markup {
     }
 }
 
-/// Returns the address of a page with its parameters; empty ones are left out.
+/// Returns a URL with query parameters; empty ones are omitted.
 pub fn url_with_params(path: &str, params: &[(&str, &str)]) -> String {
     let mut address = path.to_owned();
     let given = params.iter().filter(|(_, value)| !value.is_empty());
@@ -293,11 +290,11 @@ pub fn url_with_params(path: &str, params: &[(&str, &str)]) -> String {
     address
 }
 
-/// Shows text with what was searched for marked; matches are told apart from letters' case.
+/// Renders text with the matches of a search highlighted, ignoring case.
 pub fn highlight_matches(text: &str, wanted: &str) -> Markup {
     let line = one_line(text);
     let (low, low_wanted) = (line.to_lowercase(), wanted.to_lowercase());
-    // Where lower case has another length, places in it are not places in the text.
+    // If lower case has another length, its offsets are not valid in the text.
     if low_wanted.is_empty() || low.len() != line.len() {
         return html! { (line) };
     }

@@ -1,6 +1,6 @@
-//! What changed in files: a unified diff, a table for each file, with the numbers of its lines.
+//! File changes: a unified diff as one table per file, with line numbers.
 //!
-//! Reads loosely: what is no diff is shown as text. Start at [`page`].
+//! The parser is lenient: text that is not a diff is shown unchanged. Start at [`page`].
 
 use heeler_query::diff::SessionDiff;
 use maud::{Markup, html};
@@ -8,39 +8,38 @@ use maud::{Markup, html};
 use crate::components::{activity_styles, encode_path, format_grouped, one_line};
 use crate::{DashboardSection, PageFrame};
 
-/// How many lines of a diff a page shows.
+/// Most lines of a diff on a page.
 pub const LINES_MAX: usize = 5_000;
 
-/// How much of a line is shown.
+/// Length limit of a line, in bytes.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// Of more files than this only the names are open.
+/// Files that are shown expanded; further ones are collapsed.
 const OPEN_FILES_MAX: usize = 20;
 
-/// Which states are compared.
+/// Range of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiffView {
-    /// The message that it begins at; before the first turn if left out.
+    /// Message at which the range begins; `None` for the state before the first turn.
     pub from: Option<u64>,
-    /// The message that it ends at; what is there now if left out.
+    /// Message at which the range ends; `None` for the current state.
     pub to: Option<u64>,
 }
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, view: DiffView, diff: &SessionDiff) -> Markup {
     let id = &diff.session;
     let home = encode_path("/sessions", &[id]);
     let files = parse_patch(diff.patch.as_deref().unwrap_or_default());
     let content = html! {
         (activity_styles())
-        p.crumbs { a href="/sessions" { "Sessions" } " › " a.mono href=(home) { (id) } " › changes" }
-        div.head { h1 { "Changes of files" } span.muted { (describe_range(view)) } }
+        p.crumbs { a href="/sessions" { "Sessions" } " › " a.mono href=(home) { (id) } " › file changes" }
+        div.head { h1 { "File changes" } span.muted { (describe_range(view)) } }
         (range_form(view, &home))
         @if let Some(note) = &diff.note { p.banner role="note" { (note) } }
-        @if diff.cut { p.banner.warn role="note" { "The difference is too large: only its beginning was compared." } }
+        @if diff.cut { p.banner.warn role="note" { "The diff is too large: only its beginning is available." } }
         (file_list(&files))
     };
-    frame.page(DashboardSection::Sessions, "Changes of files", content)
+    frame.page(DashboardSection::Sessions, "File changes", content)
 }
 
 fn describe_range(view: DiffView) -> String {
@@ -67,7 +66,7 @@ fn range_form(view: DiffView, home: &str) -> Markup {
     }
 }
 
-/// A file of a diff.
+/// File of a diff.
 #[derive(Debug, Default, PartialEq)]
 struct DiffFile {
     name: String,
@@ -77,7 +76,7 @@ struct DiffFile {
     removed: usize,
 }
 
-/// A line of a diff.
+/// Line of a diff.
 #[derive(Debug, PartialEq)]
 enum DiffLine {
     Hunk(String),
@@ -87,7 +86,7 @@ enum DiffLine {
     Note(String),
 }
 
-/// How far a hunk has come: the next line of each side, and how many of each are to come.
+/// Progress within a hunk: the next line number of each side, and the number of remaining lines.
 #[derive(Debug, Default)]
 struct DiffHunkParser {
     old: u64,
@@ -97,7 +96,7 @@ struct DiffHunkParser {
 }
 
 impl DiffHunkParser {
-    /// Reads `@@ -1,2 +3,4 @@ …`.
+    /// Parses `@@ -1,2 +3,4 @@ …`.
     fn parse_header(line: &str) -> Option<DiffHunkParser> {
         let mut words = line.strip_prefix("@@ -")?.split(' ');
         let (old, old_left) = parse_range(words.next()?)?;
@@ -142,7 +141,7 @@ fn clip_line(line: &str) -> String {
     }
 }
 
-/// Reads a unified diff as git writes it.
+/// Parses a unified diff as git writes it.
 fn parse_patch(patch: &str) -> Vec<DiffFile> {
     let mut files: Vec<DiffFile> = Vec::new();
     let mut hunk = DiffHunkParser::default();
@@ -175,7 +174,7 @@ fn parse_patch(patch: &str) -> Vec<DiffFile> {
     files
 }
 
-/// Takes a line before the first hunk.
+/// Handles a line before the first hunk of a file.
 fn parse_file_header(file: &mut DiffFile, line: &str) {
     let told = [
         "new file",
@@ -194,7 +193,8 @@ fn parse_file_header(file: &mut DiffFile, line: &str) {
     }
 }
 
-/// Returns the name in `diff --git a/NAME b/NAME`; both are the same length unless it was renamed.
+/// Returns the name in `diff --git a/NAME b/NAME`; both have the same length unless the file was
+/// renamed.
 fn file_name(line: &str) -> String {
     let both = line.trim_start_matches("diff --git ");
     let half = both.get(..both.len() / 2).unwrap_or(both);
@@ -202,7 +202,7 @@ fn file_name(line: &str) -> String {
     name.to_owned()
 }
 
-/// Returns the lines of each file that are shown: the first ones of all.
+/// Returns the lines of each file that are shown: the first [`LINES_MAX`] in total.
 fn visible_lines(files: &[DiffFile]) -> Vec<&[DiffLine]> {
     let mut left = LINES_MAX;
     let each = files.iter().map(|file| {
@@ -215,7 +215,7 @@ fn visible_lines(files: &[DiffFile]) -> Vec<&[DiffLine]> {
 
 fn file_list(files: &[DiffFile]) -> Markup {
     if files.is_empty() {
-        return html! { section.card { p.empty { "Nothing has changed." } } };
+        return html! { section.card { p.empty { "No changes." } } };
     }
     let total: usize = files.iter().map(|file| file.lines.len()).sum();
     let (added, removed) =
@@ -224,7 +224,7 @@ fn file_list(files: &[DiffFile]) -> Markup {
     html! {
         @if total > LINES_MAX {
             p.banner.warn role="note" {
-                "These are " (format_grouped(total as i64)) " lines; the first " (format_grouped(LINES_MAX as i64)) " are shown. "
+                "The diff has " (format_grouped(total as i64)) " lines; the first " (format_grouped(LINES_MAX as i64)) " are shown. "
                 code { "heeler session diff" } " prints them all."
             }
         }
@@ -250,7 +250,7 @@ fn file_section(file: &DiffFile, lines: &[DiffLine], number: usize, is_open: boo
             @for note in &file.notes { p.note.pad { (note) } }
             @if lines.len() < file.lines.len() { p.note.pad { (file.lines.len() - lines.len()) " lines are left out." } }
             @if !lines.is_empty() {
-                div.diff tabindex="0" role="group" aria-label={ "Changes of " (one_line(&file.name)) } {
+                div.diff tabindex="0" role="group" aria-label={ "Changes to " (one_line(&file.name)) } {
                     table {
                         thead.visually-hidden { tr {
                             th scope="col" { "Before" } th scope="col" { "After" }

@@ -1,15 +1,15 @@
-//! What is shown in place of a page that cannot be.
+//! Page that replaces one that does not exist or cannot be shown.
 
 use maud::{Markup, html};
 
 use crate::{DashboardSection, PageFrame};
 
-/// Says that there is no page, or why it cannot be shown.
+/// Returns the error page for a status code.
 pub fn page(frame: &PageFrame, status: u16, detail: &str, hint: Option<&str>) -> Markup {
     let title = match status {
         404 => "Not found",
         403 => "Not allowed",
-        400 => "That makes no sense",
+        400 => "Invalid request",
         _ => "Something went wrong",
     };
     let content = html! {

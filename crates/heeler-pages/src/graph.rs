@@ -1,6 +1,6 @@
-//! A workflow as a picture: what waits for nothing above, what waits for that below it.
+//! Workflow graph as SVG: phases without dependencies on top, dependent phases below.
 //!
-//! Each phase links its place in the list beside it, which says the same in words.
+//! Each phase links to its entry in the list next to the graph, which has the same content as text.
 
 use std::collections::HashMap;
 
@@ -13,30 +13,30 @@ const HEIGHT: usize = 46;
 const GAP_X: usize = 22;
 const GAP_Y: usize = 34;
 const MARGIN: usize = 6;
-/// How many characters of a title fit into its box.
+/// Characters of a title that fit into its box.
 const TITLE_CHARS_MAX: usize = 19;
 const SUB_CHARS_MAX: usize = 24;
 
-/// A phase in the picture.
+/// Phase in the graph.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GraphNode {
-    /// Its name, which others wait for.
+    /// Name by which other phases depend on it.
     pub(crate) name: String,
-    /// What people are shown.
+    /// Displayed title.
     pub(crate) title: String,
-    /// What does it.
+    /// Executor of the phase.
     pub(crate) subtitle: String,
-    /// How it stands, in a word; empty outside of a run.
+    /// Status of the phase; empty outside of a run.
     pub(crate) state: String,
-    /// The phases that it waits for.
+    /// Names of the phases it depends on.
     pub(crate) after: Vec<String>,
-    /// It also begins when not all of those went well.
+    /// The phase also starts if some dependencies did not succeed.
     pub(crate) allows_failures: bool,
-    /// Somebody is asked behind it.
+    /// A gate follows the phase.
     pub(crate) has_gate: bool,
 }
 
-/// Returns the sign of a state.
+/// Returns the symbol of a status.
 fn state_symbol(state: &str) -> &'static str {
     match state {
         "waiting" => "·",
@@ -50,17 +50,18 @@ fn state_symbol(state: &str) -> &'static str {
     }
 }
 
-/// Where a box stands.
+/// Position of a box.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct NodePosition {
     x: usize,
     y: usize,
 }
 
-/// Returns how many others each waits for in a row. What waits in a circle stands at the top.
+/// Returns the depth of each phase: the length of its longest chain of dependencies. Depths in a
+/// cycle are bounded.
 fn depths(nodes: &[GraphNode], places: &HashMap<&str, usize>) -> Vec<usize> {
     let mut depths = vec![0; nodes.len()];
-    // So many passes settle any order; a circle would never.
+    // This many passes are enough without a cycle; with one, the loop would never settle.
     for _ in 0..nodes.len() {
         let mut is_settled = true;
         for (at, node) in nodes.iter().enumerate() {
@@ -77,7 +78,7 @@ fn depths(nodes: &[GraphNode], places: &HashMap<&str, usize>) -> Vec<usize> {
     depths
 }
 
-/// Finds a place for each: rows by depth, in each row near what it waits for.
+/// Places the boxes: rows by depth, in each row near their dependencies.
 fn place_nodes(nodes: &[GraphNode]) -> (Vec<NodePosition>, usize, usize) {
     let places: HashMap<&str, usize> =
         nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
@@ -116,7 +117,7 @@ fn place_nodes(nodes: &[GraphNode]) -> (Vec<NodePosition>, usize, usize) {
     (spots, width, height)
 }
 
-/// Returns the picture; `label` says what it is of.
+/// Returns the graph; `label` describes it for screen readers.
 pub(crate) fn svg(nodes: &[GraphNode], label: &str) -> Markup {
     let (spots, width, height) = place_nodes(nodes);
     let at: HashMap<&str, NodePosition> =
@@ -169,7 +170,7 @@ fn draw_node(node: &GraphNode, spot: NodePosition) -> Markup {
     }
 }
 
-/// Returns a name as a part of an element's id.
+/// Returns a name as part of an element ID.
 pub(crate) fn anchor(name: &str) -> String {
     name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }

@@ -1,4 +1,4 @@
-//! A job: what became of it, what can be done about it, and its transcript as it comes.
+//! Job page: status, actions, facts, and the transcript with live updates.
 
 use heeler_model::JobStatus;
 use heeler_query::approvals::ApprovalDetails;
@@ -13,21 +13,19 @@ use crate::components::{
 };
 use crate::{DashboardSection, PageFrame, approvals, transcript};
 
-/// How much of a prompt the page shows.
+/// Bytes of a prompt that the page shows.
 const PROMPT_BYTES_MAX: usize = 64 * 1024;
 
-/// What the page shows.
+/// Data of the page.
 #[derive(Debug)]
 pub struct JobView {
-    /// The job.
     pub job: JobDetails,
-    /// The last rows of its transcript.
+    /// Last rows of the transcript.
     pub rows: RowPage,
-    /// What its agent asks people now.
+    /// Pending questions of the agent.
     pub pending_approvals: Vec<ApprovalDetails>,
 }
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, view: &JobView) -> Markup {
     let job = &view.job;
     let title = format!("{} {}", job.item.agent, job.item.id);
@@ -66,12 +64,12 @@ fn actions(job: &JobDetails) -> Markup {
     html! {
         @if !status.is_final() {
             button.button.danger type="button" data-action=(api("cancel")) data-danger
-                data-confirm="End this job? What it did so far is kept, and it can be resumed."
-                data-answer="End the job" data-done="The job is being ended." { "Cancel" }
+                data-confirm="Cancel this job? Its work so far is kept, and it can be resumed."
+                data-answer="Cancel the job" data-done="The job is being cancelled." { "Cancel" }
         }
         @if can_resume {
             button.button.primary type="button" data-action=(api("resume"))
-                data-done="The job goes on." { "Resume" }
+                data-done="The job was resumed." { "Resume" }
         }
         @if status.is_final() {
             button.button type="button" data-action=(api("retry")) data-go="/jobs/{id}" {
@@ -85,7 +83,7 @@ fn actions(job: &JobDetails) -> Markup {
     }
 }
 
-/// Says why it waits or failed.
+/// Renders the reason for which a job waits or failed.
 fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
     let fault = job.error_details.as_ref().filter(|_| job.item.status == JobStatus::Failed);
     html! {
@@ -94,9 +92,9 @@ fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
                 span {
                     strong { "Waits" } @if !waits.is_empty() { ": " (one_line(waits)) }
                     @if let Some(at) = job.not_before { " · starts at the earliest " (relative_time(frame, at)) }
-                    @if let Some(at) = job.expires_at { " · given up " (relative_time(frame, at)) }
+                    @if let Some(at) = job.expires_at { " · expires " (relative_time(frame, at)) }
                 }
-                @if !job.has_daemon { span { "No daemon is there to start it." } }
+                @if !job.has_daemon { span { "No daemon is running to start it." } }
             }
         }
         @if let Some(error) = job.error.as_deref().filter(|error| !error.is_empty()) {
@@ -114,7 +112,7 @@ fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
             div.banner.warn role="note" {
                 span {
                     "Hook " strong { (isolated_text(&hook.name)) } " failed: " (one_line(&hook.error))
-                    @if hook.given_up { " (given up)" } @else { " (tried again)" }
+                    @if hook.given_up { " (given up)" } @else { " (will be retried)" }
                 }
             }
         }
@@ -139,7 +137,7 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
         section.card aria-label="About the job" {
             dl.facts.pairs.pad {
                 dt { "Started by" } dd { (trigger(job)) }
-                dt { "Asked for" } dd { (relative_time(frame, item.asked_at)) }
+                dt { "Created" } dd { (relative_time(frame, item.asked_at)) }
                 dt { "Started" } dd { (optional_relative_time(frame, item.started_at)) }
                 @if let Some(at) = item.finished_at { dt { "Ended" } dd { (relative_time(frame, at)) } }
                 @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (format_duration(took)) } }
@@ -156,7 +154,7 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
                         (reason.as_str())
                         @if let Some(stop) = &job.stop_reason { span.muted { " · " (isolated_text(stop)) } }
                         @if job.restart_count > 0 {
-                            span.muted { " · started again " (job.restart_count) "× after a crash" }
+                            span.muted { " · restarted " (job.restart_count) "× after a crash" }
                         }
                     }
                 }
@@ -180,7 +178,7 @@ fn trigger(job: &JobDetails) -> Markup {
             Some(schedule) => { "schedule " (isolated_text(schedule)) }
             None => (isolated_text(&item.trigger_type)),
         }
-        @if let Some(parent) = &job.parent { " · asked for by " (job_link(parent)) }
+        @if let Some(parent) = &job.parent { " · requested by " (job_link(parent)) }
         @if let Some(from) = &job.forked_from { " · forked from " (job_link(from)) }
     }
 }
@@ -210,7 +208,7 @@ fn source_facts(job: &JobDetails) -> Markup {
             dd { (isolated_text(repo)) @if let Some(issue) = job.issue_number { " #" (issue) } }
         }
         @if let Some(folder) = &job.working_directory {
-            dt { "Folder" } dd.mono { (one_line(folder)) }
+            dt { "Working directory" } dd.mono { (one_line(folder)) }
         }
         @if let Some(origin) = &job.origin { dt { "Record of" } dd { (isolated_text(origin)) } }
     }
@@ -219,7 +217,7 @@ fn source_facts(job: &JobDetails) -> Markup {
 fn files(files: &[JobFile]) -> Markup {
     html! {
         details.pad #files open {
-            summary { "Files that were handed over (" (files.len()) ")" }
+            summary { "Files from the agent (" (files.len()) ")" }
             ul role="list" {
                 @for file in files {
                     li {
@@ -232,7 +230,7 @@ fn files(files: &[JobFile]) -> Markup {
     }
 }
 
-/// Shows the attempts at a job, where there was more than one.
+/// Renders the runs of a job, if there was more than one.
 fn attempts(frame: &PageFrame, runs: &[RunSummary]) -> Markup {
     html! {
         @if runs.len() > 1 {
@@ -242,7 +240,7 @@ fn attempts(frame: &PageFrame, runs: &[RunSummary]) -> Markup {
                     table {
                         thead { tr {
                             th.fit scope="col" { "No." } th scope="col" { "State" }
-                            th scope="col" { "What went wrong" } th.num scope="col" { "Began" }
+                            th scope="col" { "Error" } th.num scope="col" { "Started" }
                             th.num scope="col" { "Cost" }
                         } }
                         tbody { @for run in runs { (attempt(frame, run)) } }
@@ -284,7 +282,7 @@ fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
                 (rows_fragment(rows))
                 (newest_link(&home, rows.next))
                 @if rows.lines == 0 && !follows {
-                    p.empty.small { "Nothing was said." }
+                    p.empty.small { "The transcript is empty." }
                 }
             }
             (end_button())
@@ -292,18 +290,18 @@ fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
     }
 }
 
-/// Returns the link to what is older; `home` is the address of the page.
+/// Returns the link to older rows; `home` is the URL of the page.
 pub(crate) fn older_link(home: &str, previous: Option<u64>) -> Markup {
     let href = previous.map(|before| format!("{home}?before={before}#h-log"));
     html! { div.older { a.button.small data-older href=[href] hidden[previous.is_none()] { "Older" } } }
 }
 
-/// Returns the link to the end for browsers that run no script, where that is not shown.
+/// Returns the link to the end, for browsers without scripts on a page that does not show the end.
 pub(crate) fn newest_link(home: &str, next: Option<u64>) -> Markup {
     html! { @if next.is_some() { div.older.no-script { a.button.small href={ (home) "#h-log" } { "Newest" } } } }
 }
 
-/// Returns the button that leads to the end, and where the end is told.
+/// Returns the button that scrolls to the end, and the element for screen reader messages.
 pub(crate) fn end_button() -> Markup {
     html! {
         button.button.small.to-end type="button" data-end hidden {
@@ -313,7 +311,7 @@ pub(crate) fn end_button() -> Markup {
     }
 }
 
-/// Returns rows as a part of the page.
+/// Returns rows as a fragment of the page.
 pub fn rows_fragment(rows: &RowPage) -> Markup {
     html! {
         div data-page data-previous=[rows.previous] data-next=[rows.next] data-lines=(rows.lines) {

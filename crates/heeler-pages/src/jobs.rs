@@ -1,4 +1,4 @@
-//! Jobs: pages of them, by agent and state.
+//! Job list, with filters by agent, status and age.
 
 use heeler_model::JobStatus;
 use heeler_query::jobs::{JobPage, JobSummary};
@@ -12,22 +12,22 @@ use crate::markdown::markdown_line;
 use crate::overview::{job_cost, job_duration, short_link};
 use crate::{DashboardSection, PageFrame};
 
-/// Which jobs a page shows.
+/// Filters of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobsView {
-    /// Only those of this agent.
+    /// Only jobs of this agent.
     pub agent: String,
-    /// Only those in this state.
+    /// Only jobs with this status.
     pub status: Option<JobStatus>,
-    /// Only those of this long: `1h`, `24h`, `7d`.
+    /// Only jobs created within this time: `1h`, `24h`, `7d`.
     pub since: String,
-    /// Those older than this job.
+    /// Only jobs older than this one.
     pub before: String,
-    /// The agents there are.
+    /// All agents, for the selection.
     pub agents: Vec<String>,
 }
 
-/// What can be chosen for how old jobs may be.
+/// Choices of the age filter: value and label.
 const AGE_CHOICES: [(&str, &str); 5] = [
     ("", "Any time"),
     ("1h", "Last hour"),
@@ -36,7 +36,6 @@ const AGE_CHOICES: [(&str, &str); 5] = [
     ("30d", "Last month"),
 ];
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, view: &JobsView, jobs: &JobPage) -> Markup {
     let content = html! {
         div.head {
@@ -59,7 +58,7 @@ fn filters(view: &JobsView) -> Markup {
             (agent_field(&view.agents, &view.agent))
             (state_field(JobStatus::ALL.iter().map(|one| one.as_str()), status))
             div.field {
-                label for="f-since" { "Asked for" }
+                label for="f-since" { "Created" }
                 select #f-since name="since" {
                     @for (value, name) in AGE_CHOICES { option value=(value) selected[value == view.since] { (name) } }
                 }
@@ -75,7 +74,7 @@ fn filters(view: &JobsView) -> Markup {
 fn empty_list(view: &JobsView) -> Markup {
     let is_filtered = !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty();
     if is_filtered {
-        return empty_notice("No such job", html! { a href="/jobs" { "Show all jobs" } });
+        return empty_notice("No matching jobs", html! { a href="/jobs" { "Show all jobs" } });
     }
     empty_notice(
         "No jobs yet",
@@ -114,8 +113,8 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
                         th.fit scope="col" { "State" }
                         th scope="col" { "Agent" }
                         th.opt scope="col" { "Started by" }
-                        th scope="col" { "What it did" }
-                        th.num scope="col" { "Asked for" }
+                        th scope="col" { "Result" }
+                        th.num scope="col" { "Created" }
                         th.num scope="col" { "Took" }
                         th.num.opt scope="col" { "Cost" }
                         th.fit scope="col" { "Job" }

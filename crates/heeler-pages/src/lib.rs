@@ -1,9 +1,9 @@
-//! The dashboard's pages: data in, HTML out.
+//! Dashboard pages: data in, HTML out.
 //!
-//! It reads nothing, knows no HTTP and decides nothing. Everything that an agent wrote is untrusted:
-//! it is escaped, or sanitised where it is markdown. A page is a function that takes what
-//! `heeler-query` found and a [`PageFrame`], and returns its HTML. Pages have no inline script and no
-//! style attribute: what moves is in `assets/`, by data attributes. Start at [`PageFrame`].
+//! This crate reads no data, knows no HTTP and makes no decisions. All text of agents is untrusted:
+//! it is escaped, or sanitised if it is markdown. A page is a function that takes results of
+//! `heeler-query` and a [`PageFrame`], and returns HTML. Pages have no inline scripts or styles:
+//! scripts are in `assets/` and find their elements by data attributes. Start at [`PageFrame`].
 
 pub mod agents;
 pub mod api_docs;

@@ -1,19 +1,19 @@
-//! The page where people say who they are.
+//! The login page.
 
 use maud::{DOCTYPE, Markup, html};
 
 use crate::page_frame::page_head;
 
-/// What the login page shows. It says nothing of who has a password.
+/// Data of the login page. It reveals nothing about existing users.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginView {
-    /// The fleet's name.
+    /// Name of the fleet.
     pub fleet: String,
-    /// Where to go after that.
+    /// Path to open after the login.
     pub next: String,
-    /// The name that was given, if one was.
+    /// User name from the last attempt, if any.
     pub user: String,
-    /// What was wrong with the last try.
+    /// Error of the last attempt.
     pub problem: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub fn page(view: &LoginView) -> Markup {
                             button.button.primary { "Log in" }
                         }
                         p.note {
-                            "No password? Run " code { "heeler open" } " on the machine of the fleet: it gives a link that logs you in."
+                            "No password? Run " code { "heeler open" } " on the fleet's machine: it prints a link that logs you in."
                         }
                     }
                 }
@@ -55,8 +55,8 @@ pub fn page(view: &LoginView) -> Markup {
     }
 }
 
-/// Returns the page of a one-time link that counted. It goes on by itself: a cookie for this site
-/// alone is not sent where another site or program led here.
+/// Returns the page after a successful one-time link. It redirects with a meta refresh, because
+/// browsers do not send a SameSite cookie on a redirect that another site or program started.
 pub fn logged_in_page(fleet: &str, next: &str) -> Markup {
     html! {
         (DOCTYPE)
@@ -70,7 +70,7 @@ pub fn logged_in_page(fleet: &str, next: &str) -> Markup {
                     div.card {
                         span.brand { "Heeler" }
                         h1 { "You are logged in" }
-                        p { a.button.primary href=(next) { "Go on" } }
+                        p { a.button.primary href=(next) { "Continue" } }
                     }
                 }
             }

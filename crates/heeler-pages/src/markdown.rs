@@ -1,7 +1,7 @@
-//! Markdown of agents, as HTML that can do nothing.
+//! Markdown of agents as safe HTML.
 //!
-//! What looks like HTML in it is shown as text. Links leave the site without a trace of it, images
-//! are links, and a second pass by a sanitiser lets through only what is on a short list.
+//! HTML in the text is shown as text. Links do not reveal the dashboard's URL, images become links,
+//! and a sanitiser then removes everything that is not on a short list.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -12,16 +12,17 @@ use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag
 
 use crate::components::one_line;
 
-/// How long a text may be that is shown as markdown; a longer one is shown as it is.
+/// Size limit of text rendered as markdown; longer text is shown unformatted.
 pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
 
-/// How much of a text is looked at for a line.
+/// Bytes of a text that are read for a line.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// How deep it may be nested; what is deeper is shown as it is: the time it takes grows with the square.
+/// Most nesting levels; deeper text is shown unformatted, because the time grows with the square of
+/// the depth.
 const DEPTH_MAX: usize = 32;
 
-/// What is left of a document.
+/// Allowed elements.
 const TAGS: [&str; 26] = [
     "a",
     "blockquote",
@@ -79,7 +80,7 @@ pub fn markdown(text: &str) -> Markup {
     html! { div.prose { (PreEscaped(SANITISER.clean(&out).to_string())) } }
 }
 
-/// Returns what markdown says as one line of text, for lists: without its signs, blocks apart.
+/// Returns markdown as one line of plain text, for lists; blocks are separated by ` · `.
 pub fn markdown_line(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
     let mut line = String::with_capacity(start.len());
@@ -117,7 +118,7 @@ fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// Returns how deep a document is nested.
+/// Returns the nesting depth of a document.
 fn depth<'t>(events: impl Iterator<Item = Event<'t>>) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for event in events {
@@ -131,13 +132,13 @@ fn depth<'t>(events: impl Iterator<Item = Event<'t>>) -> usize {
     most
 }
 
-/// Turns what may not be shown as it is into what may.
+/// Replaces events that must not be rendered: HTML becomes text, images become links.
 fn sanitise_event(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
         Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
-        // Nothing is fetched from elsewhere only because somebody looks at a page.
+        // Viewing a page must not fetch anything from other sites.
         Event::Start(Tag::Image { dest_url, .. }) => Event::Start(Tag::Link {
             link_type: LinkType::Inline,
             dest_url,

@@ -1,4 +1,4 @@
-//! The first page: what runs, what is next, what failed, who is asked, what it costs.
+//! Overview page: running jobs, upcoming schedules, failures, pending approvals, costs.
 
 use heeler_model::Approval;
 use heeler_query::charts::FleetCharts;
@@ -15,10 +15,9 @@ use crate::components::{
 use crate::transcript::row_summary;
 use crate::{DashboardSection, PageFrame, approvals, charts};
 
-/// How often the lines of running agents are looked at again.
+/// Interval at which the last rows of running jobs are refreshed.
 const POLL_MS: u32 = 2_000;
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Markup {
     let content = html! {
         div.head { h1 { "Overview" } }
@@ -33,7 +32,7 @@ pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Ma
             div #recent data-live { (recent_card(frame, &now.recent)) }
         }
     };
-    // Rows of a transcript are no commits: nothing tells of them.
+    // Transcript rows are not commits, so the live stream does not announce them.
     let poll = (!now.running.is_empty()).then_some(POLL_MS);
     frame.polled_page(DashboardSection::Overview, "Overview", poll, content)
 }
@@ -49,7 +48,7 @@ fn stats(now: &FleetOverview) -> Markup {
             span.value.bad[pulse.failed24h > 0] { (format_grouped(pulse.failed24h)) }
         }
         (stat_tile("/settings#costs", "Cost today", &format_usd(now.cost_today_usd), "", false))
-        (stat_tile("/jobs", "Jobs in all", &format_grouped(now.jobs), "", false))
+        (stat_tile("/jobs", "Jobs in total", &format_grouped(now.jobs), "", false))
     }
 }
 
@@ -68,9 +67,9 @@ fn empty_fleet() -> Markup {
         section.card {
             header { h2 { "No agents yet" } }
             div.pad.stack-s {
-                p { "This fleet's config names no agent. In the folder of the fleet:" }
+                p { "This fleet's config has no agents. In the fleet's directory, run:" }
                 pre.code { "heeler init        # writes a first agent\nheeler config validate\nheeler reload" }
-                p.note { "Agents are files that " code { "heeler.yaml" } " names under " code { "agents" } ". This page shows them as soon as the config is loaded." }
+                p.note { "Agents are files that " code { "heeler.yaml" } " lists under " code { "agents" } ". This page shows them as soon as the config is loaded." }
             }
         }
     }
@@ -86,7 +85,7 @@ fn running_card(frame: &PageFrame, now: &FleetOverview) -> Markup {
                 }
             }
             @if now.running.is_empty() {
-                p.empty.small { "Nothing runs." }
+                p.empty.small { "No running jobs." }
             } @else {
                 ul.list role="list" { @for one in &now.running { (running_item(frame, one)) } }
             }
@@ -117,7 +116,7 @@ fn upcoming(frame: &PageFrame, now: &FleetOverview) -> Markup {
         section.card aria-labelledby="h-next" {
             header { h2 #h-next { "Next" } a.more href="/schedules" { "calendar" } }
             @if now.next.is_empty() && now.waiting.is_empty() {
-                p.empty.small { "Nothing waits, and no schedule is due." }
+                p.empty.small { "No waiting jobs, and no schedule is due." }
             } @else {
                 ul.list role="list" {
                     @for one in &now.waiting { (waiting_item(frame, one)) }
@@ -158,7 +157,7 @@ fn approvals_card(frame: &PageFrame, now: &FleetOverview) -> Markup {
         section.card aria-labelledby="h-asked" {
             header { h2 #h-asked { "Waiting for you" } a.more href="/approvals" { "inbox" } }
             @if now.approvals.is_empty() {
-                p.empty.small { "Nobody asks for anything." }
+                p.empty.small { "No open questions." }
             } @else {
                 ul.list role="list" { @for one in &now.approvals { (approval_item(frame, one)) } }
             }
@@ -186,7 +185,7 @@ fn failed_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
         section.card aria-labelledby="h-failed" {
             header { h2 #h-failed { "Failed within a day" } a.more href=(all) { "all" } }
             @if jobs.is_empty() {
-                p.empty.small { "Nothing failed." }
+                p.empty.small { "No failed jobs." }
             } @else {
                 ul.list role="list" {
                     @for job in jobs {
@@ -223,7 +222,7 @@ fn charts_card(frame: &PageFrame, figures: &FleetCharts) -> Markup {
         }
         section.card aria-labelledby="h-durations" {
             header {
-                h2 #h-durations { "How long jobs took" }
+                h2 #h-durations { "Duration of jobs" }
                 span.legend.end { span.key.bad { "failed" } }
             }
             div.pad {
@@ -244,7 +243,7 @@ fn recent_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
     }
 }
 
-/// Shows how long a job took, or takes already.
+/// Renders the duration of a job, or the time elapsed so far.
 pub(crate) fn job_duration(frame: &PageFrame, job: &JobSummary) -> Markup {
     match (job.duration_seconds, job.started_at) {
         (Some(seconds), _) => html! { (format_duration(seconds)) },
@@ -253,12 +252,11 @@ pub(crate) fn job_duration(frame: &PageFrame, job: &JobSummary) -> Markup {
     }
 }
 
-/// Shows what a job cost.
 pub(crate) fn job_cost(job: &JobSummary) -> Markup {
     html! { @match job.cost_usd { Some(usd) => { (format_usd(usd)) } None => { span.muted { "–" } } } }
 }
 
-/// Links a job by the end of its id, which is what tells it from others.
+/// Links a job.
 pub(crate) fn short_link(job: &JobSummary) -> Markup {
     job_link(&job.id)
 }

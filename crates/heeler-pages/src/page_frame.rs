@@ -1,4 +1,4 @@
-//! What every page has around it: the head, the navigation, dialogs, and who looks at it.
+//! Frame of every page: head, navigation, dialogs, and the identity of the viewer.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -7,32 +7,25 @@ use maud::{DOCTYPE, Markup, html};
 use crate::assets;
 use crate::components::isolated_text;
 
-/// A part of the dashboard, as the navigation has it.
+/// Section of the dashboard in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DashboardSection {
-    /// What runs, what is next, what failed.
     Overview,
-    /// Agents.
     Agents,
-    /// Jobs.
     Jobs,
-    /// Sessions.
     Sessions,
-    /// Workflows and their runs.
+    /// Workflows and workflow runs.
     Workflows,
-    /// What people are asked.
     Approvals,
-    /// The calendar.
     Schedules,
-    /// Search in transcripts.
     Search,
     /// Config, health, tokens.
     Settings,
-    /// None of them.
+    /// Page outside of the navigation.
     Other,
 }
 
-/// Where a section is, its name, its icon, and the letter that leads to it after `g`.
+/// Sections with path, name, icon, and the key that opens them after `g`.
 const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 9] = [
     (DashboardSection::Overview, "/", "Overview", "i-overview", "o"),
     (DashboardSection::Agents, "/agents", "Agents", "i-agents", "a"),
@@ -45,68 +38,66 @@ const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 9] = [
     (DashboardSection::Settings, "/settings", "Settings", "i-settings", "e"),
 ];
 
-/// What whoever looks at a page may do; each includes what comes before it.
+/// Scope of the viewer; each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ViewerScope {
-    /// Look.
+    /// View everything.
     Read,
-    /// Also start, steer and answer.
+    /// Also start, control and answer.
     Operate,
-    /// Also change who may do what, and end the daemon.
+    /// Also manage access and stop the daemon.
     Admin,
 }
 
-/// What the navigation counts.
+/// Counts in the navigation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NavigationCounts {
-    /// Jobs that run.
+    /// Running jobs.
     pub running: i64,
-    /// Jobs that wait.
+    /// Waiting jobs.
     pub waiting: i64,
-    /// Jobs that failed within a day.
+    /// Jobs that failed in the last 24 hours.
     pub failed: i64,
-    /// Questions that nobody has answered.
+    /// Unanswered questions.
     pub approvals: i64,
 }
 
-/// What every page has around it.
+/// Data that every page shows around its content.
 #[derive(Debug, Clone)]
 pub struct PageFrame {
-    /// The fleet's name.
+    /// Name of the fleet.
     pub fleet: String,
-    /// Who looks at it.
+    /// Name of the viewer.
     pub user_name: String,
-    /// What they may do.
     pub viewer_scope: ViewerScope,
-    /// What requests that change something must carry.
+    /// CSRF token that requests that change state must carry.
     pub csrf_token: Option<String>,
-    /// What the navigation counts.
     pub counts: NavigationCounts,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// The fleet's time zone.
+    /// Time zone of the fleet.
     pub zone: TimeZone,
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
 }
 
 impl PageFrame {
-    /// Says whether whoever looks may start, steer and answer.
+    /// Returns true if the viewer may start, control and answer.
     pub fn can_operate(&self) -> bool {
         self.viewer_scope >= ViewerScope::Operate
     }
 
-    /// Says whether whoever looks may change who may do what.
+    /// Returns true if the viewer may manage access.
     pub fn can_administer(&self) -> bool {
         self.viewer_scope >= ViewerScope::Admin
     }
 
-    /// Returns a whole page. `content` is what is in `main`; its first heading is an `h1`.
+    /// Returns a complete page. `content` goes into `main`; its first heading is an `h1`.
     pub fn page(&self, section: DashboardSection, title: &str, content: Markup) -> Markup {
         self.polled_page(section, title, None, content)
     }
 
-    /// Returns a whole page whose live regions are also fetched every so many milliseconds.
+    /// Like [`PageFrame::page`]; live regions are also fetched every `poll_ms` milliseconds.
     pub fn polled_page(
         &self,
         section: DashboardSection,
@@ -191,7 +182,7 @@ impl PageFrame {
     }
 }
 
-/// Returns what every page's head has.
+/// Returns the content of `head` that all pages share.
 pub(crate) fn page_head(title: &str, fleet: &str) -> Markup {
     html! {
         meta charset="utf-8";
@@ -210,7 +201,7 @@ fn dialogs() -> Markup {
             form method="dialog" {
                 p #confirm-question data-question {}
                 div.actions {
-                    button.button value="no" { "Keep it as it is" }
+                    button.button value="no" { "No" }
                     button.button.primary value="yes" { "Yes" }
                 }
             }

@@ -1,4 +1,4 @@
-//! Schedules: the past and the coming day of each, drawn and told.
+//! Schedule page: a calendar of the past and the coming day, as drawing and as lists.
 
 use heeler_model::JobStatus;
 use heeler_query::calendar::{FleetCalendar, ScheduleTimeline, TimelineEntry, TimelineOutcome};
@@ -11,16 +11,15 @@ use crate::components::{
 };
 use crate::{DashboardSection, PageFrame};
 
-/// How many slots the two days are drawn in: a quarter of an hour each.
+/// Slots in which the two days are drawn: 15 minutes each.
 const SLOTS: usize = 192;
 
-/// How many due times of a schedule are listed.
+/// Listed due times per schedule.
 const DUE_EACH_MAX: usize = 3;
 
-/// How many lines the list has.
+/// Most entries of a list.
 const LISTED_MAX: usize = 120;
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
     let content = html! {
         div.head {
@@ -29,7 +28,7 @@ pub fn page(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
         }
         section.card #lanes data-live aria-label="Calendar" {
             @if calendar.lanes.is_empty() {
-                (empty_notice("No schedules", html! { "An agent's " code { "schedules" } " in its config say when it starts by itself." }))
+                (empty_notice("No schedules", html! { "An agent's " code { "schedules" } " in its config define when it starts automatically." }))
             } @else {
                 (legend())
                 div.lanes {
@@ -89,17 +88,17 @@ fn lane_row(frame: &PageFrame, calendar: &FleetCalendar, lane: &ScheduleTimeline
     }
 }
 
-/// Returns what switches a schedule on and off; `api` is its address.
+/// Renders the switch that enables or disables a schedule; `api` is its API path.
 pub(crate) fn toggle_button(api: &str, enabled: bool, name: &str) -> Markup {
     let change = if enabled { "disable" } else { "enable" };
     html! {
         button.switch type="button" role="switch" aria-checked=(enabled)
-            aria-label={ (one_line(name)) " starts by itself" }
+            aria-label={ (one_line(name)) " is enabled" }
             data-action={ "POST " (api) "/" (change) } { span aria-hidden="true" { @if enabled { "on" } @else { "off" } } }
     }
 }
 
-/// Returns what runs a schedule now.
+/// Renders the button that runs a schedule now.
 pub(crate) fn run_now_button(api: &str, name: &str) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action={ "POST " (api) "/trigger" }
@@ -107,7 +106,7 @@ pub(crate) fn run_now_button(api: &str, name: &str) -> Markup {
     }
 }
 
-/// What is drawn in one slot.
+/// Counts of one slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct CalendarSlot {
     ran: u32,
@@ -150,7 +149,7 @@ fn draw_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> Markup {
             rect.track x=(middle) width=(middle) height="40" rx="3" {}
             @for (place, slot) in slots.iter().enumerate() { (draw_slot(place * 10, slot)) }
             @if let Some(from) = slots.iter().rposition(|slot| slot.due > 0).filter(|_| lane.more_due) {
-                // It goes on like that.
+                // Further due times exist beyond the drawn ones.
                 line.due-more x1=(from * 10 + 12) x2=(SLOTS * 10) y1="20" y2="20" {}
             }
             line.now x1=(middle) x2=(middle) y1="-3" y2="43" {}
@@ -158,8 +157,8 @@ fn draw_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> Markup {
     }
 }
 
-/// Draws a slot: what ran is a bar, what failed a bar from above, what was skipped a frame half as
-/// high, what is due an open bar. They differ in shape, not only in colour.
+/// Draws a slot: a bar for completed jobs, a bar from above for failed ones, a half-height frame
+/// for skipped due times, an open bar for coming ones. They differ in shape, not only in colour.
 fn draw_slot(x: usize, slot: &CalendarSlot) -> Markup {
     let words = |parts: &[(u64, &str)]| {
         let parts: Vec<String> = parts
@@ -203,7 +202,7 @@ fn describe_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> String {
     }
     let more = |more: bool| if more { "more than " } else { "" };
     format!(
-        "Past day: {}{} ran well, {} failed, {} run or wait, {} skipped. Coming day: {}{} due.",
+        "Past day: {}{} completed, {} failed, {} running or waiting, {} skipped. Coming day: {}{} due.",
         more(lane.more_past),
         all.ran,
         all.failed,
@@ -222,8 +221,8 @@ fn past_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntr
     past
 }
 
-/// Returns the next due times, a few of each schedule, and how many more there are behind each
-/// schedule's last: one that is due each minute must not hide the others.
+/// Returns the next due times: at most [`DUE_EACH_MAX`] per schedule, so that a schedule that is
+/// due each minute does not hide the others. The number is the count of omitted ones.
 fn due_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry, usize)> {
     let mut due = Vec::new();
     for lane in &calendar.lanes {
@@ -295,16 +294,16 @@ fn mark_item(
     }
 }
 
-/// Says why due times got no job.
+/// Returns the reason for which due times created no job.
 fn skip_reason(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
     let because = match reason {
-        "missed" => "nothing was there to start it",
-        "made_up" => "a later one makes up for it",
-        "too_many" => "more were missed than are made up for",
-        "overlap" => "the one before it still ran",
-        "budget" => "there was no money left",
-        "queue_full" => "too many jobs waited",
-        "disabled" => "it was switched off",
+        "missed" => "no daemon was running",
+        "made_up" => "a later one replaces it",
+        "too_many" => "more were missed than are caught up",
+        "overlap" => "the previous one was still running",
+        "budget" => "the budget was used up",
+        "queue_full" => "the queue was full",
+        "disabled" => "it was disabled",
         other => other,
     };
     match count {

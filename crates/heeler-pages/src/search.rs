@@ -1,4 +1,4 @@
-//! Search in what agents were asked and said.
+//! Search page for transcripts.
 
 use heeler_query::search::{SearchHitSummary, SearchPage};
 use maud::{Markup, html};
@@ -7,26 +7,26 @@ use crate::components::{empty_notice, encode_path, format_grouped, highlight_mat
 use crate::transcript::row_speech;
 use crate::{DashboardSection, PageFrame};
 
-/// How many characters of a row stand before what was found.
+/// Characters shown before a match.
 const BEFORE_CHARS: usize = 80;
 
-/// How many of it are shown in all.
+/// Characters shown in total.
 const SHOWN_CHARS: usize = 320;
 
-/// What is searched for.
+/// Data of the search form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchView {
-    /// The text; empty if nobody asked yet.
+    /// Searched text; empty before the first search.
     pub text: String,
-    /// Only this agent's jobs.
+    /// Only jobs of this agent.
     pub agent: String,
-    /// The agents there are.
+    /// All agents, for the selection.
     pub agents: Vec<String>,
-    /// Why nothing could be searched.
+    /// Error of the search.
     pub problem: Option<String>,
 }
 
-/// Returns the page; `found` is none if nobody asked yet.
+/// Returns the page; `found` is `None` before the first search.
 pub fn page(frame: &PageFrame, view: &SearchView, found: Option<&SearchPage>) -> Markup {
     let content = html! {
         div.head { h1 { "Search" } }
@@ -48,7 +48,7 @@ pub fn page(frame: &PageFrame, view: &SearchView, found: Option<&SearchPage>) ->
         }
         @if let Some(problem) = &view.problem { p.banner.bad role="alert" { (problem) } }
         @match found {
-            None => { section.card { (empty_notice("What was said?", html! { "Finds what agents were asked, said and did, in all transcripts." })) } }
+            None => { section.card { (empty_notice("Search transcripts", html! { "Finds prompts, messages and tool calls in all transcripts." })) } }
             Some(found) => { (results(view, found)) }
         }
     };
@@ -67,9 +67,9 @@ fn results(view: &SearchView, found: &SearchPage) -> Markup {
             @if found.more { ", and there are more" }
             " in " (format_grouped(found.transcripts as i64)) " transcripts"
         }
-        section.card aria-label="Found" {
+        section.card aria-label="Results" {
             @if found.hits.is_empty() {
-                (empty_notice("Nothing found", html! { "Lower-case letters also find upper-case ones." }))
+                (empty_notice("Nothing found", html! { "Lower-case text also matches upper case." }))
             } @else {
                 ol.list role="list" { @for hit in &found.hits { (hit_item(view, hit)) } }
             }
@@ -78,7 +78,8 @@ fn results(view: &SearchView, found: &SearchPage) -> Markup {
 }
 
 fn hit_item(view: &SearchView, hit: &SearchHitSummary) -> Markup {
-    // Rows of a job are numbered from zero. A message of a session may be many lines of its file.
+    // Rows of a job are numbered from zero. A message of a session may consist of many lines of its
+    // file.
     let row = hit.id.starts_with("job-").then(|| hit.line.saturating_sub(1));
     let href = match row {
         Some(row) => format!("{}#row-{row}", encode_path("/jobs", &[&hit.id])),
@@ -96,11 +97,11 @@ fn hit_item(view: &SearchView, hit: &SearchHitSummary) -> Markup {
     }
 }
 
-/// Returns the part of a text in which something was found.
+/// Returns the part of a text around the first match.
 fn excerpt_around(text: &str, wanted: &str) -> String {
     let low = text.to_lowercase();
     let at = low.find(&wanted.to_lowercase()).unwrap_or(0);
-    // Lower case may have another length; then it is only about there.
+    // Lower case may have another length; then the position is approximate.
     let before = low[..at].chars().count().saturating_sub(BEFORE_CHARS);
     let mut part: String = text.chars().skip(before).take(SHOWN_CHARS).collect();
     if before > 0 {

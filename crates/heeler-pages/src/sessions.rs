@@ -1,4 +1,4 @@
-//! Sessions: pages of them with what they were forked from, and one with what was said in it.
+//! Session pages: the list as a tree of forks, and one session with its messages.
 
 use heeler_model::{SessionStatus, parse_iso};
 use heeler_query::messages::{MessageDetails, MessagePage};
@@ -16,23 +16,23 @@ use crate::job::{end_button, newest_link, older_link};
 use crate::transcript::message_blocks;
 use crate::{DashboardSection, PageFrame};
 
-/// How many jobs of a session the page links.
+/// Jobs of a session that the page links.
 const JOBS_SHOWN: usize = 5;
-/// How deep the tree is drawn.
+/// Deepest level of the tree that is drawn.
 const DEPTH_MAX: usize = 8;
 
-/// Which sessions a page shows.
+/// Filters of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionsView {
-    /// Only those of this agent.
+    /// Only sessions of this agent.
     pub agent: String,
-    /// Only those in this state.
+    /// Only sessions with this status.
     pub status: Option<SessionStatus>,
-    /// Whether forks stand below what they came from.
+    /// Forks follow their source.
     pub is_tree: bool,
-    /// Those that were last used before this one.
+    /// Only sessions last used before this one.
     pub before: String,
-    /// The agents there are.
+    /// All agents, for the selection.
     pub agents: Vec<String>,
 }
 
@@ -75,12 +75,13 @@ pub fn page(frame: &PageFrame, view: &SessionsView, found: &SessionPage) -> Mark
 
 fn empty_list(view: &SessionsView) -> Markup {
     match view.is_filtered() {
-        true => {
-            empty_notice("No such session", html! { a href="/sessions" { "Show all sessions" } })
-        }
+        true => empty_notice(
+            "No matching sessions",
+            html! { a href="/sessions" { "Show all sessions" } },
+        ),
         false => empty_notice(
             "No sessions",
-            html! { "A session is a conversation with an agent; its first job begins one." },
+            html! { "A session is a conversation with an agent; an agent's first job starts one." },
         ),
     }
 }
@@ -138,7 +139,7 @@ fn name(session: &SessionSummary) -> Markup {
     let how = match (&session.parent, session.forked_at_message, &session.continues) {
         (Some(_), Some(at), _) => Some(format!("fork at {at}")),
         (Some(_), None, _) => Some("fork".to_owned()),
-        (None, _, Some(_)) => Some("goes on".to_owned()),
+        (None, _, Some(_)) => Some("continued".to_owned()),
         (None, _, None) => None,
     };
     html! {
@@ -150,14 +151,13 @@ fn name(session: &SessionSummary) -> Markup {
     }
 }
 
-/// What the page of a session shows.
+/// Data of the page of a session.
 #[derive(Debug)]
 pub struct SessionView {
-    /// The session.
     pub session: SessionDetails,
-    /// The last messages; none if nothing was said yet.
+    /// Last messages; `None` if there are none yet.
     pub messages: Option<MessagePage>,
-    /// Who is at work in it.
+    /// Job or process that uses the session at present.
     pub holder: Option<SessionHolderDetails>,
 }
 
@@ -186,7 +186,7 @@ fn head(frame: &PageFrame, view: &SessionView) -> Markup {
                 div.tools {
                     button.button type="button" data-action={ "POST " (encode_path("/api/v1/sessions", &[&item.id])) "/fork" }
                         data-body="{}" data-go="/sessions/{id}" { "Fork" }
-                    a.button href={ (encode_path("/sessions", &[&item.id])) "/diff" } { "Changes of files" }
+                    a.button href={ (encode_path("/sessions", &[&item.id])) "/diff" } { "File changes" }
                     a.button href={ (encode_path("/api/v1/sessions", &[&item.id])) "/export" } download { "Export" }
                 }
             }
@@ -200,7 +200,7 @@ fn holder_notice(holder: &SessionHolderDetails) -> Markup {
     html! {
         p.banner role="note" {
             span {
-                strong { "At work" }
+                strong { "In use" }
                 @if let Some(job) = &holder.job { ": job " (job_link(job)) }
                 @if let Some(process) = &holder.process { span.muted { " · " (one_line(process)) } }
             }
@@ -210,26 +210,26 @@ fn holder_notice(holder: &SessionHolderDetails) -> Markup {
 
 fn facts(frame: &PageFrame, session: &SessionDetails, total: u64) -> Markup {
     let item = &session.item;
-    // While a job runs, its record counts what was there before it.
+    // While a job runs, the record has the count from before the job.
     let count = item.message_count.max(total as i64);
     html! {
         dl.facts.pairs.pad {
             dt { "Last used" } dd { (relative_time(frame, item.last_active_at)) }
-            dt { "Made" } dd { (relative_time(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
+            dt { "Created" } dd { (relative_time(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
             dt { "Size" } dd.num { (format_grouped(count)) " messages" @if item.token_estimate > 0 { " · about " (format_grouped(item.token_estimate)) " tokens" } }
             @if let Some(parent) = &item.parent {
                 dt { "Forked from" }
-                dd { (session_link(parent)) @if let Some(at) = item.forked_at_message { " behind message " (at) } }
+                dd { (session_link(parent)) @if let Some(at) = item.forked_at_message { " after message " (at) } }
             }
-            @if let Some(before) = &item.continues { dt { "Goes on from" } dd { (session_link(before)) } }
-            @if !session.continued_by.is_empty() { dt { "Gone on from in" } dd { (links(&session.continued_by)) } }
+            @if let Some(before) = &item.continues { dt { "Continues" } dd { (session_link(before)) } }
+            @if !session.continued_by.is_empty() { dt { "Continued by" } dd { (links(&session.continued_by)) } }
             @if !session.forks.is_empty() { dt { "Forks" } dd { (links(&session.forks)) } }
             @if !item.jobs.is_empty() { dt { "Jobs" } dd { (jobs(item)) } }
-            @if let Some(folder) = &item.working_directory { dt { "Folder" } dd.mono { (one_line(folder)) } }
+            @if let Some(folder) = &item.working_directory { dt { "Working directory" } dd.mono { (one_line(folder)) } }
             @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (one_line(folder)) } }
             @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (isolated_text(channel)) } }
             @if let Some(command) = &session.resume_command {
-                dt { "In a terminal" }
+                dt { "Resume in a terminal" }
                 dd { code #resume { (one_line(command)) } " " button.button.quiet.small type="button" data-copy="resume" { "Copy" } }
             }
         }
@@ -263,7 +263,7 @@ fn messages_card(frame: &PageFrame, view: &SessionView) -> Markup {
                     Some(page) => { (messages_fragment(frame, page)) (newest_link(&home, newer_message(page))) }
                     None => { div data-page data-total="0" {} }
                 }
-                @if view.session.is_unbegun { p.empty.small { "It has not begun: its first job takes the history over." } }
+                @if view.session.is_unbegun { p.empty.small { "This fork has no messages of its own yet: its first job copies the history." } }
             }
             (end_button())
             @if frame.can_operate() { (message_form(&view.session.item)) }
@@ -276,11 +276,11 @@ fn message_form(item: &SessionSummary) -> Markup {
     html! {
         form.box data-talk={ (encode_path("/api/v1/sessions", &[&item.id])) "/messages" } {
             div.field {
-                label for="say" { "Talk to " (agent) }
+                label for="say" { "Message to " (agent) }
                 textarea #say name="prompt" rows="2" required aria-keyshortcuts="Control+Enter" {}
             }
             div.row {
-                span.note { "A job in this session; " kbd { "Ctrl" } " " kbd { "Enter" } " sends." }
+                span.note { "Starts a job in this session; " kbd { "Ctrl" } " " kbd { "Enter" } " sends." }
                 button.button.primary.end { "Send" }
             }
         }
@@ -293,7 +293,7 @@ fn newer_message(page: &MessagePage) -> Option<u64> {
     last.filter(|last| *last < page.total)
 }
 
-/// Returns messages as a part of the page.
+/// Returns messages as a fragment of the page.
 pub fn messages_fragment(frame: &PageFrame, page: &MessagePage) -> Markup {
     html! {
         div data-page data-previous=[page.next] data-next=[newer_message(page)] data-total=(page.total) {
@@ -313,27 +313,27 @@ fn message(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup
             header {
                 span.who { (who) }
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
-                @if message.from_outside { span.badge { "said outside" } }
-                @if !message.in_context { span.badge { "not in the agent's memory" } }
+                @if message.from_outside { span.badge { "external" } }
+                @if !message.in_context { span.badge { "not in the agent's context" } }
                 @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut && frame.can_operate()) {
                     span.no-fork { "No fork here: " (why) }
                 }
                 @if let Some(number) = number { a.end.muted href={ "#message-" (number) } aria-label={ "Message " (number) } { (number) } }
             }
-            @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows of it are left out here." } }
+            @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows are left out here." } }
             (message_blocks(&message.content, |id| tool_result(message, id)))
             (message_actions(frame, session, message))
         }
     }
 }
 
-/// Returns whether a call of a tool failed, and what it gave.
+/// Returns if a tool call failed, and its result.
 fn tool_result<'a>(message: &'a MessageDetails, call: &str) -> Option<(bool, &'a Value)> {
     let tool = message.tools.iter().find(|tool| tool.id.as_deref() == Some(call))?;
     tool.result.as_ref().map(|result| (result.is_error, &result.content))
 }
 
-/// What can be done behind a message.
+/// Renders the actions after a message: fork, and file changes.
 fn message_actions(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup {
     let Some(number) = message.number else { return Markup::default() };
     let home = encode_path("/sessions", &[session]);
@@ -343,11 +343,11 @@ fn message_actions(frame: &PageFrame, session: &str, message: &MessageDetails) -
             @if message.safe_cut && frame.can_operate() {
                 button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                     data-body=(format!("{{\"atMessage\":{number}}}"))
-                    aria-label={ "Fork from here, behind message " (number) } { "Fork from here" }
+                    aria-label={ "Fork from here, after message " (number) } { "Fork from here" }
                 @if message.snapshot.is_some() {
                     button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                         data-body=(format!("{{\"atMessage\":{number},\"workspace\":true}}"))
-                        aria-label={ "Fork with files as they were behind message " (number) } { "Fork with files" }
+                        aria-label={ "Fork with files as they were after message " (number) } { "Fork with files" }
                 }
             }
             @if message.snapshot.is_some() {

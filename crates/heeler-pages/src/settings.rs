@@ -1,4 +1,4 @@
-//! Settings: who you are, who may come in, the state's health, money, and the config as it counts.
+//! Settings page: the viewer, access, health, costs, and the effective config.
 
 use heeler_query::access::{TokenList, TokenStatus, TokenSummary, UserList};
 use heeler_query::config::EffectiveConfig;
@@ -12,22 +12,21 @@ use crate::components::{
 };
 use crate::{DashboardSection, PageFrame, ViewerScope};
 
-/// All that the page shows.
+/// Data of the page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingsView {
-    /// The config as it counts; why it cannot be shown otherwise.
+    /// Effective config, or the reason for which it cannot be shown.
     pub config: Result<EffectiveConfig, String>,
-    /// What is wrong with the state.
+    /// Problems of the state directory.
     pub health: HealthReport,
-    /// What was spent in the last month, by agent.
+    /// Costs of the last 30 days, by agent.
     pub costs: CostReport,
-    /// Who may come in; only for those who decide about it.
+    /// Tokens and users; only for viewers with the scope `admin`.
     pub access: Option<(TokenList, UserList)>,
-    /// The state directory.
+    /// Path of the state directory.
     pub state_dir: String,
 }
 
-/// Returns the page.
 pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
     let content = html! {
         div.head { h1 { "Settings" } }
@@ -45,8 +44,8 @@ pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
 
 fn account_card(frame: &PageFrame) -> Markup {
     let may = match frame.viewer_scope {
-        ViewerScope::Read => "look at everything",
-        ViewerScope::Operate => "look, start, steer and answer",
+        ViewerScope::Read => "view everything",
+        ViewerScope::Operate => "view, start, control and answer",
         ViewerScope::Admin => "do everything",
     };
     html! {
@@ -71,7 +70,7 @@ fn health(found: &HealthReport) -> Markup {
                 span.end { (status_badge(if found.sound { "ok" } else { "error" })) }
             }
             @if found.findings.is_empty() {
-                p.empty.small { "Everything in the state directory is as it should be." }
+                p.empty.small { "No problems found in the state directory." }
             } @else {
                 ul.list role="list" {
                     @for one in &found.findings {
@@ -94,17 +93,17 @@ fn tokens_card(frame: &PageFrame, tokens: &TokenList) -> Markup {
         section.card #tokens aria-labelledby="h-tokens" {
             header { h2 #h-tokens { "Tokens" } span.note.end { "for programs that use the API" } }
             div #token-list data-live { (token_table(frame, tokens)) }
-            form.pad.filters data-action="POST /api/v1/tokens" data-show="new-token" data-field="token" data-done="The token is made." {
+            form.pad.filters data-action="POST /api/v1/tokens" data-show="new-token" data-field="token" data-done="The token was created." {
                 div.field { label for="t-name" { "Name" } input #t-name name="name" required autocomplete="off" maxlength="64"; }
                 div.field {
-                    label for="t-scope" { "May" }
+                    label for="t-scope" { "Scope" }
                     select #t-scope name="scope" {
                         option value="read" { "read" }
                         option value="operate" { "operate" }
                         option value="admin" { "admin" }
                     }
                 }
-                button.button { "Make a token" }
+                button.button { "Create a token" }
             }
             div.pad #new-token hidden tabindex="-1" {
                 p { strong { "Copy it now: it is shown only once." } }
@@ -116,14 +115,14 @@ fn tokens_card(frame: &PageFrame, tokens: &TokenList) -> Markup {
 
 fn token_table(frame: &PageFrame, tokens: &TokenList) -> Markup {
     html! {
-        @if tokens.tokens.is_empty() { p.empty.small { "There is no token." } }
+        @if tokens.tokens.is_empty() { p.empty.small { "There are no tokens." } }
         @else {
             div.scroll {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "Name" } th scope="col" { "May" }
-                            th.opt2 scope="col" { "State" } th.num.opt scope="col" { "Made" }
+                            th scope="col" { "Name" } th scope="col" { "Scope" }
+                            th.opt2 scope="col" { "State" } th.num.opt scope="col" { "Created" }
                             th.num.opt2 scope="col" { "Last used" } th.fit scope="col" { span.visually-hidden { "Actions" } }
                         }
                     }
@@ -151,8 +150,8 @@ fn token_row(frame: &PageFrame, token: &TokenSummary) -> Markup {
                 @if token.status == TokenStatus::Active {
                     button.button.small.danger type="button" data-danger
                         data-action={ "DELETE " (encode_path("/api/v1/tokens", &[&token.id])) }
-                        data-confirm={ "Revoke the token " (one_line(&token.name)) "? Whoever uses it is locked out at once." }
-                        data-answer="Revoke it" data-done="The token is revoked."
+                        data-confirm={ "Revoke the token " (one_line(&token.name)) "? Programs that use it lose access at once." }
+                        data-answer="Revoke it" data-done="The token was revoked."
                         aria-label={ "Revoke " (one_line(&token.name)) } { "Revoke" }
                 }
             }
@@ -163,9 +162,9 @@ fn token_row(frame: &PageFrame, token: &TokenSummary) -> Markup {
 fn people_card(frame: &PageFrame, people: &UserList) -> Markup {
     html! {
         section.card #people aria-labelledby="h-people" {
-            header { h2 #h-people { "People with a password" } }
+            header { h2 #h-people { "Users" } }
             @if people.people.is_empty() {
-                p.empty.small { "Nobody has one. " code { "heeler password set NAME" } " gives one." }
+                p.empty.small { "There are no users. " code { "heeler password set NAME" } " adds one." }
             } @else {
                 ul.list role="list" {
                     @for one in &people.people {
@@ -181,7 +180,7 @@ fn costs(costs: &CostReport) -> Markup {
     html! {
         section.card #costs data-live aria-labelledby="h-costs" {
             header { h2 #h-costs { "Cost of the last 30 days" } strong.end.num { (format_usd(costs.total_usd)) } }
-            @if costs.costs.is_empty() { p.empty.small { "Nothing was spent." } }
+            @if costs.costs.is_empty() { p.empty.small { "No costs." } }
             @else {
                 ul.list role="list" {
                     @for one in &costs.costs {
@@ -200,8 +199,8 @@ fn about_card(frame: &PageFrame, view: &SettingsView) -> Markup {
             div.pad {
                 dl.facts {
                     dt { "Version" } dd { (frame.version) }
-                    dt { "State" } dd { code { (one_line(&view.state_dir)) } }
-                    dt { "Zone" } dd { (frame.zone.iana_name().unwrap_or("UTC offset")) }
+                    dt { "State directory" } dd { code { (one_line(&view.state_dir)) } }
+                    dt { "Time zone" } dd { (frame.zone.iana_name().unwrap_or("UTC offset")) }
                     dt { "API" } dd { a href="/api/v1/docs" { "try it" } " · " a href="/api/v1/openapi.json" { "OpenAPI" } }
                 }
             }

@@ -1,4 +1,4 @@
-//! What pages are made of: that nothing untrusted can act, that times and figures read well.
+//! Tests of pages: untrusted text is inert, and times and figures are readable.
 
 mod activity;
 
@@ -21,7 +21,7 @@ use crate::{
     NavigationCounts, PageFrame, ViewerScope, assets, jobs, markdown, markdown_line, overview,
 };
 
-/// What somebody may write who wants a page to act.
+/// Attempts to inject active content into a page.
 const EVIL: [&str; 14] = [
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -76,7 +76,7 @@ fn job(text: &str) -> JobSummary {
     }
 }
 
-/// Fails if HTML has anything that acts: it is read as a browser reads it, by its tags.
+/// Fails if HTML has active content; its tags are parsed as a browser does.
 #[track_caller]
 fn is_inert(html: &str) {
     for tag in html.split('<').skip(1) {
@@ -348,7 +348,7 @@ fn times_and_figures_read_as_people_say_them() {
 
 #[test]
 fn files_of_pages_are_found_by_their_address_and_are_small() {
-    // Only some pages load these.
+    // Only some pages load these files.
     let is_rare = |name: &str| matches!(name, "work.css" | "transcript.js" | "answer.js");
     let of = |is_wanted: &dyn Fn(&str) -> bool| -> usize {
         let wanted = assets::ALL_ASSETS.iter().filter(|asset| is_wanted(asset.name));

@@ -1,7 +1,7 @@
-//! Rows of transcripts: of jobs, and of sessions in Claude's envelope.
+//! Rendering of transcript rows: of jobs, and of sessions in Claude's format.
 //!
-//! Reads loosely: a row of an unknown kind is shown by its kind, never dropped. All of it is
-//! untrusted. Start at [`row_html`].
+//! The parser is lenient: a row of an unknown kind is shown with its kind, never dropped. All
+//! content is untrusted. Start at [`row_html`].
 
 use heeler_model::parse_iso;
 use jiff::Timestamp;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::components::{format_duration, format_usd, one_line};
 use crate::markdown::{markdown, markdown_line};
 
-/// How much of a tool's input or result a page shows; the whole is in the transcript.
+/// Bytes of a tool's input or result that a page shows; the transcript has the rest.
 pub const TOOL_BYTES_MAX: usize = 64 * 1024;
 
-/// How much of a tool's input stands in its line.
+/// Characters of a tool's input in its summary line.
 const SUMMARY_CHARS_MAX: usize = 140;
 
-/// Returns a row as HTML: `<article class="entry" id="row-<number>">`. Calls of tools and their
-/// results carry `data-call`, by which they can be brought together.
+/// Returns a row as HTML: `<article class="entry" id="row-<number>">`. Tool calls and their results
+/// carry `data-call`, which connects them.
 pub fn row_html(number: u64, row_json: &str) -> String {
     row(number, row_json).into_string()
 }
@@ -56,7 +56,7 @@ pub fn row(number: u64, row_json: &str) -> Markup {
     entry(number, &who, class, at, call, body)
 }
 
-/// Returns what a row says in one line, for lists; empty if it says nothing.
+/// Returns the content of a row as one line, for lists; empty if there is none.
 pub fn row_summary(row_json: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(row_json) else { return String::new() };
     match row_kind(&value) {
@@ -73,7 +73,7 @@ pub fn row_summary(row_json: &[u8]) -> String {
     }
 }
 
-/// Returns who says what in a row, as plain text, for lists of what was found.
+/// Returns speaker and plain text of a row, for search results.
 pub fn row_speech(row: &Value) -> (String, String) {
     let kind = row_kind(row);
     let text = match kind {
@@ -92,7 +92,7 @@ fn row_kind(value: &Value) -> &str {
     if is_turn_result { "result" } else { kind }
 }
 
-/// Returns who speaks, and the class of that.
+/// Returns the speaker of a row, and its CSS class.
 fn row_speaker(kind: &str, value: &Value) -> (String, &'static str) {
     let is_of_tool = || {
         let blocks = content(value).and_then(Value::as_array);
@@ -164,7 +164,7 @@ fn block(block: &Value) -> Markup {
     }
 }
 
-/// Returns the blocks of a message, each call of a tool with what that gave.
+/// Renders the blocks of a message, each tool call with its result.
 pub(crate) fn message_blocks<'a>(
     content: &[Value],
     result_of: impl Fn(&str) -> Option<(bool, &'a Value)>,
@@ -206,7 +206,7 @@ fn result_text(value: &Value) -> String {
     }
 }
 
-/// Shows what a tool gave back, folded; one short line stands as it is.
+/// Renders a tool result, collapsed, with its first line as the summary.
 fn collapsible_result(failed: bool, text: &str) -> Markup {
     let text = text.trim_end();
     let word = if failed {
@@ -215,7 +215,7 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
         html! { "result" }
     };
     if text.is_empty() {
-        return html! { p.small.muted { (word) ": nothing" } };
+        return html! { p.small.muted { (word) ": empty" } };
     }
     let lines = text.lines().count();
     html! {
@@ -230,7 +230,7 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
     }
 }
 
-/// Says how a turn ended. What the agent said last is a row of its own; an error is not.
+/// Renders the end of a turn. The agent's last message is a separate row; an error is not.
 fn turn_result(value: &Value) -> Markup {
     let turns = value["num_turns"].as_i64();
     let took = value["duration_ms"].as_f64();
@@ -247,7 +247,7 @@ fn turn_result(value: &Value) -> Markup {
     }
 }
 
-/// Shows what a system row tells. Questions have ids that only programs need.
+/// Renders a system row. IDs of questions are removed; only programs need them.
 fn system_row(value: &Value) -> Markup {
     let text = content(value).map_or_else(|| value_text(&value["subtype"]), text_of);
     let text = match value["subtype"].as_str() {
@@ -273,7 +273,7 @@ fn text_of(content: &Value) -> String {
     blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns what matters of a tool's input, in a line: its only text, or its JSON.
+/// Returns the essential part of a tool's input as one line: a well-known field, or the JSON.
 fn input_summary(input: &Value) -> String {
     let keys = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
     let text = match input {

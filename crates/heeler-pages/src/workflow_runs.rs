@@ -1,4 +1,4 @@
-//! Runs of workflows: pages of them, and one with its graph as it goes on.
+//! Workflow run pages: the list, and one run with its graph and live updates.
 
 use std::collections::HashMap;
 
@@ -20,23 +20,23 @@ use crate::graph::{self, GraphNode, anchor};
 use crate::markdown::markdown;
 use crate::{DashboardSection, PageFrame, approvals, workflows};
 
-/// How much of a phase's output the page shows; the whole is in the job's transcript.
+/// Bytes of a phase's output that the page shows; the job's transcript has the rest.
 const OUTPUT_BYTES_MAX: usize = 32 * 1024;
-/// How many events the page shows, the newest.
+/// Newest events that the page shows.
 const EVENTS_SHOWN: usize = 100;
-/// How many parts of a phase the page shows, the newest.
+/// Newest parts of a phase that the page shows.
 const PARTS_SHOWN: usize = 50;
 
-/// Which runs a page shows.
+/// Filters of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkflowRunsView {
-    /// Only those of this workflow.
+    /// Only runs of this workflow.
     pub workflow: String,
-    /// Only those in this state.
+    /// Only runs with this status.
     pub status: Option<WorkflowRunStatus>,
-    /// Those older than this one.
+    /// Only runs older than this one.
     pub before: String,
-    /// The workflows there are.
+    /// All workflows, for the selection.
     pub workflows: Vec<String>,
 }
 
@@ -50,23 +50,23 @@ impl WorkflowRunsView {
     }
 }
 
-/// Whether a table of runs says of which workflow each is.
+/// Presence of a workflow column in a table of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkflowColumn {
-    /// It does.
+    /// With a column.
     Workflow,
-    /// They are all of one.
+    /// Without a column: all runs belong to one workflow.
     NoWorkflow,
 }
 
-/// Returns the page of runs.
+/// Returns the page of workflow runs.
 pub fn page(frame: &PageFrame, view: &WorkflowRunsView, found: &WorkflowRunPage) -> Markup {
     let content = html! {
         p.crumbs { a href="/workflows" { "Workflows" } " › runs" }
         div.head { h1 { "Runs" } span.muted { (format_grouped(found.total)) } }
         (filters(view))
         section.card #list data-live aria-label="Runs" {
-            @if found.runs.is_empty() { (empty_notice("No such run", html! { a href="/workflows" { "Run a workflow" } })) }
+            @if found.runs.is_empty() { (empty_notice("No matching runs", html! { a href="/workflows" { "Run a workflow" } })) }
             @else { (table(frame, &found.runs, WorkflowColumn::Workflow)) }
         }
         @if !view.before.is_empty() || found.next.is_some() {
@@ -101,7 +101,7 @@ fn filters(view: &WorkflowRunsView) -> Markup {
     }
 }
 
-/// Returns runs as a table.
+/// Returns workflow runs as a table.
 pub(crate) fn table(
     frame: &PageFrame,
     runs: &[WorkflowRunSummary],
@@ -113,7 +113,7 @@ pub(crate) fn table(
                 thead { tr {
                     th.fit scope="col" { "State" }
                     @if column == WorkflowColumn::Workflow { th scope="col" { "Workflow" } }
-                    th.opt2 scope="col" { "At" } th.num scope="col" { "Began" }
+                    th.opt2 scope="col" { "Phase" } th.num scope="col" { "Started" }
                     th.num.opt2 scope="col" { "Took" } th.num.opt scope="col" { "Cost" } th.fit scope="col" { "Run" }
                 } }
                 tbody {
@@ -141,7 +141,8 @@ fn run_duration(frame: &PageFrame, run: &WorkflowRunSummary) -> Markup {
     }
 }
 
-/// Returns the page of a run; `plan` is what its phases are by the file that it goes by.
+/// Returns the page of a workflow run; `plan` are its phases according to the definition it
+/// executes.
 pub fn workflow_run_page(
     frame: &PageFrame,
     run: &WorkflowRunDetails,
@@ -162,7 +163,7 @@ pub fn workflow_run_page(
         div.run {
             section.card #graph data-live aria-labelledby="h-graph" {
                 header { h2 #h-graph { "Graph" } }
-                (graph::svg(&nodes(run, plan), "Phases and how they stand"))
+                (graph::svg(&nodes(run, plan), "Phases and their status"))
             }
             section.card #phases data-live aria-labelledby="h-phases" {
                 header { h2 #h-phases { "Phases" } }
@@ -203,14 +204,14 @@ fn head(frame: &PageFrame, run: &WorkflowRunDetails) -> Markup {
         div.head {
             h1 { (isolated_text(&item.workflow)) }
             (status_badge(item.status.as_str()))
-            @if item.mode.is_some() { span.badge { "played" } }
+            @if item.mode.is_some() { span.badge { "simulated" } }
             @if frame.can_operate() {
                 div.tools {
                     @if item.status.is_final() {
-                        button.button type="button" data-action={ "POST " (api) "/retry" } data-body="{}" data-done="The run goes on." { "Retry what failed" }
+                        button.button type="button" data-action={ "POST " (api) "/retry" } data-body="{}" data-done="The run was resumed." { "Retry failed phases" }
                     } @else {
                         button.button.danger type="button" data-action={ "POST " (api) "/cancel" } data-body="{}" data-danger
-                            data-confirm="End this run? Its jobs are ended too." data-answer="End the run" data-done="The run is being ended." { "Cancel" }
+                            data-confirm="Cancel this run? Its jobs are cancelled too." data-answer="Cancel the run" data-done="The run is being cancelled." { "Cancel" }
                     }
                 }
             }
@@ -222,14 +223,14 @@ fn head(frame: &PageFrame, run: &WorkflowRunDetails) -> Markup {
             dl.facts.pairs.pad {
                 dt { "Started by" }
                 dd {
-                    (isolated_text(item.trigger_type.as_deref().unwrap_or("somebody")))
+                    (isolated_text(item.trigger_type.as_deref().unwrap_or("unknown")))
                     @if let Some(by) = &run.triggered_by { " · " (isolated_text(by)) }
                     @if !item.trigger_id.is_empty() && item.trigger_id != item.id { span.muted { " · " (isolated_text(&item.trigger_id)) } }
                 }
-                dt { "Began" } dd { (relative_time(frame, item.started_at)) }
+                dt { "Started" } dd { (relative_time(frame, item.started_at)) }
                 dt { "Took" } dd.num { (run_duration(frame, item)) }
                 dt { "Cost" } dd.num { (format_usd(item.cost_usd)) }
-                @if item.restart_count > 0 { dt { "Gone on" } dd { (item.restart_count) "×" } }
+                @if item.restart_count > 0 { dt { "Restarts" } dd { (item.restart_count) "×" } }
                 (inputs(run))
             }
         }
@@ -301,7 +302,7 @@ fn part_item(frame: &PageFrame, part: &PartSummary, phase: &str) -> Markup {
                 @match (part.duration_seconds, part.started_at) {
                     (Some(took), _) => (format_duration(took)),
                     (None, Some(at)) => (elapsed_time(frame, at)),
-                    (None, None) => "waits",
+                    (None, None) => "waiting",
                 }
                 @if part.cost_usd > 0.0 { " · " (format_usd(part.cost_usd)) }
             }
@@ -312,7 +313,7 @@ fn part_item(frame: &PageFrame, part: &PartSummary, phase: &str) -> Markup {
 fn events(frame: &PageFrame, events: &[WorkflowEventSummary]) -> Markup {
     let left_out = events.len().saturating_sub(EVENTS_SHOWN);
     html! {
-        header { h2 #h-events { "What happened" } @if left_out > 0 { span.muted { "the last " (EVENTS_SHOWN) " of " (format_grouped(events.len() as i64)) } } }
+        header { h2 #h-events { "Events" } @if left_out > 0 { span.muted { "the last " (EVENTS_SHOWN) " of " (format_grouped(events.len() as i64)) } } }
         @if events.is_empty() { p.empty.small { "Nothing yet." } }
         @else {
             ol.list role="list" {

@@ -1,4 +1,4 @@
-//! Workflows: all of them, and one with its graph, what it asks for and its last runs.
+//! Workflow pages: the list, and one workflow with its graph, inputs and last runs.
 
 use heeler_model::workflow::{TriggerRule, WorkflowInputType};
 use heeler_query::workflows::{
@@ -16,10 +16,10 @@ use crate::graph::{self, GraphNode, anchor};
 use crate::markdown::{markdown, markdown_line};
 use crate::{DashboardSection, PageFrame, workflow_runs};
 
-/// How many faults of a file are shown.
+/// Most errors of a file that are shown.
 const FAULTS_SHOWN: usize = 5;
 
-/// Returns the page of all.
+/// Returns the page of all workflows.
 pub fn page(frame: &PageFrame, found: &WorkflowPage) -> Markup {
     let content = html! {
         div.head {
@@ -29,14 +29,14 @@ pub fn page(frame: &PageFrame, found: &WorkflowPage) -> Markup {
         div.stack #faulty data-live { @for one in &found.faulty { (faulty_file(one)) } }
         section.card #list data-live aria-label="Workflows" {
             @if found.workflows.is_empty() {
-                (empty_notice("No workflows", html! { "A workflow is a YAML file of phases in " code { "workflows/" } " beside the config." }))
+                (empty_notice("No workflows", html! { "A workflow is a YAML file of phases in " code { "workflows/" } " next to the config." }))
             } @else { (table(frame, &found.workflows)) }
         }
     };
     frame.page(DashboardSection::Workflows, "Workflows", content)
 }
 
-/// Shows a file that cannot be used, and why.
+/// Renders a workflow file with errors.
 fn faulty_file(one: &FaultyWorkflow) -> Markup {
     let what = if one.kind == "cron" { "This cron" } else { "This workflow" };
     html! {
@@ -65,7 +65,7 @@ fn table(frame: &PageFrame, workflows: &[WorkflowSummary]) -> Markup {
             table {
                 thead { tr {
                     th scope="col" { "Workflow" } th.fit scope="col" { "State" }
-                    th.num.opt2 scope="col" { "Phases" } th.opt scope="col" { "Started by the clock" }
+                    th.num.opt2 scope="col" { "Phases" } th.opt scope="col" { "Cron schedules" }
                     th scope="col" { "Last run" }
                 } }
                 tbody { @for one in workflows { (row(frame, one)) } }
@@ -104,7 +104,7 @@ fn switch_state(enabled: bool) -> Markup {
     status_badge(if enabled { "enabled" } else { "disabled" })
 }
 
-/// Returns the page of one.
+/// Returns the page of one workflow.
 pub fn workflow_page(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
     let content = html! {
         (activity_styles())
@@ -112,13 +112,13 @@ pub fn workflow_page(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
         div.run {
             section.card aria-labelledby="h-graph" {
                 header { h2 #h-graph { "Graph" } }
-                (graph::svg(&it.phases.iter().map(|phase| graph_node(phase, "")).collect::<Vec<_>>(), "Phases and what they wait for"))
+                (graph::svg(&it.phases.iter().map(|phase| graph_node(phase, "")).collect::<Vec<_>>(), "Phases and their dependencies"))
             }
             div.stack {
                 @if frame.can_operate() { (form(it)) }
                 section.card #runs data-live aria-labelledby="h-runs" {
                     header { h2 #h-runs { "Last runs" } a.more href=(url_with_params("/runs", &[("workflow", &it.name)])) { "all" } }
-                    @if it.runs.is_empty() { p.empty.small { "It has never run." } }
+                    @if it.runs.is_empty() { p.empty.small { "No runs yet." } }
                     @else { (workflow_runs::table(frame, &it.runs, workflow_runs::WorkflowColumn::NoWorkflow)) }
                 }
             }
@@ -146,12 +146,12 @@ fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
             dl.facts.pairs.pad {
                 dt { "File" } dd.mono { (one_line(&it.file)) }
                 @if let Some(agent) = &it.agent { dt { "Agent" } dd { (agent_link(agent)) } }
-                dt { "At once" } dd { "at most " (it.max_parallel) @if it.max_parallel == 1 { " part" } @else { " parts" } }
+                dt { "Concurrency" } dd { "at most " (it.max_parallel) @if it.max_parallel == 1 { " part" } @else { " parts" } }
                 @if let Some(budget) = it.budget_usd { dt { "Budget" } dd { (format_usd(budget)) " a run" } }
                 @if let Some(changed) = &it.changed {
-                    dt { "Switched" } dd { (if changed.enabled { "on" } else { "off" }) " by " (isolated_text(&changed.by)) " " (relative_time(frame, changed.at)) }
+                    dt { "Changed" } dd { (if changed.enabled { "enabled" } else { "disabled" }) " by " (isolated_text(&changed.by)) " " (relative_time(frame, changed.at)) }
                 }
-                @for cron in &it.crons { dt { "By the clock" } dd { (cron_item(cron)) } }
+                @for cron in &it.crons { dt { "Cron schedule" } dd { (cron_item(cron)) } }
             }
         }
     }
@@ -177,7 +177,7 @@ fn fault(fault: &ConfigFaultSummary) -> Markup {
     }
 }
 
-/// Returns a phase as a part of the graph.
+/// Returns a phase as a node of the graph.
 pub(crate) fn graph_node(phase: &PhaseDescription, state: &str) -> GraphNode {
     let who = match phase.kind.as_str() {
         "agent" => phase.agent.clone().unwrap_or_default(),
@@ -200,13 +200,13 @@ fn form(it: &WorkflowDetails) -> Markup {
     let api = encode_path("/api/v1/workflows", &[&it.name]);
     html! {
         section.card aria-labelledby="h-run" {
-            header { h2 #h-run { "Run it" } }
+            header { h2 #h-run { "Run" } }
             form.pad.stack-s data-action={ "POST " (api) "/runs" } data-under="inputs" data-go="/runs/{id}" {
                 @for (number, input) in it.inputs.iter().enumerate() { (field(number, input)) }
                 div.row {
                     button.button.primary disabled[!it.enabled] { "Run" }
-                    button.button data-body="{\"dryRun\":true}" disabled[!it.enabled] title="Asks no agent: shows which phases would run" { "Try without agents" }
-                    @if !it.enabled { span.note { "It is disabled." } }
+                    button.button data-body="{\"dryRun\":true}" disabled[!it.enabled] title="Calls no agents: shows which phases would run" { "Dry run" }
+                    @if !it.enabled { span.note { "The workflow is disabled." } }
                 }
             }
         }
@@ -219,7 +219,7 @@ fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
     let described = input.description.as_ref().map(|_| about.as_str());
     html! {
         div.field {
-            label for=(id) { (one_line(&input.name)) @if input.required { span.muted { "(needed)" } } }
+            label for=(id) { (one_line(&input.name)) @if input.required { span.muted { "(required)" } } }
             @if let Some(text) = &input.description { span.note id=(about) { (one_line(text)) } }
             @if !input.options.is_empty() || input.kind == WorkflowInputType::Boolean {
                 (choices(&id, input, described))
@@ -244,7 +244,7 @@ fn choices(id: &str, input: &WorkflowInputSummary, described: Option<&str>) -> M
     };
     html! {
         select id=(id) name=(input.name) required[input.required] aria-describedby=[described] {
-            option value="" { @match default_value(input) { Some(it) => { "As usual: " (it) } None => "Choose", } }
+            option value="" { @match default_value(input) { Some(it) => { "Default: " (it) } None => "Choose", } }
             @for one in &given { option value=(one) { (one_line(one)) } }
         }
     }
@@ -275,21 +275,21 @@ fn phase_section(phase: &PhaseDescription) -> Markup {
             strong { (isolated_text(phase.label.as_deref().unwrap_or(&phase.name))) }
             span.badge { (one_line(&phase.kind)) }
             @if let Some(agent) = &phase.agent { @if phase.kind == "agent" { (agent_link(agent)) } }
-            @if let Some(gate) = &phase.gate { span.badge { "asks: " (one_line(&gate.name)) } }
+            @if let Some(gate) = &phase.gate { span.badge { "gate: " (one_line(&gate.name)) } }
         }
         p.small.muted {
             (describe_dependencies(&phase.depends_on, phase.trigger_rule.as_str(), phase.trigger_rule != TriggerRule::AllSuccess))
             @if let Some(repeat) = &phase.repeat { " · " (one_line(repeat)) }
-            @if phase.retries > 0 { " · tried again at most " (phase.retries) "×" }
-            @if !phase.skip_if.is_empty() { " · left out if " (one_line(&phase.skip_if.join(", "))) }
+            @if phase.retries > 0 { " · at most " (phase.retries) " retries" }
+            @if !phase.skip_if.is_empty() { " · skipped if " (one_line(&phase.skip_if.join(", "))) }
         }
     }
 }
 
-/// Says in words what a phase waits for.
+/// Describes the dependencies of a phase.
 pub(crate) fn describe_dependencies(before: &[String], rule: &str, is_lenient: bool) -> Markup {
     html! {
-        @if before.is_empty() { "waits for nothing" } @else { "after " (one_line(&before.join(", "))) }
+        @if before.is_empty() { "no dependencies" } @else { "after " (one_line(&before.join(", "))) }
         @if is_lenient { " (" (rule) ")" }
     }
 }

@@ -1,4 +1,4 @@
-//! Who may do what: tokens, people with passwords, and who a secret belongs to.
+//! Tokens, users and browser logins, and lookup of the owner of a secret.
 
 use heeler_model::{AccessName, AccessScope, AccessToken, BrowserLogin, UserAccount};
 use heeler_store::StoreReader;
@@ -11,7 +11,7 @@ use crate::{FleetReader, QueryError};
 /// All tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 pub struct TokenList {
-    /// Newest first, also those that no longer count.
+    /// Tokens, newest first, including expired and revoked ones.
     pub tokens: Vec<TokenSummary>,
 }
 
@@ -19,45 +19,44 @@ pub struct TokenList {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenSummary {
-    /// Its id.
+    /// Token ID.
     pub id: String,
-    /// What it is called.
+    /// Name of the token.
     pub name: String,
-    /// What its bearer may.
+    /// Actions that the token allows.
     #[schema(value_type = String)]
     pub scope: AccessScope,
-    /// Whether it counts.
+    /// Validity of the token.
     pub status: TokenStatus,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Creator of the token.
     pub created_by: String,
-    /// When it ends to count by itself.
+    /// Expiry time.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
-    /// About when it was last used.
+    /// Approximate time of last use.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub used_at: Option<Timestamp>,
-    /// When somebody revoked it.
+    /// Revocation time.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Whether a token counts.
+/// Validity of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenStatus {
-    /// It counts.
+    /// Valid.
     Active,
-    /// Its time is over.
+    /// Past its expiry time.
     Expired,
-    /// Somebody revoked it.
+    /// Revoked by a user.
     Revoked,
 }
 
 impl TokenStatus {
-    /// Returns it as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             TokenStatus::Active => "active",
@@ -88,26 +87,26 @@ impl TokenSummary {
     }
 }
 
-/// The people who have a password.
+/// Users with a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 pub struct UserList {
-    /// By name.
+    /// Users, sorted by name.
     pub people: Vec<UserSummary>,
 }
 
-/// A person with a password.
+/// A user with a password.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserSummary {
-    /// What they log in by.
+    /// Login name.
     pub name: String,
-    /// What they may.
+    /// Actions allowed to the user.
     #[schema(value_type = String)]
     pub scope: AccessScope,
-    /// When they got their first password.
+    /// Time at which the first password was set.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// When they got the one that they have.
+    /// Time at which the current password was set.
     #[schema(value_type = String, format = DateTime)]
     pub changed_at: Timestamp,
 }
@@ -121,7 +120,7 @@ impl TokenList {
 }
 
 impl UserList {
-    /// Lists the people who have a password.
+    /// Lists the users with a password.
     pub fn read(reader: &StoreReader) -> Result<UserList, QueryError> {
         let item = |UserAccount { name, scope, created_at, changed_at }| {
             let name = AccessName::to_string(&name);
@@ -137,22 +136,22 @@ impl FleetReader {
         TokenList::read(&*self.reader()?, now)
     }
 
-    /// Lists the people who have a password.
+    /// Lists the users with a password.
     pub fn users(&self) -> Result<UserList, QueryError> {
         UserList::read(&*self.reader()?)
     }
 
-    /// Returns the token whose secret has a hash, whether or not it still counts.
+    /// Returns the token with this secret hash, even if it is no longer valid.
     pub fn token_by_hash(&self, hash: &str) -> Result<Option<AccessToken>, QueryError> {
         Ok(self.reader()?.token_of_hash(hash)?)
     }
 
-    /// Returns the login whose cookie has a hash, whether or not it has expired.
+    /// Returns the browser login with this cookie hash, even if it has expired.
     pub fn login_by_hash(&self, hash: &str) -> Result<Option<BrowserLogin>, QueryError> {
         Ok(self.reader()?.login(hash)?)
     }
 
-    /// Returns the hash of a person's password.
+    /// Returns the hash of a user's password.
     pub fn password_hash(&self, name: &AccessName) -> Result<Option<String>, QueryError> {
         Ok(self.reader()?.user(name)?.map(|(_, hash)| hash))
     }

@@ -1,4 +1,4 @@
-//! Agents: as the config has them and as they stand.
+//! Agents: their configuration and current state.
 
 use heeler_model::AgentStatus;
 use heeler_model::config::{self, RuntimeConfig, UsdAmount};
@@ -9,13 +9,13 @@ use utoipa::ToSchema;
 use crate::fleet_reader::unknown_agent;
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// All agents of the config, in its order.
+/// All agents of the config, in config order.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentPage {
-    /// The agents.
+    /// Agents.
     pub agents: Vec<AgentSummary>,
-    /// How many there are.
+    /// Number of agents.
     pub total: usize,
 }
 
@@ -23,55 +23,55 @@ pub struct AgentPage {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSummary {
-    /// Its qualified name.
+    /// Qualified name.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the agent.
     pub description: Option<String>,
-    /// What it is doing.
+    /// Current state.
     #[schema(value_type = enum_schemas::AgentStatus)]
     pub status: AgentStatus,
-    /// Whether its jobs start.
+    /// False if the agent's jobs are not started.
     pub enabled: bool,
-    /// Why its last job failed.
+    /// Error of the last job.
     pub error_message: Option<String>,
-    /// The job that it does.
+    /// ID of the job that is running.
     pub current_job: Option<String>,
-    /// The job that it did last.
+    /// ID of the last job that ended.
     pub last_job: Option<String>,
-    /// The schedule that is due next.
+    /// Name of the schedule that is due next.
     pub next_schedule: Option<String>,
-    /// When that is.
+    /// Next due time.
     pub next_trigger_at: Option<Timestamp>,
-    /// What runs it: `sdk`, `cli`, `scripted` or `command`.
+    /// Runtime: `sdk`, `cli`, `scripted` or `command`.
     pub runtime: String,
-    /// The model that it asks.
+    /// Configured model.
     pub model: Option<String>,
-    /// Where it works.
+    /// Working directory.
     pub working_directory: String,
-    /// How many of its jobs run at once.
+    /// Maximum number of concurrent jobs.
     pub max_concurrent: u32,
-    /// The names of its schedules.
+    /// Names of the schedules.
     pub schedules: Vec<String>,
-    /// What it may spend.
+    /// Budget limits.
     pub budget: AgentBudgetLimits,
-    /// What it spent today.
+    /// Money spent today, in US dollars.
     pub spent_today_usd: f64,
-    /// What it spent in all.
+    /// Money spent in total, in US dollars.
     pub spent_usd: f64,
-    /// The file that defines it.
+    /// File that defines the agent.
     #[serde(skip)]
     pub file: String,
 }
 
-/// What an agent may spend.
+/// Budget limits of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentBudgetLimits {
-    /// On a job.
+    /// Limit for one job, in US dollars.
     pub job_usd: Option<f64>,
-    /// In a day.
+    /// Limit for one day, in US dollars.
     pub day_usd: Option<f64>,
-    /// In all.
+    /// Limit in total, in US dollars.
     pub total_usd: Option<f64>,
 }
 
@@ -88,12 +88,12 @@ impl AgentBudgetLimits {
     }
 }
 
-/// Returns millionths of a dollar as dollars.
+/// Converts millionths of a dollar to dollars.
 pub(crate) fn micros_to_usd(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// Returns the word for what runs an agent.
+/// Returns the config word for a runtime.
 pub fn runtime_name(runtime: &RuntimeConfig) -> &'static str {
     match runtime {
         RuntimeConfig::Sdk => "sdk",
@@ -152,7 +152,7 @@ impl FleetReader {
         Ok(AgentPage { total: agents.len(), agents })
     }
 
-    /// Returns the names of agents that had jobs and are not in the config any more.
+    /// Returns the names of agents that had jobs but are no longer in the config.
     pub fn past_agents(&self) -> Result<Vec<String>, QueryError> {
         let mut names = self.reader()?.agent_names()?;
         let loaded = self.context().config()?;
@@ -160,11 +160,12 @@ impl FleetReader {
         Ok(names)
     }
 
-    /// Returns an agent, by its last name too while that is unique.
+    /// Returns an agent by its qualified name, or by its own name if that is unique.
     pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentSummary, QueryError> {
         let loaded = self.context().config()?;
         let name = loaded.find_agent(name).map_err(|error| unknown_agent(&error))?.name.as_str();
         let found = self.agents(now)?.agents.into_iter().find(|agent| agent.name == name);
-        found.ok_or_else(|| QueryError::not_found("the agent is gone", "heeler agent list"))
+        found
+            .ok_or_else(|| QueryError::not_found("the agent no longer exists", "heeler agent list"))
     }
 }

@@ -1,4 +1,4 @@
-//! Approvals: what people are asked, and their answers.
+//! Approvals: questions to people and their answers.
 
 use heeler_model::{Approval, ApprovalKind, ApprovalStatus};
 use heeler_store::{ApprovalCursor, ApprovalFilter, IdLookupError, StoreReader};
@@ -9,17 +9,16 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// Which approvals to list.
+/// Filter and page of an approval list.
 #[derive(Debug, Clone, Default)]
 pub struct ApprovalListQuery {
-    /// Only those in this state.
+    /// Only approvals with this status.
     pub status: Option<ApprovalStatus>,
-    /// Only those of this run of a workflow, or of this job; a beginning of its id will do while it
-    /// is unique.
+    /// Only approvals of this workflow run or job (unique ID prefix).
     pub run: Option<String>,
-    /// Those older than this one.
+    /// Only approvals older than this ID.
     pub before: Option<String>,
-    /// How many.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
@@ -27,53 +26,53 @@ pub struct ApprovalListQuery {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalPage {
-    /// The approvals.
+    /// Approvals.
     pub approvals: Vec<ApprovalSummary>,
-    /// How many there are on all pages.
+    /// Number of approvals on all pages.
     pub total: i64,
-    /// How many a page has at most.
+    /// Maximum number of entries per page.
     pub limit: usize,
-    /// What `before` is for the next page; none on the last.
+    /// Value of `before` for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Something that a person is asked.
+/// A question to a person.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalSummary {
-    /// Its id.
+    /// Approval ID.
     pub id: String,
-    /// The run of a workflow that asks, or the job.
+    /// ID of the workflow run or job that asks.
     pub workflow_run_id: String,
-    /// The gate, or the tool.
+    /// Name of the gate or tool.
     pub gate: String,
-    /// What is asked for.
+    /// Kind of question.
     #[schema(value_type = enum_schemas::ApprovalKind)]
     pub kind: ApprovalKind,
-    /// Where it is.
+    /// Status of the question.
     #[schema(value_type = enum_schemas::ApprovalStatus)]
     pub status: ApprovalStatus,
-    /// What is asked, in short.
+    /// Short text of the question.
     pub summary: String,
-    /// Who asks.
+    /// Agent or person that asks.
     pub requested_by: Option<String>,
-    /// When.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// Until when an answer is waited for.
+    /// Expiry time.
     pub expires_at: Option<Timestamp>,
-    /// Who answered.
+    /// Person who answered.
     pub responded_by: Option<String>,
-    /// When.
+    /// Time of the answer.
     pub responded_at: Option<Timestamp>,
-    /// The job that asks.
+    /// ID of the job that asks.
     pub job_id: Option<String>,
-    /// The phase that asks.
+    /// Phase that asks.
     pub phase: Option<String>,
 }
 
 impl ApprovalSummary {
-    /// Returns what a list shows of it.
+    /// Creates the list entry of an approval.
     pub fn of(approval: &Approval) -> ApprovalSummary {
         ApprovalSummary {
             id: approval.id.to_string(),
@@ -93,27 +92,27 @@ impl ApprovalSummary {
     }
 }
 
-/// All that is known of something that a person is asked.
+/// All details of a question to a person.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalDetails {
-    /// What a list shows of it.
+    /// Fields of the list entry.
     #[serde(flatten)]
     pub item: ApprovalSummary,
-    /// The answer.
+    /// Answer.
     pub response: Option<String>,
-    /// What is asked, in full.
+    /// Full content of the question.
     pub detail: Option<Value>,
-    /// The file that it is about.
+    /// File that the question concerns.
     pub artifact: Option<String>,
-    /// What counts as an answer if nobody gives one.
+    /// Answer that applies on expiry.
     pub default_answer: Option<String>,
-    /// When whoever asked was given the answer.
+    /// Time at which the answer was delivered to the job or workflow run that asked.
     pub delivered_at: Option<Timestamp>,
 }
 
 impl ApprovalDetails {
-    /// Returns all that is known of it.
+    /// Creates the details of an approval.
     pub fn of(approval: &Approval) -> ApprovalDetails {
         ApprovalDetails {
             item: ApprovalSummary::of(approval),
@@ -137,7 +136,7 @@ impl FleetReader {
             Some(id) => Some(ApprovalCursor::after(&reader.find_approval(id)?)),
         };
         let limit = wanted.limit;
-        // One more tells whether there is a next page.
+        // One extra entry shows if there is a next page.
         let mut found = reader.approvals(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_approvals(&filter)?;
         let has_more = found.len() > limit;
@@ -147,13 +146,13 @@ impl FleetReader {
         Ok(ApprovalPage { approvals, total, limit, next })
     }
 
-    /// Returns an approval; a beginning of its id will do while it is unique.
+    /// Returns an approval by a unique ID prefix.
     pub fn approval(&self, id: &str) -> Result<ApprovalDetails, QueryError> {
         Ok(ApprovalDetails::of(&self.reader()?.find_approval(id)?))
     }
 }
 
-/// Finds the workflow run or the job whose questions are meant.
+/// Returns the ID of the workflow run or job that a text refers to.
 fn resolve_requester(reader: &StoreReader, text: &str) -> Result<String, QueryError> {
     match reader.find_workflow_run(text) {
         Ok(row) => return Ok(row.head.id.to_string()),
@@ -165,7 +164,7 @@ fn resolve_requester(reader: &StoreReader, text: &str) -> Result<String, QueryEr
         Err(IdLookupError::Unknown { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    // What a job asked is kept longer than the job.
+    // Approvals are kept longer than their job.
     let of_gone = ApprovalFilter { run: Some(text.to_owned()), status: None };
     if reader.count_approvals(&of_gone)? > 0 {
         return Ok(text.to_owned());

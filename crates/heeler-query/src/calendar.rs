@@ -1,5 +1,5 @@
-//! The past and the coming day of every schedule: what was started, what was skipped and why, and
-//! what is due.
+//! Calendar of the previous and next 24 hours of every schedule: jobs started, due times skipped
+//! with the reason, and due times ahead.
 
 use std::collections::HashMap;
 
@@ -17,92 +17,92 @@ use utoipa::ToSchema;
 use crate::schedules::{describe_trigger, load_overrides};
 use crate::{FleetReader, QueryError};
 
-/// How far it looks back and ahead.
+/// Length of the window before and after the current time.
 const WINDOW_SPAN: SignedDuration = SignedDuration::from_hours(24);
 
-/// How many starts of a schedule, and how many of its skips, are looked at: the newest.
+/// Maximum number of starts, and of skips, read per schedule; the newest are read.
 pub const PAST_MAX: usize = 200;
 
-/// How many due times of a schedule are looked ahead.
+/// Maximum number of due times computed per schedule.
 pub const DUE_MAX: usize = 100;
 
-/// The past and the coming day.
+/// Calendar of the previous and next 24 hours.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetCalendar {
-    /// Where it begins.
+    /// Start of the window.
     #[schema(value_type = String, format = DateTime)]
     pub from: Timestamp,
-    /// Between the past and the coming day.
+    /// Current time, the middle of the window.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
-    /// Where it ends.
+    /// End of the window.
     #[schema(value_type = String, format = DateTime)]
     pub until: Timestamp,
-    /// The schedules, by agent and name as in the config.
+    /// Schedules, by agent and name in config order.
     pub lanes: Vec<ScheduleTimeline>,
 }
 
-/// A schedule's two days.
+/// Calendar of one schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleTimeline {
-    /// The agent.
+    /// Name of the agent.
     pub agent: String,
-    /// The schedule.
+    /// Name of the schedule.
     pub schedule: String,
-    /// When it starts, in words.
+    /// Description of the trigger.
     pub when: String,
-    /// Whether it starts by itself.
+    /// False if the schedule can be triggered manually only.
     pub enabled: bool,
-    /// What happened and will, oldest first.
+    /// Past and future due times, oldest first.
     pub marks: Vec<TimelineEntry>,
-    /// There was more in the past day than is looked at.
+    /// True if the past part is incomplete because of a limit.
     pub more_past: bool,
-    /// There is more in the coming day than is looked at.
+    /// True if the future part is incomplete because of a limit.
     pub more_due: bool,
 }
 
-/// Something on a schedule's day.
+/// Due time of a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineEntry {
-    /// When it was or is due.
+    /// Due time.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What became of it.
+    /// Outcome of the due time.
     #[serde(flatten)]
     pub what: TimelineOutcome,
 }
 
-/// What became of a due time.
+/// Outcome of a due time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "fate")]
 pub enum TimelineOutcome {
-    /// It got a job.
+    /// A job was created.
     Ran {
-        /// The job.
+        /// Job ID.
         job: String,
-        /// Where that is.
+        /// Status of the job.
         #[schema(value_type = Option<String>)]
         status: Option<JobStatus>,
     },
-    /// It got none.
+    /// No job was created.
     Skipped {
-        /// How many, from this one on.
+        /// Number of consecutive skipped due times, starting with this one.
         count: u64,
-        /// When the last of them was due.
+        /// Last of the skipped due times.
         #[schema(value_type = String, format = DateTime)]
         last: Timestamp,
-        /// Why.
+        /// Reason for skipping.
         reason: String,
     },
-    /// It is to come.
+    /// The due time is in the future.
     Due,
 }
 
 impl FleetReader {
-    /// Returns the past and the coming day of every schedule.
+    /// Returns the calendar of every schedule.
     pub fn calendar(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetCalendar, QueryError> {
         let reader = self.reader()?;
         let span = CalendarWindow {
@@ -137,7 +137,7 @@ struct CalendarWindow {
     until: Timestamp,
 }
 
-/// What the state knows of all schedules.
+/// Stored state of all schedules.
 struct CalendarContext {
     overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
     marks: HashMap<ScheduleKey, (DueTimeCursor, String)>,
@@ -201,7 +201,7 @@ fn build_timeline(
     Ok(ScheduleTimeline { agent, schedule, when, enabled, marks, more_past, more_due })
 }
 
-/// Returns what became of the past day's due times, oldest first, and whether there was more.
+/// Returns the past due times with their outcomes, oldest first, and true if some were omitted.
 fn past_entries(
     reader: &StoreReader,
     key: &ScheduleKey,
@@ -234,14 +234,14 @@ fn past_entries(
     Ok((marks, more))
 }
 
-/// Returns the due times of the coming day, and whether there are more than are looked at.
+/// Returns the due times ahead, and true if some were omitted.
 fn upcoming_due_times(
     table: &ScheduleTimetable,
     mut mark: DueTimeCursor,
     span: &CalendarWindow,
 ) -> (Vec<Timestamp>, bool) {
     let mut due = Vec::new();
-    // What was missed while nothing kept the schedules is not to come.
+    // Due times missed while no daemon was running are in the past and not upcoming.
     mark.through = mark.through.max(span.now);
     while let Some((at, _)) = table.next_due(mark) {
         if at > span.until {

@@ -1,6 +1,6 @@
-//! Figures over time: runs by the hour, money by the day, how long the last jobs took.
+//! Time series: jobs per hour, cost per day, durations of the most recent jobs.
 //!
-//! Each is bounded: so many hours, days and jobs. Counts are over ranges of an index.
+//! Each series has a fixed maximum length. Counts use ranges of an index.
 
 use std::sync::PoisonError;
 
@@ -14,23 +14,23 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError};
 
-/// How many hours of runs are shown.
+/// Number of hours in the job chart.
 pub const CHART_HOURS: usize = 24;
 
-/// How many days of money are shown.
+/// Number of days in the cost chart.
 pub const CHART_DAYS: usize = 14;
 
-/// Of how many jobs it is shown how long they took.
+/// Number of jobs in the duration chart.
 pub const CHART_DURATIONS_MAX: usize = 60;
 
-/// How long figures are told again before they are counted anew: a busy day has many jobs.
+/// Time for which charts are cached, because counting the jobs of a busy day is expensive.
 pub const CHARTS_CACHE_TTL: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long the count of an hour that is over counts, once all of its jobs are: only jobs that are
-/// imported or put away change it.
+/// Time for which the count of a past hour is cached once all of its jobs have ended. Only
+/// importing or removing jobs changes it.
 pub const HOUR_CACHE_TTL: SignedDuration = SignedDuration::from_mins(10);
 
-/// Figures that were told.
+/// Cached charts.
 pub(crate) struct CachedCharts {
     at: Timestamp,
     zone: TimeZone,
@@ -38,74 +38,74 @@ pub(crate) struct CachedCharts {
     finished_hours: Vec<CachedHour>,
 }
 
-/// An hour all of whose jobs are over, and when they were counted.
+/// Cached count of an hour in which all jobs have ended, and the time of counting.
 struct CachedHour {
     hour: HourlyJobCounts,
     at: Timestamp,
 }
 
-/// Figures over time.
+/// Time series of the fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetCharts {
-    /// Jobs by the hour in which they were asked for, oldest first; the last hour is not over.
+    /// Jobs by the hour of their creation, oldest first; the last hour is still in progress.
     pub hours: Vec<HourlyJobCounts>,
-    /// Money by the day, oldest first; the last day is not over.
+    /// Cost by day, oldest first; the last day is still in progress.
     pub days: Vec<DailyCost>,
-    /// The jobs that ended last, oldest first.
+    /// Most recently ended jobs, oldest first.
     pub durations: Vec<JobDuration>,
 }
 
-/// The jobs of an hour.
+/// Jobs created in one hour.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HourlyJobCounts {
-    /// When the hour begins.
+    /// Start of the hour.
     #[schema(value_type = String, format = DateTime)]
     pub from: Timestamp,
-    /// Those that ended well.
+    /// Number of completed jobs.
     pub completed: i64,
-    /// Those that failed.
+    /// Number of failed jobs.
     pub failed: i64,
-    /// Those that were cancelled, run or wait.
+    /// Number of cancelled, running and queued jobs.
     pub others: i64,
 }
 
 impl HourlyJobCounts {
-    /// Returns how many there are.
+    /// Returns the number of all jobs.
     pub fn total(&self) -> i64 {
         self.completed + self.failed + self.others
     }
 }
 
-/// What a day cost.
+/// Cost of one day.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DailyCost {
-    /// The day, in the fleet's zone.
+    /// Day in the fleet's time zone.
     #[schema(value_type = String, format = Date)]
     pub day: Date,
-    /// What was spent.
+    /// Money spent, in US dollars.
     pub cost_usd: f64,
 }
 
-/// How long a job took.
+/// Duration of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobDuration {
-    /// The job.
+    /// Job ID.
     pub id: String,
-    /// Its agent.
+    /// Name of the agent.
     pub agent: String,
-    /// How it ended.
+    /// Final status.
     #[schema(value_type = String)]
     pub status: JobStatus,
-    /// How long its runs took.
+    /// Total duration of its runs, in seconds.
     pub seconds: f64,
 }
 
 impl FleetReader {
-    /// Returns figures over time, at most [`CHARTS_CACHE_TTL`] old; days are those of `zone`.
+    /// Returns the charts, at most [`CHARTS_CACHE_TTL`] old; days are in `zone`.
     pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetCharts, QueryError> {
         let mut kept = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = &*kept
@@ -133,7 +133,7 @@ impl FleetReader {
         Ok(charts)
     }
 
-    /// Returns what an agent cost by the day.
+    /// Returns the cost of an agent by day.
     pub fn daily_costs(
         &self,
         agent: &str,
@@ -167,13 +167,13 @@ fn hourly_job_counts(
     Ok(hours)
 }
 
-/// Counts the jobs of an hour; says too whether some are not over.
+/// Counts the jobs of an hour. Also returns true if some have not ended.
 fn count_hour(
     reader: &StoreReader,
     from: Timestamp,
     until: Option<Timestamp>,
 ) -> Result<(HourlyJobCounts, bool), QueryError> {
-    // Nothing is asked for in the future, but for a clock that was set back.
+    // Jobs are created in the future only if the clock was set back; they count in the last hour.
     let until = until.unwrap_or(Timestamp::MAX);
     let mut hour = HourlyJobCounts { from, completed: 0, failed: 0, others: 0 };
     let mut is_open = false;

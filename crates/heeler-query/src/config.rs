@@ -1,4 +1,4 @@
-//! The config as it counts. Secrets appear by name only.
+//! Effective config. Secrets appear by name only.
 
 use heeler_model::redact::SecretRedactor;
 use serde::Serialize;
@@ -7,21 +7,21 @@ use utoipa::ToSchema;
 
 use crate::{QueryContext, QueryError};
 
-/// The merged, checked config, with keys as in the files.
+/// Merged, checked config, with keys as in the files.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectiveConfig {
-    /// The keys of the fleet file.
+    /// Keys of the fleet file.
     pub fleet: Value,
-    /// Each agent with its merged keys, its `qualified_name` and the `file` that it is from.
+    /// Agents, each with its merged keys, its `qualified_name` and the `file` that defines it.
     #[schema(value_type = Vec<Object>)]
     pub agents: Value,
-    /// The config file.
+    /// Path of the config file.
     pub config_path: Option<String>,
 }
 
 impl EffectiveConfig {
-    /// Returns the config as it counts, without the secrets that stand in its files.
+    /// Returns the effective config without the secrets written in its files.
     pub fn of(known: &QueryContext) -> Result<EffectiveConfig, QueryError> {
         let mut shown = EffectiveConfig::unredacted(known)?;
         let redactor = SecretRedactor::new(&known.secrets());
@@ -30,7 +30,8 @@ impl EffectiveConfig {
         Ok(shown)
     }
 
-    /// Returns it with those, for whoever may read the files.
+    /// Returns the effective config with the secrets written in its files, for callers who may read
+    /// the files.
     pub fn unredacted(known: &QueryContext) -> Result<EffectiveConfig, QueryError> {
         let mut shown = known.config()?.show();
         Ok(EffectiveConfig {

@@ -1,4 +1,4 @@
-//! What the fleet has spent, by the agents' own price figures.
+//! Money spent by the fleet, as reported by the agents.
 
 use heeler_store::DailySpendRecord;
 use indexmap::IndexMap;
@@ -9,20 +9,19 @@ use utoipa::ToSchema;
 use crate::agents::micros_to_usd;
 use crate::{FleetReader, QueryError};
 
-/// What costs are summed up by.
+/// Grouping of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum CostGrouping {
     /// By agent.
     Agent,
-    /// By the fleet's day.
+    /// By day in the fleet's time zone.
     Day,
     /// By model.
     Model,
 }
 
 impl CostGrouping {
-    /// Returns its word.
     pub fn as_str(self) -> &'static str {
         match self {
             CostGrouping::Agent => "agent",
@@ -40,34 +39,34 @@ impl CostGrouping {
     }
 }
 
-/// What was spent.
+/// Money spent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CostReport {
-    /// What it is summed up by.
+    /// Grouping of the costs.
     pub by: CostGrouping,
-    /// The sums: days in their order, everything else by what it cost.
+    /// Costs per group: days in chronological order, other groups by cost.
     pub costs: Vec<CostSummary>,
-    /// All together.
+    /// Total, in US dollars.
     pub total_usd: f64,
 }
 
-/// What was spent by one agent, in one day or on one model.
+/// Money spent by one agent, on one day or on one model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CostSummary {
-    /// The agent, where it is summed up by agents.
+    /// Name of the agent, if grouped by agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The day, where it is summed up by days.
+    /// Day, if grouped by day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub day: Option<String>,
-    /// The model, where it is summed up by models.
+    /// Model, if grouped by model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: f64,
-    /// The same in millionths of a dollar.
+    /// Cost in millionths of a US dollar.
     #[serde(skip)]
     pub micros: i64,
 }
@@ -82,14 +81,14 @@ impl CostSummary {
         }
     }
 
-    /// Returns the agent, the day or the model.
+    /// Returns the name of the agent, the day or the model.
     pub fn name(&self) -> &str {
         let name = self.agent.as_ref().or(self.day.as_ref()).or(self.model.as_ref());
         name.map_or("", String::as_str)
     }
 }
 
-/// Adds up what has the same key.
+/// Adds up rows with the same key.
 fn sum_costs(rows: &[DailySpendRecord], by: CostGrouping) -> Vec<CostSummary> {
     let mut sums: IndexMap<String, i64> = IndexMap::new();
     for spent in rows {
@@ -106,7 +105,7 @@ fn sum_costs(rows: &[DailySpendRecord], by: CostGrouping) -> Vec<CostSummary> {
 }
 
 impl FleetReader {
-    /// Sums up what was spent, since the day of a moment if one is given.
+    /// Returns the costs since the day of `since`, or all costs.
     pub fn costs(
         &self,
         by: CostGrouping,

@@ -1,4 +1,4 @@
-//! What changed in a session's files since a message.
+//! Changes to the files of a session since a message.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
@@ -12,31 +12,31 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError, sessions};
 
-/// What changed in the files of a session.
+/// Changes to the files of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionDiff {
-    /// Our id of the session.
+    /// Session ID.
     pub session: String,
-    /// The snapshot that it begins with.
+    /// Snapshot from which the diff starts.
     #[schema(value_type = Object)]
     pub from: TranscriptSnapshot,
-    /// The commit that it begins with: the snapshot, or what that is based on.
+    /// Commit from which the diff starts: the snapshot, or the commit it is based on.
     pub from_commit: String,
-    /// What is to be said of where it begins.
+    /// Remark about the start of the diff.
     pub note: Option<String>,
-    /// A line for each file, and a total.
+    /// One line per file, and a total.
     pub summary: String,
-    /// The unified diff; what is no UTF-8 is replaced.
+    /// Unified diff; bytes that are not UTF-8 are replaced.
     pub patch: Option<String>,
-    /// Whether the patch was cut because it is too long.
+    /// True if the patch was truncated because it is too long.
     pub cut: bool,
-    /// The unified diff, whose bytes are those of the files.
+    /// Unified diff with the original bytes of the files.
     #[serde(skip)]
     pub bytes: Vec<u8>,
 }
 
-/// Says that a session has no snapshots.
+/// Returns the error for a session without snapshots.
 pub(crate) fn no_snapshot(session: &Session) -> QueryError {
     QueryError::Refused {
         message: format!("no snapshot of the files of session {} was taken", session.id),
@@ -47,17 +47,18 @@ pub(crate) fn no_snapshot(session: &Session) -> QueryError {
     }
 }
 
-/// What a comparison begins with.
+/// Start of a comparison.
 struct DiffBase {
     note: TranscriptSnapshot,
-    /// The snapshot, or the commit that it is based on.
+    /// The snapshot, or the commit it is based on.
     commit: String,
-    /// What is to be said of it.
+    /// Remark about the start.
     message: Option<String>,
 }
 
 impl DiffBase {
-    /// Finds the snapshot at a message; without one, that from before the session's first turn.
+    /// Finds the snapshot at a message, or without a message the one before the session's first
+    /// turn.
     fn find(
         session: &Session,
         log: &Utf8Path,
@@ -89,7 +90,7 @@ impl DiffBase {
         DiffBase { note: note.clone(), commit: note.commit.clone(), message: None }
     }
 
-    /// Finds the last snapshot that was taken up to a message.
+    /// Finds the last snapshot taken up to a message.
     fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<DiffBase>, QueryError> {
         let mut number = asked;
         while number > 0 {
@@ -101,7 +102,7 @@ impl DiffBase {
                 }
             };
             let Some(note) = cut.snapshot else {
-                // That turn was not recorded.
+                // No snapshot was taken after that turn.
                 number = cut.number - 1;
                 continue;
             };
@@ -114,28 +115,29 @@ impl DiffBase {
 }
 
 fn describe_moved_base(asked: u64, to: &str) -> String {
-    format!("no files were recorded at message {asked}: it begins {to}, the last time before it")
+    format!("no snapshot was taken at message {asked}: the diff starts {to}, the last one before")
 }
 
 fn parse_commit(text: &str) -> Result<CommitId, QueryError> {
-    let message = "the log names no commit for a snapshot".to_owned();
+    let message = "the transcript has a snapshot without a valid commit".to_owned();
     CommitId::parse(text).ok_or(QueryError::Refused { message, hint: None })
 }
 
-/// Finds the folder in which a session's files are; none if it is gone, or was on another machine.
+/// Finds the directory that holds a session's files; `None` if it does not exist or was on another
+/// machine.
 fn find_work_tree(session: &Session, last: &TranscriptSnapshot) -> Option<WorkTree> {
     let top = session.workspace.as_deref().unwrap_or(&last.top);
     let works_in = |directory: &Utf8PathBuf| {
         directory.canonicalize_utf8().is_ok_and(|directory| directory.starts_with(top))
     };
-    // Of a folder that is now something else nothing is compared.
+    // A directory that is no longer the same work tree is not compared.
     let tree = WorkTree::find(top).ok().flatten().filter(|found| found.top == top);
     tree.filter(|_| session.working_directory.as_ref().is_none_or(works_in))
 }
 
 impl FleetReader {
-    /// Compares the files of a session with what they were at a message; without one, before its
-    /// first turn.
+    /// Compares the files of a session with their state at a message, or without a message with
+    /// their state before the first turn.
     pub fn diff(
         &self,
         id: &str,
@@ -145,8 +147,8 @@ impl FleetReader {
         self.diff_to(id, at_message, None, now)
     }
 
-    /// Compares the files of a session as they were at two messages; without the second one, as they
-    /// are now.
+    /// Compares the files of a session at two messages; without the second message, with their
+    /// current state.
     pub fn diff_to(
         &self,
         id: &str,
@@ -172,11 +174,11 @@ impl FleetReader {
         if tree.is_none() && last.repository != *repository {
             return Err(QueryError::Refused {
                 message: format!(
-                    "the files of session {} are gone since, and were recorded in another \
-                     repository than at that message",
+                    "the files of session {} no longer exist, and their last snapshot is in \
+                     another repository than the one at that message",
                     session.id
                 ),
-                hint: Some("-m names a message since then".to_owned()),
+                hint: Some("choose a later message with -m".to_owned()),
             });
         }
         let end = parse_commit(&last.commit)?;

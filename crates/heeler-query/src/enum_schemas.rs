@@ -1,10 +1,10 @@
-//! How the closed sets of words look in the API's description: each lists what it may be.
+//! OpenAPI schemas of the model's closed sets of words, each with its list of values.
 
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Declares what describes a set of words of the model, under the same name.
+/// Declares a schema type for a set of words of the model, under the same name.
 macro_rules! described {
     ($($(#[$meta:meta])* $name:ident = $words:ty,)+) => {$(
         $(#[$meta])*
@@ -27,40 +27,40 @@ fn one_of(words: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
 }
 
 described! {
-    /// Where a job is.
+    /// Status of a job.
     JobStatus = heeler_model::JobStatus,
-    /// How a job ended.
+    /// Reason for the end of a job.
     ExitReason = heeler_model::ExitReason,
-    /// What went wrong in a run.
+    /// Class of an error of a run.
     ErrorClass = heeler_model::run::ErrorClass,
-    /// What an agent is doing.
+    /// State of an agent.
     AgentStatus = heeler_model::AgentStatus,
-    /// What a schedule is doing.
+    /// State of a schedule.
     ScheduleStatus = heeler_model::ScheduleStatus,
-    /// What happens to due times at which no daemon was there.
+    /// Handling of due times that passed while no daemon was running.
     Missed = heeler_model::config::MissedRunPolicy,
-    /// What happens at a due time while the run before it goes on.
+    /// Handling of a due time while the previous job is still active.
     Overlap = heeler_model::config::OverlapPolicy,
-    /// Why a due time got no run.
+    /// Reason for skipping a due time.
     SkipReason = heeler_model::timetable::SkipReason,
-    /// Where a session is.
+    /// Status of a session.
     SessionStatus = heeler_model::SessionStatus,
-    /// How long a session lasts.
+    /// Session mode.
     SessionMode = heeler_model::SessionMode,
-    /// Whether agents ask people.
+    /// Handling of an agent's questions.
     ApprovalsMode = heeler_model::ApprovalMode,
-    /// Where an approval is.
+    /// Status of an approval.
     ApprovalStatus = heeler_model::ApprovalStatus,
-    /// What is asked.
+    /// Kind of a question.
     ApprovalKind = heeler_model::ApprovalKind,
-    /// Where a run of a workflow is.
+    /// Status of a workflow run.
     RunStatus = heeler_model::workflow::WorkflowRunStatus,
-    /// What was decided in a part of a run.
+    /// Decision made from the output of a part.
     Decision = heeler_model::workflow::PartDecision,
-    /// What an input is.
+    /// Type of a workflow input.
     InputType = heeler_model::workflow::WorkflowInputType,
-    /// When a phase begins, by what became of those before it.
+    /// Condition on the outcome of its dependencies under which a phase starts.
     TriggerRule = heeler_model::workflow::TriggerRule,
-    /// What a gate asks for.
+    /// Kind of approval that a gate requires.
     GateKind = heeler_model::workflow::GateKind,
 }

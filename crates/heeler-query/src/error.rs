@@ -1,4 +1,4 @@
-//! Why something cannot be read.
+//! Errors of queries.
 
 use heeler_engine::{DaemonCommandError, DaemonCommandErrorKind};
 use heeler_store::history::HistoryError;
@@ -8,32 +8,28 @@ use heeler_transcript::{DiskError, LockError};
 use heeler_workspace::SnapshotError;
 use thiserror::Error;
 
-/// Why something cannot be read.
+/// Failed query.
 #[derive(Debug, Error)]
 pub enum QueryError {
-    /// There is no such thing.
+    /// The requested item does not exist.
     #[error("{message}")]
     NotFound {
-        /// What is missing, and what there is instead.
+        /// Text that names the missing item and existing alternatives.
         message: String,
-        /// What to do about it.
+        /// Suggested action.
         hint: Option<String>,
     },
-    /// The question makes no sense.
+    /// The query is invalid.
     #[error("{message}")]
-    Usage {
-        /// What is wrong with it.
-        message: String,
-    },
-    /// There is nothing to answer with, for now.
+    Usage { message: String },
+    /// The query cannot be answered at present.
     #[error("{message}")]
     Refused {
-        /// Why.
         message: String,
-        /// What to do about it.
+        /// Suggested action.
         hint: Option<String>,
     },
-    /// No record, or more than one, has such an id.
+    /// No record, or more than one, matches the ID.
     #[error(transparent)]
     Lookup(#[from] IdLookupError),
     /// The state directory cannot be used.
@@ -42,7 +38,7 @@ pub enum QueryError {
     /// The database cannot be opened.
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// The database did not answer.
+    /// A database query failed.
     #[error(transparent)]
     Db(#[from] DatabaseError),
     /// A transcript cannot be read.
@@ -54,42 +50,39 @@ pub enum QueryError {
     /// Files of a session cannot be compared.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// Sessions of claude's own cannot be read.
+    /// Claude's own sessions cannot be read.
     #[error(transparent)]
     Native(#[from] NativeSessionError),
-    /// The daemon refused it, or would.
+    /// The daemon refused the request, or would refuse it.
     #[error(transparent)]
     Daemon(#[from] DaemonCommandError),
-    /// Who writes the state cannot be told.
+    /// The owner of the state lock cannot be determined.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
 
-/// Whose fault it is.
+/// Category of a [`QueryError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryErrorKind {
-    /// There is no such thing.
+    /// The requested item does not exist.
     NotFound,
-    /// Whoever asked.
+    /// The caller made a mistake.
     Usage,
-    /// Nobody's: there is nothing to answer with, for now.
+    /// The query cannot be answered at present.
     Refused,
-    /// Ours, or the machine's.
+    /// Failure of Heeler or the machine.
     Internal,
 }
 
 impl QueryError {
-    /// Says that there is no such thing.
     pub(crate) fn not_found(message: impl Into<String>, hint: &str) -> QueryError {
         QueryError::NotFound { message: message.into(), hint: Some(hint.to_owned()) }
     }
 
-    /// Says that a question makes no sense.
     pub(crate) fn usage(message: impl Into<String>) -> QueryError {
         QueryError::Usage { message: message.into() }
     }
 
-    /// Says whose fault it is.
     pub fn kind(&self) -> QueryErrorKind {
         match self {
             QueryError::NotFound { .. }
@@ -109,7 +102,7 @@ impl QueryError {
         }
     }
 
-    /// Returns what to do about it.
+    /// Returns the suggested action.
     pub fn hint(&self) -> Option<&str> {
         match self {
             QueryError::NotFound { hint, .. } | QueryError::Refused { hint, .. } => hint.as_deref(),

@@ -1,5 +1,6 @@
-//! A session as one file, for another machine or to keep: what belongs to it is found first, so that
-//! whatever is missing is told before a byte is written.
+//! Export of a session into one file, for another machine or as a backup. All content is located
+//! first, so that missing content is reported before a byte is written. Start at
+//! [`FleetReader::export`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,35 +20,34 @@ use serde_json::{Value, json};
 use crate::diff::no_snapshot;
 use crate::{FleetReader, QueryError, sessions};
 
-/// How many jobs are asked for at a time.
+/// Number of jobs read per query.
 const JOBS_PER_PAGE: usize = 1_000;
 
-/// Whether the files of a session go with it.
+/// Choice to export the snapshots of a session's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotInclusion {
-    /// Only what was said.
+    /// Messages only.
     Excluded,
-    /// The snapshots of its files too, out of which no secret is taken.
+    /// Also the snapshots of its files, from which no secrets are removed.
     Included,
 }
 
-/// A session that can be written as one file.
+/// A session that is ready to be exported.
 pub struct SessionExport {
-    /// The session.
     pub session: Session,
-    /// How many snapshots of its files go with it.
+    /// Number of exported snapshots.
     pub snapshots: u64,
-    /// How many its log names that are not kept any more.
+    /// Number of snapshots in the transcript that no longer exist.
     pub snapshots_missing: u64,
     jobs: Vec<Value>,
     log: Option<Utf8PathBuf>,
-    /// The agent's own file.
+    /// The native session file.
     native_file: Option<Utf8PathBuf>,
     repositories: Vec<RepositorySnapshots>,
     redactor: SecretRedactor,
 }
 
-/// The snapshots of a session that are in one repository, each named by the session and its commit.
+/// Snapshots of a session in one repository, each named by the session and its commit.
 type RepositorySnapshots = (SnapshotStore, Vec<(SnapshotName, CommitId)>);
 
 impl fmt::Debug for SessionExport {
@@ -57,7 +57,7 @@ impl fmt::Debug for SessionExport {
 }
 
 impl SessionExport {
-    /// Writes it. Of files that grow meanwhile, what they had at first is in it.
+    /// Writes the session bundle. Content appended to files in the meantime is not included.
     pub fn write(&self, out: &mut dyn io::Write) -> Result<BundleChecksums, BundleExportError> {
         let fork = self.session.fork.as_ref();
         let export = BundleContents {
@@ -71,7 +71,7 @@ impl SessionExport {
         bundle::write(export, out)
     }
 
-    /// Finds the snapshots that the session's log names.
+    /// Finds the snapshots that the session's transcript references.
     fn add_files(&mut self, workspaces: &Utf8Path) -> Result<(), QueryError> {
         let notes = self.log.as_deref().map(snapshots).transpose()?.unwrap_or_default();
         let id = self.session.agent_session_id.as_ref().map_or("", |id| id.as_str());
@@ -113,14 +113,15 @@ fn repository((from, named): &RepositorySnapshots) -> BundleRepository<'_> {
 }
 
 impl FleetReader {
-    /// Finds what belongs to a session: its record, its jobs, our log of it and the agent's own file.
+    /// Locates the content of a session: its record, its jobs, its transcript and its native
+    /// session file.
     pub fn export(&self, id: &str, files: SnapshotInclusion) -> Result<SessionExport, QueryError> {
         let known = self.context();
         let reader = self.reader()?;
         let session = sessions::find_session(&reader, id)?;
         let jobs = session_jobs(&reader, &session)?;
         drop(reader);
-        // A fork that has not begun is known to the agent only as its source.
+        // A fork that has not started has no native session yet, only that of its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
         let own = source.or(session.agent_session_id.as_ref());
         let own = own.and_then(|id| known.read_context()?.native_session_file(&session, id));

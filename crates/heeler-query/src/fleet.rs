@@ -1,4 +1,5 @@
-//! The fleet at a glance: who is in it, what runs, waits and failed.
+//! Status of the fleet: agents, and running, queued and failed jobs. Start at
+//! [`FleetReader::fleet`].
 
 use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
 use heeler_model::workflow::WorkflowRunStatus;
@@ -18,66 +19,66 @@ use crate::workflow_runs::WorkflowRunSummary;
 use crate::workflows::FaultyWorkflow;
 use crate::{FleetReader, QueryError, StateLockOwner, enum_schemas};
 
-/// How far back failures are told.
+/// Age up to which failures are reported.
 const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
-/// How many failures are listed, and of how many agents.
+/// Maximum number of failures listed, and of agents with failures.
 pub const FAILURES_MAX: usize = 5;
-/// How many failures are looked at, to tell whose they are.
+/// Maximum number of failures read to group them by agent.
 const FAILURES_READ_MAX: usize = 1_000;
-/// How many runs of workflows in each state are told.
+/// Maximum number of workflow runs reported per status.
 const WORKFLOW_RUNS_MAX: usize = 100;
-/// How many questions are looked at for the runs that they belong to.
+/// Maximum number of questions read to find the workflow runs they belong to.
 const PENDING_APPROVALS_MAX: usize = 1_000;
 
-/// The fleet at one moment.
+/// Status of the fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetStatus {
-    /// What it is.
+    /// Identity of the fleet.
     pub fleet: FleetSummary,
-    /// How many jobs are on record.
+    /// Number of recorded jobs.
     pub jobs_total: i64,
-    /// How much waits for an answer of a person.
+    /// Number of open questions.
     pub approvals_waiting: i64,
-    /// The daemon, if one runs.
+    /// Running daemon.
     pub daemon: Option<DaemonSummary>,
-    /// Its agents.
+    /// Agents.
     pub agents: Vec<FleetAgentSummary>,
-    /// The jobs that run.
+    /// Running jobs.
     pub running: Vec<JobSummary>,
-    /// The jobs that wait, in their order.
+    /// Queued jobs, in queue order.
     pub waiting: Vec<QueuedJobSummary>,
-    /// The credentials that no job may use for now.
+    /// Parked credentials.
     pub parked: Vec<ParkedCredentialSummary>,
-    /// The newest jobs that failed in the last day.
+    /// Newest jobs that failed within the last 24 hours.
     pub failed: Vec<JobSummary>,
-    /// What may be spent and what was; only a daemon knows.
+    /// Budgets and money spent. Empty unless a daemon is running.
     pub budgets: Vec<BudgetSummary>,
-    /// The runs of workflows that have not ended.
+    /// Workflow runs that have not ended.
     pub workflow_runs: Vec<OpenWorkflowRun>,
-    /// The files of workflows that have faults.
+    /// Workflow files with faults.
     pub faulty_workflows: Vec<FaultyWorkflow>,
-    /// The newest that failed of each agent, and how many of its jobs did.
+    /// The newest failed job of each agent, and the number of its failed jobs.
     #[serde(skip)]
     pub failing: Vec<(JobSummary, usize)>,
-    /// How many jobs failed in the last day.
+    /// Number of jobs that failed within the last 24 hours.
     #[serde(skip)]
     pub failed_total: i64,
 }
 
-/// What a fleet is.
+/// Identity of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetSummary {
-    /// Its name.
+    /// Name of the fleet.
     pub name: Option<String>,
-    /// The config file.
+    /// Path of the config file.
     pub config_path: Option<String>,
-    /// The state directory.
+    /// Path of the state directory.
     pub state_dir: String,
-    /// When it was last started.
+    /// Time of the last start.
     pub started_at: Option<String>,
-    /// Who writes the state, in words.
+    /// Description of the process that holds the state lock.
     pub writer: Option<String>,
 }
 
@@ -85,96 +86,96 @@ pub struct FleetSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonSummary {
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// When it started.
+    /// Start time.
     #[schema(format = DateTime)]
     pub since: String,
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// How long it stays: `permanent` or `until_idle`.
+    /// Lifetime: `permanent` or `until_idle`.
     #[schema(value_type = String)]
     pub mode: DaemonMode,
-    /// Where it serves the dashboard and the API.
+    /// URL of the dashboard and the API.
     pub url: Option<String>,
-    /// Whether it ends, and waits for jobs before that.
+    /// True if the daemon is stopping and waits for jobs.
     pub stopping: bool,
-    /// What it cannot do at present, in words.
+    /// Descriptions of current problems.
     pub faults: Vec<String>,
 }
 
-/// An agent of the config or of the record.
+/// An agent of the config or of the recorded state.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetAgentSummary {
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// What it is doing.
+    /// Current state.
     #[schema(value_type = enum_schemas::AgentStatus)]
     pub status: AgentStatus,
-    /// Whether its jobs start.
+    /// False if the agent's jobs are not started.
     pub enabled: bool,
-    /// The job that it does.
+    /// ID of the job that is running.
     pub current_job: Option<String>,
-    /// The job that it did last.
+    /// ID of the last job that ended.
     pub last_job: Option<String>,
-    /// The schedule that is due next.
+    /// Name of the schedule that is due next.
     pub next_schedule: Option<String>,
-    /// When that is.
+    /// Next due time.
     pub next_trigger_at: Option<Timestamp>,
-    /// Its container.
+    /// Container ID.
     pub container_id: Option<String>,
-    /// Why its last job failed.
+    /// Error of the last job.
     pub error_message: Option<String>,
-    /// Its schedules.
+    /// Schedules.
     pub schedules: Vec<FleetScheduleSummary>,
 }
 
-/// A schedule of such an agent.
+/// A schedule of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetScheduleSummary {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// What it is doing.
+    /// Current state.
     #[schema(value_type = enum_schemas::ScheduleStatus)]
     pub status: ScheduleStatus,
-    /// When its last run ended.
+    /// End of the last job.
     pub last_run_at: Option<Timestamp>,
-    /// When it is next due.
+    /// Next due time.
     pub next_run_at: Option<Timestamp>,
-    /// Why its last run failed.
+    /// Error of the last job.
     pub last_error: Option<String>,
 }
 
-/// A job that waits.
+/// A queued job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedJobSummary {
     /// The job.
     #[serde(flatten)]
     pub job: JobSummary,
-    /// What is higher starts first.
+    /// Queue priority; higher starts first.
     pub priority: i64,
-    /// When it may start at the earliest.
+    /// Earliest start time.
     pub not_before: Option<Timestamp>,
-    /// When it is given up.
+    /// Time at which the queued job is abandoned.
     pub expires_at: Option<Timestamp>,
-    /// Why it waits.
+    /// Reason for waiting.
     pub waits: String,
 }
 
-/// A credential that ran into a limit.
+/// A credential that reached a usage limit.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParkedCredentialSummary {
-    /// When it may be used again.
+    /// Time at which it can be used again.
     pub until: Timestamp,
-    /// When it ran into the limit.
+    /// Time at which it reached the limit.
     pub since: Timestamp,
-    /// What the limit is.
+    /// Description of the limit.
     pub reason: String,
-    /// The job that ran into it.
+    /// ID of the job that reached the limit.
     pub job: String,
 }
 
@@ -185,21 +186,21 @@ impl From<ParkedCredentialRecord> for ParkedCredentialSummary {
     }
 }
 
-/// What may be spent and what was.
+/// Budget and money spent.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetSummary {
-    /// The agent, or `fleet`.
+    /// Name of the agent, or `fleet`.
     pub whose: String,
-    /// What may be spent in a day.
+    /// Limit for one day, in US dollars.
     pub day_limit_usd: Option<f64>,
-    /// What was spent today.
+    /// Money spent today, in US dollars.
     pub day_spent_usd: f64,
-    /// What may be spent in all.
+    /// Limit in total, in US dollars.
     pub total_limit_usd: Option<f64>,
-    /// What was spent in all.
+    /// Money spent in total, in US dollars.
     pub total_spent_usd: f64,
-    /// What runs have set aside and not spent yet.
+    /// Money reserved by runs and not yet spent, in US dollars.
     pub reserved_usd: f64,
 }
 
@@ -216,28 +217,28 @@ impl From<&BudgetStatus> for BudgetSummary {
     }
 }
 
-/// A run of a workflow that has not ended.
+/// A workflow run that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenWorkflowRun {
-    /// The run.
+    /// The workflow run.
     #[serde(flatten)]
     pub run: WorkflowRunSummary,
-    /// Whether it waits for a person.
+    /// True if it waits for a person's answer.
     pub asks: bool,
 }
 
-/// What is asked of the fleet.
+/// Parameters of a fleet status query.
 #[derive(Debug, Clone, Default)]
 pub struct FleetStatusQuery {
     /// Only this agent.
     pub agent: Option<String>,
-    /// What the daemon says of itself; `Err` is why it says nothing.
+    /// Status reported by the daemon; `Err` holds the reason why it did not answer.
     pub daemon: Option<Result<DaemonStatus, String>>,
 }
 
 impl FleetReader {
-    /// Tells what goes on in the fleet.
+    /// Returns the status of the fleet.
     pub fn fleet(
         &self,
         wanted: &FleetStatusQuery,
@@ -297,7 +298,7 @@ impl FleetReader {
         Ok(fleet)
     }
 
-    /// Adds the jobs that run and wait and the newest that failed, of some agents or of all.
+    /// Adds running, queued and recently failed jobs, of some agents or of all.
     fn add_jobs(
         &self,
         reader: &StoreReader,
@@ -344,7 +345,7 @@ impl FleetReader {
         })
     }
 
-    /// Adds the newest that failed, and whose they are.
+    /// Adds the newest failed jobs and groups failures by agent.
     fn add_failed(
         &self,
         reader: &StoreReader,
@@ -366,7 +367,7 @@ impl FleetReader {
     }
 }
 
-/// Lists the runs of workflows that go on or wait, the oldest of what waits for people first.
+/// Lists paused, then running, then queued workflow runs; oldest first within each status.
 fn open_runs(reader: &StoreReader) -> Result<Vec<OpenWorkflowRun>, QueryError> {
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
     let pending = reader.approvals(&pending, None, PENDING_APPROVALS_MAX)?;
@@ -385,7 +386,7 @@ fn open_runs(reader: &StoreReader) -> Result<Vec<OpenWorkflowRun>, QueryError> {
     Ok(open)
 }
 
-/// Keeps only what is called so.
+/// Keeps only the agent with this name.
 fn retain_agent(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
     agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
     match agents.is_empty() {
@@ -397,14 +398,14 @@ fn retain_agent(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result
     }
 }
 
-/// What an agent is before anything ran: idle, with the schedules that its config names.
+/// Returns the initial state of a configured agent: idle, with its schedules.
 fn configured_state(agent: &heeler_model::config::AgentConfig) -> AgentState {
     let schedules = agent.schedules.iter();
     let named = schedules.map(|schedule| (schedule.name.clone(), Default::default()));
     AgentState { schedules: named.collect(), ..AgentState::default() }
 }
 
-/// Adds what the state knows of the agents; schedules that only the config knows stay.
+/// Adds the recorded state of the agents and keeps schedules that only the config has.
 fn merge_recorded_state(
     reader: &StoreReader,
     agents: &mut IndexMap<String, AgentState>,
@@ -418,7 +419,7 @@ fn merge_recorded_state(
         agents.insert(name, state);
     }
     for (name, agent) in agents {
-        // herdctl never recorded it.
+        // herdctl does not record the last job.
         if agent.last_job.is_none() {
             let newest = reader.newest_job(name)?.filter(|head| head.status.is_final());
             agent.last_job = newest.map(|head| head.id);
@@ -428,7 +429,7 @@ fn merge_recorded_state(
 }
 
 impl FleetAgentSummary {
-    /// `is_due` says whether somebody starts its schedules.
+    /// Creates the summary. `is_due` is true if a daemon starts the schedules.
     fn of(name: &str, state: &AgentState, enabled: bool, is_due: bool) -> FleetAgentSummary {
         let schedules = state.schedules.iter().map(|(name, state)| FleetScheduleSummary {
             name: name.clone(),

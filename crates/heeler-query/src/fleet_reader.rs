@@ -1,4 +1,5 @@
-//! Readers of the state, and what is known around it.
+//! Read access to the state of a fleet, together with its config and environment. Start at
+//! [`FleetReader`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,26 +21,27 @@ use jiff::tz::TimeZone;
 use crate::charts::CachedCharts;
 use crate::error::QueryError;
 
-/// How many readers are kept open; more are opened when they are needed and closed after that.
+/// Maximum number of idle readers kept open; additional ones are opened on demand and closed after
+/// use.
 pub(crate) const IDLE_READERS_MAX: usize = 8;
 
-/// What is known of a fleet beside its state.
+/// Facts about a fleet that are not in its state directory.
 #[derive(Debug, Clone)]
 pub struct QueryContext {
-    /// The config file.
+    /// Path of the config file.
     pub config: Option<Utf8PathBuf>,
-    /// What it says; `None` where there is none, or a faulty one.
+    /// Loaded config; `None` if it does not exist or has errors.
     pub loaded: Option<Arc<LoadedConfig>>,
-    /// The environment, with what `.env` adds.
+    /// Environment variables, including those of `.env`.
     pub env: BTreeMap<String, String>,
-    /// The user's own folder.
+    /// The user's home directory.
     pub home: Option<Utf8PathBuf>,
-    /// The fleet's time zone: its days are those that are counted.
+    /// Time zone of the fleet, which defines its days.
     pub zone: TimeZone,
 }
 
 impl QueryContext {
-    /// Returns what a daemon knows.
+    /// Creates the context of a running daemon.
     pub fn from_setup(setup: &DaemonSetup) -> QueryContext {
         QueryContext {
             config: Some(setup.config.clone()),
@@ -50,24 +52,24 @@ impl QueryContext {
         }
     }
 
-    /// Returns what those who only read need of it.
+    /// Returns the part of the context that reads of native sessions need.
     pub fn read_context(&self) -> Option<FleetEnvironment<'_>> {
         let home = self.home.as_deref()?;
         Some(FleetEnvironment { loaded: self.loaded.as_deref(), env: &self.env, home })
     }
 
-    /// Lists what nobody may be shown; also where the user's folder is not known.
+    /// Returns the secrets that must not be shown, even if the home directory is unknown.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let home = Utf8Path::new("");
         FleetEnvironment { loaded: self.loaded.as_deref(), env: &self.env, home }.secrets()
     }
 
-    /// Returns the fleet's day.
+    /// Returns the current day in the fleet's time zone.
     pub fn today(&self, now: Timestamp) -> Date {
         now.to_zoned(self.zone.clone()).date()
     }
 
-    /// Returns the config.
+    /// Returns the config, or an error if it is not loaded.
     pub(crate) fn config(&self) -> Result<Arc<LoadedConfig>, QueryError> {
         self.loaded.clone().ok_or_else(|| QueryError::Refused {
             message: "there is no config, or it has faults".to_owned(),
@@ -76,37 +78,37 @@ impl QueryContext {
     }
 }
 
-/// Who writes a fleet's state.
+/// Process that holds the state lock.
 #[derive(Debug, Clone, Default)]
 pub struct StateLockOwner {
-    /// Who, in words.
+    /// Description of the process.
     pub writer: Option<String>,
-    /// The daemon, if it is one.
+    /// The daemon, if the process is one.
     pub daemon: Option<DaemonFile>,
 }
 
 impl StateLockOwner {
-    /// Says whether schedules start by themselves.
+    /// Returns true if a daemon starts the schedules.
     pub fn has_permanent_daemon(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| daemon.mode == DaemonMode::Permanent)
     }
 }
 
-/// Says what is known now; it may change between two calls.
+/// Function that returns the current context, which may change between calls.
 type QueryContextSource = Arc<dyn Fn() -> QueryContext + Send + Sync>;
 
-/// Everything that can be read of a fleet. Cheap to clone.
+/// Read access to a fleet. Cheap to clone.
 #[derive(Clone)]
 pub struct FleetReader {
     dir: StateDir,
     source: QueryContextSource,
     idle_readers: Arc<Mutex<Vec<StoreReader>>>,
-    /// What charts showed last.
+    /// Most recently computed charts.
     pub(crate) charts: Arc<Mutex<Option<CachedCharts>>>,
 }
 
 impl FleetReader {
-    /// Reads a state directory; `source` says what is known beside it.
+    /// Creates a reader of a state directory; `source` returns the context.
     pub fn new(
         dir: StateDir,
         source: impl Fn() -> QueryContext + Send + Sync + 'static,
@@ -119,17 +121,15 @@ impl FleetReader {
         }
     }
 
-    /// Returns the state directory.
     pub fn dir(&self) -> &StateDir {
         &self.dir
     }
 
-    /// Returns what is known beside the state.
     pub fn context(&self) -> QueryContext {
         (self.source)()
     }
 
-    /// Returns a reader of the database, for one question.
+    /// Returns a database reader for one query.
     pub fn reader(&self) -> Result<PooledReader<'_>, QueryError> {
         let kept = self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match kept {
@@ -139,8 +139,8 @@ impl FleetReader {
         Ok(PooledReader { reader: Some(reader), idle: &self.idle_readers })
     }
 
-    /// Returns what was answered to a request, if it was made before; an error if its name is that of
-    /// another request.
+    /// Returns the answer to a request that was made before; an error if its idempotency key was
+    /// used for a different request.
     pub fn previous_answer(
         &self,
         key: &IdempotencyKey,
@@ -150,20 +150,20 @@ impl FleetReader {
         known.transpose().map_err(QueryError::from)
     }
 
-    /// Takes a reader that somebody has opened.
+    /// Adds a reader that is already open to the pool.
     pub fn with_reader(self, reader: StoreReader) -> FleetReader {
         self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
         self
     }
 
-    /// Says who writes the state, if anybody does.
+    /// Returns the process that holds the state lock, if any.
     pub fn lock_owner(&self) -> Result<StateLockOwner, QueryError> {
         let Some(held) = LockFile::probe(&self.dir.lock())? else {
             return Ok(StateLockOwner::default());
         };
         let pid = held.holder.as_ref().map(|holder| holder.pid);
         let writer = held.holder.map_or("another process".to_owned(), |it| it.to_string());
-        // A file of a daemon that has died says nothing.
+        // The file of a dead daemon is ignored.
         let file = DaemonFile::read(&self.dir).ok().flatten();
         Ok(StateLockOwner {
             writer: Some(writer),
@@ -171,7 +171,8 @@ impl FleetReader {
         })
     }
 
-    /// Finds an agent of the config or of the record, by its last name too while that is unique.
+    /// Resolves the name of a configured or recorded agent: its qualified name, or its own name if
+    /// that is unique.
     pub(crate) fn resolve_agent_name(
         &self,
         reader: &StoreReader,
@@ -198,7 +199,7 @@ impl FleetReader {
         }
     }
 
-    /// Returns where a job's rows are: in its own transcript, else in its session's.
+    /// Returns the path of the transcript that holds a job's rows: its own, else its session's.
     pub fn job_transcript_path(
         &self,
         reader: &StoreReader,
@@ -218,7 +219,6 @@ impl FleetReader {
     }
 }
 
-/// Says that an agent of the config is not known.
 pub(crate) fn unknown_agent(error: &AgentLookupError) -> QueryError {
     match error {
         AgentLookupError::Unknown { .. } => {
@@ -238,7 +238,7 @@ impl fmt::Debug for FleetReader {
     }
 }
 
-/// A reader that goes back when it is dropped.
+/// Reader that returns to the pool when dropped.
 #[derive(Debug)]
 pub struct PooledReader<'r> {
     reader: Option<StoreReader>,

@@ -1,4 +1,4 @@
-//! What is wrong with a fleet's state.
+//! Findings about the state of a fleet.
 
 use heeler_store::doctor::{self, Finding, FindingSeverity};
 use jiff::Timestamp;
@@ -7,31 +7,31 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError};
 
-/// What was found in the state directory.
+/// Findings about the state directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthReport {
-    /// What was found.
+    /// Findings.
     pub findings: Vec<FindingSummary>,
-    /// Whether nothing is wrong: there are notes at most.
+    /// True if there are no warnings or errors.
     pub sound: bool,
 }
 
-/// Something that was found.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingSummary {
-    /// How bad it is: `note`, `warning` or `error`.
+    /// Severity: `note`, `warning` or `error`.
     pub severity: String,
-    /// Which part it concerns.
+    /// Area of the state directory.
     pub area: String,
-    /// The file or record.
+    /// File or record concerned.
     pub subject: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
-    /// What to do about it.
+    /// Suggested action.
     pub cure: String,
-    /// Whether `heeler doctor --fix` would do something about it.
+    /// True if `heeler doctor --fix` can repair it.
     pub fixable: bool,
 }
 
@@ -54,7 +54,7 @@ impl From<&Finding> for FindingSummary {
 }
 
 impl FleetReader {
-    /// Looks at everything and changes nothing.
+    /// Checks the state directory without changing it.
     pub fn check_health(&self, now: Timestamp) -> HealthReport {
         let home = self.context().home;
         let findings = doctor::examine(self.dir().root(), home.as_deref(), now);
@@ -62,7 +62,7 @@ impl FleetReader {
         HealthReport { findings: findings.iter().map(FindingSummary::from).collect(), sound }
     }
 
-    /// Says whether the state can be read.
+    /// Checks that the state can be read.
     pub fn check_readable(&self) -> Result<(), QueryError> {
         self.reader()?.schema_version()?;
         Ok(())

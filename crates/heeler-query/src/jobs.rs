@@ -1,4 +1,4 @@
-//! Jobs: pages of them, and all that is known of one.
+//! Jobs: lists and details.
 
 use camino::Utf8PathBuf;
 use heeler_engine::hooks::{FailedHook, failed_hooks};
@@ -16,18 +16,18 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// Which jobs to list.
+/// Filter and page of a job list.
 #[derive(Debug, Clone, Default)]
 pub struct JobListQuery {
-    /// Only those of this agent; its last name will do while it is unique.
+    /// Only jobs of this agent; its own name suffices if it is unique.
     pub agent: Option<String>,
-    /// Only those in this state.
+    /// Only jobs with this status.
     pub status: Option<JobStatus>,
-    /// Only those that were asked for since then.
+    /// Only jobs created since this time.
     pub since: Option<Timestamp>,
-    /// Those older than this job; a beginning of its id will do while it is unique.
+    /// Only jobs older than this one (unique ID prefix).
     pub before: Option<String>,
-    /// How many.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
@@ -35,13 +35,13 @@ pub struct JobListQuery {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobPage {
-    /// The jobs.
+    /// Jobs.
     pub jobs: Vec<JobSummary>,
-    /// How many there are on all pages.
+    /// Number of jobs on all pages.
     pub total: i64,
-    /// How many a page has at most.
+    /// Maximum number of entries per page.
     pub limit: usize,
-    /// What `before` is for the next page; none on the last.
+    /// Value of `before` for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -50,43 +50,43 @@ pub struct JobPage {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSummary {
-    /// Its id.
+    /// Job ID.
     pub id: String,
-    /// Its agent.
+    /// Name of the agent.
     pub agent: String,
-    /// The schedule that it is a run of.
+    /// Schedule that created the job.
     pub schedule: Option<String>,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::JobStatus)]
     pub status: JobStatus,
-    /// It is `running` by the record, and no process runs it.
+    /// True if the job is recorded as `running` but no process executes it.
     pub dead: bool,
-    /// What started it.
+    /// Type of trigger.
     pub trigger_type: String,
-    /// When it was asked for.
+    /// Creation time.
     pub asked_at: Timestamp,
-    /// When it began to run.
+    /// Start time of the first run.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End time.
     pub finished_at: Option<Timestamp>,
-    /// How long it ran.
+    /// Duration in seconds.
     pub duration_seconds: Option<f64>,
-    /// How it ended.
+    /// Reason for the end.
     #[schema(value_type = Option<enum_schemas::ExitReason>)]
     pub exit_reason: Option<ExitReason>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: Option<f64>,
-    /// The agent's own id of its session.
+    /// ID of the native session.
     pub session_id: Option<String>,
-    /// What it did.
+    /// Summary of the result.
     pub summary: Option<String>,
-    /// Why it failed, if it did.
+    /// Error, if the job failed.
     #[serde(skip)]
     pub error: Option<String>,
 }
 
 impl JobSummary {
-    /// Reads what a list shows of a job.
+    /// Creates the list entry of a job.
     pub fn of(
         head: JobHead,
         reader: &StoreReader,
@@ -98,7 +98,7 @@ impl JobSummary {
         JobSummary::from_line(JobListRow { head, began_at, error }, reader, dir)
     }
 
-    /// Makes the same of a line of a list; only of a job that runs more is read.
+    /// Creates the list entry from a list row; reads more only if the job is running.
     pub fn from_line(
         line: JobListRow,
         reader: &StoreReader,
@@ -130,7 +130,7 @@ impl JobSummary {
     }
 }
 
-/// Returns where the page ends whose last job is named, without reading what that was asked.
+/// Returns the list position of a job without reading its prompt.
 fn job_cursor(reader: &StoreReader, id: &str) -> Result<JobCursor, QueryError> {
     let line = id.parse().ok().map(|id| reader.job_list_row(&id)).transpose()?.flatten();
     let head = match line {
@@ -144,98 +144,98 @@ fn is_dead(head: &JobHead, reader: &StoreReader, dir: &StateDir) -> Result<bool,
     Ok(head.status == JobStatus::Running && reader.is_job_orphaned(dir, &head.id)?)
 }
 
-/// Returns when a job began to run; the records of other programs know one time only.
+/// Returns the start time of a job; records imported from other programs have one time only.
 pub fn run_started_at(job: &Job) -> Option<Timestamp> {
     job.run_started_at.or_else(|| job.origin.as_ref().map(|_| job.head.started_at))
 }
 
-/// All that is known of one job.
+/// All details of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobDetails {
-    /// What a list shows of it.
+    /// Fields of the list entry.
     #[serde(flatten)]
     pub item: JobSummary,
-    /// What was asked.
+    /// Prompt.
     pub prompt: Option<String>,
-    /// Why it failed.
+    /// Error message.
     pub error: Option<String>,
-    /// What went wrong in its last run.
+    /// Error of the last run.
     pub error_details: Option<RunErrorDetails>,
-    /// Why the agent stopped, in its own words.
+    /// Stop reason reported by the agent.
     pub stop_reason: Option<String>,
-    /// It was cut off by a crash.
+    /// True if the job was interrupted by a crash.
     pub interrupted: bool,
-    /// How often it was started again after a crash.
+    /// Number of restarts after a crash.
     pub restart_count: i64,
-    /// The job that it was forked from.
+    /// ID of the job from which it was forked.
     pub forked_from: Option<String>,
-    /// The agent, or the workflow and the phase.
+    /// Name of the agent, or of the workflow and phase.
     pub skill: String,
-    /// What it is about: a schedule, a channel, a job.
+    /// Source of the trigger: a schedule, channel or job.
     pub trigger_id: String,
-    /// The job whose agent asked for it.
+    /// ID of the job that started this one.
     pub parent: Option<String>,
-    /// Why it waits, while it does.
+    /// Reason for waiting, while the job is queued.
     pub waits: Option<String>,
-    /// When it may start at the earliest.
+    /// Earliest start time.
     pub not_before: Option<Timestamp>,
-    /// When it is given up if it waits that long.
+    /// Time at which the queued job is abandoned.
     pub expires_at: Option<Timestamp>,
-    /// The repository that it is about.
+    /// Repository that the job concerns.
     pub repo: Option<String>,
-    /// The issue that it is about.
+    /// Number of the issue that the job concerns.
     pub issue_number: Option<i64>,
-    /// The run of a workflow that it is a part of.
+    /// ID of the workflow run.
     pub workflow_run_id: Option<String>,
-    /// The phase of that run.
+    /// Phase of the workflow run.
     pub phase: Option<String>,
-    /// The part of that phase.
+    /// Part of the phase.
     pub part: Option<String>,
-    /// What was decided by what it said.
+    /// Decision made from the job's output.
     #[schema(value_type = Option<enum_schemas::Decision>)]
     pub decision: Option<PartDecision>,
-    /// Where it worked.
+    /// Working directory.
     pub working_directory: Option<String>,
-    /// Its transcript.
+    /// Path of the transcript.
     pub output_file: Option<String>,
-    /// Its rows as text, where that was asked for.
+    /// Path of the output as text, if configured.
     pub text_file: Option<String>,
-    /// What its agent handed over.
+    /// Files that the agent delivered.
     pub files: Vec<JobFile>,
-    /// Its hooks that failed.
+    /// Failed hooks.
     pub failed_hooks: Vec<FailedHookSummary>,
-    /// Our id of its session.
+    /// Session ID.
     pub session: Option<String>,
-    /// Whose record it is, if not ours.
+    /// Program that created the record, if not Heeler.
     pub origin: Option<String>,
-    /// Every attempt at it.
+    /// Runs, oldest first.
     pub runs: Vec<RunSummary>,
-    /// What it used.
+    /// Resource usage.
     pub usage: UsageSummary,
-    /// Whether a daemon is there that will start it.
+    /// True if a daemon is running that will start the job.
     #[serde(skip)]
     pub has_daemon: bool,
 }
 
-/// What went wrong in a run.
+/// Error of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunErrorDetails {
-    /// What kind of failure it was.
+    /// Class of the error.
     #[schema(value_type = enum_schemas::ErrorClass)]
     pub class: ErrorClass,
-    /// In words.
+    /// Error message.
     pub message: String,
-    /// Whether the same again may succeed.
+    /// True if a retry may succeed.
     pub recoverable: bool,
-    /// After which time, if that is known.
+    /// Delay before a retry in milliseconds, if known.
     pub retry_after_ms: Option<u64>,
-    /// When a limit ends, if it was one.
+    /// Time at which a usage limit resets.
     pub resets_at: Option<Timestamp>,
-    /// How many messages had come by then.
+    /// Number of messages received before the error.
     pub messages_received: u64,
-    /// What to do about it.
+    /// Suggested action.
     pub cure: String,
 }
 
@@ -253,15 +253,15 @@ impl From<&RunError> for RunErrorDetails {
     }
 }
 
-/// A file that an agent handed over.
+/// A file that an agent delivered.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobFile {
-    /// What the agent called it.
+    /// Name given by the agent.
     pub name: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Where the copy is.
+    /// Path of the copy.
     pub path: String,
 }
 
@@ -271,19 +271,19 @@ impl From<SentFile> for JobFile {
     }
 }
 
-/// A hook of a job that failed.
+/// A failed hook of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedHookSummary {
-    /// Its name, or else its list and place there.
+    /// Name of the hook, or its list and position.
     pub name: String,
-    /// The event's id.
+    /// Event ID.
     pub event_id: String,
-    /// Why it failed last.
+    /// Last error.
     pub error: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i64,
-    /// Whether it was given up; else it is tried again.
+    /// True if the hook is not retried any more.
     pub given_up: bool,
 }
 
@@ -294,36 +294,36 @@ impl From<FailedHook> for FailedHookSummary {
     }
 }
 
-/// An attempt at a job.
+/// A run: one attempt to execute a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSummary {
-    /// Its id.
+    /// Run ID.
     pub id: String,
-    /// Which attempt it is, from one.
+    /// Number of the attempt, counted from one.
     pub attempt: i64,
-    /// Where it is.
+    /// Status.
     pub status: String,
-    /// When it was put on record.
+    /// Creation time of the record.
     pub created_at: Timestamp,
-    /// When its process began.
+    /// Start time of the process.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End time.
     pub finished_at: Option<Timestamp>,
-    /// Whether what it did is on record.
+    /// True if the result of the run is recorded.
     pub committed: bool,
-    /// How it ended.
+    /// Reason for the end.
     #[schema(value_type = Option<enum_schemas::ExitReason>)]
     pub exit_reason: Option<ExitReason>,
-    /// The exit code of the agent's process.
+    /// Exit code of the agent's process.
     pub exit_code: Option<i32>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: Option<f64>,
-    /// The agent's own id of its session.
+    /// ID of the native session.
     pub session_id: Option<String>,
-    /// What went wrong.
+    /// Error.
     pub error: Option<RunErrorDetails>,
-    /// What went wrong, with a cure that names the run's folder.
+    /// Error with a suggested action that names the directory of the run.
     #[serde(skip)]
     pub fault: Option<RunError>,
 }
@@ -353,28 +353,28 @@ impl RunSummary {
     }
 }
 
-/// What a job used.
+/// Resource usage of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageSummary {
-    /// How many turns it took.
+    /// Number of turns.
     pub num_turns: Option<i64>,
-    /// How long the API took.
+    /// Duration of API requests in milliseconds.
     pub api_duration_ms: Option<i64>,
-    /// Tokens that were read.
+    /// Input tokens.
     pub input_tokens: Option<i64>,
-    /// Tokens that were put into the cache.
+    /// Input tokens written to the cache.
     pub cache_creation_input_tokens: Option<i64>,
-    /// Tokens that were read from the cache.
+    /// Input tokens read from the cache.
     pub cache_read_input_tokens: Option<i64>,
-    /// Tokens that were written.
+    /// Output tokens.
     pub output_tokens: Option<i64>,
-    /// What each model used, in the words of the agent that reported it.
+    /// Usage per model, as reported by the agent.
     #[schema(value_type = std::collections::BTreeMap<String, Value>)]
     pub per_model: IndexMap<String, Value>,
 }
 
-/// Lists the attempts at a job, oldest first.
+/// Lists the runs of a job, oldest first.
 pub fn load_runs(
     reader: &StoreReader,
     dir: &StateDir,
@@ -388,7 +388,7 @@ pub fn load_runs(
     .collect()
 }
 
-/// Returns the job whose agent asked for this one.
+/// Returns the job that started this one.
 fn parent_job(job: &Job) -> Option<String> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;
     Some(job.trigger_id.clone()).filter(|id| is_spawned && !id.is_empty())
@@ -403,7 +403,7 @@ impl FleetReader {
             agent.as_deref().map(|name| self.resolve_agent_name(&reader, name)).transpose()?;
         let filter = JobFilter { agent, status: *status, since: *since };
         let before = before.as_deref().map(|id| job_cursor(&reader, id)).transpose()?;
-        // One more tells whether there is a next page.
+        // One extra entry shows if there is a next page.
         let mut lines = reader.job_list_rows(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_jobs(&filter)?;
         let has_more = lines.len() > *limit;
@@ -413,7 +413,7 @@ impl FleetReader {
         Ok(JobPage { jobs, total, limit: *limit, next })
     }
 
-    /// Makes items of the lines of a list.
+    /// Converts list rows to list entries.
     pub(crate) fn job_summaries(
         &self,
         reader: &StoreReader,
@@ -422,14 +422,14 @@ impl FleetReader {
         lines.into_iter().map(|line| JobSummary::from_line(line, reader, self.dir())).collect()
     }
 
-    /// Returns all that is known of a job; a beginning of its id will do while it is unique.
+    /// Returns the details of a job by a unique ID prefix.
     pub fn job(&self, id: &str) -> Result<JobDetails, QueryError> {
         let reader = self.reader()?;
         let job = reader.find_job(id)?;
         self.job_details(&reader, job)
     }
 
-    /// Returns all that is known of a job that was read.
+    /// Returns the details of a loaded job.
     pub fn job_details(&self, reader: &StoreReader, job: Job) -> Result<JobDetails, QueryError> {
         let (dir, id) = (self.dir(), job.head.id.clone());
         let session = match &job.head.session_id {
@@ -450,7 +450,7 @@ impl FleetReader {
     }
 }
 
-/// What was read beside a job.
+/// Records loaded together with a job.
 struct JobDetailsContext {
     session: Option<String>,
     queued: Option<QueuedJobRecord>,

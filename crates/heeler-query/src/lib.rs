@@ -1,7 +1,7 @@
-//! What can be read of a fleet, as data: the same for programs, for the API and for pages.
+//! Read access to a fleet as data, shared by the command line, the API and the dashboard.
 //!
-//! It changes nothing, prints nothing and knows no HTTP. Every type here that is `Serialize` is what
-//! `--json` prints and what the API replies, with camelCase keys. Start at [`FleetReader`].
+//! This crate changes nothing, prints nothing and does not use HTTP. Every `Serialize` type here is
+//! printed by `--json` and returned by the API, with camelCase keys. Start at [`FleetReader`].
 
 pub mod access;
 pub mod agents;

@@ -1,4 +1,4 @@
-//! What live streams tell beside rows: where a job, a session or a run of a workflow is now.
+//! State of a job, session or workflow run, for live streams that also deliver rows.
 
 use camino::Utf8PathBuf;
 use heeler_model::{JobHead, JobId, SessionId};
@@ -12,86 +12,86 @@ use crate::jobs::JobSummary;
 use crate::overview::FleetActivity;
 use crate::{FleetReader, QueryError};
 
-/// Where a job is now.
+/// Current state of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobProgress {
-    /// What lists show of it.
+    /// Fields of the list entry.
     pub item: JobSummary,
-    /// Its transcript; none if there is none any more.
+    /// Path of the transcript; `None` if it no longer exists.
     pub log: Option<Utf8PathBuf>,
-    /// The folder of the run that was at it last.
+    /// Directory of the job's last run.
     pub run: Option<Utf8PathBuf>,
 }
 
-/// Where a run of a workflow is now.
+/// Current state of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunUpdate {
-    /// Its id.
+    /// Workflow run ID.
     pub id: String,
-    /// The workflow.
+    /// Name of the workflow.
     pub workflow: String,
-    /// Where it is.
+    /// Status.
     pub status: String,
-    /// The phase that it is in.
+    /// Current phase.
     pub phase: String,
-    /// What it cost so far.
+    /// Cost in US dollars up to now.
     pub cost_usd: f64,
-    /// When it last came further.
+    /// Time of the last progress.
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
-    /// What went wrong.
+    /// Error.
     pub error: Option<String>,
-    /// Whether it is over.
+    /// True if the workflow run has ended.
     #[serde(skip)]
     pub is_over: bool,
 }
 
-/// Something that happened in a run of a workflow.
+/// An event of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunEvent {
-    /// Counts the events of a run from one.
+    /// Number of the event in the workflow run, counted from one.
     pub number: u64,
-    /// When.
+    /// Time of the event.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What sort of event.
+    /// Kind of event.
     pub kind: String,
-    /// The phase that it concerns.
+    /// Phase concerned.
     pub phase: Option<String>,
-    /// What is said.
+    /// Description of the event.
     pub text: String,
 }
 
-/// A fleet in a few figures.
+/// Activity of a fleet in a few figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetActivityUpdate {
-    /// Grows with each change while the daemon lives.
+    /// Counter that increases with each change while the daemon runs.
     pub commit: u64,
-    /// The figures.
+    /// Activity figures.
     #[serde(flatten)]
     pub pulse: FleetActivity,
 }
 
 impl FleetReader {
-    /// Returns the id of a job; a beginning of it will do while it is unique.
+    /// Resolves a unique ID prefix of a job.
     pub fn job_id(&self, text: &str) -> Result<JobId, QueryError> {
         Ok(self.reader()?.find_job(text)?.head.id)
     }
 
-    /// Returns where a job is now.
+    /// Returns the current state of a job.
     pub fn job_progress(&self, job: &JobId) -> Result<JobProgress, QueryError> {
         let reader = self.reader()?;
-        // The job first: a run that begins after it was read is seen the next time.
+        // The job is read first; a run that starts afterwards appears in the next update.
         let head = reader.find_job(&job.to_string())?.head;
         let run = reader.runs_of_job(job)?.last().map(|run| self.dir().run(run.id));
         let log = self.followed_transcript_path(&reader, &head)?;
         Ok(JobProgress { item: JobSummary::of(head, &reader, self.dir())?, log, run })
     }
 
-    /// Returns the transcript of a job: its own, or its session's where another program wrote it.
+    /// Returns the transcript of a job: its own, or its session's if another program wrote it.
     fn followed_transcript_path(
         &self,
         reader: &StoreReader,
@@ -109,12 +109,12 @@ impl FleetReader {
         Ok(log.filter(|log| is_file(log)))
     }
 
-    /// Returns the id of a session; a beginning of it, or the agent's own id, will do.
+    /// Resolves a unique ID prefix of a session, or a native session ID.
     pub fn session_id(&self, text: &str) -> Result<SessionId, QueryError> {
         Ok(self.reader()?.find_session(text)?.id)
     }
 
-    /// Returns the log of a session, once it has one.
+    /// Returns the transcript of a session, once it exists.
     pub fn session_transcript(
         &self,
         session: &SessionId,
@@ -124,12 +124,12 @@ impl FleetReader {
         Ok(found.and_then(|session| self.dir().session_log_path(home.as_deref(), &session)))
     }
 
-    /// Returns the id of a run of a workflow; a beginning of it will do while it is unique.
+    /// Resolves a unique ID prefix of a workflow run.
     pub fn workflow_run_id(&self, text: &str) -> Result<String, QueryError> {
         Ok(self.reader()?.find_workflow_run(text)?.head.id.to_string())
     }
 
-    /// Returns where a run of a workflow is now.
+    /// Returns the current state of a workflow run.
     pub fn workflow_run_update(&self, run: &str) -> Result<WorkflowRunUpdate, QueryError> {
         let head = self.reader()?.find_workflow_run(run)?.head;
         Ok(WorkflowRunUpdate {
@@ -144,7 +144,7 @@ impl FleetReader {
         })
     }
 
-    /// Returns the events of a run of a workflow after a number, the oldest first.
+    /// Returns the events of a workflow run after a number, oldest first.
     pub fn workflow_run_events(
         &self,
         run: &str,

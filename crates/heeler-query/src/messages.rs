@@ -1,4 +1,4 @@
-//! What was said in a session: messages by their numbers, with where it can be cut.
+//! Messages of a session by number, with possible fork points.
 
 use std::collections::HashSet;
 
@@ -17,15 +17,15 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError, sessions};
 
-/// What a row says of itself that no job has taken in yet.
+/// Mark of a row that no job has imported yet.
 const NOT_IMPORTED: &str = "not taken in";
 
-/// Which messages of a session to read.
+/// Page of a message list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MessageListQuery {
-    /// Those before this one.
+    /// Only messages before this number.
     pub before: Option<u64>,
-    /// How many, of the last ones.
+    /// Maximum number of messages; the last ones are returned.
     pub limit: usize,
 }
 
@@ -33,13 +33,13 @@ pub struct MessageListQuery {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MessagePage {
-    /// Our id of the session.
+    /// Session ID.
     pub session: String,
-    /// The messages.
+    /// Messages.
     pub messages: Vec<MessageDetails>,
-    /// How many the session has.
+    /// Number of messages in the session.
     pub total: u64,
-    /// What `before` is for the messages before these; none at the beginning.
+    /// Value of `before` for the previous page; absent at the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
@@ -48,45 +48,45 @@ pub struct MessagePage {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MessageDetails {
-    /// Its number, from one; none if it was said outside and no job has taken it in yet.
+    /// Number of the message, counted from one; absent if it is an external message that no job has
+    /// imported yet.
     pub number: Option<u64>,
-    /// Who said it: `user` or `assistant`.
+    /// Speaker: `user` or `assistant`.
     #[schema(value_type = String)]
     pub role: HistoryRole,
-    /// The id of its entry.
+    /// ID of the entry.
     pub uuid: Option<String>,
-    /// When it was said.
+    /// Time of the message.
     #[schema(format = DateTime)]
     pub timestamp: Option<String>,
-    /// What was said, as blocks of the Messages API.
+    /// Content, as blocks of the Messages API.
     pub content: Vec<Value>,
-    /// The tools that were called, with what they gave.
+    /// Tool calls with their results.
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<ToolCall>,
-    /// Whether a fork can be cut behind it.
+    /// True if a fork can start after this message.
     pub safe_cut: bool,
-    /// Why not, if not.
+    /// Reason why a fork cannot start after this message.
     pub why_unsafe: Option<String>,
-    /// Whether the agent remembers it.
+    /// True if the message is in the agent's context.
     pub in_context: bool,
-    /// Whether it was said with the agent's own program, not through us.
+    /// True if the message was written with the agent's own program, outside Heeler.
     pub from_outside: bool,
-    /// Whether it is part of our log.
+    /// True if the message is part of the session's transcript.
     pub taken_in: bool,
-    /// The files as they were then, where they were kept.
+    /// Snapshot of the files at this message, if one was taken.
     #[schema(value_type = Option<Object>)]
     pub snapshot: Option<TranscriptSnapshot>,
-    /// How many rows of it are left out here.
+    /// Number of rows of the message that are omitted here.
     pub rows_left_out: u64,
 }
 
 impl MessageDetails {
-    /// Says whether the agent said it.
     pub fn is_from_agent(&self) -> bool {
         self.role == HistoryRole::Assistant
     }
 
-    /// Returns what is told of a message.
+    /// Creates the details of a message.
     pub fn of(message: &HistoryMessage) -> MessageDetails {
         let content = message.rows.iter().flat_map(|row| match &row["message"]["content"] {
             Value::Array(blocks) => blocks.clone(),
@@ -115,17 +115,17 @@ impl MessageDetails {
     }
 }
 
-/// Says whether somebody said it who went on with the session by themselves.
+/// Returns true for a message that the native session received outside Heeler.
 pub fn is_external(message: &HistoryMessage) -> bool {
     message.rows.first().is_some_and(|row| row[EXTERNAL_KEY] == Value::Bool(true))
 }
 
-/// Says whether it was said outside and is in the agent's own file only.
+/// Returns true for an external message that is only in the native session file.
 pub fn is_pending(message: &HistoryMessage) -> bool {
     message.rows.first().is_some_and(|row| row[EXTERNAL_KEY] == NOT_IMPORTED)
 }
 
-/// Returns a page of what was said.
+/// Creates a page of messages.
 pub fn message_page(session: &str, past: &HistoryPage) -> MessagePage {
     let messages: Vec<MessageDetails> = past.messages.iter().map(MessageDetails::of).collect();
     let first = messages.iter().find_map(|message| message.number);
@@ -134,13 +134,13 @@ pub fn message_page(session: &str, past: &HistoryPage) -> MessagePage {
 }
 
 impl FleetReader {
-    /// Reads messages of a session of ours.
+    /// Reads messages of a session.
     pub fn messages(&self, id: &str, wanted: MessageListQuery) -> Result<MessagePage, QueryError> {
         let (session, past) = self.history(id, wanted)?;
         Ok(message_page(session.id.as_str(), &past))
     }
 
-    /// Reads messages of a session of ours, with their rows.
+    /// Reads messages of a session, with their rows.
     pub fn history(
         &self,
         id: &str,
@@ -150,10 +150,10 @@ impl FleetReader {
         let session = sessions::find_session(&*self.reader()?, id)?;
         let log =
             self.session_transcript_path(&known, &session).ok_or_else(|| QueryError::NotFound {
-                message: format!("session {} has no log: nothing was said in it", session.id),
+                message: format!("session {} has no transcript: it has no messages", session.id),
                 hint: None,
             })?;
-        // A fork that has not begun will remember what its source does.
+        // A fork that has not started has no native session yet: it will copy that of its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
         let own_id = source.or(session.agent_session_id.as_ref());
         let around = known.read_context();
@@ -168,8 +168,9 @@ impl FleetReader {
     }
 }
 
-/// Adds to the last page of a session what is in the agent's own file behind the place where we left
-/// it, without secrets. While a run is at work, what is there is its own.
+/// Appends external messages to the last page of a session: those in the native session file after
+/// the recorded position, with secrets removed. While a run is active, new entries are its own and
+/// are not added.
 fn append_external_messages(
     session: &Session,
     own: Option<&Utf8Path>,
@@ -194,7 +195,7 @@ fn append_external_messages(
     all.messages.retain(|message| uuids(message).any(|uuid| added.contains(uuid)));
     DisplayRedactor::new(secrets).history(&mut all);
     for message in &mut all.messages {
-        message.fork_safety = ForkSafety::Unsafe("it is not taken in yet");
+        message.fork_safety = ForkSafety::Unsafe("it is not imported yet");
         message.rows.iter_mut().for_each(|row| row[EXTERNAL_KEY] = NOT_IMPORTED.into());
     }
     past.messages.append(&mut all.messages);

@@ -1,4 +1,4 @@
-//! Figures of a fleet for those who watch it from afar, and what is told of a run that has ended.
+//! Metrics of a fleet for monitoring, and the data of an ended run for traces.
 
 use std::collections::BTreeMap;
 
@@ -8,60 +8,52 @@ use jiff::Timestamp;
 
 use crate::{FleetReader, QueryError};
 
-/// The figures of a fleet.
+/// Metrics of a fleet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetMetrics {
-    /// How many jobs of each agent are in each state.
+    /// Number of jobs by agent and status.
     pub jobs: BTreeMap<(String, &'static str), i64>,
-    /// When each job that waits was asked for.
+    /// Creation times of the queued jobs.
     pub waiting: Vec<Timestamp>,
-    /// What each agent has ever spent, in millionths of a dollar.
+    /// Money spent by each agent in total, in millionths of a dollar.
     pub spent: BTreeMap<String, i64>,
-    /// How many questions wait for a person.
+    /// Number of open questions.
     pub approvals: i64,
 }
 
-/// A run that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedRun {
-    /// The run.
     pub run: RunId,
-    /// The job.
     pub job: String,
-    /// The run of a workflow that the job is part of.
+    /// Workflow run that the job is part of.
     pub workflow_run: Option<String>,
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: Option<String>,
-    /// What started the job.
+    /// Type of the job's trigger.
     pub trigger: String,
-    /// When the job was asked for.
+    /// Creation time of the job.
     pub asked_at: Timestamp,
-    /// When the job ended, if it has.
+    /// End time of the job, if it has ended.
     pub job_finished_at: Option<Timestamp>,
-    /// Where the job is.
+    /// Status of the job.
     pub status: JobStatus,
-    /// When the run began.
+    /// Start time of the run.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// End time of the run.
     pub finished_at: Timestamp,
-    /// Why.
     pub exit_reason: &'static str,
-    /// What went wrong, as a class.
+    /// Class of the error.
     pub error: Option<&'static str>,
-    /// The model's own reason for stopping.
+    /// Stop reason reported by the model.
     pub stop_reason: Option<String>,
-    /// The agent's session.
+    /// ID of the native session.
     pub session: Option<String>,
-    /// What it cost.
     pub cost_usd: Option<f64>,
-    /// What it used.
     pub usage: UsageTotals,
 }
 
 impl FleetReader {
-    /// Reads the figures of a fleet: of the agents that it knows.
+    /// Reads the metrics of the agents that the fleet knows.
     pub fn metrics(&self) -> Result<FleetMetrics, QueryError> {
         let reader = self.reader()?;
         let mut figures = FleetMetrics::default();
@@ -87,7 +79,7 @@ impl FleetReader {
         Ok(figures)
     }
 
-    /// Returns what is told of a run; nothing of one that has not ended.
+    /// Returns the data of a run; `None` if it has not ended.
     pub fn ended_run(&self, run: RunId) -> Result<Option<EndedRun>, QueryError> {
         let reader = self.reader()?;
         let Some(result) = reader.run_result(run)? else { return Ok(None) };

@@ -1,6 +1,7 @@
-//! What a fleet does now: what runs, waits, comes next, failed, and asks for a person.
+//! Current activity of a fleet: running, queued, upcoming and failed jobs, and open questions.
 //!
-//! Every part is bounded, so that it costs the same however much there is.
+//! Every part has a maximum size, so the cost does not grow with the amount of data. Start at
+//! [`FleetReader::overview`].
 
 use heeler_model::{Approval, ApprovalStatus, JobStatus, ScheduleStatus};
 use heeler_store::{ApprovalFilter, JobFilter, JobListRow, StoreReader};
@@ -12,97 +13,89 @@ use utoipa::ToSchema;
 use crate::jobs::JobSummary;
 use crate::{FleetReader, QueryError};
 
-/// How many of each kind are shown.
+/// Maximum number of entries per section.
 pub const SECTION_ENTRIES_MAX: usize = 8;
 
-/// How many rows at the end of a transcript are looked at for the last line.
+/// Number of transcript rows read from the end to find the last line of output.
 const LAST_ROWS: usize = 4;
 
-/// A transcript's last rows are not looked for in more than this.
+/// Maximum number of bytes read from the end of a transcript.
 const LAST_BYTES_MAX: u64 = 256 * 1024;
 
-/// How long ago a failure still counts.
+/// Age up to which failures are counted.
 const FAILURE_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
-/// How much goes on in a fleet.
+/// Activity of a fleet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetActivity {
-    /// Jobs that run.
+    /// Number of running jobs.
     pub running: i64,
-    /// Jobs that wait.
+    /// Number of queued jobs.
     pub waiting: i64,
-    /// Jobs that failed within a day.
+    /// Number of jobs that failed within 24 hours.
     pub failed24h: i64,
-    /// Questions that nobody has answered.
+    /// Number of open questions.
     pub approvals: i64,
 }
 
-/// What a fleet does now.
+/// Current activity of a fleet with its details.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetOverview {
-    /// How much goes on.
     pub activity: FleetActivity,
-    /// How many agents there are.
+    /// Number of agents.
     pub agents: usize,
-    /// How many jobs there are.
+    /// Number of jobs.
     pub jobs: i64,
-    /// What runs, longest first.
+    /// Running jobs, longest first.
     pub running: Vec<RunningJobSummary>,
-    /// What waits, in its order.
+    /// Queued jobs, in queue order.
     pub waiting: Vec<WaitingJobSummary>,
-    /// What comes next, soonest first.
+    /// Upcoming schedules, soonest first.
     pub next: Vec<UpcomingSchedule>,
-    /// What failed within a day, newest first.
+    /// Jobs that failed within 24 hours, newest first.
     pub failed: Vec<JobSummary>,
-    /// What ended last, newest first.
+    /// Most recently ended jobs, newest first.
     pub recent: Vec<JobSummary>,
-    /// What people are asked, oldest first.
+    /// Open questions, oldest first.
     pub approvals: Vec<Approval>,
-    /// What was spent today.
+    /// Money spent today, in US dollars.
     pub cost_today_usd: f64,
 }
 
-/// A job that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunningJobSummary {
-    /// The job.
     pub job: JobSummary,
-    /// The last rows of its transcript, as JSON, oldest first.
+    /// Last rows of the transcript, as JSON, oldest first.
     pub last_rows: Vec<String>,
 }
 
-/// A job that waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitingJobSummary {
-    /// The job.
+    /// Job ID.
     pub id: String,
-    /// Its agent.
     pub agent: String,
-    /// When it was asked for.
+    /// Creation time.
     pub since: Timestamp,
-    /// Why it waits.
+    /// Reason for waiting.
     pub reason: String,
 }
 
-/// A schedule that is due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpcomingSchedule {
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: String,
-    /// When.
+    /// Due time.
     pub at: Timestamp,
 }
 
 impl FleetReader {
-    /// Says how much goes on.
+    /// Returns the activity figures.
     pub fn activity(&self, now: Timestamp) -> Result<FleetActivity, QueryError> {
         count_activity(&*self.reader()?, now)
     }
 
-    /// Says what the fleet does now; today is a day of `zone`.
+    /// Returns the current activity; the current day is in `zone`.
     pub fn overview(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetOverview, QueryError> {
         let reader = self.reader()?;
         let loaded = self.context().loaded;
@@ -165,10 +158,10 @@ fn count_activity(reader: &StoreReader, now: Timestamp) -> Result<FleetActivity,
     })
 }
 
-/// Returns the last rows of a transcript; none where it is not there yet or cannot be read.
+/// Returns the last rows of a transcript; empty if it does not exist yet or cannot be read.
 fn last_rows(path: &camino::Utf8Path) -> Vec<String> {
     let Ok(length) = path.metadata().map(|found| found.len()) else { return Vec::new() };
-    // A row may be as long as a file: nobody waits for that here.
+    // A row may be very long; reading is limited so that the overview stays fast.
     let page = match length {
         0..=LAST_BYTES_MAX => heeler_transcript::read_tail(path, LAST_ROWS),
         _ => heeler_transcript::read_tail(path, 1),

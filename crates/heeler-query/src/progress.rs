@@ -1,6 +1,7 @@
-//! Where a run stands: its phases, and what is known of their parts.
+//! Progress of a workflow run: its phases and their parts.
 //!
-//! The model folds the journal; only what people are shown is added here. Outputs are not read.
+//! The model computes the state from the journal; this module only adds information for display.
+//! Outputs are not read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,45 +15,41 @@ use heeler_store::{ApprovalFilter, DatabaseError, StoreReader, WorkflowPartRow, 
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-/// How much of an item is its name.
+/// Maximum number of characters of an item used as its name.
 const ITEM_NAME_CHARS_MAX: usize = 24;
 
-/// A run as it stands.
+/// Progress of a workflow run.
 #[derive(Debug)]
 pub struct WorkflowRunProgress {
-    /// Its record.
     pub row: WorkflowRunRow,
-    /// In the order of the file; of a run whose file is not known, in that of their beginning.
+    /// Phases in the order of the file, or in order of their start if the file is unknown.
     pub phases: Vec<WorkflowPhaseProgress>,
-    /// All that people were asked, oldest first.
+    /// All questions of the run, oldest first.
     pub approvals: Vec<Approval>,
 }
 
-/// A phase as it stands.
+/// Progress of a phase.
 #[derive(Debug, Clone)]
 pub struct WorkflowPhaseProgress {
-    /// Its name.
     pub name: String,
-    /// What people are shown instead.
+    /// Display name.
     pub label: Option<String>,
-    /// How it stands.
     pub status: PhaseDisplayStatus,
-    /// What was done for it, since it was last begun.
+    /// Parts since the phase last started.
     pub parts: Vec<WorkflowPartRow>,
-    /// The items, where it is done for each.
+    /// Items, if the phase is executed for each item of a list.
     pub items: Option<Vec<Json>>,
-    /// When it was last begun.
+    /// Time of the last start.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
 }
 
-/// The parts of a run, as far as they were read. Only those that may have changed are read again.
+/// Loaded parts of a workflow run. Updates read only parts that may have changed.
 #[derive(Debug, Default)]
 pub struct WorkflowRunJournal(BTreeMap<u64, WorkflowPartRow>);
 
 impl WorkflowRunJournal {
-    /// Reads what has changed.
+    /// Reads the parts that may have changed.
     pub fn update(
         &mut self,
         reader: &StoreReader,
@@ -67,7 +64,7 @@ impl WorkflowRunJournal {
 }
 
 impl WorkflowRunProgress {
-    /// Reads a run, whole.
+    /// Reads a workflow run completely.
     pub fn read(
         reader: &StoreReader,
         row: WorkflowRunRow,
@@ -78,7 +75,7 @@ impl WorkflowRunProgress {
         WorkflowRunProgress::of(reader, row, workflow.map(Arc::new).as_ref(), &journal)
     }
 
-    /// Returns where a run stands by a journal that was read.
+    /// Returns the progress of a workflow run from a loaded journal.
     pub fn of(
         reader: &StoreReader,
         row: WorkflowRunRow,
@@ -95,18 +92,19 @@ impl WorkflowRunProgress {
         Ok(WorkflowRunProgress { row, phases, approvals })
     }
 
-    /// Lists what waits for an answer.
+    /// Returns the open questions.
     pub fn pending(&self) -> impl Iterator<Item = &Approval> {
         self.approvals.iter().filter(|it| it.status == ApprovalStatus::Pending)
     }
 }
 
-/// Says whether an agent asks, while its run goes on: one that waits at a gate is paused.
+/// Returns true for a question of an agent. The workflow run continues meanwhile, while one that
+/// waits at a gate is paused.
 pub fn is_agent_question(approval: &Approval) -> bool {
     matches!(approval.kind, ApprovalKind::Permission | ApprovalKind::Question)
 }
 
-/// Returns the phases of a run that goes by a workflow.
+/// Returns the phases of a run with a known workflow.
 fn workflow_phases(
     row: &WorkflowRunRow,
     workflow: &Arc<Workflow>,
@@ -202,7 +200,7 @@ fn gate_entry(gate: &Approval, places: &HashMap<&str, usize>) -> Option<JournalE
     })
 }
 
-/// Returns what a journal says of phases whose workflow is not known.
+/// Returns the phases found in the journal of a run with an unknown workflow.
 fn journal_phases(journal: &WorkflowRunJournal) -> Vec<WorkflowPhaseProgress> {
     let mut phases: Vec<WorkflowPhaseProgress> = Vec::new();
     for part in journal.0.values() {
@@ -222,7 +220,6 @@ fn journal_phases(journal: &WorkflowRunJournal) -> Vec<WorkflowPhaseProgress> {
     phases
 }
 
-/// Returns the word for how a phase stands.
 pub fn phase_status_name(mark: PhaseDisplayStatus) -> &'static str {
     match mark {
         PhaseDisplayStatus::Waiting => "waiting",
@@ -248,12 +245,12 @@ impl WorkflowPhaseProgress {
         }
     }
 
-    /// Returns what people are shown as its name.
+    /// Returns the display name.
     pub fn title(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns what a part is called inside of it; nothing where it is the phase itself.
+    /// Returns the name of a part within the phase; `None` if the part is the phase itself.
     pub fn part_name(&self, part: PhasePart) -> Option<String> {
         match part {
             PhasePart::Work
@@ -282,23 +279,23 @@ impl WorkflowPhaseProgress {
         }
     }
 
-    /// Returns how long it has taken so far, in milliseconds.
+    /// Returns the duration up to `now`, in milliseconds.
     pub fn elapsed_ms(&self, now: Timestamp) -> Option<i64> {
         let took = self.finished_at.unwrap_or(now).duration_since(self.started_at?).as_millis();
         i64::try_from(took).ok().map(|took| took.max(0))
     }
 
-    /// Returns what it cost, in millionths of a dollar.
+    /// Returns the cost in millionths of a dollar.
     pub fn cost_micros(&self) -> i64 {
         self.parts.iter().map(|part| part.micros).sum()
     }
 
-    /// Returns what went wrong in it last.
+    /// Returns the last error.
     pub fn error(&self) -> Option<&str> {
         self.parts.iter().rev().find_map(|part| part.error.as_deref())
     }
 
-    /// Says whether nothing of it has begun: its jobs wait in the queue.
+    /// Returns true if no part has started, because the jobs are queued.
     fn is_queued(&self) -> bool {
         let mut jobs = self.parts.iter().filter(|part| part.job.is_some()).peekable();
         let is_queued = |part: &WorkflowPartRow| {
@@ -307,7 +304,7 @@ impl WorkflowPhaseProgress {
         jobs.peek().is_some() && jobs.all(is_queued)
     }
 
-    /// Says what it waits for in the queue, if it does.
+    /// Returns the reason why the phase waits in the queue, if it does.
     pub fn queue_reason(&self, reader: &StoreReader) -> Result<Option<String>, DatabaseError> {
         let job = self.parts.iter().find_map(|part| part.job.as_ref());
         let Some(job) = job.filter(|_| self.is_queued()) else { return Ok(None) };
@@ -333,7 +330,7 @@ impl WorkflowPhaseProgress {
     }
 
     fn add_gate(&mut self, gate: &Approval) {
-        // One from before it was last begun.
+        // The gate belongs to an earlier start of the phase.
         if self.started_at.is_none_or(|began| gate.created_at < began) {
             return;
         }
@@ -341,7 +338,7 @@ impl WorkflowPhaseProgress {
     }
 }
 
-/// Returns what the phases of a run said last, by their names.
+/// Returns the last outputs of the phases of a run, by phase name.
 pub fn load_phase_outputs(
     reader: &StoreReader,
     row: &WorkflowRunRow,

@@ -1,4 +1,4 @@
-//! What whoever asked the daemon for something is told: its answers as data.
+//! Replies of the daemon, as serializable data.
 
 use heeler_engine::{AdoptedSession, CommandReply, ForkedSession, RetainedSession};
 use heeler_model::JobStatus;
@@ -9,27 +9,27 @@ use utoipa::ToSchema;
 
 use crate::enum_schemas;
 
-/// An answer of the daemon.
+/// Reply of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum DaemonReply {
-    /// About a job.
+    /// A job was created or changed.
     Job(JobReply),
-    /// About a job that was asked for before.
+    /// The job was already created by an earlier request.
     Known(ExistingJobReply),
-    /// It is done.
+    /// The request was executed.
     Done(MessageReply),
-    /// A session was made.
+    /// A session was created.
     Session(CreatedSessionReply),
-    /// A session was taken over.
+    /// A session was adopted.
     Taken(AdoptedSessionReply),
-    /// These sessions were changed as asked.
+    /// Sessions were changed.
     Sessions(ChangedSessionsReply),
-    /// About a run of a workflow.
+    /// A workflow run was created or changed.
     Run(WorkflowRunReply),
-    /// The config was read again.
+    /// The config was reloaded.
     Reloaded(ConfigReloadReply),
-    /// What goes on.
+    /// Status of the daemon.
     Status(Value),
 }
 
@@ -65,60 +65,60 @@ impl From<CommandReply> for DaemonReply {
     }
 }
 
-/// A job that was asked for or changed.
+/// A job that was created or changed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobReply {
-    /// Its id.
+    /// Job ID.
     pub id: String,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::JobStatus)]
     pub status: JobStatus,
-    /// Why it waits, if it does.
+    /// Reason for waiting, if the job is queued.
     pub waits: Option<String>,
 }
 
-/// A job that was asked for before.
+/// A job that was created by an earlier request.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExistingJobReply {
-    /// Its id.
+    /// Job ID.
     pub id: String,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::JobStatus)]
     pub status: JobStatus,
 }
 
-/// What was done.
+/// Result of a request, as text.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MessageReply {
-    /// In words.
+    /// Description of the result.
     pub message: String,
 }
 
-/// A session that was made.
+/// A session that was created.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedSessionReply {
-    /// Its id.
+    /// Session ID.
     pub id: String,
-    /// The agent's own id of it.
+    /// ID of the native session.
     pub agent_session_id: String,
-    /// Whose it is.
+    /// Name of the agent.
     pub agent_id: String,
-    /// The session that it has its history from.
+    /// ID of the session from which it was forked.
     pub parent: String,
-    /// The last message that it knows.
+    /// Number of the last message it contains.
     pub at_message: u64,
-    /// The message that was asked for, if it could not be cut there.
+    /// Requested message, if a fork could not start there.
     pub asked_for: Option<u64>,
-    /// Its own worktree.
+    /// Path of its own worktree.
     pub workspace: Option<String>,
-    /// How many messages of the source, behind the cut, it could not take over.
+    /// Number of messages of the source after the fork point that were not copied.
     pub left_behind: u64,
-    /// What that worktree lacks, as the snapshot has it.
+    /// Files missing in the worktree, as recorded in the snapshot.
     pub left_out: Vec<Value>,
-    /// The jobs that were at work in the same folder when the snapshot was taken.
+    /// IDs of the jobs that were active in the same directory when the snapshot was taken.
     pub others: Vec<String>,
 }
 
@@ -139,21 +139,21 @@ impl From<ForkedSession> for CreatedSessionReply {
     }
 }
 
-/// A session that was taken over.
+/// A session that was adopted.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptedSessionReply {
-    /// Its id.
+    /// Session ID.
     pub id: String,
-    /// The agent's own id of it.
+    /// ID of the native session.
     pub agent_session_id: Option<String>,
-    /// Whose it is.
+    /// Name of the agent.
     pub agent_id: String,
-    /// How many messages it has.
+    /// Number of messages.
     pub message_count: u64,
-    /// Where it goes on.
+    /// Working directory in which it continues.
     pub working_directory: Option<String>,
-    /// How many snapshots of its files came along.
+    /// Number of imported snapshots of its files.
     pub snapshots: u64,
 }
 
@@ -170,26 +170,26 @@ impl From<AdoptedSession> for AdoptedSessionReply {
     }
 }
 
-/// Sessions that were changed as asked.
+/// Sessions that were changed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedSessionsReply {
-    /// Their ids.
+    /// Session IDs.
     pub sessions: Vec<String>,
-    /// How many.
+    /// Number of changed sessions.
     pub total: usize,
-    /// Those that were to be changed as well and were not.
+    /// Sessions that were requested but not changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<SkippedSession>,
 }
 
-/// A session that stays although it was to go.
+/// A session that was not changed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedSession {
-    /// Its id.
+    /// Session ID.
     pub id: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
@@ -199,22 +199,22 @@ impl From<RetainedSession> for SkippedSession {
     }
 }
 
-/// A run of a workflow that was asked for or changed.
+/// A workflow run that was created or changed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunReply {
-    /// Its id.
+    /// Workflow run ID.
     pub id: String,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::RunStatus)]
     pub status: WorkflowRunStatus,
-    /// Whether it was begun by this.
+    /// True if this request created the workflow run.
     pub is_new: bool,
 }
 
-/// What reading the config again changed.
+/// Changes after the config was reloaded.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ConfigReloadReply {
-    /// One line for each change.
+    /// One line per change.
     pub changes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Rows of a job's transcript, by the numbers of their lines.
+//! Rows of a job's transcript by line number.
 
 use camino::Utf8Path;
 use heeler_transcript::{PageBoundary, ReverseTranscriptReader, count_lines, read_range};
@@ -8,17 +8,17 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError};
 
-/// A page of rows ends early when it has so much text.
+/// Maximum number of bytes of text on a page; a page ends early when it is reached.
 pub const ROWS_BYTES_MAX: usize = 4 << 20;
 
-/// Which rows of a job to read.
+/// Page of a row list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowListQuery {
-    /// Those of lines before this one.
+    /// Only rows of lines before this number.
     pub before: Option<u64>,
-    /// Those of lines behind this one; the first of them, not the last.
+    /// Only rows of lines after this number; returns the first of them instead of the last.
     pub after: Option<u64>,
-    /// Of so many lines.
+    /// Maximum number of lines.
     pub limit: u64,
 }
 
@@ -26,29 +26,29 @@ pub struct RowListQuery {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RowPage {
-    /// The job's id.
+    /// Job ID.
     pub job: String,
-    /// The rows. A damaged or empty line has a number, but no row.
+    /// Rows. A damaged or empty line has a number, but no row.
     pub rows: Vec<NumberedRow>,
-    /// How many lines the transcript has.
+    /// Number of lines in the transcript.
     pub lines: u64,
-    /// What `before` is for the rows before these; none at the beginning.
+    /// Value of `before` for the previous page; absent at the beginning.
     pub previous: Option<u64>,
-    /// What `after` is for the rows behind these; none at the end, where more may come.
+    /// Value of `after` for the next page; absent at the end, where more rows may follow later.
     pub next: Option<u64>,
 }
 
-/// A row and its number.
+/// A row with its line number.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct NumberedRow {
-    /// The number of its line, from 0.
+    /// Line number, counted from 0.
     pub line: u64,
-    /// The row, as it was written.
+    /// The row as written.
     #[schema(value_type = Object)]
     pub row: Box<RawValue>,
 }
 
-/// The lines that a page is made of: from the first one to before the last one.
+/// Lines of a page: `from` inclusive, `to` exclusive.
 struct RowPageRange {
     from: u64,
     to: u64,
@@ -67,7 +67,7 @@ impl RowListQuery {
     }
 }
 
-/// Reads rows of a transcript.
+/// Reads a page of rows.
 pub(crate) fn read_rows(
     log: &Utf8Path,
     job: &str,
@@ -79,7 +79,8 @@ pub(crate) fn read_rows(
     if span.from < span.to {
         let first = read_backwards(log, &mut rows, &span)?;
         if first > span.from && wanted.after.is_some() {
-            // Whoever reads on wants the first rows; there are too many bytes behind them.
+            // A forward page must start with the first row, but the backward read reached the byte
+            // limit before it. Shorter pages are tried until the first row is included.
             while halve_and_read(log, &mut rows, &mut span)? {}
         } else {
             span.from = first;
@@ -88,12 +89,12 @@ pub(crate) fn read_rows(
     rows.reverse();
     let job = job.to_owned();
     let previous = Some(span.from).filter(|from| *from > 0);
-    // Nothing is before the first row, so no `after` leads to it.
+    // `after` is exclusive, so an empty page at line 0 has no valid `after`.
     let next = span.to.checked_sub(1).filter(|_| span.to < lines);
     Ok(RowPage { job, rows, lines, previous, next })
 }
 
-/// Halves a page that is too long, and reads it; says whether it is still too long.
+/// Halves a page that is too long and reads it. Returns true if it is still too long.
 fn halve_and_read(
     log: &Utf8Path,
     rows: &mut Vec<NumberedRow>,
@@ -104,8 +105,8 @@ fn halve_and_read(
     Ok(read_backwards(log, rows, span)? > span.from)
 }
 
-/// Reads the rows of lines from the last one back, as far as they may be read at once; returns the
-/// first line that was. The last line is read, however long it is.
+/// Reads the rows of a range from the end backwards, up to the byte limit. Returns the first line
+/// that was read. The last line is read regardless of its length.
 fn read_backwards(
     log: &Utf8Path,
     rows: &mut Vec<NumberedRow>,
@@ -131,7 +132,7 @@ fn read_backwards(
 }
 
 impl FleetReader {
-    /// Reads rows of a job; a beginning of its id will do while it is unique.
+    /// Reads rows of a job by a unique ID prefix.
     pub fn rows(&self, job: &str, wanted: RowListQuery) -> Result<RowPage, QueryError> {
         let reader = self.reader()?;
         let job = reader.find_job(job)?;

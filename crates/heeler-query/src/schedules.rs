@@ -1,4 +1,4 @@
-//! Schedules: when agents start by themselves, and what people changed about it.
+//! Schedules: their configuration, state, and changes made by people.
 
 use std::collections::HashMap;
 
@@ -17,63 +17,63 @@ use utoipa::ToSchema;
 use crate::fleet_reader::unknown_agent;
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// How many starts and skips of a schedule are told.
+/// Maximum number of starts and skips reported per schedule.
 pub const RECENT_EVENTS_MAX: usize = 10;
 
-/// Schedules of the config, in its order.
+/// Schedules of the config, in config order.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePage {
-    /// The schedules.
+    /// Schedules.
     pub schedules: Vec<ScheduleSummary>,
-    /// How many there are.
+    /// Number of schedules.
     pub total: usize,
 }
 
-/// A schedule, as the config has it and as it stands.
+/// Configuration and state of a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSummary {
-    /// The agent that has it.
+    /// Name of the agent.
     pub agent: String,
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// The workflow that it starts, if it does.
+    /// Name of the workflow it starts, if any.
     pub workflow: Option<String>,
-    /// When it starts, in words.
+    /// Description of the trigger.
     pub when: String,
-    /// When it would start if nobody had changed it.
+    /// Description of the trigger in the config, without changes made by people.
     pub configured: String,
-    /// Whether it starts by itself.
+    /// False if the schedule can be triggered manually only.
     pub enabled: bool,
-    /// What it is doing.
+    /// Current state.
     #[schema(value_type = enum_schemas::ScheduleStatus)]
     pub status: ScheduleStatus,
-    /// When its last run ended.
+    /// End of the last job.
     pub last_run_at: Option<Timestamp>,
-    /// When it is next due.
+    /// Next due time.
     pub next_run_at: Option<Timestamp>,
-    /// Why its last run failed.
+    /// Error of the last job.
     pub last_error: Option<String>,
-    /// What a person changed.
+    /// Change made by a person.
     #[serde(rename = "override")]
     pub changed: Option<ScheduleOverrideSummary>,
-    /// Whether its agent is disabled.
+    /// True if the agent is disabled.
     #[serde(skip)]
     pub agent_disabled: bool,
 }
 
-/// What a person changed about a schedule.
+/// Change of a schedule made by a person.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleOverrideSummary {
-    /// Whether it starts by itself.
+    /// False if the schedule can be triggered manually only.
     pub enabled: bool,
-    /// When it starts instead, if not as the config says.
+    /// Description of the changed trigger, if it differs from the config.
     pub when: Option<String>,
-    /// Who changed it.
+    /// Person who made the change.
     pub by: String,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
@@ -84,48 +84,48 @@ impl From<&ScheduleOverrideRecord> for ScheduleOverrideSummary {
     }
 }
 
-/// All that is known of a schedule.
+/// All details of a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleDetails {
-    /// What a list shows of it.
+    /// Fields of the list entry.
     #[serde(flatten)]
     pub item: ScheduleSummary,
-    /// What is asked.
+    /// Prompt.
     pub prompt: Option<String>,
-    /// What happens to due times at which no daemon was there.
+    /// Handling of due times that passed while no daemon was running.
     #[schema(value_type = enum_schemas::Missed)]
     pub missed: MissedRunPolicy,
-    /// What happens while the run before goes on.
+    /// Handling of a due time while the previous job is still active.
     #[schema(value_type = enum_schemas::Overlap)]
     pub overlap: OverlapPolicy,
-    /// Its last starts, newest first.
+    /// Most recent starts, newest first.
     pub starts: Vec<ScheduleStart>,
-    /// What was skipped last, newest first.
+    /// Most recent skips, newest first.
     pub skips: Vec<ScheduleSkip>,
 }
 
-/// A due time that got a run.
+/// A due time for which a job was created.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleStart {
-    /// When it was due.
+    /// Due time.
     pub due_at: Timestamp,
-    /// The job.
+    /// Job ID.
     pub job: String,
 }
 
-/// Due times that got no run.
+/// Due times for which no job was created.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSkip {
-    /// The first of them.
+    /// First of the due times.
     pub first_due_at: Timestamp,
-    /// The last of them.
+    /// Last of the due times.
     pub last_due_at: Timestamp,
-    /// How many.
+    /// Number of due times.
     pub count: u64,
-    /// Why.
+    /// Reason for skipping.
     #[schema(value_type = enum_schemas::SkipReason)]
     pub reason: SkipReason,
 }
@@ -148,7 +148,7 @@ impl From<SkipRecord> for ScheduleSkip {
     }
 }
 
-/// Returns when a schedule starts, in words.
+/// Describes a trigger as text.
 pub fn describe_trigger(trigger: &ScheduleTrigger) -> String {
     match trigger {
         ScheduleTrigger::Interval(period) => format!("every {period}"),
@@ -164,11 +164,11 @@ pub fn describe_trigger(trigger: &ScheduleTrigger) -> String {
     }
 }
 
-/// Returns when a schedule starts by what a person set.
+/// Describes a trigger changed by a person as text.
 fn describe_override(text: &str, trigger: &ScheduleTrigger) -> String {
     match (text.parse::<ConfigDuration>(), trigger) {
         (Ok(period), _) => describe_trigger(&ScheduleTrigger::Interval(period)),
-        // The zone stays as it is.
+        // A changed expression keeps the configured time zone.
         (Err(_), ScheduleTrigger::Cron { zone: Some(zone), .. }) => {
             format!("{text} {}", zone.name())
         }
@@ -176,16 +176,16 @@ fn describe_override(text: &str, trigger: &ScheduleTrigger) -> String {
     }
 }
 
-/// What the state knows of schedules.
+/// Stored state of all schedules.
 struct ScheduleListContext {
     states: indexmap::IndexMap<String, heeler_model::AgentState>,
     overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
     disabled: Vec<String>,
-    /// Whether somebody starts them.
+    /// True if a daemon starts the schedules.
     has_permanent_daemon: bool,
 }
 
-/// Returns what people changed about schedules, those that are crons of workflows too.
+/// Returns the changes made by people to schedules, including crons of workflows.
 pub(crate) fn load_overrides(
     reader: &StoreReader,
     loaded: &LoadedConfig,
@@ -248,7 +248,7 @@ impl ScheduleListContext {
 }
 
 impl FleetReader {
-    /// Lists schedules, of one agent or of all.
+    /// Lists schedules of one agent or of all.
     pub fn schedules(&self, agent: Option<&str>) -> Result<SchedulePage, QueryError> {
         let loaded = self.context().config()?;
         let only = agent.map(|name| loaded.find_agent(name)).transpose();
@@ -289,7 +289,7 @@ impl FleetReader {
     }
 }
 
-/// Says that an agent has no such schedule, and which it has.
+/// Returns the error for an unknown schedule, with the names of the agent's schedules.
 fn unknown_schedule(agent: &config::AgentConfig, name: &str) -> QueryError {
     let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
     let has = match names[..] {

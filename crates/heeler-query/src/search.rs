@@ -1,7 +1,7 @@
-//! Text in all transcripts, those of jobs first, newest files first.
+//! Full-text search in all transcripts: those of jobs first, newest files first.
 //!
-//! What a job did is in its own transcript and in its session's, and in those of its forks; it is
-//! told once. Start at [`FleetReader::search`].
+//! The rows of a job are in its own transcript, in its session's and in those of forks; each is
+//! reported once. Start at [`FleetReader::search`].
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,68 +21,67 @@ use uuid::Uuid;
 
 use crate::{FleetReader, QueryError};
 
-/// How many jobs are asked for at a time.
+/// Number of jobs read per query.
 const JOBS_PER_PAGE: usize = 1_000;
 
-/// What to search for.
+/// Parameters of a search.
 #[derive(Debug, Clone)]
 pub struct FleetSearchQuery {
-    /// The text.
     pub text: String,
     /// The text is a regular expression.
     pub regex: bool,
-    /// Upper and lower case are the same; else only if the text has no upper case.
+    /// Ignore case. Otherwise case is ignored only if the text has no upper-case letters.
     pub ignore_case: bool,
-    /// Only this agent's jobs; its last name will do while it is unique.
+    /// Only jobs of this agent; its own name suffices if it is unique.
     pub agent: Option<String>,
-    /// The folder of the sessions that people made with claude in a terminal, instead of ours.
+    /// Directory of Claude's native sessions, to search instead of the fleet's transcripts.
     pub native: Option<Utf8PathBuf>,
-    /// How many hits at most.
+    /// Maximum number of hits.
     pub limit: usize,
 }
 
-/// A row that was found.
+/// A row that matches.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchHitSummary {
-    /// The job, or our id of the session.
+    /// Job ID or session ID.
     pub id: String,
-    /// The transcript.
+    /// Path of the transcript.
     pub file: String,
-    /// The line, from one.
+    /// Line number, counted from one.
     pub line: u64,
     /// The row.
     pub row: Value,
-    /// The row as it was written.
+    /// The row as written.
     #[serde(skip)]
     pub text: String,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchPage {
-    /// The hits.
+    /// Hits.
     pub hits: Vec<SearchHitSummary>,
-    /// Whether there are more.
+    /// True if there are more hits.
     pub more: bool,
-    /// How many transcripts there are.
+    /// Number of transcripts in the search scope.
     pub transcripts: usize,
 }
 
-/// How a search went.
+/// Summary of a search.
 #[derive(Debug)]
 pub struct FleetSearchOutcome {
-    /// Whether there is more than was asked for.
+    /// True if there are more hits than the limit.
     pub more: bool,
-    /// How many transcripts there are.
+    /// Number of transcripts in the search scope.
     pub transcripts: usize,
-    /// Those that could not be read.
+    /// Transcripts that could not be read.
     pub unreadable: Vec<DiskError>,
 }
 
 impl FleetReader {
-    /// Searches transcripts.
+    /// Searches transcripts and returns all hits.
     pub fn search(&self, wanted: &FleetSearchQuery) -> Result<SearchPage, QueryError> {
         let mut hits = Vec::new();
         let done = self.search_with::<QueryError>(wanted, &mut |hit| {
@@ -92,7 +91,7 @@ impl FleetReader {
         Ok(SearchPage { hits, more: done.more, transcripts: done.transcripts })
     }
 
-    /// Searches transcripts and hands over each hit as it is found.
+    /// Searches transcripts and passes each hit to `each` as it is found.
     pub fn search_with<E: From<QueryError>>(
         &self,
         wanted: &FleetSearchQuery,
@@ -108,7 +107,7 @@ impl FleetReader {
             } else {
                 CaseSensitivity::Smart
             },
-            // What was told already does not count.
+            // Rows that were already reported do not count.
             hits_max: usize::MAX,
         };
         let usage =
@@ -157,7 +156,7 @@ impl FleetReader {
         }
     }
 
-    /// Lists the transcripts: of an agent's jobs, or every one there is.
+    /// Lists the transcripts of an agent's jobs, or all transcripts.
     fn list_transcripts(
         &self,
         reader: &StoreReader,
@@ -210,7 +209,8 @@ fn error_chain(error: &dyn std::error::Error) -> String {
     heeler_model::error_chain(error)
 }
 
-/// Text stands in transcripts as JSON spells it, so a quote or a newline is looked for escaped.
+/// Builds the search pattern. Transcripts hold text as JSON, so quotes and newlines are searched in
+/// escaped form.
 fn build_pattern(wanted: &FleetSearchQuery) -> SearchPattern {
     if wanted.regex {
         return SearchPattern::Regex(wanted.text.clone());
@@ -219,25 +219,23 @@ fn build_pattern(wanted: &FleetSearchQuery) -> SearchPattern {
     SearchPattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
-/// Lets each message through once.
+/// Filter that reports each message once.
 struct SearchHitFilter<'s> {
-    /// Takes secrets out of what was never redacted.
+    /// Removes secrets from text that was stored without redaction.
     cleaner: Option<(DisplayRedactor, LineMatcher)>,
     reader: &'s StoreReader,
-    /// The rows that were found.
+    /// IDs of the rows found.
     seen_rows: HashSet<Uuid>,
-    /// What the agent said last, of what was found.
+    /// Last reply of the agent among the rows found.
     last_reply: Option<String>,
     hits_reported: usize,
 }
 
-/// What becomes of a hit.
 enum SearchHitDecision {
-    /// It was told already.
+    /// The hit was already reported or must not be shown.
     Skip,
-    /// It is told.
     Report(SearchHitSummary),
-    /// It is one more than was asked for.
+    /// The hit exceeds the limit.
     LimitReached,
 }
 
@@ -247,23 +245,23 @@ impl SearchHitFilter<'_> {
         hit: &TranscriptHit<'_>,
         limit: usize,
     ) -> Result<SearchHitDecision, QueryError> {
-        // A row nested too deep to be parsed is given as text.
+        // A row nested too deeply to be parsed is returned as text.
         let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
         if let Some((cleaner, finder)) = &self.cleaner {
             let before = row.clone();
             cleaner.json(&mut row);
-            // Whoever guesses at a secret is not told that it was right.
+            // The match was in a redacted secret. Reporting it would confirm a guessed secret.
             if row != before && !finder.matches(&row.to_string()) {
                 return Ok(SearchHitDecision::Skip);
             }
         }
-        // Both are kept up to date, whatever the other says.
+        // Both calls update state, so neither may be skipped by short-circuit evaluation.
         let (is_new, is_echo) = (self.is_new(&row), self.repeats_last_reply(&row));
         if !is_new || is_echo {
             return Ok(SearchHitDecision::Skip);
         }
-        // Told apart from a search that found just as many as it may show.
+        // Checked only now, so that a search with exactly `limit` hits does not report more.
         if self.hits_reported == limit {
             return Ok(SearchHitDecision::LimitReached);
         }
@@ -280,8 +278,8 @@ impl SearchHitFilter<'_> {
         }))
     }
 
-    /// Says whether a row was not found before: under its own id, or as rows of a job that came of
-    /// it.
+    /// Returns true if the row was not found before, under its own ID or as rows of a job derived
+    /// from it.
     fn is_new(&mut self, row: &Value) -> bool {
         let uuid = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok());
         let Some(uuid) = uuid else { return true };
@@ -291,7 +289,7 @@ impl SearchHitFilter<'_> {
         !is_known
     }
 
-    /// Says whether a row is the result of a turn that repeats what was said in it.
+    /// Returns true if the row is the result of a turn that repeats the agent's last reply.
     fn repeats_last_reply(&mut self, row: &Value) -> bool {
         match row["type"].as_str() {
             Some("assistant") => {
@@ -305,7 +303,7 @@ impl SearchHitFilter<'_> {
         }
     }
 
-    /// Returns what people know a transcript by: its job's id, or our id of its session.
+    /// Returns the ID of the job or session that a transcript belongs to.
     fn transcript_id(&self, path: &Utf8Path) -> Result<String, QueryError> {
         let name = path.file_stem().unwrap_or_default();
         let session = match name.parse() {
@@ -320,7 +318,7 @@ fn modified_at(path: &Utf8Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|file| file.modified()).ok()
 }
 
-/// Collects transcript files below a folder; links are not followed.
+/// Collects transcript files below a directory without following links.
 fn collect_transcripts(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathBuf)>) {
     let Ok(entries) = folder.read_dir_utf8() else { return };
     for entry in entries.flatten() {

@@ -1,22 +1,23 @@
-//! Who is at work in a session.
+//! Process and job that are using a session.
 
 use heeler_transcript::count_lines;
 
 use crate::{FleetReader, QueryError, sessions};
 
-/// Who is at work in a session.
+/// Process and job that are using a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionHolderDetails {
-    /// The process, in words; none where only the record says that a job runs.
+    /// Description of the process; `None` if only the record of a running job exists.
     pub process: Option<String>,
-    /// The job that it works for, if that is one of this fleet.
+    /// ID of the job, if it belongs to this fleet.
     pub job: Option<String>,
-    /// How many rows that job's transcript has.
+    /// Number of rows in the job's transcript.
     pub lines: u64,
 }
 
 impl FleetReader {
-    /// Says who is at work in a session, whichever fleet it is of; nobody may be.
+    /// Returns the process or job that is using a session, in any fleet; `None` if the session is
+    /// not in use.
     pub fn session_holder(
         &self,
         session: &str,

@@ -1,4 +1,4 @@
-//! Sessions: pages of them, what they came from, and all that is known of one.
+//! Sessions: lists, trees of forks, and details.
 
 use std::collections::HashMap;
 
@@ -16,31 +16,31 @@ use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryContext, QueryError, enum_schemas};
 
-/// How many sessions that are not in the page a tree shows for those that are: what they came from.
+/// Maximum number of ancestors that a tree adds to a page.
 const ANCESTORS_MAX: usize = 200;
-/// How many successors of a session are told.
+/// Maximum number of continuations reported per session.
 const CONTINUATIONS_MAX: usize = 10;
-/// How many messages are looked at at once for the end of a job.
+/// Number of messages read at once to find the end of a job.
 const MESSAGES_AT_ONCE: usize = 200;
-/// How many of a job's last rows are looked at for its last message.
+/// Number of rows read from the end of a job's transcript to find its last message.
 const JOB_ROWS: usize = 200;
 
-/// Which sessions to list.
+/// Filter and page of a session list.
 #[derive(Debug, Clone, Default)]
 pub struct SessionListQuery {
-    /// Only those of this agent; its last name will do while it is unique.
+    /// Only sessions of this agent; its own name suffices if it is unique.
     pub agent: Option<String>,
-    /// Only those in this state.
+    /// Only sessions with this status.
     pub status: Option<SessionStatus>,
-    /// Only those of this chat channel and its threads.
+    /// Only sessions of this chat channel and its threads.
     pub channel: Option<String>,
-    /// Only those that were used since then.
+    /// Only sessions used since this time.
     pub since: Option<Timestamp>,
-    /// Those that were last used before this one.
+    /// Only sessions last used before this one.
     pub before: Option<String>,
-    /// How many.
+    /// Maximum number of entries.
     pub limit: usize,
-    /// Whether forks, and sessions that go on from a full one, stand below what they came from.
+    /// Show forks and continuations below the session they came from.
     pub tree: bool,
 }
 
@@ -48,13 +48,13 @@ pub struct SessionListQuery {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPage {
-    /// The sessions.
+    /// Sessions.
     pub sessions: Vec<SessionSummary>,
-    /// How many there are on all pages.
+    /// Number of sessions on all pages.
     pub total: i64,
-    /// How many a page has at most.
+    /// Maximum number of entries per page.
     pub limit: usize,
-    /// What `before` is for the next page; none on the last.
+    /// Value of `before` for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -63,50 +63,50 @@ pub struct SessionPage {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSummary {
-    /// Our id of it.
+    /// Session ID.
     pub id: String,
-    /// The agent's own id of it.
+    /// ID of the native session.
     pub agent_session_id: Option<String>,
-    /// Whose it is.
+    /// Name of the agent.
     pub agent_id: String,
-    /// How long it lasts.
+    /// Session mode.
     #[schema(value_type = enum_schemas::SessionMode)]
     pub mode: SessionMode,
-    /// Whether the agent asks people.
+    /// Handling of the agent's questions.
     #[schema(value_type = enum_schemas::ApprovalsMode)]
     pub approvals: ApprovalMode,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::SessionStatus)]
     pub status: SessionStatus,
-    /// The chat channel that it belongs to.
+    /// ID of the chat channel it belongs to.
     pub channel_id: Option<String>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When it was last used.
+    /// Time of last use.
     pub last_active_at: Timestamp,
-    /// How many messages it has.
+    /// Number of messages.
     pub message_count: i64,
-    /// How large its context is, about.
+    /// Estimated size of the context, in tokens.
     pub token_estimate: i64,
-    /// How many jobs ran in it.
+    /// Number of jobs that ran in the session.
     pub job_count: i64,
-    /// Its jobs.
+    /// IDs of its jobs.
     pub jobs: Vec<String>,
-    /// Where it works.
+    /// Working directory.
     pub working_directory: Option<String>,
-    /// What runs it.
+    /// Runtime.
     pub runtime: String,
-    /// The session that it was forked from.
+    /// ID of the session from which it was forked.
     pub parent: Option<String>,
-    /// The last message that it has of that one.
+    /// Number of the last message copied from the parent.
     pub forked_at_message: Option<i64>,
-    /// The full session that it goes on from.
+    /// ID of the session it continues because that session's context was full.
     pub continues: Option<String>,
-    /// Its own worktree.
+    /// Path of its own worktree.
     pub workspace: Option<String>,
-    /// Where it came from, if it is not ours.
+    /// Program that created the session, if not Heeler.
     pub origin: Option<String>,
-    /// How far below what it came from it stands, in a tree.
+    /// Depth below its origin, in a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<usize>,
 }
@@ -139,35 +139,35 @@ impl SessionSummary {
     }
 }
 
-/// All that is known of a session beside what was said in it.
+/// Details of a session without its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionDetails {
-    /// What a list shows of it.
+    /// Fields of the list entry.
     #[serde(flatten)]
     pub item: SessionSummary,
-    /// Our log of it.
+    /// Path of the transcript.
     pub log: Option<String>,
-    /// The sessions that were forked from it.
+    /// IDs of the sessions forked from it.
     pub forks: Vec<String>,
-    /// The sessions that go on from it.
+    /// IDs of the sessions that continue it.
     pub continued_by: Vec<String>,
-    /// What continues it in a terminal, without us.
+    /// Shell command that continues the session without Heeler.
     pub resume_command: Option<String>,
-    /// It was forked and has not begun: it takes its history over when it does.
+    /// True for a fork that has not started yet; it copies its history when it starts.
     #[serde(skip)]
     pub is_unbegun: bool,
 }
 
-/// What state sessions are in now. The record of one that was not used for too long says so only
-/// when a daemon has looked through them, and there may be none.
+/// Computes the current status of sessions. The record of an expired session is updated only when a
+/// daemon checks for expiry, and no daemon may be running.
 struct SessionStatusResolver<'k> {
     known: &'k QueryContext,
     now: Timestamp,
 }
 
 impl SessionStatusResolver<'_> {
-    /// Returns the state that a session is in.
+    /// Returns the current status of a session.
     fn status(&self, session: &Session) -> SessionStatus {
         let has_expired = |loaded| has_expired(session, loaded, self.now);
         match self.known.loaded.as_deref().is_some_and(has_expired) {
@@ -176,7 +176,7 @@ impl SessionStatusResolver<'_> {
         }
     }
 
-    /// Lists sessions that have expired and whose records do not say so yet.
+    /// Lists expired sessions with records that do not yet show the expiry.
     fn unrecorded_expired(&self, reader: &StoreReader) -> Result<Vec<Session>, QueryError> {
         match &self.known.loaded {
             Some(loaded) => Ok(expired_sessions(reader, loaded, self.now, usize::MAX)?),
@@ -184,7 +184,8 @@ impl SessionStatusResolver<'_> {
         }
     }
 
-    /// Returns a page of sessions, and how many the filter shows. Their states are as recorded.
+    /// Returns a page of sessions and the number that match the filter. Their status is as
+    /// recorded.
     fn page(
         &self,
         reader: &StoreReader,
@@ -217,7 +218,7 @@ impl SessionStatusResolver<'_> {
     }
 }
 
-/// Says whether a filter shows a session, whatever state it wants.
+/// Returns true if the filter matches a session, ignoring its status.
 fn matches_filter(filter: &SessionFilter, session: &Session) -> bool {
     let of_channel = |wanted: &String| {
         let rest = session.channel_id.as_deref().and_then(|id| id.strip_prefix(wanted.as_str()));
@@ -232,12 +233,12 @@ fn is_after_cursor(session: &Session, before: &SessionCursor) -> bool {
     (session.last_active_at, &session.id) < (before.last_active_at, &before.id)
 }
 
-/// Returns what a session came from: the one it was forked from, or goes on from.
+/// Returns the session from which a session was forked or which it continues.
 fn source_session(session: &Session) -> Option<&SessionId> {
     session.parent.as_ref().or(session.continues.as_ref())
 }
 
-/// Adds the sessions that those of a page came from.
+/// Adds the ancestors of the sessions on a page.
 fn with_ancestors(
     reader: &StoreReader,
     mut sessions: Vec<Session>,
@@ -255,7 +256,7 @@ fn with_ancestors(
     Ok(sessions)
 }
 
-/// Puts each session below what it came from. Who was used last comes first.
+/// Arranges each session below the one it came from. The most recently used come first.
 fn arrange_as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
     let known: HashMap<SessionId, usize> =
         sessions.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
@@ -275,7 +276,7 @@ fn arrange_as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
         order.push((depth, at));
         push(Some(at), depth + 1, &mut ahead);
     }
-    // Two that are said to have come from each other: somebody else's state.
+    // Sessions in a cycle of origins, which only imported state can contain, have no root.
     let is_shown: Vec<usize> = order.iter().map(|(_, at)| *at).collect();
     order.extend((0..sessions.len()).filter(|at| !is_shown.contains(at)).map(|at| (0, at)));
     order.into_iter().map(|(depth, at)| (depth, sessions[at].clone())).collect()
@@ -289,7 +290,7 @@ fn session_job_ids(reader: &StoreReader, session: &Session) -> Result<Vec<String
     Ok(jobs.iter().map(ToString::to_string).collect())
 }
 
-/// Finds a session of ours; of one that was deleted it says how it comes back.
+/// Finds a session. For a deleted one the error describes how to restore it.
 pub fn find_session(reader: &StoreReader, text: &str) -> Result<Session, QueryError> {
     let unknown = match reader.find_session(text) {
         Err(unknown @ IdLookupError::Unknown { .. }) => unknown,
@@ -304,7 +305,7 @@ pub fn find_session(reader: &StoreReader, text: &str) -> Result<Session, QueryEr
     }
 }
 
-/// Lists the deleted sessions that are called so.
+/// Lists the deleted sessions that match the text.
 pub fn find_deleted_sessions(reader: &StoreReader, text: &str) -> Result<Vec<Session>, QueryError> {
     let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
     let is_meant = |session: &Session| {
@@ -332,7 +333,7 @@ impl FleetReader {
             Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
         };
         let truth = SessionStatusResolver { known: &known, now };
-        // One more tells whether there is a next page.
+        // One extra entry shows if there is a next page.
         let more = limit.saturating_add(1);
         let (mut page, total) = truth.page(&reader, &filter, before.as_ref(), more)?;
         let has_more = page.len() > *limit;
@@ -354,8 +355,7 @@ impl FleetReader {
         Ok(SessionPage { sessions, total, limit: *limit, next })
     }
 
-    /// Returns a session of ours, by its id or the agent's own; a beginning will do while it is
-    /// unique.
+    /// Returns a session by a unique prefix of its ID or native session ID.
     pub fn session(&self, id: &str, now: Timestamp) -> Result<SessionDetails, QueryError> {
         let (known, reader) = (self.context(), self.reader()?);
         let mut session = find_session(&reader, id)?;
@@ -374,7 +374,8 @@ impl FleetReader {
         })
     }
 
-    /// Says which conversation is asked for. One that we do not know is trusted if its id is whole.
+    /// Resolves the session that a request refers to. An unknown native session ID is accepted if
+    /// it is complete.
     pub fn session_choice(&self, text: &str, fork: bool) -> Result<SessionChoice, QueryError> {
         let id = match self.reader()?.find_session(text) {
             Ok(session) => session.agent_session_id.ok_or_else(|| QueryError::Refused {
@@ -393,8 +394,8 @@ impl FleetReader {
         })
     }
 
-    /// Returns the session of a job, and the number of the last message that the job's rows have in
-    /// common with it.
+    /// Returns the session of a job, and the number of the last message that the job's rows share
+    /// with it.
     pub fn fork_point_of_job(&self, id: &str) -> Result<(Session, u64), QueryError> {
         let refused =
             |message: String, hint: String| QueryError::Refused { message, hint: Some(hint) };
@@ -410,8 +411,10 @@ impl FleetReader {
             refused(message, format!("heeler jobs retry {}", job.id))
         })?;
         let nowhere = || {
-            let message =
-                format!("nothing of job {} is in the log of session {}", job.id, session.id);
+            let message = format!(
+                "job {} has no message in the transcript of session {}",
+                job.id, session.id
+            );
             refused(message, format!("heeler session fork {}", session.id))
         };
         let log = self.session_transcript_path(&self.context(), &session).ok_or_else(nowhere)?;
@@ -420,7 +423,7 @@ impl FleetReader {
         Ok((session, number))
     }
 
-    /// Returns where the log of a session is, if there is one.
+    /// Returns the path of a session's transcript, if it exists.
     pub(crate) fn session_transcript_path(
         &self,
         known: &QueryContext,
@@ -431,7 +434,7 @@ impl FleetReader {
     }
 }
 
-/// Returns the agent's own id of a session, if it is whole.
+/// Parses a complete native session ID.
 fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
     const UUID_LEN: usize = 36;
     let id: AgentSessionId = text.parse().ok()?;
@@ -439,7 +442,7 @@ fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
     is_whole.then_some(id)
 }
 
-/// Returns the number of the last message that a job's rows have in common with its session.
+/// Returns the number of the last message that a job's rows share with its session.
 fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
     let uuid = |text: &str| {
         let row: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -461,7 +464,7 @@ fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>
     }
 }
 
-/// Returns what continues a session in a terminal, without us.
+/// Returns the shell command that continues a session without Heeler.
 fn resume_command(known: &QueryContext, session: &Session) -> Option<String> {
     let is_claudes = matches!(session.runtime.parse(), Ok(RuntimeType::Sdk | RuntimeType::Cli));
     let id = session.agent_session_id.as_ref().filter(|_| is_claudes)?;
@@ -470,8 +473,8 @@ fn resume_command(known: &QueryContext, session: &Session) -> Option<String> {
     Some(build_resume_command(&known.env, directory, id, &own))
 }
 
-/// Spells the command that continues a session of claude's. It finds a session by the folder it is
-/// begun in, and its own folder by a variable.
+/// Builds the command that continues a Claude session. Claude finds the session by the working
+/// directory, and its own directory by an environment variable.
 pub fn build_resume_command(
     env: &std::collections::BTreeMap<String, String>,
     directory: &Utf8Path,
@@ -490,7 +493,7 @@ pub fn build_resume_command(
     format!("cd {directory} && {config}claude --resume {}", shell_quote(id.as_str()))
 }
 
-/// Quotes a word for a shell where it needs that.
+/// Quotes a word for a shell if necessary.
 fn shell_quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {

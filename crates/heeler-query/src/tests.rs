@@ -93,7 +93,7 @@ fn whoever_is_at_work_in_a_session_is_known_by_its_lock_and_else_by_the_record()
     let mut session = Session::new(SESSION.parse().unwrap(), "coder", NOW);
     session.agent_session_id = Some(own.clone());
     place.write(move |tx| tx.put_session(&session).map(drop));
-    assert_eq!(holder(), None, "nobody works in it");
+    assert_eq!(holder(), None, "the session is not in use");
 
     let locks = place.root.join("home/locks");
     std::fs::create_dir_all(&locks).unwrap();

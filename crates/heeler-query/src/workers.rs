@@ -1,7 +1,7 @@
-//! Workers: agents that the agent of a conversation has set to work.
+//! Workers: agents started by the agent of a conversation.
 //!
-//! A worker is a name under which jobs are done in one session. It belongs to the conversation whose
-//! jobs started it.
+//! A worker is a name under which jobs run in one session. It belongs to the conversation with the
+//! jobs that started it. Start at [`list_workers`].
 
 use heeler_engine::lineage_sessions;
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, SessionMode, TriggerType};
@@ -12,37 +12,36 @@ use crate::QueryError;
 /// A worker of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerDetails {
-    /// Its name, by which nobody else of the conversation goes.
+    /// Name, unique within the conversation.
     pub name: String,
-    /// Its jobs, oldest first; at least one. People may have talked to it too.
+    /// Jobs, oldest first; at least one. Includes prompts that people sent to the worker.
     pub jobs: Vec<Job>,
 }
 
 impl WorkerDetails {
-    /// Returns what it is at, or was at last.
+    /// Returns the current job, or the last one.
     pub fn last_job(&self) -> &Job {
         self.jobs.last().expect("a worker has been given a job")
     }
 
-    /// Returns the job that is at work or waits to be, if one is.
+    /// Returns the running or queued job, if any.
     pub fn current_job(&self) -> Option<&Job> {
         let running = |job: &&Job| job.head.status == JobStatus::Running;
         let open = |job: &&Job| !job.head.status.is_final();
         self.jobs.iter().find(running).or_else(|| self.jobs.iter().find(open))
     }
 
-    /// Returns what it was asked first.
+    /// Returns the prompt of the first job.
     pub fn first_prompt(&self) -> &str {
         self.jobs.first().and_then(|job| job.prompt.as_deref()).unwrap_or_default()
     }
 
-    /// Returns what it has cost.
     pub fn cost_usd(&self) -> Option<f64> {
         self.jobs.iter().filter_map(|job| job.head.cost_usd).reduce(|one, other| one + other)
     }
 }
 
-/// Lists the workers that these jobs have started, in the order in which they were.
+/// Lists the workers started by these jobs, in order of their start.
 pub fn list_workers(
     reader: &StoreReader,
     jobs: &[JobId],
@@ -84,27 +83,28 @@ pub fn list_workers(
     Ok(workers)
 }
 
-/// A worker, and the sessions whose jobs set it to work.
+/// A worker and the sessions that started its jobs.
 struct WorkerWithParents {
     worker: WorkerDetails,
     parent_sessions: Vec<AgentSessionId>,
 }
 
 impl WorkerWithParents {
-    /// Says whether it goes by a name, here or where it was set to work.
+    /// Returns true if the worker has this name, in this list or where it was started.
     fn is_named(&self, name: &str) -> bool {
         self.worker.name == name || self.worker.jobs.iter().any(|job| job.worker() == Some(name))
     }
 
-    /// Says whether those who started a job knew it. A conversation that begins anew, since its first
-    /// turn was taken back, does not know whom it had before, and gives the same names again.
+    /// Returns true if the sessions that started a job also started this worker. A conversation
+    /// that starts over, because its first turn was undone, does not know its earlier workers and
+    /// assigns the same names again.
     fn is_known_to(&self, job: &Job, sessions: &[AgentSessionId]) -> bool {
         self.worker.jobs.iter().any(|own| own.trigger_id == job.trigger_id)
             || self.parent_sessions.iter().any(|session| sessions.contains(session))
     }
 }
 
-/// Returns a name that no worker has: this one, or with a number.
+/// Returns the name itself, or with a number appended if another worker has it.
 fn unused_name(name: &str, found: &[WorkerWithParents]) -> String {
     let is_free = |name: &String| found.iter().all(|found| found.worker.name != *name);
     let mut names =
@@ -112,7 +112,8 @@ fn unused_name(name: &str, found: &[WorkerWithParents]) -> String {
     names.find(is_free).expect("there are more numbers than workers")
 }
 
-/// Adds what people asked a worker themselves. In a session that its agent keeps, they asked the agent.
+/// Adds the jobs that people requested from the worker directly. In a session that the agent itself
+/// keeps, such jobs belong to the agent and are not added.
 fn add_user_jobs(reader: &StoreReader, worker: &mut WorkerDetails) -> Result<(), QueryError> {
     let session = worker.jobs.iter().find_map(|job| job.head.session_id.clone());
     let Some(session) = session else { return Ok(()) };

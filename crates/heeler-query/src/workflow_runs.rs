@@ -1,4 +1,4 @@
-//! Runs of workflows: pages of them, and all that is known of one.
+//! Workflow runs: lists and details.
 
 use heeler_model::JobStatus;
 use heeler_model::workflow::{PartDecision, Workflow, WorkflowRunStatus};
@@ -19,73 +19,73 @@ use crate::progress::{
 use crate::workflows::PhaseDescription;
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// How many events of a run are told.
+/// Maximum number of events reported per workflow run.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// Which runs to list.
+/// Filter and page of a workflow run list.
 #[derive(Debug, Clone, Default)]
 pub struct WorkflowRunListQuery {
-    /// Only those of this workflow.
+    /// Only runs of this workflow.
     pub workflow: Option<String>,
-    /// Only those in this state.
+    /// Only runs with this status.
     pub status: Option<WorkflowRunStatus>,
-    /// Only those that began since then.
+    /// Only runs started since this time.
     pub since: Option<Timestamp>,
-    /// Those older than this one.
+    /// Only runs older than this ID.
     pub before: Option<String>,
-    /// How many.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
-/// A page of runs, newest first.
+/// A page of workflow runs, newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunPage {
-    /// The runs.
+    /// Workflow runs.
     pub runs: Vec<WorkflowRunSummary>,
-    /// How many there are on all pages.
+    /// Number of workflow runs on all pages.
     pub total: i64,
-    /// How many a page has at most.
+    /// Maximum number of entries per page.
     pub limit: usize,
-    /// What `before` is for the next page; none on the last.
+    /// Value of `before` for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A run of a workflow.
+/// A workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunSummary {
-    /// Its id.
+    /// Workflow run ID.
     pub id: String,
-    /// The workflow.
+    /// Name of the workflow.
     pub workflow: String,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::RunStatus)]
     pub status: WorkflowRunStatus,
-    /// The phase that it is at.
+    /// Current phase.
     pub current_phase: String,
-    /// What it is about.
+    /// Source of the trigger.
     pub trigger_id: String,
-    /// What started it.
+    /// Type of trigger.
     pub trigger_type: Option<String>,
-    /// When it began.
+    /// Start time.
     pub started_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When it ended.
+    /// End time.
     pub finished_at: Option<Timestamp>,
-    /// How long it took.
+    /// Duration in seconds.
     pub duration_seconds: Option<f64>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: f64,
-    /// How often it was let go on.
+    /// Number of times it was resumed.
     pub restart_count: i64,
-    /// Why it failed.
+    /// Error.
     pub error: Option<String>,
-    /// Whose record it is, if not ours.
+    /// Program that created the record, if not Heeler.
     pub origin: Option<String>,
-    /// How it is played, if it asks no agent.
+    /// Mode of execution, if the run does not use real agents.
     pub mode: Option<String>,
 }
 
@@ -112,50 +112,50 @@ impl From<&WorkflowRunHead> for WorkflowRunSummary {
     }
 }
 
-/// All that is known of a run.
+/// All details of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRunDetails {
-    /// What a list shows of it.
+    /// Fields of the list entry.
     #[serde(flatten)]
     pub item: WorkflowRunSummary,
-    /// Who asked for it.
+    /// Person or program that started it.
     pub triggered_by: Option<String>,
-    /// What it was given.
+    /// Inputs.
     pub inputs: Value,
-    /// What its phases have set.
+    /// Values stored by its phases.
     pub scratch: Value,
-    /// Its phases, in the order of the file.
+    /// Phases, in the order of the file.
     pub phases: Vec<PhaseSummary>,
-    /// What people were asked, oldest first.
+    /// Questions to people, oldest first.
     pub approvals: Vec<ApprovalDetails>,
-    /// What happened.
+    /// Events.
     pub events: Vec<WorkflowEventSummary>,
 }
 
-/// A phase of a run.
+/// A phase of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseSummary {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// What people are shown instead.
+    /// Display name.
     pub label: Option<String>,
-    /// How it stands: `waiting`, `running`, `asking`, `succeeded`, `failed`, `skipped`, `cancelled`.
+    /// Status: `waiting`, `running`, `asking`, `succeeded`, `failed`, `skipped`, `cancelled`.
     pub status: String,
-    /// When it was last begun.
+    /// Time of the last start.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End time.
     pub finished_at: Option<Timestamp>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: f64,
-    /// How many items it is done for, where it is done for each.
+    /// Number of items, if the phase is executed for each item of a list.
     pub items: Option<usize>,
-    /// What went wrong in it last.
+    /// Last error.
     pub error: Option<String>,
-    /// What it said last.
+    /// Last output.
     pub output: Option<String>,
-    /// What was done for it.
+    /// Parts.
     pub parts: Vec<PartSummary>,
 }
 
@@ -180,33 +180,33 @@ impl PhaseSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartSummary {
-    /// Which.
+    /// Name of the part.
     pub part: String,
-    /// Its place in the run's journal.
+    /// Position in the journal.
     pub seq: u64,
-    /// The job that did it.
+    /// ID of the job that executed it.
     pub job: Option<String>,
-    /// The agent that did it.
+    /// Name of the agent that executed it.
     pub agent: Option<String>,
-    /// Where it is.
+    /// Status.
     #[schema(value_type = enum_schemas::JobStatus)]
     pub status: JobStatus,
-    /// What was decided by what it said.
+    /// Decision made from its output.
     #[schema(value_type = Option<enum_schemas::Decision>)]
     pub decision: Option<PartDecision>,
-    /// When it was asked for.
+    /// Creation time.
     pub asked_at: Timestamp,
-    /// When it began.
+    /// Start time.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End time.
     pub finished_at: Option<Timestamp>,
-    /// How long it took.
+    /// Duration in seconds.
     pub duration_seconds: Option<f64>,
-    /// What it cost.
+    /// Cost in US dollars.
     pub cost_usd: f64,
-    /// The agent's own id of its session.
+    /// ID of the native session.
     pub session_id: Option<String>,
-    /// What went wrong.
+    /// Error.
     pub error: Option<String>,
 }
 
@@ -230,19 +230,19 @@ impl From<&WorkflowPartRow> for PartSummary {
     }
 }
 
-/// Something that happened in a run.
+/// An event of a workflow run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowEventSummary {
-    /// Its number.
+    /// Number of the event.
     pub number: i64,
-    /// When it happened.
+    /// Time of the event.
     pub at: Timestamp,
-    /// What kind of event it is.
+    /// Kind of event.
     pub kind: String,
-    /// The phase that it concerns.
+    /// Phase concerned.
     pub phase: Option<String>,
-    /// In words.
+    /// Description of the event.
     pub text: String,
 }
 
@@ -254,7 +254,7 @@ impl From<WorkflowEventRecord> for WorkflowEventSummary {
 }
 
 impl FleetReader {
-    /// Lists runs, newest first.
+    /// Lists workflow runs, newest first.
     pub fn workflow_runs(
         &self,
         wanted: &WorkflowRunListQuery,
@@ -266,7 +266,7 @@ impl FleetReader {
             None => None,
             Some(id) => Some(WorkflowRunCursor::after(&reader.find_workflow_run(&id)?.head)),
         };
-        // One more tells whether there is a next page.
+        // One extra entry shows if there is a next page.
         let mut heads = reader.workflow_runs(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_workflow_runs(&filter)?;
         let has_more = heads.len() > limit;
@@ -276,14 +276,14 @@ impl FleetReader {
         Ok(WorkflowRunPage { runs, total, limit, next })
     }
 
-    /// Returns all that is known of a run; a beginning of its id will do while it is unique.
+    /// Returns the details of a workflow run by a unique ID prefix.
     pub fn workflow_run(&self, id: &str) -> Result<WorkflowRunDetails, QueryError> {
         let reader = self.reader()?;
         let row = reader.find_workflow_run(id)?;
         self.workflow_run_details(&reader, row)
     }
 
-    /// Returns all that is known of a run that was read.
+    /// Returns the details of a loaded workflow run.
     pub fn workflow_run_details(
         &self,
         reader: &StoreReader,
@@ -295,7 +295,7 @@ impl FleetReader {
             WorkflowRunProgress::read(reader, row, workflow)?;
         let mut asked = Vec::new();
         for approval in &approvals {
-            // A list has no answers.
+            // Approvals in lists are loaded without their answers.
             let whole = reader.approval(&approval.id)?;
             asked.push(ApprovalDetails::of(whole.as_ref().unwrap_or(approval)));
         }
@@ -312,7 +312,7 @@ impl FleetReader {
         })
     }
 
-    /// Returns what the phases of a run are by the file that it goes by; nothing if that is not known.
+    /// Returns the phases of the workflow that a run executes; empty if the workflow is unknown.
     pub fn workflow_run_phases(&self, id: &str) -> Result<Vec<PhaseDescription>, QueryError> {
         let reader = self.reader()?;
         let row = reader.find_workflow_run(id)?;
@@ -321,7 +321,7 @@ impl FleetReader {
         Ok(phases.map(|phase| PhaseDescription::of(&workflow, phase)).collect())
     }
 
-    /// Returns what a run goes by; what cannot be read any more is not known.
+    /// Returns the workflow that a run executes; `None` if it can no longer be read.
     pub fn workflow_of_run(
         &self,
         reader: &StoreReader,

@@ -1,4 +1,4 @@
-//! Workflows: what each asks for and does, and its last runs.
+//! Workflows: their inputs, phases, state and most recent runs.
 
 use heeler_model::config::{ConfigFault, ConfigFaults, FaultSeverity, LoadedConfig, did_you_mean};
 use heeler_model::workflow::{
@@ -16,32 +16,32 @@ use utoipa::ToSchema;
 use crate::workflow_runs::WorkflowRunSummary;
 use crate::{FleetReader, QueryError, enum_schemas};
 
-/// How many runs of a workflow are told with it.
+/// Maximum number of runs reported per workflow.
 pub const RECENT_RUNS_MAX: usize = 5;
 
 /// All workflows of the fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowPage {
-    /// The workflows.
+    /// Workflows.
     pub workflows: Vec<WorkflowSummary>,
-    /// How many there are.
+    /// Number of workflows.
     pub total: usize,
-    /// The files that have faults.
+    /// Files with faults.
     pub faulty: Vec<FaultyWorkflow>,
 }
 
-/// A file of the workflow folder that has faults.
+/// A file of the workflow directory with faults.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FaultyWorkflow {
-    /// What people know it by: its name, or that of its file.
+    /// Name of the workflow or cron, or of the file.
     pub name: String,
-    /// What it is: `workflow` or `cron`.
+    /// Kind of file: `workflow` or `cron`.
     pub kind: String,
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// What is wrong with it.
+    /// Faults.
     pub errors: Vec<ConfigFaultSummary>,
 }
 
@@ -61,59 +61,59 @@ impl FaultyWorkflow {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowSummary {
-    /// Its name.
+    /// Name of the workflow.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the workflow.
     pub description: Option<String>,
-    /// Its file.
+    /// Path of the file.
     pub file: String,
-    /// The names of its phases.
+    /// Names of the phases.
     pub phases: Vec<String>,
-    /// Whether runs of it may start.
+    /// False if no runs may start.
     pub enabled: bool,
-    /// Who switched it.
+    /// Change made by a person.
     #[serde(rename = "override")]
     pub changed: Option<WorkflowOverrideSummary>,
-    /// What starts it by the clock.
+    /// Crons that start the workflow.
     pub crons: Vec<CronSummary>,
-    /// Its newest run.
+    /// Newest run.
     pub last_run: Option<WorkflowRunSummary>,
-    /// How many warnings there are about its file.
+    /// Number of warnings about its file.
     pub warnings: usize,
 }
 
-/// Who switched a workflow on or off.
+/// Enabling or disabling of a workflow by a person.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowOverrideSummary {
-    /// Whether runs of it may start.
+    /// False if no runs may start.
     pub enabled: bool,
-    /// Who switched it.
+    /// Person who made the change.
     pub by: String,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
-/// What starts a workflow by the clock.
+/// A cron that starts a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CronSummary {
-    /// Its name.
+    /// Name of the cron.
     pub name: String,
-    /// The cron expression.
+    /// Cron expression.
     pub schedule: String,
-    /// Whether it starts the workflow.
+    /// False if the cron is disabled.
     pub enabled: bool,
-    /// The zone of its times.
+    /// Time zone of the expression.
     pub timezone: Option<String>,
-    /// What the workflow is given.
+    /// Inputs of the workflow.
     pub inputs: Value,
-    /// Its file.
+    /// Path of the file.
     pub file: String,
 }
 
 impl CronSummary {
-    /// Returns a cron as its file has it, but for what people changed.
+    /// Creates the summary of a cron file with the changes made by people.
     fn of(cron: &WorkflowCron, changed: Option<&CronOverride>) -> CronSummary {
         let set = changed.and_then(|changed| changed.schedule.clone());
         CronSummary {
@@ -127,56 +127,56 @@ impl CronSummary {
     }
 }
 
-/// All that is known of a workflow.
+/// All details of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowDetails {
-    /// Its name.
+    /// Name of the workflow.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the workflow.
     pub description: Option<String>,
-    /// Its file.
+    /// Path of the file.
     pub file: String,
-    /// The agent that does its phases.
+    /// Agent that executes its phases.
     pub agent: Option<String>,
-    /// Whether runs of it may start.
+    /// False if no runs may start.
     pub enabled: bool,
-    /// Who switched it.
+    /// Change made by a person.
     #[serde(rename = "override")]
     pub changed: Option<WorkflowOverrideSummary>,
-    /// How many of its parts go on at once.
+    /// Maximum number of parts that run concurrently.
     pub max_parallel: u32,
-    /// What a run may cost.
+    /// Maximum cost of a run, in US dollars.
     pub budget_usd: Option<f64>,
-    /// What it asks for.
+    /// Inputs.
     pub inputs: Vec<WorkflowInputSummary>,
-    /// What it does.
+    /// Phases.
     pub phases: Vec<PhaseDescription>,
-    /// What starts it by the clock.
+    /// Crons that start the workflow.
     pub crons: Vec<CronSummary>,
-    /// Its newest runs.
+    /// Newest runs.
     pub runs: Vec<WorkflowRunSummary>,
-    /// What may be wrong with its file.
+    /// Warnings about its file.
     pub warnings: Vec<ConfigFaultSummary>,
 }
 
-/// What a workflow asks for.
+/// An input of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowInputSummary {
-    /// Its name.
+    /// Name of the input.
     pub name: String,
-    /// What it is.
+    /// Type of the input.
     #[serde(rename = "type")]
     #[schema(value_type = enum_schemas::InputType)]
     pub kind: WorkflowInputType,
-    /// What it is for.
+    /// Purpose of the input.
     pub description: Option<String>,
-    /// Whether it must be given.
+    /// True if the input is required.
     pub required: bool,
-    /// What it is if it is not given.
+    /// Default value.
     pub default: Option<Value>,
-    /// What it may be, if not anything.
+    /// Accepted values; empty if any value is accepted.
     pub options: Vec<Value>,
 }
 
@@ -193,43 +193,43 @@ impl WorkflowInputSummary {
     }
 }
 
-/// What a phase does.
+/// Definition of a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseDescription {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// What people are shown instead.
+    /// Display name.
     pub label: Option<String>,
-    /// What does it: `agent`, `bash`, `script` or `context`.
+    /// Kind of phase: `agent`, `bash`, `script` or `context`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The agent that does it.
+    /// Agent that executes it.
     pub agent: Option<String>,
-    /// The phases that it waits for.
+    /// Phases it depends on.
     pub depends_on: Vec<String>,
-    /// When it begins, by what became of those.
+    /// Condition on the outcome of those phases under which it starts.
     #[schema(value_type = enum_schemas::TriggerRule)]
     pub trigger_rule: TriggerRule,
-    /// When it is left out.
+    /// Conditions under which it is skipped.
     pub skip_if: Vec<String>,
-    /// How often it is done, if not once.
+    /// Description of its repetition, if it is executed more than once.
     pub repeat: Option<String>,
-    /// Where somebody is asked.
+    /// Gate at which it waits for an approval.
     pub gate: Option<GateSummary>,
-    /// How often it is tried again.
+    /// Maximum number of retries.
     pub retries: u32,
-    /// What its output is called.
+    /// Variable that holds its output.
     pub output_var: Option<String>,
 }
 
-/// Where somebody is asked.
+/// A gate.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateSummary {
-    /// The gate's name.
+    /// Name of the gate.
     pub name: String,
-    /// What it asks for.
+    /// Kind of approval that it requires.
     #[schema(value_type = enum_schemas::GateKind)]
     pub kind: GateKind,
 }
@@ -255,21 +255,21 @@ impl PhaseDescription {
     }
 }
 
-/// Something that is wrong with a file of the config.
+/// A fault of a config file.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigFaultSummary {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// The line, from one.
+    /// Line number, counted from one.
     pub line: usize,
-    /// The column, from one.
+    /// Column, counted from one.
     pub column: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub message: String,
-    /// What was expected.
+    /// Expected value.
     pub expected: Option<String>,
-    /// What to do about it.
+    /// Suggested correction.
     pub help: Option<String>,
 }
 
@@ -286,7 +286,7 @@ impl From<&ConfigFault> for ConfigFaultSummary {
     }
 }
 
-/// Returns those faults that are so bad.
+/// Returns the faults of this severity.
 pub fn faults_with_severity(
     faults: &ConfigFaults,
     severity: FaultSeverity,
@@ -295,7 +295,7 @@ pub fn faults_with_severity(
     list.map(ConfigFaultSummary::from).collect()
 }
 
-/// Returns the word for what does a phase.
+/// Returns the name of the kind of a phase.
 pub fn phase_kind(phase: &Phase) -> &'static str {
     match phase.work {
         PhaseWork::Context => "context",
@@ -305,7 +305,7 @@ pub fn phase_kind(phase: &Phase) -> &'static str {
     }
 }
 
-/// Returns where somebody is asked in a phase.
+/// Returns the gates of a phase.
 pub fn phase_gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
     let inner = match &phase.repeat {
         PhaseRepeat::Review(review) => review.gate.as_ref(),
@@ -322,7 +322,7 @@ fn describe_figure(figure: &ContextNumber) -> String {
     }
 }
 
-/// Says how often a phase is done; nothing if once.
+/// Describes the repetition of a phase; `None` if it is executed once.
 pub fn describe_repeat(repeat: &PhaseRepeat) -> Option<String> {
     match repeat {
         PhaseRepeat::Once => None,
@@ -342,19 +342,19 @@ pub fn describe_repeat(repeat: &PhaseRepeat) -> Option<String> {
     }
 }
 
-/// What the state knows of a workflow.
+/// Stored state of a workflow.
 #[derive(Debug, Default)]
 pub struct StoredWorkflowState {
-    /// What a person set it to.
+    /// Enabling or disabling by a person.
     pub workflow_override: Option<WorkflowOverride>,
-    /// What people changed about crons.
+    /// Changes made by people to crons.
     pub cron_overrides: Vec<CronOverride>,
-    /// Its newest runs.
+    /// Newest runs.
     pub runs: Vec<WorkflowRunHead>,
 }
 
 impl StoredWorkflowState {
-    /// Reads it, with so many runs.
+    /// Reads the stored state, with a maximum number of runs.
     pub fn read(
         reader: &StoreReader,
         name: &str,
@@ -369,12 +369,12 @@ impl StoredWorkflowState {
         })
     }
 
-    /// Says whether runs of it may start.
+    /// Returns true if runs may start.
     fn is_enabled(&self) -> bool {
         self.workflow_override.as_ref().is_none_or(|changed| changed.enabled)
     }
 
-    /// Returns who switched it.
+    /// Returns the change made by a person.
     pub fn override_summary(&self) -> Option<WorkflowOverrideSummary> {
         let WorkflowOverride { enabled, by, at, .. } = self.workflow_override.clone()?;
         Some(WorkflowOverrideSummary { enabled, by, at })
@@ -396,7 +396,7 @@ fn cron_summaries(
 }
 
 impl WorkflowSummary {
-    /// Returns what a list shows of a workflow.
+    /// Creates the list entry of a workflow.
     pub fn of(
         all: &LoadedConfig,
         loaded: &LoadedWorkflow,
@@ -418,7 +418,7 @@ impl WorkflowSummary {
 }
 
 impl WorkflowDetails {
-    /// Returns all that is known of a workflow.
+    /// Creates the details of a workflow.
     pub fn of(
         all: &LoadedConfig,
         loaded: &LoadedWorkflow,
@@ -460,7 +460,7 @@ impl FleetReader {
         Ok(WorkflowPage { total: workflows.len(), workflows, faulty })
     }
 
-    /// Returns a workflow, by its name.
+    /// Returns a workflow by name.
     pub fn workflow(&self, name: &str) -> Result<WorkflowDetails, QueryError> {
         let loaded = self.context().config()?;
         let found = loaded.workflow(name).ok_or_else(|| unknown_workflow(&loaded, name))?;

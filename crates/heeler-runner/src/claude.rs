@@ -1,8 +1,9 @@
-//! Claude Code as an agent: how it is started, how one talks with it, and what it may not do.
+//! Claude Code as an agent: launching it, talking to it, and enforcing its tool allowlist.
 //!
-//! [`SdkRuntime`] speaks the control protocol both ways, [`ClaudeCliRuntime`] starts a one-shot run. Both are started
-//! from a [`ClaudeLaunchOptions`]. A list of allowed tools is held here as a true whitelist, or the run is refused
-//! (`docs/design/003-claude.md` has the evidence). Nothing here does IO.
+//! [`SdkRuntime`] speaks the control protocol in both directions; [`ClaudeCliRuntime`] starts a
+//! one-shot run. Both are started from [`ClaudeLaunchOptions`]. A list of allowed tools is enforced
+//! as a true allowlist, or the run is refused (`docs/design/003-claude.md` has the evidence). This
+//! module does no IO.
 
 mod args;
 mod cli;

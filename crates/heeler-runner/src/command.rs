@@ -1,9 +1,9 @@
 //! A shell command as an agent (`runtime: command`).
 //!
-//! The command is handed to the shell as a file in memory, since it may hold what nobody may see in
-//! a process list; what the agent is asked is its standard input. Each line that it prints is a
-//! message, of a flood those that are there at once; its exit code is its result. Start at
-//! [`CommandRuntime`].
+//! The command is passed to the shell as an in-memory file, because it may hold secrets that must
+//! not appear in a process list; the prompt is its standard input. Each printed line is one
+//! message; of a flood, lines that arrive together form one message. The exit code is the result.
+//! Start at [`CommandRuntime`].
 
 #[cfg(test)]
 mod tests;
@@ -16,30 +16,29 @@ use uuid::Uuid;
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 
-/// How many lines are a message each; of a command that prints more, lines that are there at once
-/// are one: a row costs many times what a line does.
+/// Number of lines that become one message each. Beyond it, lines that arrive together form one
+/// message, because a row costs many times as much as a line.
 pub(crate) const SINGLE_LINE_MESSAGES_MAX: usize = 1000;
 
-/// How long a message of several lines is at most, in bytes, beside its last line: well below what a
-/// row of a job's log has room for.
+/// Size in bytes at which a message of several lines is complete; its last line may exceed it. Well
+/// below the size limit of a job transcript row.
 pub(crate) const BATCHED_LINES_BYTES_MAX: usize = 16 << 10;
 
-/// A shell command as an agent.
+/// Runtime that executes a shell command.
 pub(crate) struct CommandRuntime {
     prompt: String,
     command: String,
-    /// Whether the transcript says what is run.
+    /// Record the command itself in the transcript.
     records_command: bool,
-    /// The last line that says something.
+    /// Last line that is not blank.
     last: Option<String>,
-    /// How many lines there were.
+    /// Number of lines read.
     lines: usize,
-    /// Lines of a flood that are not a message yet.
+    /// Lines of a flood that are not yet part of a message.
     batched_lines: Option<String>,
 }
 
 impl CommandRuntime {
-    /// Makes the runtime.
     pub(crate) fn new(prompt: String, command: String) -> CommandRuntime {
         CommandRuntime {
             prompt,
@@ -51,7 +50,7 @@ impl CommandRuntime {
         }
     }
 
-    /// Has the command recorded too.
+    /// Enables recording of the command itself.
     pub(crate) fn with_command_recorded(self) -> CommandRuntime {
         CommandRuntime { records_command: true, ..self }
     }
@@ -113,7 +112,8 @@ impl AgentRuntime for CommandRuntime {
         vec![RuntimeEffect::Signal(Signal::INT)]
     }
 
-    /// Makes a result of the exit code. A command that a signal ended has none, as any agent.
+    /// Turns the exit code into a result. As with any agent, a command that was killed by a signal
+    /// has no result.
     fn handle_exit(&mut self, code: Option<i32>) -> Vec<RuntimeEffect> {
         let Some(code) = code else { return Vec::new() };
         let result = TurnResult {

@@ -1,10 +1,12 @@
-//! The control socket: what people and the engine ask of a run while it runs.
+//! The control socket: requests that people and the engine send to a run in progress.
 //!
-//! One JSON object a line, both ways, several clients. The run waits for no client: what a slow one
-//! does not read is left out, and it is told so. Whatever a client sends, the worst that it gets is
-//! a refusal and a closed connection. Processes of the run itself may only look: they would answer for
-//! the people whom their agent asks. One that has others start a process for it (a service manager,
-//! cron, another program of the user's) gets around that. Start at [`RunControlServer`].
+//! The protocol is one JSON object per line in both directions; several clients may connect. The
+//! run waits for no client: events that a slow client does not read are dropped for it, and it is
+//! notified of the gap. The worst that bad input causes is a refusal and a closed connection.
+//! Processes of the run itself have read-only access, because they could otherwise answer the
+//! questions that their agent asks people. A process started on their behalf by others (a service
+//! manager, cron, another program of the user) bypasses that restriction. Start at
+//! [`RunControlServer`].
 
 mod client;
 
@@ -30,48 +32,41 @@ use tokio::task::JoinSet;
 
 use client::{ControlClientOutbox, serve_client};
 
-/// How many clients may be connected at once; one more is refused.
+/// Limit on concurrent clients; further connections are refused.
 pub(crate) const CLIENTS_MAX: usize = 64;
 
-/// How many requests wait for the run; a client that has one more waits too.
+/// Limit on requests that wait for the run; a client with a further request waits.
 const REQUESTS_MAX: usize = 16;
 
-/// How long subscribers have at the end of a run to read what was told to them.
+/// Time that subscribers have at the end of a run to read the remaining events.
 const SHUTDOWN_DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// How long to wait after a connection could not be accepted (no file descriptor is free).
+/// Pause after a connection could not be accepted because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no control socket.
+/// Reason that the control socket could not be created.
 #[derive(Debug, Error)]
 pub(crate) enum ControlServerBindError {
-    /// Its folder is missing and cannot be made.
-    #[error("cannot make the folder of control sockets {folder}")]
+    /// The socket's directory is missing and cannot be created.
+    #[error("cannot create the directory of control sockets {folder}")]
     Folder {
-        /// The folder.
         folder: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Another process answers there.
+    /// Another process answers on the socket.
     #[error("control socket {path} belongs to another process")]
-    Taken {
-        /// The socket.
-        path: Utf8PathBuf,
-    },
-    /// The socket cannot be made.
+    Taken { path: Utf8PathBuf },
+    /// The socket cannot be created.
     #[error("cannot bind the control socket {path}")]
     Bind {
-        /// The socket.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// The control socket of a run.
+/// Control socket of a run.
 #[derive(Debug)]
 pub(crate) struct RunControlServer {
     path: Utf8PathBuf,
@@ -81,39 +76,37 @@ pub(crate) struct RunControlServer {
     accept_tasks: JoinSet<()>,
 }
 
-/// What a client asks. It waits for its reply.
+/// Request of a client that waits for its reply.
 #[derive(Debug)]
 pub(crate) struct PendingControlRequest {
-    /// What.
     pub(crate) op: ControlOperation,
-    /// The process that connected; unknown if it is none of ours to see.
+    /// Process that connected; `None` if it is not visible to this process.
     pub(crate) peer: Option<Pid>,
     id: u64,
     client: Arc<ControlClientOutbox>,
 }
 
 impl PendingControlRequest {
-    /// Replies.
     pub(crate) fn reply(&self, body: ControlReplyBody) {
         self.client.reply(&encode_line(&ControlReply { protocol: PROTOCOL, id: self.id, body }));
     }
 
-    /// Replies that it cannot be done.
+    /// Replies with a refusal.
     pub(crate) fn refuse(&self, reason: impl Into<String>) {
         self.reply(ControlReplyBody::Refused { reason: reason.into() });
     }
 }
 
 impl RunControlServer {
-    /// Binds the socket of a run in a folder that only this user can enter.
+    /// Binds the socket of a run in a directory that only this user can enter.
     ///
-    /// What a killed runner of the same run left there is replaced; the caller holds the run's
-    /// lock, so nobody else serves it.
+    /// A socket left by a killed runner of the same run is replaced. The caller holds the run's
+    /// lock, so no other process serves it.
     pub(crate) async fn bind(
         folder: &Utf8Path,
         run: RunId,
     ) -> Result<RunControlServer, ControlServerBindError> {
-        // A socket need not survive a power loss: there is nothing to wait for where the folder is.
+        // A socket need not survive a power loss, so an existing directory is not synced.
         if !folder.is_dir() {
             create_folder(&OsDisk, folder).map_err(|error| ControlServerBindError::Folder {
                 folder: folder.to_owned(),
@@ -136,21 +129,20 @@ impl RunControlServer {
         })
     }
 
-    /// Returns where it is.
     pub(crate) fn path(&self) -> &Utf8Path {
         &self.path
     }
 
-    /// Returns what is asked next. Loses nothing when it is dropped before it is ready.
+    /// Waits for the next request. Cancel-safe.
     pub(crate) async fn next_request(&mut self) -> PendingControlRequest {
         match self.requests.recv().await {
             Some(asked) => asked,
-            // The accepting task has ended, which it does with this object only.
+            // The accepting task ends only together with this object.
             None => std::future::pending().await,
         }
     }
 
-    /// Tells the client everything that happens from now on.
+    /// Sends the client every event from now on.
     pub(crate) fn subscribe(&mut self, asked: &PendingControlRequest) {
         let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &asked.client);
         if !self.subscribers.iter().any(known) {
@@ -159,19 +151,19 @@ impl RunControlServer {
         asked.reply(ControlReplyBody::Done);
     }
 
-    /// Says whether anybody wants to be told.
+    /// Returns true if at least one client is subscribed.
     pub(crate) fn has_subscribers(&self) -> bool {
         !self.subscribers.is_empty()
     }
 
-    /// Tells what happens.
+    /// Sends an event to all subscribers.
     pub(crate) fn publish(&mut self, happening: &ControlEvent) {
         if self.has_subscribers() {
             self.publish_line(&encode_event(happening));
         }
     }
 
-    /// Tells a row of the job log, given as it was written there.
+    /// Sends a row of the job transcript, in its written form, to all subscribers.
     pub(crate) fn publish_row(&mut self, at: u64, row: &[u8]) {
         if self.has_subscribers()
             && let Ok(row) = serde_json::from_slice::<&RawValue>(row)
@@ -189,9 +181,9 @@ impl RunControlServer {
         self.subscribers.retain(|client| client.send_event(line));
     }
 
-    /// Tells the last thing, gives clients a moment to read it, and takes the socket away.
+    /// Sends the last event, gives clients a moment to read it, and removes the socket.
     pub(crate) async fn finish(mut self, last: &ControlEvent) {
-        // Whoever connects from now on should look for the result instead.
+        // Clients that connect from now on should read the result instead.
         drop(std::fs::remove_file(&self.path));
         let last = encode_event(last);
         for client in &self.subscribers {
@@ -199,7 +191,7 @@ impl RunControlServer {
         }
         let mut clients = std::mem::take(&mut self.subscribers);
         while let Ok(asked) = self.requests.try_recv() {
-            asked.refuse("the run has ended; its result says how");
+            asked.refuse("the run has ended; see its result");
             asked.client.close();
             clients.push(asked.client);
         }
@@ -208,7 +200,7 @@ impl RunControlServer {
                 client.wait_closed().await;
             }
         };
-        // Whoever does not read it finds it in `result.json`.
+        // A client that does not read the event finds the outcome in `result.json`.
         drop(tokio::time::timeout(SHUTDOWN_DRAIN_TIME, farewell).await);
         self.accept_tasks.shutdown().await;
     }
@@ -216,12 +208,12 @@ impl RunControlServer {
 
 impl Drop for RunControlServer {
     fn drop(&mut self) {
-        // What stays answers nobody, and the next runner of this run replaces it.
+        // A leftover socket has no listener, and the next runner of this run replaces it.
         drop(std::fs::remove_file(&self.path));
     }
 }
 
-/// A row as it is told, without reading it again.
+/// Row event that embeds the written bytes without parsing them again.
 #[derive(Serialize)]
 struct RowEvent<'a> {
     protocol: u32,
@@ -230,7 +222,7 @@ struct RowEvent<'a> {
     row: &'a RawValue,
 }
 
-/// A happening with the protocol's version.
+/// Event together with the protocol version.
 #[derive(Serialize)]
 struct ControlEventLine<'a> {
     protocol: u32,
@@ -253,7 +245,8 @@ async fn remove_stale_socket(path: &Utf8Path) -> Result<(), ControlServerBindErr
     match UnixStream::connect(path).await {
         Ok(_) => Err(ControlServerBindError::Taken { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Nobody listens; a file that is no socket says the same, and is not ours to remove.
+        // The socket has no listener. Connecting to a plain file fails the same way, but such a
+        // file must not be removed.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
             std::fs::remove_file(path)
                 .map_err(|source| ControlServerBindError::Bind { path: path.to_owned(), source })

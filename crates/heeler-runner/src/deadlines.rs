@@ -1,52 +1,54 @@
-//! When a run is ended, as arithmetic on moments that are handed in.
+//! Decides when a run must end, as pure arithmetic on the instants passed in.
 //!
-//! [`RunDeadlines`] knows the time limits of a run and how far its end has come: interrupted, terminated,
-//! killed, each a grace after the one before. It acts on nothing. Start at [`RunDeadlines::due_action`].
+//! [`RunDeadlines`] holds a run's time limits and the progress of its termination: interrupted,
+//! terminated, killed, each one grace period after the previous. It performs no action itself.
+//! Start at [`RunDeadlines::due_action`].
 
 use std::time::{Duration, Instant};
 
 use heeler_model::run::RunLimits;
 
-/// How long each step of a cancel waits for the next, harder one, when the spec does not say.
+/// Default grace period between a step of a cancellation and the next, harder one.
 pub(crate) const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The longest grace, whatever the spec says.
+/// Upper bound on the grace period, regardless of the spec.
 pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// How many graces an agent that has nothing more to do may take to exit; then its tree is ended. It
-/// has said its result by then, so nothing is lost.
+/// Number of grace periods that an agent with nothing left to do may take to exit; then its process
+/// tree is ended. It has reported its result by then, so nothing is lost.
 pub(crate) const EXIT_GRACES: u32 = 2;
 
-/// A loop that comes later than this was stopped, and the agent perhaps with it (a machine that slept
-/// or swapped): its silence of that time is no stall.
+/// Loop delay beyond which the machine is assumed to have been suspended or swapping. The agent may
+/// have been stopped too, so its silence during that time does not count as a stall.
 pub(crate) const LOOP_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// What has to be done now.
+/// Action that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunDeadlineAction {
-    /// The run took too long.
+    /// The run exceeded its time limit.
     Timeout,
-    /// The agent said nothing for too long.
+    /// The agent was silent for too long.
     Stall,
-    /// The agent did not heed the interrupt.
+    /// The agent ignored the interrupt.
     Terminate,
-    /// The agent did not heed the signal, or does not exit although it is done.
+    /// The agent ignored SIGTERM, or does not exit although it is done.
     Kill,
 }
 
-/// The time limits of a run and how far its end has come.
+/// Time limits of a run and the progress of its termination.
 #[derive(Debug)]
 pub(crate) struct RunDeadlines {
     limits: RunLimits,
     started: Instant,
-    /// When the agent last said something, or could say something again.
+    /// Time of the agent's last output, or of the last moment it became able to produce output
+    /// again.
     last_output_at: Instant,
-    /// The agent cannot speak: it waits for a person, a tool, us or the disk.
+    /// The agent cannot produce output: it waits for a person, a tool, the runner or the disk.
     is_waiting: bool,
     end: Option<RunEscalation>,
 }
 
-/// An end that is under way.
+/// Termination in progress.
 #[derive(Debug, Clone, Copy)]
 struct RunEscalation {
     next: RunDeadlineAction,
@@ -54,7 +56,6 @@ struct RunEscalation {
 }
 
 impl RunDeadlines {
-    /// Starts to watch.
     pub(crate) fn new(limits: &RunLimits, now: Instant) -> RunDeadlines {
         RunDeadlines {
             limits: limits.clone(),
@@ -65,19 +66,19 @@ impl RunDeadlines {
         }
     }
 
-    /// The agent said something.
+    /// Records that the agent produced output.
     pub(crate) fn record_output(&mut self, now: Instant) {
         self.last_output_at = now;
     }
 
-    /// Nobody could look for what the agent says since that moment.
+    /// Records that the agent's output could not be read since `since`.
     pub(crate) fn record_pause(&mut self, since: Instant, now: Instant) {
         if now.saturating_duration_since(since) > LOOP_DELAY_MAX {
             self.last_output_at = now;
         }
     }
 
-    /// Says whether the agent waits for somebody else; that is no stall.
+    /// Records if the agent waits for another party; such silence is not a stall.
     pub(crate) fn set_waiting(&mut self, held: bool, now: Instant) {
         if self.is_waiting && !held {
             self.last_output_at = now;
@@ -85,18 +86,19 @@ impl RunDeadlines {
         self.is_waiting = held;
     }
 
-    /// The agent was asked to stop: harder means follow unless an end is under way.
+    /// Records that the agent was asked to stop. Harder steps follow unless a termination is
+    /// already in progress.
     pub(crate) fn record_interrupt(&mut self, now: Instant) {
         self.end =
             Some(RunEscalation { next: RunDeadlineAction::Terminate, at: now + self.grace() });
     }
 
-    /// The agent was sent a signal to end: killing follows.
+    /// Records that the agent was sent SIGTERM; SIGKILL follows.
     pub(crate) fn record_terminate(&mut self, now: Instant) {
         self.end = Some(RunEscalation { next: RunDeadlineAction::Kill, at: now + self.grace() });
     }
 
-    /// The agent has nothing more to do and should exit by itself.
+    /// Records that the agent has nothing left to do and should exit on its own.
     pub(crate) fn record_done(&mut self, now: Instant) {
         if self.end.is_none() {
             self.end = Some(RunEscalation {
@@ -106,18 +108,18 @@ impl RunDeadlines {
         }
     }
 
-    /// The agent is started once more; the time limit of the run goes on.
+    /// Records another start of the agent. The run's time limit keeps counting.
     pub(crate) fn restart(&mut self, now: Instant) {
         (self.last_output_at, self.is_waiting, self.end) = (now, false, None);
     }
 
-    /// Returns what has to be done by now.
+    /// Returns the action that is due at `now`.
     pub(crate) fn due_action(&self, now: Instant) -> Option<RunDeadlineAction> {
         let (due, at) = self.next_action()?;
         (at <= now).then_some(due)
     }
 
-    /// Returns what has to be done next, and when.
+    /// Returns the next action and its due time.
     pub(crate) fn next_action(&self) -> Option<(RunDeadlineAction, Instant)> {
         if let Some(RunEscalation { next, at }) = self.end {
             return Some((next, at));
@@ -130,7 +132,7 @@ impl RunDeadlines {
         timeout.into_iter().chain(stall).min_by_key(|(_, at)| *at)
     }
 
-    /// Returns when the run has taken too long, whatever is under way.
+    /// Returns the instant of the run's timeout, regardless of a termination in progress.
     pub(crate) fn timeout_at(&self) -> Option<Instant> {
         self.limits.timeout_ms.and_then(|ms| add_millis(self.started, ms))
     }
@@ -140,7 +142,7 @@ impl RunDeadlines {
     }
 }
 
-/// A limit beyond the end of time is none.
+/// Adds milliseconds; a limit that overflows `Instant` counts as no limit.
 fn add_millis(from: Instant, ms: u64) -> Option<Instant> {
     from.checked_add(Duration::from_millis(ms))
 }

@@ -1,9 +1,9 @@
-//! The one loop of a run: everything that happens while an agent runs passes through here.
+//! The event loop of a run: every event passes through here while an agent runs.
 //!
-//! It waits for the first of many things (a line, a request, a deadline, the agent's end), then
-//! does what follows from it. What an agent says is recorded before the next line is read, so a disk
-//! that takes no rows stops the agent, not the loop. It decides nothing about sessions and results.
-//! Start at [`RunEventLoop::run`].
+//! It waits for the first of many sources (an output line, a request, a deadline, the agent's exit)
+//! and handles it. Agent output is recorded before the next line is read, so a disk that accepts no
+//! rows stops the agent, not the loop. It makes no decision about sessions and results. Start at
+//! [`RunEventLoop::run`].
 
 mod effects;
 mod requests;
@@ -47,13 +47,13 @@ use crate::transcript_writer::RunTranscriptWriter;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 
-/// How long lines are looked at before it is looked what else has happened.
+/// Time slice for processing lines before other event sources are checked.
 const READ_TIME_MAX: Duration = Duration::from_millis(10);
 
-/// What lives as long as the run, however often its agent is started.
+/// State that lives as long as the run, across restarts of its agent.
 pub(crate) struct ActiveRun {
     pub(crate) spec: RunSpec,
-    /// The session that is written to.
+    /// Session that rows are written to.
     pub(crate) session: AgentSessionId,
     pub(crate) now: fn() -> Timestamp,
     pub(crate) started_at: Timestamp,
@@ -68,31 +68,32 @@ pub(crate) struct ActiveRun {
     pub(crate) lines: AgentLineReader,
     pub(crate) signals: RunnerSignals,
     pub(crate) injected: InjectedMcpServers,
-    /// Where they can be reached over HTTP.
+    /// HTTP endpoint of the injected servers.
     pub(crate) endpoint: Option<McpBridgeEndpoint>,
     pub(crate) notes: mpsc::Receiver<ToolNote>,
     pub(crate) tool_questions: mpsc::Receiver<ToolQuestion>,
-    /// Who waits for the answer to what a tool of ours asked, by the question's name.
+    /// Waiting senders of injected tools' questions, by question ID.
     pub(crate) question_replies: HashMap<String, oneshot::Sender<QuestionAnswer>>,
-    /// Why the run is being ended; none while it may go on.
+    /// Reason that the run is being ended; `None` while it may continue.
     pub(crate) ending: Option<AgentProcessExit>,
     pub(crate) last_line_at: Option<Timestamp>,
-    /// Whether the agent had the session before this run.
+    /// The agent had the session before this run.
     pub(crate) session_is_known: bool,
-    /// Whether the agent has said anything in its session.
+    /// The agent has produced output in its session.
     pub(crate) has_spoken: bool,
     pub(crate) disk_failure: Option<effects::DiskFailure>,
-    /// What the agent says when it is asked beside the conversation; none while it is part of it.
+    /// Collected output while the agent is asked something outside the conversation; otherwise
+    /// `None`.
     pub(crate) side_reply: Option<SideReply>,
     pub(crate) snapshot_options: SnapshotProcessOptions,
-    /// What was asked before there was an agent.
+    /// Requests that arrived before the agent was started.
     pub(crate) early_requests: Vec<PendingControlRequest>,
 }
 
-/// What an agent said beside the conversation.
+/// Output of an agent outside the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct SideReply {
-    /// The last text.
+    /// Last text block.
     pub(crate) text: String,
 }
 
@@ -114,14 +115,14 @@ impl SideReply {
 }
 
 impl ActiveRun {
-    /// Records something of our own. It may repeat what an agent says.
+    /// Records a note of the runner. It may quote agent output, so it is redacted.
     pub(crate) fn add_note(&mut self, subtype: &str, content: &str) {
         let rows =
             self.recorder.record_note(subtype, &self.redactor.redact_text(content), (self.now)());
         self.journal.push(rows);
     }
 
-    /// Records what a tool of ours has to record.
+    /// Records the note of an injected tool.
     fn record_note(&mut self, note: &ToolNote) {
         let content = note.content();
         let content = self.redactor.redact_text(&content);
@@ -133,7 +134,7 @@ impl ActiveRun {
         self.journal.push(rows);
     }
 
-    /// Records which conversation it is, and why.
+    /// Records the conversation's identity and the reason it was started or continued.
     pub(crate) fn record_session_start(&mut self, start: &SessionStart, reason: &str) {
         let mut rows = self.recorder.record_session_start(
             start,
@@ -148,7 +149,7 @@ impl ActiveRun {
         self.journal.push(rows);
     }
 
-    /// Records what the agent is asked.
+    /// Records the prompt.
     pub(crate) fn record_prompt(&mut self, uuid: Uuid, text: &str) {
         let rows =
             self.recorder.record_prompt(uuid, &self.redactor.redact_text(text), (self.now)());
@@ -156,12 +157,12 @@ impl ActiveRun {
     }
 }
 
-/// How an agent's process ended.
+/// Outcome of an agent's process.
 #[derive(Debug)]
 pub(crate) struct AgentExit {
-    /// None when it had to be ended.
+    /// `None` if it had to be killed.
     pub(crate) exit: Option<ExitStatus>,
-    /// The end of what it wrote to standard error.
+    /// Tail of its standard error.
     pub(crate) stderr: String,
 }
 
@@ -171,31 +172,30 @@ pub(crate) struct RunEventLoop<'r> {
     tree: &'r ProcessTree,
     agent: AgentProcess,
     input: AgentInputWriter<ChildStdin>,
-    /// None once it is closed.
+    /// `None` once it is closed.
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     stderr_log: AgentStderrLog,
-    /// What the runtime wants done, in order.
+    /// Effects that the runtime requested, in order.
     pending_effects: VecDeque<RuntimeEffect>,
-    /// Text that is still being said, and how many bytes of it were told.
+    /// Redactor of the text being streamed, and the number of its bytes already published.
     deltas: Option<(StreamRedactor, u64)>,
     calls: JoinSet<(String, Json)>,
     exit: Option<ExitStatus>,
-    /// The agent has nothing more to do.
+    /// The agent has nothing left to do.
     done: bool,
-    /// Lines that were read wait to be looked at.
+    /// Buffered lines wait to be processed.
     has_unread_lines: bool,
-    /// The tree is to be ended now.
+    /// The process tree must be killed now.
     must_kill: bool,
-    /// The work tree is being recorded: the end of the turn waits for that.
+    /// Snapshot in progress; the end of the turn waits for it.
     snapshot: Option<SnapshotProcess>,
-    /// It was recorded, for the end of a turn that comes now.
+    /// The snapshot for the end of the current turn has been taken.
     snapshot_taken: bool,
-    /// The tree is being ended: all that it will have said is in the pipes.
+    /// The process tree is being ended: all its remaining output is in the pipes.
     tree_ended: bool,
 }
 
-/// What happened.
 enum RunLoopEvent {
     Stdout(io::Result<usize>),
     Stderr(io::Result<usize>),
@@ -211,7 +211,6 @@ enum RunLoopEvent {
 }
 
 impl<'r> RunEventLoop<'r> {
-    /// Takes a started agent over.
     pub(crate) fn new(
         run: &'r mut ActiveRun,
         tree: &'r ProcessTree,
@@ -241,7 +240,7 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Runs the agent to its end, whatever that takes, and ends what it leaves behind.
+    /// Runs the agent to its end and terminates every process it leaves behind.
     pub(crate) async fn run(mut self, begin: Vec<RuntimeEffect>) -> AgentExit {
         self.pending_effects.extend(begin);
         self.process_lines();
@@ -260,7 +259,7 @@ impl<'r> RunEventLoop<'r> {
         crate::fault::point(crate::fault::RunnerFaultPoint::TreeEnded);
         self.input.close();
         self.drain_output().await;
-        // Nobody is waited for any more: what was begun and not ended is a line all the same.
+        // No more output is awaited: an unfinished last line counts as a line.
         (self.stdout, self.stderr) = (None, None);
         let stderr = self.stderr_log.finish().to_owned();
         self.record_stderr();
@@ -274,7 +273,8 @@ impl<'r> RunEventLoop<'r> {
         AgentExit { exit, stderr }
     }
 
-    /// Ends what the agent leaves behind. That may take a while: whoever asks is answered meanwhile.
+    /// Ends the processes that the agent left behind. This may take a while; control requests are
+    /// answered meanwhile.
     async fn end_tree(&mut self) -> TerminationReport {
         let mut ending = std::pin::pin!(self.tree.terminate());
         loop {
@@ -285,8 +285,8 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the
-    /// disk only as long as nobody ends the run.
+    /// Records the agent's remaining output. It does not wait for processes that still hold a pipe
+    /// open, and waits for the disk only until the run is ended.
     async fn drain_output(&mut self) {
         self.read_stderr();
         let mut left = self.stdout.as_ref().map_or(0, buffered_bytes);
@@ -300,7 +300,7 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Takes what the agent has said and done by now, without waiting for more.
+    /// Handles the output and events available now, without waiting.
     fn read_available(&mut self) {
         let left = self.stdout.as_ref().map_or(0, buffered_bytes);
         self.read_stdout(left, Duration::MAX);
@@ -310,7 +310,8 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Reads so many bytes that are in the pipe, as far as time and disk allow; returns what is left.
+    /// Reads up to `left` bytes that are in the pipe, as time and disk allow; returns the
+    /// remainder.
     fn read_stdout(&mut self, mut left: usize, time: Duration) -> usize {
         self.process_lines_for(time);
         while left > 0
@@ -353,7 +354,7 @@ impl<'r> RunEventLoop<'r> {
         self.process_lines_for(READ_TIME_MAX);
     }
 
-    /// Waits for whatever happens first. Every arm may be given up without loss.
+    /// Waits for the next event. Every arm is cancel-safe.
     async fn next_event(&mut self, wake: Option<Instant>) -> RunLoopEvent {
         let blocked = self.is_blocked();
         let behind = self.has_unread_lines;
@@ -386,15 +387,16 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Does what follows from an event. What it makes the runtime want is done by `digest`.
+    /// Handles an event. Effects that the runtime requests are performed later, by `apply_effects`.
     fn handle_event(&mut self, event: RunLoopEvent) {
         match event {
             RunLoopEvent::Stdout(Ok(1..)) => {
-                // A tool notes what it did before the agent hears of it and can tell of it.
+                // A tool's note must be recorded before the agent receives the result and can
+                // mention it.
                 self.record_notes();
                 self.run.deadlines.record_output(Instant::now());
             }
-            // A pipe that fails is one that says nothing more.
+            // A failing pipe delivers no more output.
             RunLoopEvent::Stdout(_) => self.stdout = None,
             RunLoopEvent::Stderr(read) => {
                 self.stderr_log.flush_buffer();
@@ -418,7 +420,7 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Records what the agent wrote to standard error, where that is worth a row.
+    /// Records the agent's standard error if the runtime wants it recorded.
     fn record_stderr(&mut self) {
         if let Some(text) = self.stderr_log.take_unrecorded_lines()
             && self.run.runtime.records_stderr()
@@ -438,11 +440,11 @@ impl<'r> RunEventLoop<'r> {
         self.cancel(signal.to_owned(), again);
     }
 
-    /// Does what has become due.
+    /// Handles deadlines that have passed.
     fn handle_due(&mut self) {
         let now = Instant::now();
         if !self.tree_ended && self.run.deadlines.due_action(now).is_some() {
-            // What it did in time counts, also when nobody looked in time.
+            // Output produced before the deadline counts, even if it was not read in time.
             self.read_available();
             if self.exit.is_none()
                 && let Some(due) = self.run.deadlines.due_action(now)
@@ -450,7 +452,7 @@ impl<'r> RunEventLoop<'r> {
                 self.handle_deadline(due, now);
             }
         }
-        // Nothing but the disk can keep a run up whose agent is gone.
+        // After the agent is gone, only the disk can delay the run.
         let late = self.run.deadlines.timeout_at().is_some_and(|at| at <= now);
         if self.tree_ended && late && self.is_blocked() {
             self.set_ending(self.timeout_ending());
@@ -491,7 +493,7 @@ impl<'r> RunEventLoop<'r> {
         }
     }
 
-    /// Remembers why the run ends; the first reason counts.
+    /// Records the reason that the run ends; the first reason is kept.
     fn set_ending(&mut self, ending: AgentProcessExit) {
         if self.run.ending.is_some() {
             return;
@@ -502,9 +504,10 @@ impl<'r> RunEventLoop<'r> {
         self.run.ending = Some(ending);
     }
 
-    /// Ends the run because a person wants it, gently unless `now`.
+    /// Ends the run on a person's request: gently, unless `now`.
     fn cancel(&mut self, by: String, now: bool) {
-        // A run that has its result is no longer cancelled; what keeps it up is ended all the same.
+        // A run with a result is no longer cancelled, but the processes that delay its end are
+        // still ended.
         let first = self.run.ending.is_none() && !self.done;
         if first && !self.tree_ended {
             self.set_ending(AgentProcessExit::Cancelled { by });
@@ -517,7 +520,7 @@ impl<'r> RunEventLoop<'r> {
         self.must_kill |= now || self.done;
     }
 
-    /// Asks the agent to end. What the runtime wants for that does not wait for the disk.
+    /// Asks the agent to end. The runtime's effects for that do not wait for the disk.
     fn interrupt(&mut self, now: Instant) {
         let steps = self.run.runtime.interrupt();
         if steps.is_empty() {
@@ -529,20 +532,20 @@ impl<'r> RunEventLoop<'r> {
         for step in steps {
             match step {
                 RuntimeEffect::Write(_) | RuntimeEffect::CloseInput | RuntimeEffect::Signal(_) => {
-                    self.apply_immediate_effect(step)
+                    self.apply_immediate_effect(step);
                 }
                 step => self.pending_effects.push_back(step),
             }
         }
     }
 
-    /// Reads lines and does what they lead to, until there are none or the disk takes no rows.
+    /// Reads lines and performs their effects until none is left or the disk accepts no rows.
     fn process_lines(&mut self) {
         self.process_lines_for(Duration::MAX);
     }
 
-    /// The same for a limited time, so that a flood, or a disk that syncs each row, keeps nobody
-    /// waiting who wants to end the run.
+    /// Like `process_lines`, for a limited time, so that a flood of output or a disk that syncs
+    /// every row does not delay a request to end the run.
     fn process_lines_for(&mut self, time: Duration) {
         self.has_unread_lines = self.read_lines(time);
         let waits = !self.run.questions.is_empty()
@@ -553,7 +556,7 @@ impl<'r> RunEventLoop<'r> {
         self.run.deadlines.set_waiting(waits, Instant::now());
     }
 
-    /// Says whether lines were left for lack of time.
+    /// Returns true if lines were left because time ran out.
     fn read_lines(&mut self, time: Duration) -> bool {
         let begin = Instant::now();
         while self.apply_effects() {
@@ -580,12 +583,12 @@ impl<'r> RunEventLoop<'r> {
         false
     }
 
-    /// Says whether what the agent says next would have to wait for the disk.
+    /// Returns true if the next output of the agent would have to wait for the disk.
     fn is_blocked(&self) -> bool {
         self.run.disk_failure.is_some()
     }
 
-    /// Returns when something becomes due.
+    /// Returns the time of the next deadline.
     fn wake_at(&self) -> Option<Instant> {
         let run = &self.run;
         let disk = run.disk_failure.as_ref().map(|trouble| trouble.retry_at);
@@ -625,13 +628,13 @@ async fn wait_until(at: Option<Instant>) {
     }
 }
 
-/// Returns how many bytes a pipe holds.
+/// Returns the number of bytes a pipe holds.
 fn buffered_bytes(pipe: &impl AsFd) -> usize {
-    // A pipe always tells; what does not is at its end.
+    // A pipe always supports this ioctl; an error means that it is at its end.
     rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Returns what a line leads to.
+/// Returns the effects of a line.
 fn line_effects(line: AgentOutputLine<'_>, runtime: &mut dyn AgentRuntime) -> Vec<RuntimeEffect> {
     match line {
         AgentOutputLine::Whole(line) => runtime.handle_line(line),
@@ -642,7 +645,7 @@ fn line_effects(line: AgentOutputLine<'_>, runtime: &mut dyn AgentRuntime) -> Ve
     }
 }
 
-/// Puts a line that nobody understands into a file where little of it can be recorded.
+/// Moves a malformed line to a file if only a small part of it can be recorded.
 fn spill_malformed_line(mut step: RuntimeEffect, lines: &mut AgentLineReader) -> RuntimeEffect {
     if let RuntimeEffect::Message(AgentMessage {
         body: MessageBody::Malformed { reason, text },

@@ -1,8 +1,8 @@
-//! Places at which a test ends this process, to prove that what is on disk can be settled.
+//! Fault points: places at which a test kills this process, to prove that its files can be settled.
 //!
-//! Outside of this crate's own tests a point does nothing and cannot be armed.
+//! Outside of this crate's own tests a fault point does nothing and cannot be armed.
 
-/// A place between two writes.
+/// Fault point between two writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunnerFaultPoint {
     RunLocked,
@@ -35,12 +35,12 @@ mod armed {
 
     static ARMED: OnceLock<RunnerFaultPoint> = OnceLock::new();
 
-    /// Has this process die at the point.
+    /// Makes this process die at the fault point.
     pub(crate) fn arm(point: RunnerFaultPoint) {
         ARMED.set(point).expect("a process dies once");
     }
 
-    /// Dies as by `kill -9` if the point is the armed one.
+    /// Dies as if by `kill -9` if the fault point is armed.
     pub(crate) fn point(point: RunnerFaultPoint) {
         if ARMED.get() == Some(&point) {
             let own = rustix::process::getpid();

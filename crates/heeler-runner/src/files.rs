@@ -1,9 +1,9 @@
-//! The files of a run's folder: `spec.json`, `started.json`, `asks/<id>.json`,
-//! `asks/<id>.closed`, `result.json`.
+//! Files of a run directory: `spec.json`, `started.json`, `asks/<id>.json`, `asks/<id>.closed`,
+//! `result.json`.
 //!
-//! What is read may have come with a clone: it is bounded, links are not followed, and the paths in
-//! it must stay in the state directory. The result is written once, into space that was reserved
-//! before the agent started, so that a full disk cannot lose it. Start at [`read_spec`] and
+//! The files may come from an untrusted clone: reads are bounded, links are not followed, and paths
+//! in them must stay in the state directory. The result is written once, into space reserved before
+//! the agent started, so that a full disk cannot lose it. Start at [`read_spec`] and
 //! [`ReservedResultFile`].
 
 use std::fs::OpenOptions;
@@ -26,56 +26,49 @@ use thiserror::Error;
 
 use crate::session;
 
-/// The largest result; so much space is reserved before the agent starts. What a text of it has
-/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut; figures by model are left out if it is still larger, and
-/// then its output is cut.
+/// Size limit of a result; this much space is reserved before the agent starts. Texts are cut at
+/// [`RESULT_TEXT_BYTES_MAX`]. If the result is still too large, the figures by model are omitted,
+/// and then its output is cut.
 pub(crate) const RESULT_BYTES_MAX: usize = 256 * 1024;
-/// The longest text in a result. Each byte may take six when it is written.
+/// Length limit of a text in a result. Each byte may take six bytes in JSON.
 const RESULT_TEXT_BYTES_MAX: usize = 6 * 1024;
 
-/// Why a file of a run's folder could not be used.
+/// Reason that a file of a run directory could not be used.
 #[derive(Debug, Error)]
 pub enum RunFileError {
-    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Its content cannot be used.
+    /// Its content is invalid.
     #[error("cannot use {path}")]
     Form {
-        /// The file.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: RunFileParseError,
     },
-    /// It is the file of another run.
-    #[error("{path} is of another run than its folder; leave copied folders alone")]
-    OtherRun {
-        /// The file.
-        path: Utf8PathBuf,
-    },
-    /// It names a file that is none of the fleet's.
+    /// The file belongs to another run.
+    #[error("{path} belongs to another run than its directory; do not copy run directories")]
+    OtherRun { path: Utf8PathBuf },
+    /// The file names a path outside the state directory.
     #[error("{path} names {named}, which is outside of the state directory")]
     OutsideStateDirectory {
-        /// The file.
         path: Utf8PathBuf,
-        /// What it names.
+        /// Path that it names.
         named: Utf8PathBuf,
     },
-    /// A name that cannot be a file's.
-    #[error("a question has a name that cannot be a file's")]
+    /// An ID is not usable as a file name.
+    #[error("a question's ID is not a valid file name")]
     Name(#[from] NameError),
 }
 
-/// Reads `spec.json` and checks that it is this folder's and stays in its state directory.
+/// Reads `spec.json` and checks that it belongs to this directory and stays in its state directory.
 pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     let spec = read_own_spec(dir)?;
     check_logs(dir, &spec)?;
     Ok(spec)
 }
 
-/// Reads `spec.json` of a run that is dead. Its state directory may have been moved since, or be
-/// mounted elsewhere: its logs are where they are from here, whatever it names.
+/// Reads `spec.json` of a dead run. Its state directory may have been moved or be mounted
+/// elsewhere, so transcript paths are derived from `dir`, not from the paths that the file names.
 pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     let mut spec = read_own_spec(dir)?;
     let state = state_directory_of(dir)?;
@@ -85,8 +78,8 @@ pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileEr
     Ok(spec)
 }
 
-/// Returns the folder that a run was started in, as its spec tells: another one if the state
-/// directory was moved or copied since.
+/// Returns the directory in which a run was started, according to its spec, if it is not `dir`: the
+/// state directory was moved or copied since.
 pub(crate) fn original_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, RunFileError> {
     let spec = read_own_spec(dir)?;
     let state = spec.job_log.parent().and_then(Utf8Path::parent);
@@ -95,7 +88,8 @@ pub(crate) fn original_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, Run
     Ok(first.filter(|first| first.is_absolute() && *first != here))
 }
 
-/// Returns the job of a run that lives and works in this folder or below it.
+/// Returns the job of the run in `dir` if it is live and its working directory is `top` or below
+/// it.
 pub(crate) fn live_job(dir: &Utf8Path, top: &Utf8Path) -> Option<JobId> {
     if dir.join(file::RESULT).exists() {
         return None;
@@ -126,8 +120,8 @@ fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), RunFileError> {
     check_inside(&path, &state, &spec.projects)
 }
 
-/// Reads `started.json`; `None` when the runner did not come so far. The session's log is where the
-/// spec says.
+/// Reads `started.json`; `None` if the runner did not get that far. The session transcript's path
+/// is taken from the spec.
 pub(crate) fn read_started(
     dir: &Utf8Path,
     spec: &RunSpec,
@@ -142,32 +136,32 @@ pub(crate) fn read_started(
     Ok(Some(started))
 }
 
-/// Returns the control group that a run says it has, whatever else is wrong with its folder.
+/// Returns the cgroup that a run recorded, even if its directory is otherwise unusable.
 pub(crate) fn recorded_cgroup(dir: &Utf8Path) -> Option<Utf8PathBuf> {
     read::<RunStartRecord>(&dir.join(file::STARTED)).ok()??.cgroup
 }
 
-/// Reads `result.json`; `None` when the run has none yet.
+/// Reads `result.json`; `None` if the run has none yet.
 pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, RunFileError> {
     let path = dir.join(file::RESULT);
     let Some(result) = read::<RunResult>(&path)? else { return Ok(None) };
-    // Who wrote it may have been killed before this.
+    // The writer may have been killed before its own sync.
     OsDisk.sync_folder(dir).map_err(disk_error("sync folder", dir))?;
     Ok(Some(result))
 }
 
-/// Writes `started.json`. Once this returns, it survives a power loss.
+/// Writes `started.json`. It is durable when this returns.
 pub(crate) fn write_started(dir: &Utf8Path, started: &RunStartRecord) -> Result<(), RunFileError> {
     write(&dir.join(file::STARTED), started)
 }
 
-/// Writes `asks/<id>.closed`. Once this returns, it survives a power loss.
+/// Writes `asks/<id>.closed`. It is durable when this returns.
 pub(crate) fn write_closed(dir: &Utf8Path, closed: &ClosedQuestion) -> Result<(), RunFileError> {
     let path = dir.join(format!("asks/{}.closed", validate_id(&closed.ask.id)?));
     write(&path, closed)
 }
 
-/// Writes `asks/<id>.json`. Once this returns, it survives a power loss.
+/// Writes `asks/<id>.json`. It is durable when this returns.
 pub(crate) fn write_ask(dir: &Utf8Path, ask: &AgentQuestion) -> Result<(), RunFileError> {
     let asks = dir.join("asks");
     let path = asks.join(format!("{}.json", validate_id(&ask.id)?));
@@ -190,17 +184,17 @@ fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileError>
     content.map_err(|source| RunFileError::Form { path: path.to_owned(), source })
 }
 
-/// Returns the state directory, in which `dir` is `runs/<run>`.
+/// Returns the state directory, given `dir` = `<state>/runs/<run>`.
 fn state_directory_of(dir: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
     Ok(dir.parent().and_then(Utf8Path::parent).unwrap_or(&dir).to_owned())
 }
 
-/// Refuses a path that leads out of the state directory.
+/// Refuses a path outside the state directory.
 fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(), RunFileError> {
     let plain = named.is_absolute()
         && named.components().all(|part| !matches!(part, Utf8Component::ParentDir));
-    // What is not there yet cannot be a link; what is there must not lead out.
+    // A missing path cannot be a link; an existing one must not lead out of the state directory.
     let there = named.ancestors().find(|path| path.symlink_metadata().is_ok());
     let real = there.and_then(|path| path.canonicalize_utf8().ok());
     if plain && real.is_some_and(|real| real.starts_with(state)) {
@@ -209,10 +203,10 @@ fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(
     Err(RunFileError::OutsideStateDirectory { path: file.to_owned(), named: named.to_owned() })
 }
 
-/// What holds the space of the result until there is one.
+/// File that reserves the space of the result.
 const RESERVE_FILE: &str = ".result.json.reserve";
 
-/// Space for a result. A crash leaves the file that holds it, and whoever settles the run uses it.
+/// Reserved space for a result. A crash leaves the file behind, and settling the run uses it.
 #[derive(Debug)]
 pub(crate) struct ReservedResultFile {
     dir: Utf8PathBuf,
@@ -220,7 +214,6 @@ pub(crate) struct ReservedResultFile {
 }
 
 impl ReservedResultFile {
-    /// Reserves it.
     pub(crate) fn create(dir: &Utf8Path) -> Result<ReservedResultFile, DiskError> {
         let path = dir.join(RESERVE_FILE);
         let mut options = OpenOptions::new();
@@ -231,8 +224,8 @@ impl ReservedResultFile {
         Ok(ReservedResultFile { dir: dir.to_owned(), file })
     }
 
-    /// Writes the result and gives it its name; fails if the run has one. Once this returns, it
-    /// survives a power loss.
+    /// Writes the result and renames it into place; fails if the run has a result already. The file
+    /// is durable when this returns.
     pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
         let (from, to) = (self.dir.join(RESERVE_FILE), self.dir.join(file::RESULT));
         let bytes = encode_bounded(result);
@@ -246,13 +239,13 @@ impl ReservedResultFile {
 
 fn reserve(file: &std::fs::File) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESULT_BYTES_MAX as u64) {
-        // Not every file system can. Bytes that are there take the space as well.
+        // Not every file system supports `fallocate`. Written bytes reserve the space as well.
         Err(Errno::NOTSUP | Errno::NOSYS) => file.write_all_at(&[b' '; RESULT_BYTES_MAX], 0),
         result => Ok(result?),
     }
 }
 
-/// Returns the result as it is written: at most [`RESULT_BYTES_MAX`].
+/// Encodes the result in at most [`RESULT_BYTES_MAX`] bytes.
 fn encode_bounded(result: &RunResult) -> Vec<u8> {
     let mut result = result.clone();
     let mut texts: Vec<&mut String> = Vec::new();
@@ -274,7 +267,7 @@ fn encode_bounded(result: &RunResult) -> Vec<u8> {
         result.cost.usage.per_model.clear();
         bytes = written(&result);
     }
-    // What an output takes depends on what is in it.
+    // The encoded size of a text depends on its characters, so it is cut until it fits.
     while bytes.len() > RESULT_BYTES_MAX
         && let Some(output) = result.output.take()
     {

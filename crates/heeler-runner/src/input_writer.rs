@@ -1,36 +1,34 @@
-//! The agent's standard input, written as the agent reads it.
+//! The agent's standard input, written as fast as the agent reads it.
 //!
-//! An agent may not read while it writes, so what it is told waits in a bounded queue here and the
-//! loop goes on reading. Start at [`AgentInputWriter::push`].
+//! An agent may not read while it writes, so input waits in a bounded queue here while the event
+//! loop continues to read. Start at [`AgentInputWriter::push`].
 
 use std::collections::VecDeque;
 use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-/// How many bytes wait at most for an agent that does not read.
+/// Limit on bytes queued for an agent that does not read.
 pub(crate) const INPUT_BYTES_MAX: usize = 32 << 20;
 
-/// More waits for the agent than may.
+/// The queue of the agent's input is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AgentInputFullError;
 
-/// The agent's standard input.
 #[derive(Debug)]
 pub(crate) struct AgentInputWriter<W> {
     /// `None` once it is closed.
     input: Option<W>,
     queue: VecDeque<Vec<u8>>,
-    /// How much of the first line is written.
+    /// Number of bytes of the first line already written.
     written: usize,
-    /// Bytes that wait.
+    /// Number of queued bytes.
     waiting: usize,
-    /// Nothing more will come: to be closed when all is written.
+    /// No more input will follow: close once everything is written.
     close_when_written: bool,
 }
 
 impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
-    /// Takes the agent's standard input over.
     pub(crate) fn new(input: Option<W>) -> AgentInputWriter<W> {
         AgentInputWriter {
             input,
@@ -41,7 +39,7 @@ impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
         }
     }
 
-    /// Has bytes written when the agent reads them. What comes after the close is dropped.
+    /// Queues bytes for the agent. Bytes pushed after the close are dropped.
     pub(crate) fn push(&mut self, bytes: Vec<u8>) -> Result<(), AgentInputFullError> {
         if self.input.is_none() || self.close_when_written || bytes.is_empty() {
             return Ok(());
@@ -54,12 +52,12 @@ impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
         Ok(())
     }
 
-    /// Says whether so many bytes more would still find room.
+    /// Returns true if `bytes` more would fit into the queue.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.waiting + bytes <= INPUT_BYTES_MAX
     }
 
-    /// Closes the input when all is written.
+    /// Closes the input once everything is written.
     pub(crate) fn close(&mut self) {
         self.close_when_written = true;
         if self.queue.is_empty() {
@@ -67,19 +65,19 @@ impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
         }
     }
 
-    /// Says whether the agent can still be told something.
+    /// Returns true if the agent still accepts input.
     pub(crate) fn is_open(&self) -> bool {
         self.input.is_some() && !self.close_when_written
     }
 
-    /// Says whether something waits to be written.
+    /// Returns true if bytes are queued.
     pub(crate) fn is_waiting(&self) -> bool {
         self.input.is_some() && !self.queue.is_empty()
     }
 
-    /// Writes a part of what waits. Loses nothing when it is dropped before it is ready.
+    /// Writes part of the queue. Cancel-safe.
     ///
-    /// An agent that does not want to hear more is no error: it will say how it ends.
+    /// A closed reading end is not an error: the agent will report its own end.
     pub(crate) async fn write_some(&mut self) {
         let (Some(input), Some(first)) = (&mut self.input, self.queue.front()) else {
             return std::future::pending().await;

@@ -1,8 +1,8 @@
-//! One run of one agent as a process of its own.
+//! One run of one agent, as a process of its own.
 //!
-//! It reads its spec from the run's folder and its brief from standard input, holds the run's and
-//! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
-//! one result. It never opens the database. Start at [`run()`].
+//! The runner reads its spec from the run directory and its brief from standard input, holds the
+//! run's and the session's lock, starts the agent, writes every row, ends the whole process tree
+//! and leaves one result. It never opens the database. Start at [`run()`].
 
 mod claude;
 mod command;

@@ -1,7 +1,7 @@
-//! Lines out of the bytes that an agent prints.
+//! Splits the bytes that an agent prints into lines.
 //!
-//! Whatever the bytes are, lines of a bounded size come of them: one that is too long goes to a file
-//! in the run's folder, redacted, and only its name comes through. Start at [`AgentLineReader`].
+//! Lines have a bounded size for any input: a longer line goes to a file in the run directory,
+//! redacted, and only the file's name is passed on. Start at [`AgentLineReader`].
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -17,43 +17,42 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text_decoder::RedactingTextDecoder;
 
-/// The longest line that is held in memory; a longer one is spilled to a file. A picture that an
-/// agent looks at is in a line twice, as base64. What comes of a line is bounded beside this by
-/// `heeler_model::message::VALUES_MAX`: a run takes some 70 MB for the worst.
+/// Length limit of a line held in memory; a longer one is spilled to a file. An image that an agent
+/// views appears twice in a line, as base64. The parsed form of a line is also bounded by
+/// `heeler_model::message::VALUES_MAX`: a run takes about 70 MB in the worst case.
 pub(crate) const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 
-/// What the spilled lines of one run take together at most; the rest is left out, and said.
+/// Limit on the total size of one run's spilled lines; the rest is omitted, and the omission is
+/// reported.
 pub(crate) const SPILL_BYTES_MAX: u64 = 256 << 20;
 
-/// A line that can be held and not understood goes to a file from this length on; of a shorter one
-/// its beginning is recorded.
+/// Length from which a line that fits in memory but cannot be parsed goes to a file. Of a shorter
+/// one the beginning is recorded.
 pub(crate) const KEPT_LINE_BYTES_MIN: usize = 64 << 10;
 
-/// How much is read at once: what a pipe holds.
+/// Read size: the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// A buffer that has grown beyond this is given back when it is empty.
+/// An empty buffer with a larger capacity is freed.
 const IDLE_BYTES_MAX: usize = 1 << 20;
 
 /// One line, without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AgentOutputLine<'a> {
-    /// As it was printed.
     Whole(&'a [u8]),
-    /// Too long to be held.
+    /// Line too long to hold in memory.
     Spilled(SpilledLine),
 }
 
-/// Where a line went that was too long.
+/// File of a line that was too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SpilledLine {
-    /// The file.
     pub(crate) path: Utf8PathBuf,
-    /// How long the line was.
+    /// Length of the line.
     pub(crate) bytes: u64,
-    /// How much of it is in the file, before redaction.
+    /// Number of its bytes in the file, before redaction.
     pub(crate) kept: u64,
-    /// Why not all of it, if the disk is to blame.
+    /// Disk error that kept the file from being complete.
     pub(crate) fault: Option<String>,
 }
 
@@ -64,7 +63,7 @@ impl std::fmt::Display for SpilledLine {
 }
 
 impl SpilledLine {
-    /// Says where it is.
+    /// Describes the location for a message.
     pub(crate) fn location_text(&self) -> String {
         let SpilledLine { path, bytes, kept, fault } = self;
         match (kept == bytes, fault) {
@@ -75,12 +74,11 @@ impl SpilledLine {
     }
 }
 
-/// How long lines may be, and how much may be spilled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineLimits {
-    /// [`AGENT_LINE_BYTES_MAX`].
+    /// Default: [`AGENT_LINE_BYTES_MAX`].
     pub(crate) line_bytes_max: usize,
-    /// [`SPILL_BYTES_MAX`].
+    /// Default: [`SPILL_BYTES_MAX`].
     pub(crate) spill_bytes_max: u64,
 }
 
@@ -90,25 +88,25 @@ impl Default for LineLimits {
     }
 }
 
-/// The lines of a run's agent, and of the next one when it is started once more.
+/// Line splitter of a run, reused when its agent is started again.
 #[derive(Debug)]
 pub(crate) struct AgentLineReader {
     folder: Utf8PathBuf,
     redactor: SecretRedactor,
     limits: LineLimits,
     buffer: Vec<u8>,
-    /// Where the line that is being read starts.
+    /// Start of the current line in the buffer.
     start: usize,
-    /// How far there is no newline.
+    /// Position up to which the buffer holds no newline.
     scanned: usize,
-    /// The line that is being read is too long.
+    /// Set while the current line is too long.
     spill: Option<LineSpillWriter>,
     spills: u64,
     spilled_bytes: u64,
 }
 
 impl AgentLineReader {
-    /// Starts with nothing; long lines go to `folder`.
+    /// Starts empty; long lines go to `folder`.
     pub(crate) fn new(
         folder: &Utf8Path,
         redactor: &SecretRedactor,
@@ -127,14 +125,13 @@ impl AgentLineReader {
         }
     }
 
-    /// Reads once; returns how many bytes, 0 at the end. Loses nothing when it is dropped before it
-    /// is ready.
+    /// Reads once and returns the number of bytes, 0 at the end. Cancel-safe.
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.make_room();
         from.read_buf(&mut self.buffer).await
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads the available bytes without waiting.
     pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
         self.make_room();
         Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
@@ -153,7 +150,7 @@ impl AgentLineReader {
         self.buffer.reserve(READ_BYTES);
     }
 
-    /// Returns the next whole line, if there is one.
+    /// Returns the next complete line, if any.
     pub(crate) fn next_line(&mut self) -> Option<AgentOutputLine<'_>> {
         let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
             self.scanned = self.buffer.len();
@@ -167,7 +164,7 @@ impl AgentLineReader {
         Some(self.take_line(end, end + 1))
     }
 
-    /// Returns the next line once the agent prints nothing more: the last one needs no newline.
+    /// Returns the next line after the end of output, where the last line needs no newline.
     pub(crate) fn next_or_last_line(&mut self) -> Option<AgentOutputLine<'_>> {
         let end = match memchr(b'\n', &self.buffer[self.scanned..]) {
             Some(at) => self.scanned + at,
@@ -194,14 +191,14 @@ impl AgentLineReader {
         AgentOutputLine::Whole(&self.buffer[start..end])
     }
 
-    /// Puts a line into a file that came whole and that nobody understands.
+    /// Moves a complete line that cannot be parsed to a file.
     pub(crate) fn spill_line(&mut self, line: &[u8]) -> SpilledLine {
         let mut spill = self.begin_spill();
         spill.add(line, self.allocate_spill_bytes(line.len()));
         spill.finish()
     }
 
-    /// Moves what is known of the line, up to `end`, to its file.
+    /// Moves the bytes of the current line, up to `end`, to its file.
     fn spill_to(&mut self, end: usize) {
         let mut spill = self.spill.take().unwrap_or_else(|| self.begin_spill());
         let kept = self.allocate_spill_bytes(end - self.start);
@@ -215,14 +212,15 @@ impl AgentLineReader {
         let path = self.folder.join(format!("line-{}.txt", self.spills));
         match self.spilled_bytes < self.limits.spill_bytes_max {
             true => LineSpillWriter::start(path, &self.redactor),
-            // Not even a name for it: there may be many.
-            false => {
-                LineSpillWriter::without_file(path, "the lines of this run have filled their space")
-            }
+            // Not even an empty file is created: there may be many such lines.
+            false => LineSpillWriter::without_file(
+                path,
+                "the space for this run's long lines is used up",
+            ),
         }
     }
 
-    /// Returns how many of so many bytes may still be spilled; they are.
+    /// Charges up to `bytes` against the spill limit and returns the number granted.
     fn allocate_spill_bytes(&mut self, bytes: usize) -> usize {
         let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
         let kept = bytes.min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -231,7 +229,7 @@ impl AgentLineReader {
     }
 }
 
-/// A long line on its way to its file.
+/// Writer of a line that is too long.
 #[derive(Debug)]
 struct LineSpillWriter {
     file: Option<File>,
@@ -242,7 +240,7 @@ struct LineSpillWriter {
 impl LineSpillWriter {
     fn start(path: Utf8PathBuf, redactor: &SecretRedactor) -> LineSpillWriter {
         let mut options = File::options();
-        // Nobody but an agent can have put something there before us.
+        // Only an agent can have created a file with this name before.
         options.write(true).create_new(true).mode(0o600);
         let (file, fault) = match untrusted_file::open_with(&mut options, &path) {
             Ok(file) => (Some(file), None),
@@ -277,14 +275,16 @@ impl LineSpillWriter {
         if self.spilled.kept == self.spilled.bytes {
             self.write(&text.finish());
         }
-        // The row that names the file is about to be written: it should find it after a power loss.
+        // The row that names the file is written next; after a power loss the file must still
+        // exist.
         if let Some(Err(error)) = self.file.take().map(|file| file.sync_data()) {
             self.spilled.fault = Some(error.to_string());
         }
         self.spilled
     }
 
-    /// A line that cannot be kept must not stop the run: the first fault ends the file.
+    /// Writes to the file; the first error closes it, because a line that cannot be kept must not
+    /// stop the run.
     fn write(&mut self, text: &str) -> bool {
         let Some(file) = &mut self.file else { return false };
         match file.write_all(text.as_bytes()) {
@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads all lines of what comes in pieces; spilled ones as `<len>` and their kept text.
+    /// Reads all lines of the pieces; spilled lines appear as `<len>` and their kept text.
     fn read(pieces: &[&[u8]], limits: LineLimits, secrets: &[String]) -> Vec<Vec<u8>> {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
@@ -365,7 +365,7 @@ mod tests {
         for place in [
             format!("its first 8 bytes are in {folder}/line-1.txt"),
             format!(
-                "it could not be kept in {folder}/line-2.txt: the lines of this run have filled their space"
+                "it could not be kept in {folder}/line-2.txt: the space for this run's long lines is used up"
             ),
         ] {
             let Some(AgentOutputLine::Spilled(spilled)) = lines.next_line() else {

@@ -1,9 +1,9 @@
-//! MCP: the servers that a run's config names, and those that we give every agent ourselves.
+//! MCP: the servers that a run's config names, and those that Heeler injects into every agent.
 //!
-//! A server of ours is defined once ([`InjectedMcpServers`]) and reached in two ways: in process, by JSON-RPC
-//! messages that claude's control protocol carries, or over HTTP on the loopback interface
-//! ([`McpHttpBridge`]). This module starts no agent and writes no row: what a tool has to record goes to the
-//! run's loop as a [`ToolNote`]. Start at [`InjectedMcpServers`].
+//! An injected server is defined once ([`InjectedMcpServers`]) and reached in two ways: in process,
+//! by JSON-RPC messages in claude's control protocol, or over HTTP on the loopback interface
+//! ([`McpHttpBridge`]). This module starts no agent and writes no row: records of a tool are sent
+//! to the run's event loop as a [`ToolNote`]. Start at [`InjectedMcpServers`].
 
 mod config;
 mod file_tools;
@@ -22,7 +22,7 @@ pub(crate) use fleet_tools::ASK_HUMAN;
 pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
 pub(crate) use server::{InjectedMcpServers, ToolChannels, ToolNote, ToolQuestion};
 
-/// Says whether a tool of ours may take so long that claude must keep its streams open for it
+/// Returns true if an injected tool may take so long that claude must keep its streams open for it
 /// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).
 pub(crate) fn has_long_running(injected: &InjectedMcpServers) -> bool {
     injected.names().any(|name| name == file_tools::SERVER)

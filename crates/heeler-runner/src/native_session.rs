@@ -1,9 +1,11 @@
-//! The agent's own record of a session: what the model remembers, where ours is what was seen.
+//! The agent program's own record of a session (the native session). It is the model's memory,
+//! while Heeler's transcript records the observed events.
 //!
-//! It is read from its end, and nothing is written to it. Its entries form chains by `parentUuid`; the
-//! conversation is the chain of the newest one. If somebody else went on with it, or two writers
-//! made branches of it, that is found by comparing it with the mark at which we left it. Only a record
-//! that we made and nobody used is removed. Start at [`changes_since`].
+//! It is read from its end and never written. Its entries form chains by `parentUuid`; the
+//! conversation is the chain of the newest entry. External messages, or branches made by two
+//! writers, are found by comparing it with the position at which the last run left it. Only a
+//! native session that Heeler created and that was never used is removed. Start at
+//! [`changes_since`].
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,10 +24,10 @@ use memchr::memmem;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-/// How many lines are looked at at once, from the end.
+/// Number of lines read per page, from the end.
 const PAGE_LINES: usize = 64;
 
-/// Returns the folder in which the agent of a run keeps its own sessions, where that is known.
+/// Returns the directory of the agent's native sessions, if it is known.
 pub(crate) fn sessions_folder(
     spec: &RunSpec,
     env: &IndexMap<String, String>,
@@ -36,12 +38,13 @@ pub(crate) fn sessions_folder(
     }
 }
 
-/// Returns where the agent keeps a session that begins in this working directory.
+/// Returns the path of a native session that begins in this working directory.
 pub(crate) fn session_path(folder: &Utf8Path, cwd: &Utf8Path, id: &AgentSessionId) -> Utf8PathBuf {
     folder.join(project_slug(cwd)).join(format!("{id}.jsonl"))
 }
 
-/// Finds a session: in its own project's folder, else in any, since a session does not move.
+/// Finds a session: in its own project's directory, otherwise in any, because a session does not
+/// move.
 pub(crate) fn find_session(
     folder: &Utf8Path,
     cwd: &Utf8Path,
@@ -55,7 +58,7 @@ pub(crate) fn find_session(
     projects.map(|project| project.path().join(format!("{id}.jsonl"))).find(|path| path.is_file())
 }
 
-/// Returns where the record ends; `None` when it holds no conversation.
+/// Returns the end position of the native session; `None` if it holds no conversation.
 pub(crate) fn read_mark(path: &Utf8Path) -> Result<Option<NativeSessionPosition>, DiskError> {
     let bytes = file_length(path)?;
     let mut entries = NativeReverseReader::open(path);
@@ -67,9 +70,8 @@ pub(crate) fn read_mark(path: &Utf8Path) -> Result<Option<NativeSessionPosition>
     Ok(None)
 }
 
-/// Returns the mark at which a run leaves a session, wherever that is; `ours` is the last entry that the
-/// run knows of. That it cannot be read is no reason not to end a run: the next one goes on as if
-/// nothing were known.
+/// Returns the position at which a run leaves a session; `ours` is the last entry known to the run.
+/// A read error does not prevent a run from ending: the next run then has no recorded position.
 pub(crate) fn mark_at_run_end(
     folder: Option<&Utf8Path>,
     cwd: &Utf8Path,
@@ -83,9 +85,9 @@ pub(crate) fn mark_at_run_end(
     })
 }
 
-/// Returns where a run leaves a record: at its end. If somebody wrote to it during the run, so that the
-/// conversation goes on from their words and not from ours, it is left at ours: whoever comes next has
-/// to be told.
+/// Returns the position at which a run leaves a session: its end. If another writer added messages
+/// during the run and the conversation continues from those, the position stays at the run's own
+/// last entry, so that the next run reports the external messages.
 fn mark_after_run(
     path: &Utf8Path,
     ours: Option<Uuid>,
@@ -99,7 +101,7 @@ fn mark_after_run(
     read_mark(path)
 }
 
-/// Removes a record in which nothing was said but what is known by these ids.
+/// Removes a native session in which every message has a known ID.
 pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Result<(), DiskError> {
     if !path.is_file() {
         return Ok(());
@@ -117,14 +119,14 @@ pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Resu
     std::fs::remove_file(path).map_err(failed)
 }
 
-/// Says whether the record holds an entry with this id.
+/// Returns true if the native session holds an entry with this ID.
 pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskError> {
     let needle = format!("\"uuid\":\"{uuid}\"");
     let finder = memmem::Finder::new(&needle);
     let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;
     let mut block = vec![0; BLOCK_BYTES];
-    // What may begin an id at the end of a block is looked at again with the next one.
+    // An ID may begin at the end of a block, so that part is searched again with the next block.
     let mut kept = 0;
     loop {
         let read = match file.read(&mut block[kept..]) {
@@ -144,34 +146,35 @@ pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskEr
     }
 }
 
-/// How much of a record is searched at once.
+/// Number of bytes searched at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What became of a record since we left it.
+/// Changes of a native session since the last run left it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct NativeSessionChanges {
-    /// What others added to the conversation, oldest first.
+    /// Conversation entries added by others, oldest first.
     pub(crate) added: Vec<Json>,
-    /// How many messages of ours the agent does not remember any more: somebody wrote at the same
-    /// time, and the conversation goes on from what they wrote.
+    /// Number of Heeler's messages that the agent no longer remembers: another writer was active at
+    /// the same time, and the conversation continues from that writer's messages.
     pub(crate) dropped: u64,
-    /// Our last entry is not there any more.
+    /// Heeler's last entry no longer exists.
     pub(crate) is_replaced: bool,
 }
 
 impl NativeSessionChanges {
-    /// Says whether the conversation is not the one that we left.
+    /// Returns true if the conversation differs from the recorded one.
     pub(crate) fn has_changed(&self) -> bool {
         !self.added.is_empty() || self.dropped > 0 || self.is_replaced
     }
 
-    /// Returns how many messages others added.
+    /// Returns the number of messages added by others.
     pub(crate) fn message_count(&self) -> u64 {
         count_messages(self.added.iter())
     }
 }
 
-/// Returns what others added to the agent's own record of a session since we left it, oldest first.
+/// Returns the messages that a native session received outside Heeler since the last run, oldest
+/// first.
 pub fn read_external_messages(
     path: &Utf8Path,
     left: &NativeSessionPosition,
@@ -179,8 +182,8 @@ pub fn read_external_messages(
     Ok(changes_since(path, left)?.added)
 }
 
-/// Compares a record with the mark at which we left it. One that only grew by what is no part of the
-/// conversation has not moved on.
+/// Compares a native session with the position at which the last run left it. Growth by entries
+/// that are not part of the conversation does not count as a change.
 pub(crate) fn changes_since(
     path: &Utf8Path,
     left: &NativeSessionPosition,
@@ -211,10 +214,11 @@ fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
     Ok(false)
 }
 
-/// A walk back from the newest entry and from ours at once, until both are the same. An entry stands
-/// behind its parent, so one pass from the end meets both chains in order.
+/// Simultaneous walk back from the newest entry and from Heeler's last one until both chains meet.
+/// An entry comes after its parent, so one pass from the end meets both chains in order.
 struct NativeChainComparison {
-    /// The entry of the newest chain that is looked for; none before the newest one was met.
+    /// Next entry to find on the newest chain; the outer `None` means that the newest entry has not
+    /// been read yet.
     newest: Option<Option<Uuid>>,
     ours: Option<Uuid>,
     found_ours: bool,
@@ -236,7 +240,7 @@ impl NativeChainComparison {
         }
     }
 
-    /// Takes the entry before those that were met; says whether both chains have come together.
+    /// Visits the next older entry; returns true once both chains have met.
     fn visit(&mut self, entry: NativeChainEntry) -> bool {
         if self.newest.is_none() && entry.is_message() {
             self.newest = Some(Some(entry.uuid));
@@ -272,18 +276,19 @@ impl NativeChainComparison {
     }
 }
 
-/// The last messages of a record.
+/// Last messages of a native session.
 #[derive(Debug, PartialEq)]
 pub(crate) struct NativeRecentMessages {
-    /// Their rows, oldest first: from a prompt on, the parts of one reply together.
+    /// Rows of the messages, oldest first: beginning with a prompt, the parts of one reply
+    /// together.
     pub(crate) rows: Vec<Json>,
-    /// The last entry of the conversation.
+    /// Last entry of the conversation.
     pub(crate) last: Uuid,
 }
 
-/// Returns the last `keep` messages with all tool calls and results between them, from a prompt on:
-/// fewer, so that they begin with one, or more, where the last prompt alone led to more. `None` when
-/// there is no conversation.
+/// Returns the last `keep` messages with all tool calls and results between them, beginning with a
+/// prompt. It returns fewer in order to begin with a prompt, or more if the last prompt alone led
+/// to more. `None` if there is no conversation.
 pub(crate) fn last_messages(
     path: &Utf8Path,
     keep: u32,
@@ -298,25 +303,25 @@ pub(crate) fn last_messages(
     Ok(tail.finish())
 }
 
-/// The end of a conversation, read from its newest entry on.
+/// Reader of the end of a conversation, starting at its newest entry.
 #[derive(Default)]
 struct NativeTailReader {
     last: Option<Uuid>,
-    /// The entry of the chain that is looked for.
+    /// Next entry of the chain to find.
     next: Option<Uuid>,
     chain: HashSet<Uuid>,
     /// Newest first.
     seen: Vec<NativeChainEntry>,
     replies: HashSet<String>,
     prompts: usize,
-    /// Results of calls that were not met yet.
+    /// Tool results that were read before their calls.
     open: HashSet<String>,
-    /// How many of those seen are kept.
+    /// Number of entries of `seen` that are kept.
     kept: Option<usize>,
 }
 
 impl NativeTailReader {
-    /// Takes the entry before those that were met; says whether no more is wanted.
+    /// Visits the next older entry; returns true once no more is needed.
     fn visit(&mut self, entry: NativeChainEntry, keep: usize) -> bool {
         if self.last.is_none() && entry.is_message() {
             (self.last, self.next) = (Some(entry.uuid), Some(entry.uuid));
@@ -360,7 +365,7 @@ impl NativeTailReader {
             known.contains(&entry.uuid) && entry.row["isApiErrorMessage"] != true
         };
         for entry in self.seen.into_iter().filter(is_kept) {
-            // Results of tools that ran side by side may stand between the calls.
+            // Results of tools that ran in parallel may appear between the calls.
             let id = entry.message_id();
             let same = kept.iter().rposition(|other| id.is_some() && other.message_id() == id);
             kept.insert(same.map_or(kept.len(), |at| at + 1), entry);
@@ -369,8 +374,8 @@ impl NativeTailReader {
     }
 }
 
-/// Returns what belongs to a chain: its own entries and, where tools were called side by side, the
-/// other parts of those messages and their results, which hang beside it.
+/// Returns the entries that belong to a chain: its own and, where tools were called in parallel,
+/// the other parts of those messages and their results, which are siblings of the chain.
 fn branch_entries(entries: &[NativeChainEntry], chain: &HashSet<Uuid>) -> HashSet<Uuid> {
     let is_on = |entry: &&NativeChainEntry| chain.contains(&entry.uuid);
     let spoken: HashSet<&str> =
@@ -395,7 +400,6 @@ fn count_messages<'r>(rows: impl Iterator<Item = &'r Json>) -> u64 {
     count.messages()
 }
 
-/// One entry of a chain.
 #[derive(Debug)]
 struct NativeChainEntry {
     uuid: Uuid,
@@ -404,25 +408,25 @@ struct NativeChainEntry {
 }
 
 impl NativeChainEntry {
-    /// Reads a line; `None` if it is part of no chain, or of a sub-agent's.
+    /// Parses a line; `None` if it belongs to no chain, or to a sub-agent's.
     fn parse(text: &str) -> Option<NativeChainEntry> {
         let row = parse_row(text)?;
         let id = |key: &str| Uuid::try_parse(row[key].as_str()?).ok();
         if row["isSidechain"] == true {
             return None;
         }
-        // What was made shorter names what it stands for.
+        // A compacted entry names its logical parent.
         let parent = id("parentUuid").or_else(|| id("logicalParentUuid"));
         Some(NativeChainEntry { uuid: id("uuid")?, parent, row })
     }
 
-    /// Says whether it was said by one side of the conversation.
+    /// Returns true for a message of the user or the agent.
     fn is_message(&self) -> bool {
         matches!(self.row["type"].as_str(), Some("user" | "assistant"))
             && self.row["message"].is_object()
     }
 
-    /// Says whether it is a person's word, at which a turn begins.
+    /// Returns true for a prompt of the user, which begins a turn.
     fn is_prompt(&self) -> bool {
         let begins = MessageCounter::default().count_row(&self.row);
         begins && self.row["type"] == "user" && self.row["isMeta"] != true
@@ -432,7 +436,7 @@ impl NativeChainEntry {
         (self.row["type"] == "assistant").then(|| self.row["message"]["id"].as_str())?
     }
 
-    /// Returns the ids in blocks of this kind.
+    /// Returns the IDs in blocks of this kind.
     fn ids(&self, kind: &str, key: &str) -> impl Iterator<Item = &str> {
         let blocks = self.row["message"]["content"].as_array().into_iter().flatten();
         blocks
@@ -441,7 +445,7 @@ impl NativeChainEntry {
     }
 }
 
-/// Reads the entries of a record from the newest on.
+/// Reader of native session entries, newest first.
 struct NativeReverseReader<'p> {
     path: &'p Utf8Path,
     before: PageBoundary,

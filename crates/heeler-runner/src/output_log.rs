@@ -1,7 +1,7 @@
-//! `output.log`: a job's rows as text for people, when it is asked for.
+//! `output.log`: a job's rows as readable text, written only on request.
 //!
-//! It owns nothing: it is made from the rows after they are written, and what the disk does not
-//! take of it is left out. Start at [`JobOutputLog`].
+//! It owns no state: it is derived from rows after they are written, and text that the disk does
+//! not accept is omitted. Start at [`JobOutputLog`].
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,12 +12,11 @@ use heeler_model::is_terminal_control;
 use heeler_transcript::{DiskError, OsDisk, create_folder, untrusted_file};
 use serde_json::Value as Json;
 
-/// The readable text of a job's rows.
 #[derive(Debug)]
 pub(crate) struct JobOutputLog(File);
 
 impl JobOutputLog {
-    /// Goes on with the file, which is made where it is missing.
+    /// Opens the file for appending and creates it if it is missing.
     pub(crate) fn open(path: &Utf8Path) -> Result<JobOutputLog, DiskError> {
         if let Some(folder) = path.parent() {
             create_folder(&OsDisk, folder)?;
@@ -29,12 +28,12 @@ impl JobOutputLog {
         Ok(JobOutputLog(opened.map_err(failed)?))
     }
 
-    /// Adds a row of the job's log, given as it was written there.
+    /// Appends a row of the job transcript, given in its written form.
     pub(crate) fn append_row(&mut self, line: &[u8]) {
         let Ok(row) = serde_json::from_slice::<Json>(line) else { return };
         let mut text = format_row(&row).replace(is_terminal_control, "\u{FFFD}");
         text.push('\n');
-        // The rows are what counts; who reads this file is not worth stopping an agent for.
+        // The transcript is authoritative; a failure of this file must not stop an agent.
         drop(self.0.write_all(text.as_bytes()));
     }
 }
@@ -51,7 +50,7 @@ fn format_row(row: &Json) -> String {
             let tool = row["tool_name"].as_str().unwrap_or("?");
             (format!("tool {tool}"), plain_text(&row["input"]))
         }
-        // The end of a turn; what was said in it is in the rows before.
+        // The end of a turn; its text is in the rows before.
         "tool_result" if row["subtype"].is_string() && row["tool_use_id"].is_null() => {
             let (subtype, error) = (plain_text(&row["subtype"]), plain_text(&row["error"]));
             let error = if error.is_empty() { error } else { format!(": {error}") };

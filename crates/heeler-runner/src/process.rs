@@ -1,12 +1,13 @@
-//! The agent as a process, and everything that it starts.
+//! The agent as a process, and all its descendants.
 //!
-//! A [`ProcessTree`] starts the agent and ends whatever came of it, by three means at once: a control group
-//! where we may make one, descent (this process adopts orphans), and the marker `HEELER_RUN=<run>`
-//! in the environment. A living runner finds everything that descends from the agent. A settling does
-//! not find what cleared its environment and is in no control group of the run's: because there is
-//! none, or because it left it, as root and the user who owns the tree of groups can. This ends what
-//! is forgotten or stubborn; it is no cage. What an agent starts ends with it, other runs of ours
-//! included: what is to outlive it is started by the daemon.
+//! A [`ProcessTree`] starts the agent and ends its descendants, found by three means at once: a
+//! cgroup where one may be created, descent (this process adopts orphans), and the marker
+//! `HEELER_RUN=<run>` in the environment. A live runner finds every descendant of the agent.
+//! Settling a dead run misses a process that cleared its environment and is not in the run's
+//! cgroup: because there is none, or because it left it, which root and the owner of the cgroup
+//! tree can do. The mechanism ends forgotten or stubborn processes; it is not a sandbox. Processes
+//! that an agent starts end with it, other runs of Heeler included: a run that must outlive it is
+//! started by the daemon.
 //!
 //! The process that claims a tree starts no other children: all of its children are the agent's.
 //! Start at [`ProcessTree`].
@@ -50,30 +51,28 @@ pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;
 pub(crate) use scanner::{LiveRunSet, RunProcessScanner, TerminationReport, is_runner_alive};
 
-/// How much sooner than us the agent and its children are ended when memory runs out.
+/// Increase of the OOM score of the agent and its children, so that they are killed before the
+/// runner.
 const OOM_SCORE_INCREASE: i32 = 500;
-/// The highest score that there is.
+/// Highest OOM score of the kernel.
 const OOM_SCORE_MAX: i32 = 1000;
 
-/// What to start.
+/// Program to start.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LaunchSpec {
-    /// The program.
     pub program: Utf8PathBuf,
-    /// Its arguments.
     pub args: Vec<LaunchArg>,
-    /// Variables beside those of the brief; these win.
+    /// Variables added to those of the brief; these take precedence.
     pub env: Vec<(String, String)>,
 }
 
-/// One argument.
 #[derive(Clone, PartialEq)]
 pub(crate) enum LaunchArg {
-    /// As it stands. Everybody on the machine can read it.
+    /// Literal text. Every user of the machine can read it.
     Text(String),
-    /// The same, from this key of the agent's config.
+    /// Literal text from this key of the agent's config.
     ConfigText(&'static str, String),
-    /// Bytes that are read from the path that the argument is (`/dev/fd/N`): in memory only.
+    /// Bytes passed as an in-memory file; the argument is its path (`/dev/fd/N`).
     File(Vec<u8>),
 }
 
@@ -86,99 +85,80 @@ impl std::fmt::Debug for LaunchArg {
     }
 }
 
-/// Where and with what an agent is started.
+/// Environment of a new agent process.
 pub(crate) struct SpawnContext<'p> {
-    /// Its working directory.
     pub cwd: &'p Utf8Path,
-    /// Its whole environment, but for the marker and what the launch adds.
+    /// The whole environment, except the marker and the variables of the launch spec.
     pub env: &'p IndexMap<String, String>,
-    /// What it inherits under the same numbers: the session's lock.
+    /// File descriptors inherited under the same numbers: the session's lock.
     pub inherit: &'p [BorrowedFd<'p>],
-    /// What its arguments may not hold.
+    /// Secrets that must not appear in arguments.
     pub secrets: &'p SecretRedactor,
 }
 
-/// Why an agent was not started.
+/// Reason that an agent was not started.
 #[derive(Debug, Error)]
 pub(crate) enum AgentSpawnError {
-    /// Its working directory cannot be entered.
+    /// The working directory cannot be entered.
     #[error(
         "cannot start {program}: its working directory {path} cannot be entered; create it, or set `working_directory`"
     )]
     Folder {
-        /// The program.
         program: Utf8PathBuf,
-        /// The folder.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// There is no such program.
+    /// The program does not exist.
     #[error("cannot start {program}: there is no such program; install it, or set its path")]
-    NotFound {
-        /// The program.
-        program: Utf8PathBuf,
-    },
-    /// The program is there, but what should interpret it is not.
+    NotFound { program: Utf8PathBuf },
+    /// The program exists, but its interpreter does not.
     #[error(
         "cannot start {program}: the interpreter that its first line names is missing; install it"
     )]
-    NoInterpreter {
-        /// The program.
-        program: Utf8PathBuf,
-    },
-    /// It may not be executed, or is no program.
+    NoInterpreter { program: Utf8PathBuf },
+    /// The file is not executable, or not a program.
     #[error(
         "cannot start {program}: it is not an executable program; check its mode and where its path leads"
     )]
     NotExecutable {
-        /// The program.
         program: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Arguments and environment are larger than the system takes.
+    /// Arguments and environment exceed the limit of the system.
     #[error("cannot start {program}: its arguments and environment are too large; shorten them")]
-    TooLarge {
-        /// The program.
-        program: Utf8PathBuf,
-    },
+    TooLarge { program: Utf8PathBuf },
     /// An argument would hold a secret.
     #[error(
-        "cannot start {program}: everybody on this machine could read the secret in {place}; take it out of there"
+        "cannot start {program}: the secret in {place} would be visible to every user of this machine; remove it"
     )]
     Secret {
-        /// The program.
         program: Utf8PathBuf,
-        /// Which argument, or the key of the config that it comes from.
+        /// Position of the argument, or the config key it comes from.
         place: String,
     },
-    /// Anything else.
     #[error("cannot {attempt} {program}")]
     Failed {
-        /// What was tried.
+        /// Operation that failed.
         attempt: &'static str,
-        /// The program.
         program: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// The processes of one run: the agent and whatever it starts.
+/// Processes of one run: the agent and its descendants.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     run: RunId,
-    /// None where we may not make one.
+    /// `None` if no cgroup may be created.
     cgroup: Option<RunCgroup>,
     children: Arc<ChildExitRegistry>,
 }
 
 impl ProcessTree {
-    /// Makes this process the one that adopts orphans, and a control group where we may.
+    /// Makes this process adopt orphans, and creates a cgroup where permitted.
     pub(crate) fn claim(run: RunId) -> ProcessTree {
         let cgroup = RunCgroup::create(run)
             .inspect_err(|reason| tracing::debug!(%reason, "the agent has no control group"));
@@ -187,19 +167,18 @@ impl ProcessTree {
 
     fn claim_with(run: RunId, cgroup: Option<RunCgroup>) -> ProcessTree {
         if let Err(error) = os::adopt_orphans() {
-            // Any kernel since 3.4 can; the marker and the control group remain.
+            // Every kernel since 3.4 supports this; the marker and the cgroup remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
         }
         ProcessTree { run, cgroup, children: Arc::default() }
     }
 
-    /// Returns the agent's control group, where there is one.
     pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
         self.cgroup.as_ref().map(RunCgroup::path)
     }
 
-    /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
-    /// the agent gets SIGTERM.
+    /// Starts an agent. Must be called from a thread that lives as long as the runner: when that
+    /// thread ends, the agent receives SIGTERM.
     pub(crate) fn spawn(
         &self,
         launch: &LaunchSpec,
@@ -230,12 +209,14 @@ impl ProcessTree {
         started.map_err(|source| classify_spawn_error(source, launch, place))
     }
 
-    /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
+    /// Returns true if a process belongs, or may belong, to the tree. Returns false on systems
+    /// other than Linux, where this cannot be determined.
     pub(crate) fn contains(&self, pid: Pid) -> bool {
         cfg!(target_os = "linux") && self.scanner().contains(pid)
     }
 
-    /// Ends every process of the tree: returns when two looks in a row find none, or when time is up.
+    /// Ends every process of the tree: returns once two scans in a row find none, or when time is
+    /// up.
     pub(crate) async fn terminate(&self) -> TerminationReport {
         let hunt = self.scanner();
         let task = tokio::task::spawn_blocking(move || hunt.kill_all());
@@ -253,14 +234,15 @@ impl ProcessTree {
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        // A group whose agent was never started, or whose end nobody asked for; one in use stays.
+        // Removes the cgroup of an agent that was never started or never terminated; one in use
+        // stays.
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
     }
 }
 
-/// Returns where a secret stands that would be an argument.
+/// Returns the place of a secret that would become an argument.
 fn find_secret_argument(launch: &LaunchSpec, secrets: &SecretRedactor) -> Option<String> {
     if secrets.contains_secret(launch.program.as_str()) {
         return Some("its path".to_owned());
@@ -276,7 +258,7 @@ fn find_secret_argument(launch: &LaunchSpec, secrets: &SecretRedactor) -> Option
     })
 }
 
-/// Returns the arguments, and the files in memory that some of them are.
+/// Returns the arguments and the in-memory files that some of them refer to.
 fn build_arguments(args: &[LaunchArg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut texts = Vec::new();
     let mut files = Vec::new();
@@ -314,7 +296,8 @@ fn build_command(
     command
 }
 
-/// What the child needs between fork and exec, made before the fork: nothing may be allocated there.
+/// Data that the child needs between fork and exec. It is built before the fork, because nothing
+/// may be allocated after it.
 struct PreExecSetup {
     parent: Pid,
     group: Option<OwnedFd>,
@@ -325,21 +308,23 @@ struct PreExecSetup {
 impl PreExecSetup {
     #[expect(unsafe_code, reason = "only the child itself can do this, between fork and exec")]
     fn attach(self, command: &mut Command) {
-        // SAFETY: the closure makes system calls on what was prepared before the fork. It takes no
-        // lock, allocates nothing and frees nothing, as a child of a process with threads must.
+        // SAFETY: the closure makes system calls on data prepared before the fork. It takes no
+        // lock, allocates nothing and frees nothing, as required of a child of a process with
+        // threads.
         unsafe { command.pre_exec(move || self.apply()) };
     }
 
-    /// Runs in the child.
+    /// Runs in the child, between fork and exec.
     fn apply(&self) -> io::Result<()> {
         rustix::process::setsid()?;
         os::end_with_parent()?;
-        // A parent that died before the line above sends no signal any more.
+        // A parent that died before the line above no longer triggers the signal.
         if rustix::process::getppid() != Some(self.parent) {
             return Err(Errno::SRCH.into());
         }
         if let Some(group) = &self.group {
-            // Without it the marker and descent remain; an agent is not refused for that.
+            // Without the cgroup the marker and descent remain, so an agent is not refused for
+            // that.
             let _joined = rustix::io::write(group, b"0");
         }
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -353,14 +338,15 @@ impl PreExecSetup {
     }
 }
 
-/// Says what to do about a start that failed.
+/// Turns a failed start into an error that names the remedy.
 fn classify_spawn_error(
     source: io::Error,
     launch: &LaunchSpec,
     place: &SpawnContext<'_>,
 ) -> AgentSpawnError {
     let program = launch.program.clone();
-    // The child enters its folder before it becomes the program: the same errors mean either.
+    // The child enters its working directory before it executes the program, so the same errors can
+    // mean either.
     if let Err(source) = std::fs::metadata(place.cwd.join(".")) {
         return AgentSpawnError::Folder { program, path: place.cwd.to_owned(), source };
     }

@@ -1,9 +1,9 @@
-//! What an agent asks of people, until it is closed.
+//! Questions that an agent asks people, from opening to closing.
 //!
-//! A question is a file in the run's folder before it counts as asked. When it is closed, by whoever
-//! is first, another file says how, and then the first one goes. What a crash leaves there is moot: the
-//! agent died with its runner.
-//! It knows nothing of rows and sockets. Start at [`RunQuestions`].
+//! A question is a file in the run directory before it counts as asked. When it is closed, by the
+//! first party that does so, a second file records the outcome, and then the first file is removed.
+//! Files left by a crash are moot: the agent died with its runner. This module has no knowledge of
+//! rows and sockets. Start at [`RunQuestions`].
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,59 +18,52 @@ use uuid::Uuid;
 
 use crate::files::{self, RunFileError};
 
-/// How many questions may be open at once; one more is denied.
+/// Limit on open questions; further ones are denied.
 pub(crate) const OPEN_QUESTIONS_MAX: usize = 64;
 
-/// The largest input of a question, as JSON; a larger one is denied. The file must be readable in
-/// one piece, and a person could not judge it anyway.
+/// Size limit of a question's input as JSON; a larger one is denied. The file must be readable in
+/// one piece, and a person could not judge more anyway.
 pub(crate) const QUESTION_BYTES_MAX: usize = 512 << 10;
 
-/// How many closed questions are remembered, for those who answer too late.
+/// Number of closed questions remembered, to explain late answers.
 const CLOSED_MAX: usize = 256;
 
-/// The longest id of an agent that we take over as a file name.
+/// Length limit of an agent's question ID that is reused as a file name.
 const QUESTION_ID_BYTES_MAX: usize = 64;
 
-/// The questions of a run.
 #[derive(Debug)]
 pub(crate) struct RunQuestions {
     dir: Utf8PathBuf,
     open: IndexMap<String, OpenRunQuestion>,
-    /// How the last ones were closed, newest last.
+    /// Outcomes of recently closed questions, newest last.
     closed: VecDeque<(String, String)>,
 }
 
-/// A question that waits.
 #[derive(Debug)]
 pub(crate) struct OpenRunQuestion {
-    /// The question, redacted.
+    /// Question, redacted.
     pub(crate) ask: AgentQuestion,
-    /// The agent's own name for it.
+    /// ID that the agent uses for the question.
     pub(crate) agent_id: String,
-    /// Until when it waits.
     expires_at: Option<Instant>,
 }
 
-/// How a question ended.
+/// Outcome of a question.
 #[derive(Debug)]
 pub(crate) struct RunQuestionOutcome {
-    /// How.
     pub(crate) closing: QuestionOutcome,
-    /// Who answered.
     pub(crate) answered_by: Option<String>,
-    /// The answer in words, redacted.
+    /// Text of the answer, redacted.
     pub(crate) text: Option<String>,
-    /// When.
     pub(crate) at: Timestamp,
 }
 
 impl RunQuestions {
-    /// Starts without questions.
     pub(crate) fn new(dir: &Utf8Path) -> RunQuestions {
         RunQuestions { dir: dir.to_owned(), open: IndexMap::new(), closed: VecDeque::new() }
     }
 
-    /// Returns a name for the file of a question that the agent calls `agent_id`.
+    /// Returns a file name for the question that the agent calls `agent_id`.
     pub(crate) fn assign_id(&self, agent_id: &str) -> String {
         let plain = agent_id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         let known = self.open.contains_key(agent_id)
@@ -85,12 +78,12 @@ impl RunQuestions {
         Uuid::new_v4().to_string()
     }
 
-    /// Says whether one more may be open.
+    /// Returns true if one more question may be opened.
     pub(crate) fn has_room(&self) -> bool {
         self.open.len() < OPEN_QUESTIONS_MAX
     }
 
-    /// Writes a question down; from then on it is open.
+    /// Writes a question to its file; from then on it is open.
     pub(crate) fn add(
         &mut self,
         ask: AgentQuestion,
@@ -102,19 +95,19 @@ impl RunQuestions {
         Ok(())
     }
 
-    /// Returns the open question of this name.
+    /// Returns the open question with this ID.
     pub(crate) fn get(&self, id: &str) -> Option<&OpenRunQuestion> {
         self.open.get(id)
     }
 
-    /// Returns what the agent calls `agent_id`, if it is open.
+    /// Returns the ID of the open question that the agent calls `agent_id`.
     pub(crate) fn find_by_agent_id(&self, agent_id: &str) -> Option<String> {
         let open = self.open.values().find(|open| open.agent_id == agent_id)?;
         Some(open.ask.id.clone())
     }
 
-    /// Closes a question; `told` is for those who come later. One that ends with the run needs no
-    /// word on how it ended.
+    /// Closes a question. `told` is the explanation for later answers. A question that ends with
+    /// the run needs no outcome file.
     pub(crate) fn close(
         &mut self,
         id: &str,
@@ -128,17 +121,18 @@ impl RunQuestions {
         if let Some(closed) = closed
             && let Err(error) = files::write_closed(&self.dir, &closed)
         {
-            // Who answered is in the job's log too; on record it then counts as withdrawn.
+            // The job transcript names the person who answered; the approval then counts as
+            // withdrawn.
             tracing::warn!(
                 reason = error_chain(&error),
                 ask = id,
-                "how a question ended is not kept"
+                "the outcome of a question could not be saved"
             );
         }
         let file = self.dir.join(format!("asks/{id}.json"));
         if let Err(error) = std::fs::remove_file(file) {
-            // The run's result makes it moot; until then status does not list it.
-            tracing::warn!(%error, ask = id, "the file of a closed question stays");
+            // The run's result makes the file moot; until then `status` does not list the question.
+            tracing::warn!(%error, ask = id, "the file of a closed question could not be removed");
         }
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
@@ -147,7 +141,7 @@ impl RunQuestions {
         Some(open)
     }
 
-    /// Says why an answer to this question comes too late, or that there is none.
+    /// Explains why the question cannot be answered: already closed, or unknown.
     pub(crate) fn refusal_reason(&self, id: &str) -> String {
         match self.closed.iter().rev().find(|(closed, _)| closed == id) {
             Some((_, how)) => how.clone(),
@@ -155,22 +149,21 @@ impl RunQuestions {
         }
     }
 
-    /// Returns the open questions.
     pub(crate) fn list(&self) -> Vec<AgentQuestion> {
         self.open.values().map(|open| open.ask.clone()).collect()
     }
 
-    /// Says whether nothing waits for a person.
+    /// Returns true if no question waits for a person.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Returns when the next question has waited long enough.
+    /// Returns the earliest expiry time of an open question.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.open.values().filter_map(|open| open.expires_at).min()
     }
 
-    /// Returns a question that has waited long enough.
+    /// Returns an expired question.
     pub(crate) fn find_expired(&self, now: Instant) -> Option<String> {
         let due = |open: &&OpenRunQuestion| open.expires_at.is_some_and(|until| until <= now);
         Some(self.open.values().find(due)?.ask.id.clone())

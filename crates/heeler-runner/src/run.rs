@@ -1,8 +1,8 @@
 //! One run, from its locks to its result.
 //!
-//! The order of what is done here is what a crash relies on: lock, space for the result, the
-//! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
-//! is missing after a crash is done by [`crate::settle_run()`]. Start at [`run()`].
+//! Crash recovery relies on the order of steps here: run lock, space for the result, session lock,
+//! `started.json`, agent, rows, end of the process tree, transcripts synced, `result.json`. Steps
+//! that are missing after a crash are completed by [`crate::settle_run()`]. Start at [`run()`].
 
 mod external_messages;
 mod fork;
@@ -42,59 +42,53 @@ pub use host::RunnerHost;
 use prepare::{PreparedRun, RunPrepareError, RunSessionStart, prepare_run};
 use result::RunAttemptOutcomes;
 
-/// How long to wait for the run's lock: a probe may hold it for an instant.
+/// Time to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Why a run has no result. Nothing was paid for: settling says how far it came.
+/// Reason that a run has no result. No cost was incurred: settling determines the progress of the
+/// run.
 #[derive(Debug, Error)]
 pub enum RunnerError {
-    /// A file of the run's folder.
     #[error(transparent)]
     File(#[from] RunFileError),
-    /// The brief was written by a program that speaks otherwise.
+    /// The brief uses an unsupported protocol version.
     #[error(
         "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
     )]
     Brief {
-        /// Its version.
+        /// Protocol version of the brief.
         found: u32,
     },
-    /// Another runner is at it.
-    #[error("the run {dir} is under way already")]
+    /// Another runner executes this run.
+    #[error("the run {dir} is already in progress")]
     Locked {
-        /// The run's folder.
         dir: Utf8PathBuf,
-        /// Who has it.
+        /// Current holder of the lock.
         #[source]
         source: LockError,
     },
-    /// An earlier runner was cut off; its agent may have done something already.
-    #[error("the run {dir} was cut off before; settle it and start another run")]
-    CutOff {
-        /// The run's folder.
-        dir: Utf8PathBuf,
-    },
-    /// The disk takes not even what a run starts with, or not its result.
+    /// An earlier runner was interrupted; its agent may have had effects already.
+    #[error("the run {dir} was interrupted earlier; settle it and start another run")]
+    CutOff { dir: Utf8PathBuf },
+    /// The disk does not accept the files a run starts with, or its result.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The event loop of this process cannot be made.
+    /// The event loop of this process cannot be created.
     #[error("cannot start the runner's event loop")]
     EventLoop {
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a test may replace.
+/// Dependencies that tests replace.
 pub(crate) struct RunnerDependencies {
-    /// Where logs are written.
+    /// Backend for transcript writes.
     pub(crate) disk: Arc<dyn DiskBackend>,
-    /// How long lines may be.
     pub(crate) lines: LineLimits,
-    /// How long a snapshot of the work tree may take.
+    /// Time limit of a working directory snapshot.
     pub(crate) snapshot_time_max: Duration,
-    /// How the agent is run.
+    /// Constructor of the runtime.
     pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
 }
 
@@ -109,9 +103,10 @@ impl Default for RunnerDependencies {
     }
 }
 
-/// Runs the run in `dir` to its end and returns its result, which is in its folder by then.
+/// Executes the run in `dir` and returns its result, which has been written to `result.json` by
+/// then.
 ///
-/// A run that has a result already gets it back, and nothing happens.
+/// If the run already has a result, that is returned and nothing else happens.
 pub fn run(dir: &Utf8Path, host: &RunnerHost) -> Result<RunResult, RunnerError> {
     run_with(dir, host, &RunnerDependencies::default())
 }
@@ -144,7 +139,7 @@ pub(crate) fn run_with(
     event_loop.block_on(order.execute(reserved))
 }
 
-/// What is to be done, and with what.
+/// Inputs of a run and the state of its execution.
 pub(crate) struct RunExecutor<'o> {
     pub(crate) dir: &'o Utf8Path,
     pub(crate) spec: &'o RunSpec,
@@ -155,7 +150,8 @@ pub(crate) struct RunExecutor<'o> {
 
 impl RunExecutor<'_> {
     async fn execute(&self, reserved: ReservedResultFile) -> Result<RunResult, RunnerError> {
-        // Declared before the run, and so given back after its logs are closed, however this returns.
+        // Declared before the run, so the lock is released after its transcripts are closed, on
+        // every return path.
         let mut lock =
             match session::lock_session(self.spec, self.spec.session.start.id(), self.started_at) {
                 Ok(lock) => lock,
@@ -165,7 +161,7 @@ impl RunExecutor<'_> {
                     return Ok(result);
                 }
             };
-        // Nobody goes on with what this one goes on from.
+        // Locked so that no other run continues the source session meanwhile.
         let _source = match self.lock_source() {
             Ok(source) => source,
             Err(error) => {
@@ -204,14 +200,15 @@ impl RunExecutor<'_> {
         reserved.write(&result)?;
         fault::point(RunnerFaultPoint::ResultWritten);
         let ActiveRun { journal, control, .. } = run;
-        // Whoever hears of the end may go on with the session.
+        // A client that receives the end may continue the session, so the transcripts are closed
+        // first.
         drop(journal);
         drop(lock);
         control.finish(&ControlEvent::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
     }
 
-    /// Returns the folder in which the agent keeps its own sessions.
+    /// Returns the directory of the agent's native sessions.
     pub(crate) fn native_sessions_folder(&self) -> Option<Utf8PathBuf> {
         native_session::sessions_folder(self.spec, &self.host.brief.env)
     }
@@ -247,7 +244,7 @@ impl RunExecutor<'_> {
         })
     }
 
-    /// Starts the agent, and once more where that may help.
+    /// Starts the agent, and starts it again where a retry may help.
     async fn run_attempts(
         &self,
         run: &mut ActiveRun,
@@ -270,7 +267,7 @@ impl RunExecutor<'_> {
             start = SessionStart::Resume { id: id.clone() };
             run.deadlines.restart(Instant::now());
         }
-        // What was carried over would be lost in a fresh session.
+        // The carried-over content would be lost in a fresh session.
         let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
         loop {
             if std::mem::take(&mut is_new) {
@@ -292,7 +289,7 @@ impl RunExecutor<'_> {
                         Err(reason) => {
                             run.add_note(
                                 "warning",
-                                &format!("no fresh session can begin: {reason}"),
+                                &format!("cannot start a new session: {reason}"),
                             );
                             return judged;
                         }
@@ -300,13 +297,14 @@ impl RunExecutor<'_> {
                     *lock = fresh;
                     is_new = true;
                     start = SessionStart::Fresh { id: run.session.clone() };
-                    "the agent does not know the session any more, so a fresh one begins"
+                    "the agent no longer has the session, so a new one is started"
                 }
                 Some(ErrorClass::TokenExpired) if may_try_again => {
                     may_try_again = false;
-                    // What the agent has done so far is in its session: it is not paid for twice.
+                    // The agent's work until now is in its session: resuming avoids paying for it
+                    // twice.
                     start = SessionStart::Resume { id: run.session.clone() };
-                    "the login had expired, so the agent is started once more"
+                    "the login had expired, so the agent is started again"
                 }
                 _ => return judged,
             };
@@ -322,7 +320,7 @@ impl RunExecutor<'_> {
         lock: &LockFile,
         start: &SessionStart,
     ) -> AgentProcessExit {
-        // Before it began.
+        // Ended before the agent was started.
         if let Some(ending) = &run.ending {
             return ending.clone();
         }
@@ -332,7 +330,7 @@ impl RunExecutor<'_> {
         self.run_agent(run, tree, lock, &launch, uuid).await
     }
 
-    /// Starts an agent for the prompt with this id, and runs it to its end.
+    /// Starts an agent for the prompt with this ID and runs it to its end.
     async fn run_agent(
         &self,
         run: &mut ActiveRun,

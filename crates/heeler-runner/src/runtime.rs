@@ -1,8 +1,8 @@
-//! One way of running an agent, without IO.
+//! The runtime interface: one way of executing an agent, without IO.
 //!
-//! A [`AgentRuntime`] is a protocol state machine: lines of the agent and wishes of people go in,
-//! [`RuntimeEffect`]s come out, and the one loop of this crate does what they say. A runtime must not read,
-//! write, wait or look at a clock. Start at [`AgentRuntime`].
+//! An [`AgentRuntime`] is a protocol state machine: agent output and requests of people go in,
+//! [`RuntimeEffect`]s come out, and the event loop performs them. A runtime must not read, write,
+//! wait or look at a clock. Start at [`AgentRuntime`].
 
 use heeler_model::config::RuntimeType;
 use heeler_model::message::AgentMessage;
@@ -20,100 +20,99 @@ use crate::process::LaunchSpec;
 use crate::run::RunnerHost;
 use crate::scripted;
 
-/// One way of running an agent.
+/// Protocol state machine of one way to execute an agent.
 pub(crate) trait AgentRuntime {
-    /// Says what to start. Asked once for each attempt, before [`AgentRuntime::begin`].
+    /// Returns the program to start. Called once per attempt, before [`AgentRuntime::begin`].
     fn launch_spec(&self, session: &SessionStart) -> LaunchSpec;
-    /// Says what to send first: the prompt, whose row has this `uuid`. Asked once for each attempt;
-    /// everything known of an earlier attempt is forgotten.
+    /// Returns the effects that send the prompt; the prompt's row has this `uuid`. Called once per
+    /// attempt; all state of an earlier attempt is reset.
     fn begin(&mut self, uuid: Uuid) -> Vec<RuntimeEffect>;
-    /// Takes one line of the agent's standard output, without its newline.
+    /// Handles one line of the agent's standard output, without its newline.
     fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect>;
-    /// Says what is to be done with lines that it held back: no further one is there at present.
+    /// Returns the effects of lines that were held back. Called when no further line is available.
     fn flush_lines(&mut self) -> Vec<RuntimeEffect> {
         Vec::new()
     }
-    /// Says whether what the agent writes to standard error is worth a row, to people who read what
-    /// it did.
+    /// Returns true if the agent's standard error is recorded in rows for people to read.
     fn records_stderr(&self) -> bool {
         false
     }
-    /// Says something more to the agent; `uuid` is the one of its row. `None`: it takes no more.
+    /// Sends a further message to the agent; `uuid` is the ID of its row. `None` if the agent
+    /// accepts no more messages.
     fn send_message(&mut self, _uuid: Uuid, _text: &str) -> Option<Vec<RuntimeEffect>> {
         None
     }
-    /// Hands over what was decided about [`RuntimeEffect::Ask`].
+    /// Delivers the answer to [`RuntimeEffect::Ask`].
     fn deliver_answer(&mut self, _ask: &str, _answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
         Vec::new()
     }
-    /// Asks the agent to stop what it does and to end.
+    /// Asks the agent to stop its current work and to end.
     fn interrupt(&mut self) -> Vec<RuntimeEffect>;
-    /// Hands over the reply to [`RuntimeEffect::Mcp`].
+    /// Delivers the reply to [`RuntimeEffect::Mcp`].
     fn deliver_mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<RuntimeEffect> {
         Vec::new()
     }
-    /// Says whether the agent waits for what a tool does: its silence is no stall.
+    /// Returns true while the agent waits for a tool: its silence is not a stall.
     fn waits_for_tool(&self) -> bool {
         false
     }
-    /// Says what is still to be recorded of an agent that exited and whose output was read to its
-    /// end. `code` is none when a signal ended it.
+    /// Returns the final effects after the agent exited and its output was read to its end. `code`
+    /// is `None` if a signal killed it.
     fn handle_exit(&mut self, _code: Option<i32>) -> Vec<RuntimeEffect> {
         Vec::new()
     }
 }
 
-/// What the loop does for a runtime.
+/// Effect that the event loop performs for a runtime.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RuntimeEffect {
-    /// One whole line for the agent's standard input, with its newline.
+    /// Write one whole line, with its newline, to the agent's standard input.
     Write(Vec<u8>),
-    /// Nothing more will be said: the agent's standard input is closed once all is written.
+    /// Close the agent's standard input once everything is written.
     CloseInput,
-    /// A signal to the agent's process.
+    /// Send a signal to the agent's process.
     Signal(Signal),
-    /// Recorded, tallied, told to subscribers.
+    /// Record the message, count its usage and cost, and publish it to subscribers.
     Message(AgentMessage),
-    /// A person is asked; denied at once when nobody attends.
+    /// Ask a person; denied at once if the run is unattended.
     Ask {
-        /// Names it, in its file and in the answer. Free text of the agent: the loop checks it.
+        /// ID of the question in its file and in the answer. Untrusted text of the agent: the event
+        /// loop validates it.
         id: String,
-        /// What kind of answer it wants.
+        /// Kind of answer expected.
         kind: AgentQuestionKind,
-        /// The tool that asks.
+        /// Tool that asks.
         tool: String,
-        /// What it wants to do, or asks.
+        /// Input of the tool call, or the question.
         input: Json,
     },
-    /// The agent does not want to know any more.
+    /// Withdraw a question of the agent.
     Withdraw {
-        /// The id given with [`RuntimeEffect::Ask`].
+        /// ID given with [`RuntimeEffect::Ask`].
         ask: String,
     },
-    /// A JSON-RPC message for an injected MCP server.
+    /// Send a JSON-RPC message to an injected MCP server.
     Mcp {
-        /// Names the call in [`AgentRuntime::deliver_mcp_reply`].
+        /// ID of the call in [`AgentRuntime::deliver_mcp_reply`].
         call: String,
-        /// The server.
         server: String,
-        /// The message.
         message: Json,
     },
-    /// The turn ended and nothing is queued or runs in the background: the run may end.
+    /// The turn ended and nothing is queued or running in the background: the run may end.
     Done,
 }
 
-/// What kind of answer an agent wants.
+/// Kind of answer that an agent expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgentQuestionKind {
-    /// May it?
+    /// Allow or deny a tool call.
     Permission,
-    /// Which?
+    /// Choose an answer.
     Question,
 }
 
 impl AgentQuestionKind {
-    /// Returns the word for it in `asks/<id>.json`.
+    /// Returns the value used in `asks/<id>.json`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             AgentQuestionKind::Permission => "permission",
@@ -122,19 +121,18 @@ impl AgentQuestionKind {
     }
 }
 
-/// What a runtime is made from.
+/// Inputs for building a runtime.
 pub(crate) struct RuntimeContext<'s> {
-    /// What the run is to do.
     pub(crate) spec: &'s RunSpec,
-    /// What the program gives it.
+    /// Services of the host program.
     pub(crate) host: &'s RunnerHost,
-    /// The MCP servers of ours.
+    /// Injected MCP servers.
     pub(crate) injected: &'s InjectedMcpServers,
-    /// Where they can be reached over HTTP, for the runtime that needs it.
+    /// HTTP endpoint of the injected servers, for the runtime that needs it.
     pub(crate) endpoint: Option<&'s McpBridgeEndpoint>,
 }
 
-/// Makes the runtime of a run, or says why it must not run.
+/// Builds the runtime of a run; the error says why the run must not start.
 pub(crate) fn build_runtime(
     surroundings: &RuntimeContext<'_>,
 ) -> Result<Box<dyn AgentRuntime>, String> {
@@ -165,7 +163,8 @@ pub(crate) fn build_runtime(
         }
         (RuntimeType::Command, RuntimeLaunchSpec::Command { command }) => {
             let runtime = CommandRuntime::new(prompt, command.clone());
-            // Of a part of a workflow the command is made when it begins, so nobody else knows it.
+            // The command of a workflow part is built when the part begins, so it is recorded
+            // nowhere else.
             Ok(Box::new(if spec.keep_output { runtime.with_command_recorded() } else { runtime }))
         }
         (runtime, _) => Err(format!("the brief is not one of runtime `{runtime}`")),

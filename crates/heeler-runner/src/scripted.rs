@@ -1,9 +1,9 @@
-//! The scripted agent: a child process that plays a script and speaks Claude's stream.
+//! The scripted agent: a child process that follows a script and speaks Claude's stream protocol.
 //!
 //! It needs no network, key or other program, keeps sessions that can be resumed and forked, and
 //! really runs the tools that its script uses. The runner starts it like any other agent, with
-//! `launch`; the program's hidden command `play` is [`run_scripted_agent`]. Its format is described in
-//! `docs/scripted.md`.
+//! `launch`; the binary's hidden command `play` calls [`run_scripted_agent`]. `docs/scripted.md`
+//! describes the script format.
 
 mod agent;
 mod assistant_message;
@@ -44,46 +44,44 @@ pub use commands::exec_in_new_session;
 pub(crate) use launch::launch;
 use session::{ScriptedSession, ScriptedSessionError};
 
-/// What the scripted agent is started with.
+/// Launch options of the scripted agent.
 #[derive(Debug, Clone)]
 pub struct ScriptedAgentOptions {
-    /// The file with the steps, as `launch` hands it over.
+    /// File with the steps, as passed by `launch`.
     pub script: Utf8PathBuf,
-    /// The user's folder; sessions are in `scripted/projects` of it.
+    /// Home directory of the user; sessions are in its `scripted/projects`.
     pub home: Utf8PathBuf,
-    /// Where it works: a real path.
+    /// Working directory, as a resolved path.
     pub cwd: Utf8PathBuf,
-    /// Our own program.
+    /// Path of the Heeler binary.
     pub program: Utf8PathBuf,
-    /// The session.
     pub session: SessionStart,
-    /// Turns after which it stops.
+    /// Limit on turns.
     pub max_turns: Option<u32>,
-    /// US dollars after which it stops.
+    /// Limit on cost, in US dollars.
     pub max_budget_usd: Option<f64>,
-    /// Whether pieces of text are told while they are said.
+    /// Send pieces of text while they are generated.
     pub partial: bool,
-    /// Whether somebody answers permission requests and questions.
+    /// Permission requests and questions can be answered.
     pub can_ask: bool,
-    /// Whether the session is kept in its file.
+    /// Save the session to its file.
     pub persists_session: bool,
-    /// Whether there are tools; steps that need them are passed over where there are none.
+    /// Tools are available; without them, steps that need tools are skipped.
     pub tools: bool,
-    /// The clock.
     pub now: fn() -> Timestamp,
 }
 
-/// The content of [`ScriptedAgentOptions::script`].
+/// Content of [`ScriptedAgentOptions::script`].
 #[derive(Serialize, Deserialize)]
 struct ScriptedFileContent {
-    /// The steps as the config has them.
+    /// Steps in the format of the config.
     steps: Vec<Json>,
-    /// What the session's file may not hold.
+    /// Secrets that the session file must not hold.
     secrets: Vec<String>,
 }
 
-/// Plays on the standard input and output until the input ends; the process is to end with the
-/// code that is returned.
+/// Follows the script on standard input and output until the input ends. Returns the exit code for
+/// the process.
 pub fn run_scripted_agent(play: &ScriptedAgentOptions) -> u8 {
     set_close_on_exec();
     let mut player = match prepare_agent(play, Box::new(io::stdout())) {
@@ -94,7 +92,7 @@ pub fn run_scripted_agent(play: &ScriptedAgentOptions) -> u8 {
     exit_process(player.run_to_end(Box::new(io::stdin())))
 }
 
-/// Opens script and session. What is wrong with them is told as Claude tells it.
+/// Opens script and session. Errors are reported in Claude's format.
 fn prepare_agent(
     play: &ScriptedAgentOptions,
     mut out: Box<dyn Write>,
@@ -115,7 +113,7 @@ fn prepare_agent(
             if !matches!(error, ScriptedSessionError::InUse { .. }) {
                 let mut line = error_result(play, &error.to_string()).to_string();
                 line.push('\n');
-                // The exit code tells it too.
+                // The exit code reports the failure too.
                 drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
             }
             return Err(exit_with_error(&error.to_string()));
@@ -136,7 +134,7 @@ fn prepare_agent(
     Ok(ScriptedAgent::new(setting, script, memory, redactor, out))
 }
 
-/// Returns the result of a session that cannot be opened.
+/// Returns the result message of a session that cannot be opened.
 fn error_result(play: &ScriptedAgentOptions, error: &str) -> Json {
     json!({
         "type": "result", "subtype": "error_during_execution", "duration_ms": 0,
@@ -147,15 +145,16 @@ fn error_result(play: &ScriptedAgentOptions, error: &str) -> Json {
     })
 }
 
-/// Ends the process as the script wants, or returns the code to end with.
+/// Ends the process as the script demands, or returns the exit code.
 fn exit_process(exit: ScriptExit) -> u8 {
     match exit {
         ScriptExit::Code(code) => code,
         ScriptExit::Signal(number) => {
             let own = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
-                // Twice, since Rust takes the first SIGSEGV for an overflow of the stack. Those that
-                // are handled here do not end it; then the code below tells.
+                // Sent twice, because Rust's handler takes the first SIGSEGV for a stack overflow.
+                // Signals that are handled here do not end the process; then the exit code below
+                // reports them.
                 let _first = rustix::process::kill_process(own, signal);
                 let _second = rustix::process::kill_process(own, signal);
             }
@@ -164,7 +163,8 @@ fn exit_process(exit: ScriptExit) -> u8 {
     }
 }
 
-/// Ends the process at a signal as Claude does: its commands are killed, and the code tells which.
+/// Ends the process on a signal as Claude does: its commands are killed, and the exit code
+/// identifies the signal.
 fn handle_signals(children: ScriptedCommandRegistry, stubborn: Arc<AtomicBool>) {
     let (heeds, is_heeding) = sync_channel::<()>(0);
     let heed = async move {
@@ -186,32 +186,32 @@ fn handle_signals(children: ScriptedCommandRegistry, stubborn: Arc<AtomicBool>) 
         #[expect(unreachable_code, reason = "names the error of the block")]
         Ok::<(), io::Error>(())
     };
-    // The player may be held up by a reader that does not read: only another thread can end it.
+    // The agent thread may block on a reader that does not read, so only another thread can end it.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         if let Err(error) = runtime.and_then(|runtime| runtime.block_on(heed)) {
             tracing::warn!(%error, "signals cannot be handled");
         }
     });
-    // The first step may be a signal: it must find its handler. Nothing is ever sent.
+    // The first step may be a signal: its handler must be installed by then. Nothing is ever sent.
     let _heeded = is_heeding.recv();
 }
 
-/// Keeps what we inherited (script, session lock) from the processes that we start, as Claude does.
+/// Keeps inherited file descriptors (script, session lock) from child processes, as Claude does.
 #[expect(unsafe_code, reason = "inherited files have numbers only")]
 fn set_close_on_exec() {
     let Ok(files) = fs::read_dir("/dev/fd") else { return };
     let numbers = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
     for number in numbers.collect::<Vec<i32>>().into_iter().filter(|number| *number > 2) {
         // SAFETY: the number was just read, no other thread runs yet, and nothing is closed in
-        // between but the folder that was read, whose number then is nobody's: that is an error
-        // which is ignored.
+        // between except the directory that was read. Its number is then unused, and the resulting
+        // error is ignored.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let _closed = rustix::io::fcntl_setfd(file, FdFlags::CLOEXEC);
     }
 }
 
-/// Plays on given ends; returns how the process would end.
+/// Follows the script on the given streams; returns the way the process would end.
 #[cfg(test)]
 fn run_agent_on(
     play: &ScriptedAgentOptions,

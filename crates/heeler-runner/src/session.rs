@@ -1,7 +1,7 @@
-//! The session of a run: its lock, its log, and what was said in it before.
+//! The session of a run: its lock, its transcript and its history.
 //!
-//! Nobody else writes to a session while its lock is held, and the agent inherits the lock, so that
-//! it is free only when both are gone. Start at [`lock_session`].
+//! Only the holder of a session's lock writes to the session. The agent inherits the lock, so it is
+//! free only when runner and agent are both gone. Start at [`lock_session`].
 
 use std::collections::HashSet;
 use std::io;
@@ -24,33 +24,31 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
-/// How long to wait for a lock that somebody may only be looking at.
+/// Time to wait for a lock that another process may only be probing.
 const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
 
-/// How many rows are looked at at once, from the end.
+/// Number of rows read per page, from the end.
 const PAGE_ROWS: usize = 64;
-/// What the result of a turn holds, so that no other row need be parsed.
+/// Text that every turn result contains, so that other rows need not be parsed.
 const RESULT: &str = "\"result\"";
 
-/// Why a session's lock was not taken.
+/// Reason that a session's lock was not acquired.
 #[derive(Debug, Error)]
 pub(crate) enum SessionLockError {
-    /// The folder of locks cannot be made.
+    /// The directory of locks cannot be created.
     #[error(transparent)]
     Folder(#[from] DiskError),
-    /// The lock itself.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
 
-/// Takes the lock of a session.
 pub(crate) fn lock_session(
     spec: &RunSpec,
     session: &AgentSessionId,
     now: Timestamp,
 ) -> Result<LockFile, SessionLockError> {
     let locks = locks_folder(&spec.home)?;
-    // A lock need not survive a power loss: there is nothing to wait for where the folder is there.
+    // A lock need not survive a power loss, so an existing directory is not synced.
     if !locks.is_dir() {
         create_folder(&OsDisk, &locks)?;
     }
@@ -58,14 +56,14 @@ pub(crate) fn lock_session(
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
 }
 
-/// Returns the folder of session locks. One that is a link, or another user's, could lead us to sign
-/// what is no lock.
+/// Returns the directory of session locks. Refuses a link or a directory of another user: it could
+/// make the runner write its signature into a file that is not a lock.
 pub(crate) fn locks_folder(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     let locks = home.join("locks");
     let us = rustix::process::geteuid();
     match locks.symlink_metadata() {
         Ok(found) if !found.is_dir() || !(us.is_root() || found.uid() == us.as_raw()) => {
-            let reason = "it is not a folder of this user's; move it away";
+            let reason = "it is not a directory of this user; move it away";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
             Err(DiskError { action: "use", path: locks, source })
         }
@@ -73,7 +71,6 @@ pub(crate) fn locks_folder(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     }
 }
 
-/// Returns where a session's log is.
 pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf {
     if let Some(log) = spec.session.log.as_ref().filter(|_| session == spec.session.start.id()) {
         return log.clone();
@@ -82,11 +79,11 @@ pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf 
     folder.join(format!("{session}.jsonl"))
 }
 
-/// Gives the log of a fork the history that the fork knows: the rows of its source up to the entry
-/// at which it was cut. The source is only read.
+/// Copies the history that a fork knows into its transcript: the rows of its source up to the fork
+/// point. The source is only read.
 ///
-/// Of a source that we have no log of, or not that entry, nothing is copied: the agent knows its
-/// history all the same.
+/// If the source has no transcript, or the transcript lacks that entry, nothing is copied; the
+/// agent knows its history all the same.
 pub(crate) fn copy_history(
     disk: &dyn DiskBackend,
     spec: &RunSpec,
@@ -102,7 +99,7 @@ pub(crate) fn copy_history(
     Ok(())
 }
 
-/// Returns the log of a session: of this working directory, or of another one.
+/// Returns the transcript of a session: in this working directory, or in another one.
 fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
     let here = log_path(spec, session);
     if here.is_file() {
@@ -114,7 +111,7 @@ fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
     logs.into_iter().find(|log| log.is_file())
 }
 
-/// Returns where the row with this id ends, or the last one.
+/// Returns the offset behind the row with this ID, or behind the last row.
 fn row_end_offset(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
     let Some(at) = at else {
         return Ok(read_tail(log, 1)?.records.last().map(|record| record.next));
@@ -129,7 +126,6 @@ fn row_end_offset(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskE
     Ok(None)
 }
 
-/// Returns the ids of the rows in a log.
 pub(crate) fn row_ids(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
     #[derive(serde::Deserialize)]
     struct SessionRowId {
@@ -146,17 +142,16 @@ pub(crate) fn row_ids(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
     Ok(known)
 }
 
-/// What was said in a session before.
+/// History of a session before this run.
 #[derive(Debug)]
 pub(crate) struct RunSessionHistory {
-    /// Goes on where the session stopped.
+    /// Recorder that continues where the session stopped.
     pub(crate) recorder: TranscriptRecorder,
-    /// The last result in it.
     pub(crate) last_result: Option<Json>,
 }
 
-/// Reads the log of a session, which may be empty. Of a long one only what follows the last row that
-/// counts those before it is read, and where the last result is.
+/// Reads the transcript of a session, which may be empty. Of a long one only the rows after the
+/// last row with cumulative counts, and the last result, are read.
 pub(crate) fn load_history(
     spec: &RunSpec,
     session: &AgentSessionId,
@@ -164,20 +159,20 @@ pub(crate) fn load_history(
     load_history_until(spec, &log_path(spec, session), session, u64::MAX)
 }
 
-/// Returns the last result of a session that this run does not write to, if we have its log.
+/// Returns the last result of a session that this run does not write to, if it has a transcript.
 pub(crate) fn last_result(spec: &RunSpec, session: &AgentSessionId) -> Option<Json> {
     let log = find_log(spec, session)?;
     load_history_until(spec, &log, session, u64::MAX).ok()?.last_result
 }
 
-/// Returns how many messages were said in a session that this run does not write to; none if we have
-/// no log of it.
+/// Returns the number of messages in a session that this run does not write to; `None` if it has no
+/// transcript.
 pub(crate) fn count_messages(spec: &RunSpec, session: &AgentSessionId) -> Option<u64> {
     let log = find_log(spec, session)?;
     Some(load_history_until(spec, &log, session, u64::MAX).ok()?.recorder.messages())
 }
 
-/// The same of the rows before a place in the log.
+/// Like [`load_history`], limited to the rows before an offset.
 pub(crate) fn load_history_until(
     spec: &RunSpec,
     log: &Utf8Path,
@@ -189,7 +184,7 @@ pub(crate) fn load_history_until(
     let SessionReplayStart { counted_offset: counted, mut last_result } =
         find_replay_start(log, &mut recorder, end)?;
     for entry in TranscriptScanner::open_at(log, counted.unwrap_or(0))? {
-        // What is no record was reported when the log was repaired; it is no reason not to go on.
+        // Faults were reported when the transcript was repaired; they do not prevent continuing.
         let TranscriptEntry::Record(record) = entry? else { continue };
         if record.offset >= end {
             break;
@@ -203,10 +198,10 @@ pub(crate) fn load_history_until(
     Ok(RunSessionHistory { recorder, last_result })
 }
 
-/// What is looked for from the end of a log.
+/// Positions found by searching a transcript from its end.
 #[derive(Default)]
 struct SessionReplayStart {
-    /// Where the last row is that counts those before it.
+    /// Offset of the last row with cumulative counts.
     counted_offset: Option<u64>,
     last_result: Option<Json>,
 }
@@ -217,7 +212,7 @@ impl SessionReplayStart {
     }
 }
 
-/// Looks for them, and has the recorder go on from where rows are counted.
+/// Finds the replay positions and initializes the recorder from the counting row.
 fn find_replay_start(
     log: &Utf8Path,
     recorder: &mut TranscriptRecorder,
@@ -272,7 +267,7 @@ mod tests {
             PRIOR_COUNTS_KEY: {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
     }
 
-    /// Reads the history of a log with these rows.
+    /// Reads the history of a transcript with these rows.
     fn history_of(rows: &[Json]) -> RunSessionHistory {
         let folder = RunFolderFixture::new();
         let id = folder.spec.session.start.id();
@@ -297,7 +292,7 @@ mod tests {
     #[test]
     fn a_session_without_a_count_is_read_from_its_start() {
         let mut rows: Vec<Json> = (0..500).map(|_| row("user")).collect();
-        // What only looks like one: of an agent that writes about us, and of nobody.
+        // Rows that only look like counting rows.
         rows.insert(
             300,
             json!({"type": "user", "message": {"content": format!("{{\"{PRIOR_COUNTS_KEY}\": 1}}")}}),

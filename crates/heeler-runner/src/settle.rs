@@ -1,8 +1,7 @@
-//! Gives a run that was cut off its end: what its runner would have done, had it lived.
+//! Settles an interrupted run: completes the steps that its runner would have done.
 //!
-//! Everything here may be cut off too, and is then done again by the next settling: each step leaves
-//! a state from which the whole gives the same result. A run that still runs is left alone. Start at
-//! [`settle_run`].
+//! Settling may be interrupted too and is then repeated: each step leaves a state from which the
+//! whole yields the same result. A live run is left alone. Start at [`settle_run`].
 
 mod report;
 
@@ -30,65 +29,59 @@ use crate::process::{
 use crate::session;
 use report::SettledRunReport;
 
-/// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
+/// Time to wait for a lock: a probe may hold it for an instant. The agent's lock is free once the
 /// agent has ended.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Why a run was not settled. Nothing is lost: it can be tried again.
+/// Reason that a run was not settled. Nothing is lost: settling can be retried.
 #[derive(Debug, Error)]
 pub enum RunSettleError {
-    /// Its runner lives, or another settling is at it.
+    /// The runner is alive, or another process is settling the run.
     #[error("{dir} is still running: {}", describe_holder(holder.as_ref()))]
     Running {
-        /// The run's folder.
         dir: Utf8PathBuf,
-        /// Who has it.
+        /// Current holder of the lock.
         holder: Option<LockHolder>,
     },
-    /// What the run has started cannot be ended, and holds its session.
-    #[error("the run in {dir} still has its session: {}; end it, then settle again", left.join(", "))]
+    /// Processes of the run cannot be ended and hold its session.
+    #[error("processes of the run in {dir} hold its session: {}; end them, then settle again", left.join(", "))]
     Alive {
-        /// The run's folder.
         dir: Utf8PathBuf,
-        /// What is left of it.
+        /// Remaining processes.
         left: Vec<String>,
     },
-    /// It ran with another folder of the user's.
+    /// The run used another home directory.
     #[error(
         "the run in {dir} has its session lock in {named}, and yours are in {home}; if that folder \
          is yours, settle it with HEELER_HOME={named}"
     )]
     OtherHome {
-        /// The run's folder.
         dir: Utf8PathBuf,
-        /// The folder that the run names.
+        /// Directory that the run names.
         named: Utf8PathBuf,
-        /// The user's.
+        /// Home directory of the user.
         home: Utf8PathBuf,
     },
-    /// A file of the run's folder.
     #[error(transparent)]
     File(#[from] RunFileError),
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// A log cannot be opened.
+    /// A transcript cannot be opened.
     #[error(transparent)]
     Open(#[from] TranscriptOpenError),
-    /// A log takes no rows.
+    /// A transcript accepts no rows.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// A log cannot be synced.
+    /// A transcript cannot be synced.
     #[error(transparent)]
     Sync(#[from] SyncError),
 }
 
 impl RunSettleError {
-    /// Says whether the next attempt would fail for the same reason: what is in the folder cannot
-    /// be used, or it ran with a folder of a user that is not on this machine.
+    /// Returns true if the next attempt would fail for the same reason: the content of the run
+    /// directory is unusable, or the run used a home directory that is not on this machine.
     pub fn is_permanent(&self) -> bool {
         match self {
             RunSettleError::File(RunFileError::Disk(_)) => false,
@@ -101,13 +94,14 @@ impl RunSettleError {
 }
 
 fn describe_holder(holder: Option<&LockHolder>) -> String {
-    holder.map_or("another process has it".to_owned(), ToString::to_string)
+    holder.map_or("another process holds it".to_owned(), ToString::to_string)
 }
 
-/// Settles the run in `dir` and returns its result: the one that is there, if there is one.
+/// Settles the run in `dir` and returns its result: the existing one, if any.
 ///
-/// The folder may have come with a clone, so nothing that it names outside of its state directory is
-/// written: `home`, the user's folder with the session locks, is told by the caller.
+/// The run directory may come from an untrusted clone, so nothing that it names outside of its
+/// state directory is written: the caller passes `home`, the user's directory with the session
+/// locks.
 pub fn settle_run(
     dir: &Utf8Path,
     home: &Utf8Path,
@@ -116,8 +110,8 @@ pub fn settle_run(
     DeadRunClaim::acquire(dir, home, now)?.settle(now, None)
 }
 
-/// Settles several runs as [`settle_run`] does each: what is looked for among all processes is looked for
-/// once, after all of the runs are claimed.
+/// Settles several runs like [`settle_run`]. The scan of all processes is done once, after all of
+/// the runs are claimed.
 pub fn settle_runs(
     dirs: &[Utf8PathBuf],
     home: &Utf8Path,
@@ -128,7 +122,7 @@ pub fn settle_runs(
     claims.into_iter().map(|claim| claim?.settle(now, Some(&census))).collect()
 }
 
-/// A dead run that nobody else works on.
+/// Dead run that no other process works on.
 struct DeadRunClaim<'d> {
     dir: &'d Utf8Path,
     spec: RunSpec,
@@ -147,7 +141,7 @@ impl<'d> DeadRunClaim<'d> {
             let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
             return Err(RunSettleError::OtherHome { dir, named, home });
         }
-        // A copy has its lock to itself: the run may live where it was copied from.
+        // A copied run directory has a lock of its own: the run may be alive in the original one.
         if let Some(first) = files::original_folder(dir)?
             && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join(file::LOCK))
         {
@@ -169,7 +163,7 @@ impl<'d> DeadRunClaim<'d> {
     ) -> Result<RunResult, RunSettleError> {
         let DeadRunClaim { dir, spec, holder, _lock } = self;
         if let Some(result) = files::read_result(dir)? {
-            // Its runner may have died before it took its socket away.
+            // Its runner may have died before it removed its socket.
             if let Ok(Some(started)) = files::read_started(dir, &spec) {
                 remove_socket(&spec, &started);
             }
@@ -194,8 +188,8 @@ impl<'d> DeadRunClaim<'d> {
     }
 }
 
-/// Ends what the run has left. Where it has no control group, and no process was seen that carries its
-/// marker, there is nothing to descend from either.
+/// Ends the remaining processes of the run. If it has no cgroup and no process with its marker was
+/// seen, there is no ancestor to search from either.
 fn end_processes(
     spec: &RunSpec,
     started: Option<&RunStartRecord>,
@@ -212,8 +206,8 @@ fn end_processes(
     ended
 }
 
-/// Ends what a dead run has left running, and nothing else: for one whose folder cannot be used, so
-/// that all that is known of it is its name.
+/// Ends the remaining processes of a dead run, and does nothing else. For a run with an unusable
+/// directory, of which only the ID is known.
 pub fn end_leftover_processes(
     dir: &Utf8Path,
     now: fn() -> Timestamp,
@@ -226,7 +220,7 @@ pub fn end_leftover_processes(
         }
         result => result?,
     };
-    // A copy has its lock to itself: the run may live where it was copied from.
+    // A copied run directory has a lock of its own: the run may be alive in the original one.
     if is_runner_alive(run) {
         return Err(RunSettleError::Running { dir: dir.to_owned(), holder: None });
     }
@@ -237,8 +231,8 @@ pub fn end_leftover_processes(
     Ok(())
 }
 
-/// Takes the session's lock, so that nothing is added to its log meanwhile. If nothing of the run is
-/// left, another run has the session: its rows are its own, and the lock is not needed to tell.
+/// Acquires the session's lock, so that its transcript does not grow meanwhile. If no process of
+/// the run is left and another run holds the session, the lock is not needed: rows name their run.
 fn lock_session(
     dir: &Utf8Path,
     spec: &RunSpec,
@@ -259,12 +253,13 @@ fn lock_session(
     }
 }
 
-/// Adds what the job's log lacks of the session's log, and returns what the session's log tells.
+/// Appends the rows that the job transcript lacks compared to the session transcript, and returns
+/// the state derived from the session transcript.
 fn complete_job_log(
     spec: &RunSpec,
     started: &RunStartRecord,
 ) -> Result<SettledRunReport, RunSettleError> {
-    // To open a log is to repair it; another run that has the session has done so.
+    // Opening a transcript repairs it; another run that holds the session has done so already.
     let session = match started.session_log.is_file() {
         true => {
             match TranscriptWriter::open(&started.session_log, TranscriptWriterOptions::default()) {
@@ -282,18 +277,18 @@ fn complete_job_log(
     Ok(account)
 }
 
-/// Takes away the socket that the runner could not. Only a socket of this run is touched.
+/// Removes the socket that the runner left. Only a socket of this run is touched.
 fn remove_socket(spec: &RunSpec, started: &RunStartRecord) {
     let is_ours = started.socket.file_name() == Some(socket_name(spec.run).as_str());
     let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
     if is_ours && is_socket {
-        // One that stays answers nobody.
+        // A leftover socket has no listener.
         drop(std::fs::remove_file(&started.socket));
     }
 }
 
-/// Takes away the agent's own record of a session that was to go on from another, and was not used:
-/// nobody will. It stays if it holds anything that our log does not.
+/// Removes the native session of a fork that was never used and never will be. It stays if it holds
+/// any entry that Heeler's transcript lacks.
 fn discard_native_session(spec: &RunSpec, started: &RunStartRecord) {
     let SessionStart::Continue { id, .. } = &spec.session.start else { return };
     let Some(folder) = started.own_sessions.as_deref().filter(|_| *id == started.session) else {
@@ -303,12 +298,12 @@ fn discard_native_session(spec: &RunSpec, started: &RunStartRecord) {
     let discarded = session::row_ids(&started.session_log)
         .and_then(|known| native_session::discard_if_known(&path, &known));
     if let Err(error) = discarded {
-        tracing::warn!(%path, %error, "the agent's record of a session that nobody used stays");
+        tracing::warn!(%path, %error, "an unused native session could not be removed");
     }
 }
 
 fn never_started_result(spec: &RunSpec, ended: &TerminationReport, now: Timestamp) -> RunResult {
-    let why = "the run was cut off before its agent was started";
+    let why = "the run was interrupted before its agent was started";
     let settled = Some(RunRecovery { processes_ended: ended.processes, rows_completed: 0 });
     RunResult { settled, ..RunResult::never_started(spec.run, spec.job.clone(), why, now) }
 }
@@ -346,7 +341,7 @@ fn interrupted_result(
             ),
         }),
         started_at: started.at,
-        // Its last sign of life: that nobody looked for it since is no part of it.
+        // The time of its last row: the time until settling is not part of the run.
         finished_at: last_at.unwrap_or(started.at).max(started.at),
         exit_code: None,
         settled: Some(RunRecovery { processes_ended: ended.processes, rows_completed: completed }),

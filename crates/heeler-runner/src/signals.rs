@@ -1,10 +1,9 @@
-//! Signals to the runner itself: whoever sends one wants the run to end.
+//! Signals to the runner itself, which ask it to end the run.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals to this process.
 #[derive(Debug)]
 pub(crate) struct RunnerSignals {
     terminate: Signal,
@@ -13,7 +12,7 @@ pub(crate) struct RunnerSignals {
 }
 
 impl RunnerSignals {
-    /// Catches them from now on.
+    /// Starts catching the signals.
     pub(crate) fn listen() -> io::Result<RunnerSignals> {
         Ok(RunnerSignals {
             terminate: signal(SignalKind::terminate())?,
@@ -22,7 +21,7 @@ impl RunnerSignals {
         })
     }
 
-    /// Returns the name of the next one. Loses nothing when it is dropped before it is ready.
+    /// Returns the name of the next signal. Cancel-safe.
     pub(crate) async fn next_signal(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

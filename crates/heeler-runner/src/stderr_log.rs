@@ -1,7 +1,7 @@
-//! What an agent writes to standard error: its beginning and its end, redacted, in `stderr.log`.
+//! `stderr.log`: the beginning and the end of an agent's standard error, redacted.
 //!
-//! The file is for people; its end also helps to judge how the run ended. It never stops a run.
-//! Start at [`AgentStderrLog`].
+//! The file is for people; its end also helps to classify the run's end. An error here never stops
+//! a run. Start at [`AgentStderrLog`].
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -16,39 +16,37 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text_decoder::RedactingTextDecoder;
 
-/// How much of the beginning is kept.
+/// Number of bytes kept from the beginning.
 pub(crate) const STDERR_HEAD_BYTES_MAX: usize = 256 << 10;
 
-/// How much of the end is kept; this much is also what a run is judged by.
+/// Number of bytes kept from the end; the run's end is classified by the same bytes.
 pub(crate) const STDERR_TAIL_BYTES_MAX: usize = 64 << 10;
 
-/// How much of it is recorded at most, where it is; the rest is only in the file.
+/// Limit on bytes recorded in rows, where standard error is recorded; the rest is only in the file.
 pub(crate) const STDERR_RECORDED_BYTES_MAX: usize = 256 << 10;
 
-/// How much is read at once.
 const READ_BYTES: usize = 8 << 10;
 
-/// What an agent writes to standard error.
 #[derive(Debug)]
 pub(crate) struct AgentStderrLog {
-    /// `None` when the disk does not take it.
+    /// `None` if the disk does not accept it.
     file: Option<File>,
     text: Option<RedactingTextDecoder>,
     buffer: Vec<u8>,
-    /// How many bytes are in the file.
+    /// Number of bytes in the file.
     head_bytes: usize,
-    /// The end of all, whether it is in the file or not.
+    /// End of the whole output, also of parts that are not in the file.
     tail: String,
-    /// How many bytes have been written altogether.
+    /// Number of bytes written by the agent.
     total_bytes: usize,
-    /// What is to be recorded, and was not yet.
+    /// Text queued for recording.
     unrecorded: String,
-    /// How much there was to be recorded so far.
+    /// Number of bytes queued for recording since the start.
     recorded_bytes: usize,
 }
 
 impl AgentStderrLog {
-    /// Goes on with `stderr.log` in the run's folder, which is made where it is missing.
+    /// Opens `stderr.log` in the run directory for appending and creates it if it is missing.
     pub(crate) fn open(dir: &Utf8Path, redactor: &SecretRedactor) -> AgentStderrLog {
         let mut options = File::options();
         options.append(true).create(true).mode(0o600);
@@ -64,7 +62,7 @@ impl AgentStderrLog {
         }
     }
 
-    /// Returns whole lines that were not returned before, or the rest at the end.
+    /// Returns complete lines not returned before, or the rest at the end.
     pub(crate) fn take_unrecorded_lines(&mut self) -> Option<String> {
         let end = match self.text {
             Some(_) => self.unrecorded.rfind('\n').map_or(0, |at| at + 1),
@@ -75,7 +73,7 @@ impl AgentStderrLog {
         (!told.trim().is_empty()).then(|| told.to_owned())
     }
 
-    /// Takes note of what is to be recorded, as far as there is room.
+    /// Queues text for recording, within the limit.
     fn queue_for_recording(&mut self, text: &str) {
         let room = STDERR_RECORDED_BYTES_MAX.saturating_sub(self.recorded_bytes);
         let kept = &text[..text.floor_char_boundary(room)];
@@ -86,20 +84,19 @@ impl AgentStderrLog {
         }
     }
 
-    /// Reads once; returns how many bytes, 0 at the end. Loses nothing when it is dropped before it
-    /// is ready.
+    /// Reads once and returns the number of bytes, 0 at the end. Cancel-safe.
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.buffer.reserve(READ_BYTES);
         from.read_buf(&mut self.buffer).await
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads the available bytes without waiting.
     pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
         self.buffer.reserve(READ_BYTES);
         Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
     }
 
-    /// Keeps what was read.
+    /// Processes the bytes in the read buffer.
     pub(crate) fn flush_buffer(&mut self) {
         let Some(text) = &mut self.text else { return };
         let text = text.push(&self.buffer);
@@ -107,7 +104,7 @@ impl AgentStderrLog {
         self.append_text(&text);
     }
 
-    /// Keeps the end too, and returns it.
+    /// Writes the end to the file and returns it.
     pub(crate) fn finish(&mut self) -> &str {
         self.flush_buffer();
         if let Some(text) = self.text.take() {
@@ -126,7 +123,7 @@ impl AgentStderrLog {
             end.insert_str(0, &format!("\n[… {} bytes left out …]\n", missing - end.len()));
         }
         if let Some(file) = &mut self.file {
-            // It is for people only; the run does not depend on it.
+            // The file is for people only; the run does not depend on it.
             drop(file.write_all(end.as_bytes()));
         }
     }
@@ -135,7 +132,7 @@ impl AgentStderrLog {
         self.queue_for_recording(text);
         self.total_bytes += text.len();
         let room = text.floor_char_boundary(STDERR_HEAD_BYTES_MAX.saturating_sub(self.head_bytes));
-        // Once something is missing the head is over, also for what would still fit.
+        // The head ends at the first omission, even if later text would still fit.
         if self.total_bytes - text.len() == self.head_bytes && room > 0 {
             self.write_head(&text[..room]);
         }

@@ -1,25 +1,24 @@
-//! Bytes of an agent as text, piece by piece, without secrets.
+//! Decodes agent output piece by piece into text without secrets.
 //!
-//! What is no UTF-8 becomes the replacement character, as with the whole at once. Start at
-//! [`RedactingTextDecoder`].
+//! Invalid UTF-8 becomes the replacement character, exactly as if the whole were decoded at once.
+//! Start at [`RedactingTextDecoder`].
 
 use heeler_model::redact::{SecretRedactor, StreamRedactor};
 
-/// Bytes that come in pieces and leave as text without secrets.
+/// Incremental UTF-8 decoder with redaction.
 #[derive(Debug)]
 pub(crate) struct RedactingTextDecoder {
     redact: StreamRedactor,
-    /// The beginning of a character whose rest has not come yet.
+    /// Beginning of a character that is not complete yet.
     partial: Vec<u8>,
 }
 
 impl RedactingTextDecoder {
-    /// Starts a text.
     pub(crate) fn new(redactor: &SecretRedactor) -> RedactingTextDecoder {
         RedactingTextDecoder { redact: redactor.stream(), partial: Vec::new() }
     }
 
-    /// Takes a piece and returns what can be shown by now.
+    /// Decodes a piece and returns the text that is safe to show.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         let joined;
         let bytes = if self.partial.is_empty() {
@@ -34,8 +33,8 @@ impl RedactingTextDecoder {
         self.redact.push(&String::from_utf8_lossy(whole))
     }
 
-    /// Returns the rest. Of a text that was cut it must not be asked for: what is held back may be
-    /// half of a secret.
+    /// Returns the rest. Must not be called for truncated text: the part held back may be half of a
+    /// secret.
     pub(crate) fn finish(mut self) -> String {
         let mut rest = self.redact.push(&String::from_utf8_lossy(&self.partial));
         rest.push_str(&self.redact.finish());
@@ -43,7 +42,7 @@ impl RedactingTextDecoder {
     }
 }
 
-/// Returns how many bytes at the end may be the beginning of a character.
+/// Returns the number of bytes at the end that may begin a character.
 fn partial_len(bytes: &[u8]) -> usize {
     for (count, byte) in (1..=3).zip(bytes.iter().rev()) {
         let needed = match byte {

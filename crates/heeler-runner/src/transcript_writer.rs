@@ -1,8 +1,8 @@
-//! The rows of a run: the one place of this process that writes them, redacted.
+//! Writes the rows of a run, redacted. It is the only writer of rows in this process.
 //!
-//! Rows are written in the order in which they came, one `write` each, the session's before the
-//! job's. One that the disk does not take waits, and everything after it: nothing is skipped.
-//! Start at [`RunTranscriptWriter`].
+//! Rows are written in order of arrival, one `write` each, the session's before the job's. A row
+//! that the disk does not accept waits, and so do all rows after it: nothing is skipped. Start at
+//! [`RunTranscriptWriter`].
 
 use std::collections::VecDeque;
 
@@ -19,23 +19,24 @@ use serde_json::Value as Json;
 use crate::fault::{self, RunnerFaultPoint};
 use crate::output_log::JobOutputLog;
 
-/// Names the run in each row of a session's log: another run may have gone on with the session.
+/// Key of the run ID in each row of a session transcript: another run may have continued the
+/// session.
 pub(crate) const RUN_KEY: &str = "runId";
 
-/// The logs of a run.
+/// Transcripts of a run.
 #[derive(Debug)]
 pub(crate) struct RunTranscriptWriter {
     session: TranscriptSink,
     job: TranscriptSink,
     redactor: SecretRedactor,
-    /// Named in every row of the session's log: who settles the run must know its rows from those of
-    /// a run that went on with the session.
+    /// Recorded in every row of the session transcript: settling must distinguish the run's rows
+    /// from those of a run that continued the session.
     run: RunId,
     output: Option<JobOutputLog>,
     pending: VecDeque<PendingTranscriptRow>,
-    /// The number that the next row of the job log gets.
+    /// Number of the next row in the job transcript.
     job_rows: u64,
-    /// Why rows were left out that no log can hold.
+    /// Reason that rows were skipped because no transcript can hold them.
     skipped_reason: Option<String>,
 }
 
@@ -52,7 +53,7 @@ enum RunTranscriptKind {
 }
 
 impl RunTranscriptWriter {
-    /// Opens both logs, whose folders are made where they are missing.
+    /// Opens both transcripts and creates their directories where missing.
     pub(crate) fn open(
         session_log: &Utf8Path,
         job_log: &Utf8Path,
@@ -74,12 +75,12 @@ impl RunTranscriptWriter {
         })
     }
 
-    /// Has the job's rows written as readable text too.
+    /// Also writes the job's rows as readable text.
     pub(crate) fn set_output(&mut self, output: JobOutputLog) {
         self.output = Some(output);
     }
 
-    /// Opens the log of another session, for [`RunTranscriptWriter::change_session`].
+    /// Opens the transcript of another session, for [`RunTranscriptWriter::change_session`].
     pub(crate) fn open_session(
         &self,
         session_log: &Utf8Path,
@@ -87,23 +88,24 @@ impl RunTranscriptWriter {
         TranscriptSink::open(session_log, &self.session.options)
     }
 
-    /// Goes on with the log of another session. Everything is written to the old one.
+    /// Continues with the transcript of another session. All pending rows have been written to the
+    /// old one.
     pub(crate) fn change_session(&mut self, session: TranscriptSink) {
         debug_assert!(self.is_flushed(), "rows of the old session wait");
         self.session = session;
     }
 
-    /// Returns how many lines the job's log has.
+    /// Returns the number of rows in the job transcript.
     pub(crate) fn job_rows(&self) -> u64 {
         self.job_rows
     }
 
-    /// Returns how many lines the session's log has.
+    /// Returns the number of rows in the session transcript.
     pub(crate) fn count_session_rows(&self) -> Result<u64, DiskError> {
         self.session.count_rows()
     }
 
-    /// Takes rows; [`RunTranscriptWriter::flush`] writes them.
+    /// Queues rows; [`RunTranscriptWriter::flush`] writes them.
     pub(crate) fn push(&mut self, rows: RecordedRows) {
         let session = rows.session.into_iter().map(|row| (RunTranscriptKind::Session, row));
         for (log, row) in
@@ -114,7 +116,7 @@ impl RunTranscriptWriter {
     }
 
     fn push_row(&mut self, log: RunTranscriptKind, mut row: Json) {
-        // The last guard: texts that were redacted one by one may be a secret when they are joined.
+        // Last line of defence: texts that were redacted separately may form a secret when joined.
         self.redactor.redact_json(&mut row);
         if let (RunTranscriptKind::Session, Json::Object(row)) = (log, &mut row) {
             row.insert(RUN_KEY.to_owned(), self.run.to_string().into());
@@ -126,22 +128,24 @@ impl RunTranscriptWriter {
     }
 
     fn record_skipped_row(&mut self, reason: &str) {
-        self.skipped_reason = Some(format!("a row was left out that no log can hold: {reason}"));
+        self.skipped_reason =
+            Some(format!("a row was skipped because no transcript can hold it: {reason}"));
     }
 
-    /// Returns why rows were left out since it was last asked.
+    /// Returns the reason that rows were skipped since the last call.
     pub(crate) fn take_skipped_reason(&mut self) -> Option<String> {
         self.skipped_reason.take()
     }
 
-    /// Says whether everything is written.
+    /// Returns true if no row is pending.
     pub(crate) fn is_flushed(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Writes what waits. `told` gets each row of the job's log once it is there, with its number.
+    /// Writes the pending rows. `told` receives each row of the job transcript once it is written,
+    /// with its number.
     ///
-    /// On an error the first row that waits is not written, and nothing after it: try again later.
+    /// On an error the first pending row and all rows after it remain unwritten: try again later.
     pub(crate) fn flush(&mut self, told: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
         while let Some(row) = self.pending.front() {
             let sink = match row.log {
@@ -176,34 +180,34 @@ impl RunTranscriptWriter {
         }
     }
 
-    /// Gives up what waits: the run ends although the disk takes no more.
+    /// Discards pending rows: the run ends although the disk accepts no more.
     pub(crate) fn discard_pending(&mut self) {
         self.pending.clear();
     }
 
-    /// Returns when both logs survive a power loss.
+    /// Makes both transcripts durable.
     pub(crate) fn sync(&mut self) -> Result<(), String> {
         let session = self.session.sync();
         session.and(self.job.sync())
     }
 }
 
-/// Why a row was not written.
+/// Reason that a row was not written.
 #[derive(Debug)]
 enum RowWriteError {
-    /// The disk does not take it now.
+    /// The disk does not accept it now.
     Disk(String),
-    /// No log can hold it.
+    /// No transcript can hold it.
     Row(String),
 }
 
-/// One log, which is opened again after a failure that calls for it.
+/// One transcript, reopened after failures that require it.
 #[derive(Debug)]
 pub(crate) struct TranscriptSink {
     path: Utf8PathBuf,
     options: TranscriptWriterOptions,
     log: Option<TranscriptWriter>,
-    /// Where the log ended when its last line was begun, if it is not known whether it is there.
+    /// End of the transcript before its last write, if the outcome of that write is unknown.
     uncertain_end: Option<u64>,
 }
 
@@ -230,7 +234,7 @@ impl TranscriptSink {
 
     fn append(&mut self, line: &[u8]) -> Result<(), RowWriteError> {
         let begin = self.open_log()?.end();
-        // The line was cut off when the log was repaired, or completed: its end tells which.
+        // Repairing the transcript either cut the line off or completed it: its end shows which.
         if self.uncertain_end.take().is_some_and(|before| begin > before) {
             return Ok(());
         }
@@ -249,7 +253,7 @@ impl TranscriptSink {
         }
     }
 
-    /// Returns the log, opened again if need be.
+    /// Returns the transcript, reopened if necessary.
     fn open_log(&mut self) -> Result<&mut TranscriptWriter, RowWriteError> {
         if self.log.is_none() {
             let opened = TranscriptWriter::open(&self.path, self.options.clone());
@@ -265,7 +269,7 @@ impl TranscriptSink {
         {
             return Ok(());
         }
-        // To open a log is to sync it.
+        // Opening a transcript syncs it.
         self.log = None;
         match self.open_log() {
             Ok(_) => Ok(()),

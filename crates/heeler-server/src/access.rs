@@ -1,8 +1,9 @@
-//! Who may come in over TCP: tokens, passwords, one-time links, cookies.
+//! Access control for requests over TCP: tokens, passwords, one-time login links, cookies.
 //!
-//! Every request is checked by [`with_access_control`]: that it means us (Host), that no strange page sent it
-//! (Origin), who sent it (a token or a cookie), and, where it changes something, that a page of ours
-//! asked for it (a CSRF token) and no process of a run did. `/hooks` is left to signatures.
+//! [`with_access_control`] checks every request: the Host must be allowed, the Origin must not be
+//! another site, and a token or cookie must identify the caller. A request that changes state also
+//! needs a CSRF token (from a browser) and must not come from a process of a run. `/hooks` is
+//! authenticated by signatures instead.
 
 mod allowed_hosts;
 mod cookie;
@@ -33,28 +34,27 @@ use login_limiter::LoginLimiter;
 pub(crate) use guard::identify_peer;
 pub use password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, hash_password};
 
-/// How long a one-time link counts.
+/// Lifetime of a one-time login link.
 const LINK_LIFETIME: SignedDuration = SignedDuration::from_mins(5);
 
-/// How many links count at once; one more, and the oldest counts no longer.
+/// Most pending login links; one more removes the oldest.
 const LINKS_MAX: usize = 64;
 
-/// How many passwords are checked at once: each takes 19 MiB and a good part of a core.
+/// Most concurrent password checks: each takes 19 MiB and much of a CPU core.
 const PASSWORD_CHECKS_MAX: usize = 2;
 
-/// Where the dashboard and the API are reached.
+/// Address of the dashboard and the API.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WebEndpoint {
-    /// The name or address that the config listens on.
+    /// Host name or address from the config (`web.host`).
     pub host: String,
-    /// The port that is listened on.
     pub port: u16,
-    /// Addresses under which a proxy serves it: `https://heeler.example.com`.
+    /// URLs under which a proxy serves the dashboard, such as `https://heeler.example.com`.
     pub origins: Vec<String>,
 }
 
 impl WebEndpoint {
-    /// Returns the address that people open.
+    /// Returns the URL that people open.
     pub fn url(&self) -> String {
         self.origins
             .first()
@@ -63,7 +63,7 @@ impl WebEndpoint {
     }
 }
 
-/// What is known of those who come in.
+/// State of access control: allowed hosts, login links, login limits, cached identities.
 #[derive(Debug)]
 pub struct AccessControl {
     allowed_hosts: AllowedHosts,
@@ -74,7 +74,7 @@ pub struct AccessControl {
     identities: IdentityCache,
 }
 
-/// A login that somebody at the machine has promised.
+/// Pending one-time login link, created by a person on this machine.
 #[derive(Debug, Clone, PartialEq)]
 struct PendingLoginLink {
     user_name: String,
@@ -83,7 +83,6 @@ struct PendingLoginLink {
 }
 
 impl AccessControl {
-    /// Knows nobody yet.
     pub fn new(reach: &WebEndpoint) -> AccessControl {
         AccessControl {
             allowed_hosts: AllowedHosts::new(&reach.host, &reach.origins),
@@ -95,7 +94,7 @@ impl AccessControl {
         }
     }
 
-    /// Makes a link by which one browser may log in, once and soon.
+    /// Creates a link with which one browser can log in, once, within [`LINK_LIFETIME`].
     pub(crate) fn make_link(
         &self,
         who: &str,
@@ -118,13 +117,14 @@ impl AccessControl {
         Ok(format!("{}/login?link={}", self.url, secret.reveal()))
     }
 
-    /// Says whether there is such a link.
+    /// Returns true if the link is pending, even if it has expired.
     fn has_link(&self, secret: &str) -> bool {
         let hash = heeler_model::secret_hash(secret);
         self.links.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&hash)
     }
 
-    /// Takes a link, which counts for the first who does so.
+    /// Removes and returns a link, so that only the first caller can use it. Expired links are not
+    /// returned.
     fn take_link(&self, secret: &str, now: Timestamp) -> Option<PendingLoginLink> {
         let hash = heeler_model::secret_hash(secret);
         let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash)?;
@@ -135,26 +135,27 @@ impl AccessControl {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names the cookie of a browser that sent a request.
+    /// Returns the cookie name for the browser that sent a request.
     fn cookie_name_for(&self, uri: &Uri, headers: &HeaderMap) -> CookieName {
         let authority = guard::authority(uri, headers).unwrap_or_default();
         CookieName::new(&self.url, authority, self.allowed_hosts.is_secure(None, authority))
     }
 
-    /// Names the cookie of a browser that calls us so.
+    /// Returns the cookie name for a browser that uses `authority` as the host.
     #[cfg(test)]
     pub(crate) fn cookie_name(&self, authority: &str) -> String {
         CookieName::new(&self.url, authority, false).plain().to_owned()
     }
 
-    /// Forgets who was seen: who may do what has changed.
+    /// Clears the identity cache after a change to tokens, users or logins.
     pub(crate) fn invalidate_identities(&self) {
         self.identities.clear();
     }
 }
 
-/// Returns the routes of the login, and lets nobody reach any route without saying who they are.
-/// What is asked for is counted in the same layer, since each costs every request some allocations.
+/// Adds the login routes and the access check for all routes.
+///
+/// Requests are counted in the same layer, because each layer costs every request some allocations.
 pub(crate) fn with_access_control(
     router: Router<SharedServerState>,
     app: &SharedServerState,

@@ -1,4 +1,7 @@
-//! The API: `/api/v1`. Each noun is a module that says what its routes need.
+//! The HTTP API, `/api/v1`. Each submodule owns the routes of one resource and declares the scopes
+//! they need.
+//!
+//! [`router`] returns the whole API.
 
 mod access;
 mod agents;
@@ -38,25 +41,27 @@ use crate::problem::ProblemDetails;
 use crate::read_coalescer::{self, ReadCoalescer};
 use crate::server_state::{ServerState, SharedServerState};
 
-/// How many items a page has if nobody says otherwise.
+/// Items per page by default.
 const PAGE_SIZE_DEFAULT: usize = 20;
 
-/// How many a page has at most.
+/// Most items per page.
 const PAGE_SIZE_MAX: usize = 100;
 
-/// What a handler returns.
+/// Result of a handler.
 pub(crate) type JsonResult<T> = Result<Json<T>, ProblemDetails>;
 
-/// What one returns that tells what the records say.
+/// Result of a handler that reads the store; the JSON is encoded on the reading thread.
 pub(crate) type EncodedJsonResult<T> = Result<EncodedJson<T>, ProblemDetails>;
 
-/// The routes of one noun, by what a caller must be allowed.
+/// Routes of one resource, grouped by the scope they need.
 #[derive(Default)]
 pub(crate) struct ApiRoutes {
     pub(crate) read: OpenApiRouter<SharedServerState>,
-    /// Needs the same, and is told alike to all who may: those who ask at once share one read.
+    /// Scope `read`, with the same reply for every caller: identical concurrent reads are
+    /// coalesced.
     pub(crate) shared: OpenApiRouter<SharedServerState>,
-    /// The same, of what takes as long as a log has lines: nobody else's read waits for its turn.
+    /// Like `shared`, for reads that take as long as a transcript has rows. They have a coalescer
+    /// of their own, so that other reads do not wait for them.
     pub(crate) shared_logs: OpenApiRouter<SharedServerState>,
     pub(crate) operate: OpenApiRouter<SharedServerState>,
     pub(crate) admin: OpenApiRouter<SharedServerState>,
@@ -74,7 +79,7 @@ impl ApiRoutes {
     }
 }
 
-/// Returns the routes of all nouns.
+/// Returns the routes of all resources.
 pub(crate) fn routes() -> ApiRoutes {
     let all = [
         access::routes(),
@@ -92,7 +97,7 @@ pub(crate) fn routes() -> ApiRoutes {
     all.into_iter().fold(ApiRoutes::default(), ApiRoutes::merge)
 }
 
-/// Returns the API and its description, for requests that carry their [`RequestCaller`].
+/// Returns the API and its OpenAPI description. Requests must carry their [`RequestCaller`].
 fn build_api() -> (Router<SharedServerState>, OpenApi) {
     let ApiRoutes { mut read, mut shared, mut shared_logs, mut operate, mut admin } = routes();
     openapi_document::document_scope(read.get_openapi_mut(), AccessScope::Read);
@@ -126,14 +131,14 @@ fn build_api() -> (Router<SharedServerState>, OpenApi) {
     OpenApiRouter::new().nest("/api/v1", all).split_for_parts()
 }
 
-/// Returns the API's description, as it is in the manual.
+/// Returns the OpenAPI description.
 pub(crate) fn openapi_json() -> &'static Value {
     static DESCRIPTION: LazyLock<Value> =
         LazyLock::new(|| serde_json::to_value(build_api().1).expect("a description is JSON"));
     &DESCRIPTION
 }
 
-/// Returns the API, for requests that carry their [`RequestCaller`].
+/// Returns the API. Requests must carry their [`RequestCaller`].
 pub(crate) fn router() -> Router<SharedServerState> {
     let (router, _) = build_api();
     router
@@ -152,24 +157,30 @@ async fn require_scope(
 }
 
 async fn method_not_allowed() -> ProblemDetails {
-    ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "usage", "the route has another method")
+    ProblemDetails::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "usage",
+        "the route does not support this method",
+    )
 }
 
-/// Returns how many items a page is to have.
+/// Returns the number of items of a page, or a problem if it is out of range.
 fn check_limit(given: Option<usize>, usual: usize, most: usize) -> Result<usize, ProblemDetails> {
     match given.unwrap_or(usual) {
         limit if (1..=most).contains(&limit) => Ok(limit),
-        limit => Err(ProblemDetails::bad_request(format!("limit is 1 to {most}, not {limit}"))),
+        limit => {
+            Err(ProblemDetails::bad_request(format!("limit must be 1 to {most}, not {limit}")))
+        }
     }
 }
 
-/// Says that the daemon answered what nobody asked.
+/// Returns the problem for a reply of a type that does not belong to the command.
 fn unexpected_reply(told: &DaemonReply) -> ProblemDetails {
-    ProblemDetails::internal_error(format!("the daemon answered something else: {told:?}"))
+    ProblemDetails::internal_error(format!("unexpected reply of the daemon: {told:?}"))
 }
 
 impl ServerState {
-    /// Asks for something whose answer is a job.
+    /// Sends a command that creates or changes a job.
     async fn request_job(
         &self,
         asker: &KeyedCaller,
@@ -181,7 +192,7 @@ impl ServerState {
         }
     }
 
-    /// Asks for something whose answer is that it is done.
+    /// Sends a command that is answered with a message.
     async fn request_change(
         &self,
         asker: &KeyedCaller,
@@ -193,7 +204,7 @@ impl ServerState {
         }
     }
 
-    /// Asks for something whose answer is a run of a workflow.
+    /// Sends a command that starts or changes a workflow run.
     async fn request_workflow_run(
         &self,
         asker: &KeyedCaller,

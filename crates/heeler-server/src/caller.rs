@@ -1,37 +1,36 @@
-//! Who asks, and what they may.
+//! Caller of a request: identity, scope and connection.
 
 use std::net::SocketAddr;
 
 use heeler_engine::Caller;
 pub(crate) use heeler_model::AccessScope;
 
-/// Where the names of users are looked up.
+/// File in which user names are looked up.
 const USERS_FILE: &str = "/etc/passwd";
 
-/// Who asks.
+/// Identity behind a request, with its permissions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RequestCaller {
-    /// Their name, for the record.
+    /// Name for records and log lines.
     pub(crate) name: String,
-    /// What they may.
     pub(crate) scope: AccessScope,
-    /// Whether a process of a run asks. Nobody looks where nothing is to be changed: it is unknown
-    /// then, and may change nothing.
+    /// Person or run behind the request. It is determined only for requests that change state; for
+    /// others it is unknown, and an unknown caller may change nothing.
     pub(crate) engine_caller: Caller,
-    /// What their browser proves with that a page of ours asks; `None` where no browser does.
+    /// Expected CSRF token; `None` if the caller is not a browser.
     pub(crate) csrf_token: Option<String>,
 }
 
-/// The other end of a connection over TCP.
+/// Both ends of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TcpPeer {
-    /// Its address.
+    /// Address of the client.
     pub(crate) address: SocketAddr,
-    /// Ours.
+    /// Address of this end.
     pub(crate) local: SocketAddr,
 }
 
-/// Returns the login name of a user, or their number in words.
+/// Returns the login name of a user ID, or `user N` if it is unknown.
 pub fn login_name(user: u32) -> String {
     if user == 0 {
         return "root".to_owned();
@@ -40,7 +39,7 @@ pub fn login_name(user: u32) -> String {
     parse_user_name(&users, user).unwrap_or_else(|| format!("user {user}"))
 }
 
-/// Returns a user's name by the lines of [`USERS_FILE`].
+/// Finds a user name in the content of [`USERS_FILE`].
 fn parse_user_name(users: &str, user: u32) -> Option<String> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');

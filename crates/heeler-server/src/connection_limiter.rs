@@ -1,7 +1,7 @@
-//! How many connections over TCP there may be at once: in all, and from one address.
+//! Limits on open TCP connections: in total, and per address.
 //!
-//! Nobody need say who they are to connect. So no one address may take all the room, and all of them
-//! together may not take the files that the daemon works with.
+//! Clients connect before they are authenticated. So one address must not take all connections, and
+//! all together must not use up the file descriptors that the daemon needs.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many there are at once, if there are files enough.
+/// Most connections, if the file descriptor limit allows.
 pub(crate) const WEB_CONNECTIONS_MAX: usize = 4096;
 
-/// How many of them one address has that is not of this machine.
+/// Most connections per remote address; loopback is not limited.
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
 
-/// The room for connections.
+/// Counts open connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimiter {
     permits: Arc<Semaphore>,
@@ -24,7 +24,7 @@ pub(crate) struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    /// Leaves half of the files that may be open for everything else.
+    /// Creates a limiter that leaves half of the file descriptors for other uses.
     pub(crate) fn new() -> ConnectionLimiter {
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, WEB_CONNECTIONS_MAX);
@@ -34,12 +34,12 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Waits until there is room for one more.
+    /// Waits until one more connection is allowed.
     pub(crate) async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Takes room for an address; none if it has as much as it may.
+    /// Admits a connection from an address; returns `None` if the address has reached its limit.
     pub(crate) fn try_admit(
         &self,
         address: IpAddr,
@@ -56,7 +56,7 @@ impl ConnectionLimiter {
     }
 }
 
-/// The room of one connection, until it is dropped.
+/// Share of one connection, released when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limiter: ConnectionLimiter,
@@ -77,7 +77,8 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Returns what counts as one address: of IPv6 everybody has very many.
+/// Returns the unit that is limited: for IPv6 the /64 network, since one customer has very many
+/// addresses.
 fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,4 +1,4 @@
-//! Talking to a daemon, for callers that are not async.
+//! Blocking client of a daemon's socket. Start at [`DaemonClient::connect`].
 
 use std::io;
 use std::time::Duration;
@@ -23,64 +23,59 @@ use crate::internal::{
 };
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
-/// How long a daemon may take to accept a connection.
+/// Time limit for connecting and the first reply.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// The largest answer: the status of ten thousand schedules is a tenth of it.
+/// Size limit of a reply: ten times the status of ten thousand schedules.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Why a daemon did not answer, or refused.
+/// Failure of a request to a daemon.
 #[derive(Debug, Error)]
 pub enum DaemonClientError {
-    /// Nobody listens.
     #[error("no daemon listens on {socket}")]
     NoDaemon {
-        /// Its socket.
         socket: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is ending and did nothing of what was asked.
+    /// The daemon is stopping and did not execute the command.
     #[error("the daemon is ending")]
     Ending,
-    /// It refused.
+    /// The daemon refused the command.
     #[error(transparent)]
     Refused(DaemonCommandError),
-    /// It speaks another language.
-    #[error("what answers on {socket} is no daemon of protocol {PROTOCOL}: {reason}")]
+    /// The reply does not follow the protocol.
+    #[error("no daemon with protocol {PROTOCOL} answers on {socket}: {reason}")]
     Protocol {
-        /// Its socket.
         socket: Utf8PathBuf,
-        /// What it said instead.
+        /// Description of the unexpected reply.
         reason: String,
     },
-    /// The conversation broke off; what was asked may have been done.
+    /// The connection failed; the command may have been executed.
     #[error("cannot {attempt} the daemon at {socket}")]
     Io {
-        /// What was tried.
+        /// Verb phrase for the message, such as "talk to".
         attempt: &'static str,
-        /// Its socket.
         socket: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A connection to a daemon, which does not end by itself while it is open.
+/// Connection to a daemon. An idle daemon does not exit while it is open.
 #[derive(Debug)]
 pub struct DaemonClient {
     socket: Utf8PathBuf,
     hello: DaemonInfo,
     sender: SendRequest<Full<Bytes>>,
-    // Fields are dropped in this order: the connection's task ends before what drives it.
+    // Fields are dropped in this order: the connection's task ends before the runtime that drives
+    // it.
     _connection: JoinSet<()>,
     runtime: Runtime,
 }
 
 impl DaemonClient {
-    /// Connects to a daemon and makes sure that it is one, and stays.
+    /// Connects to a daemon and checks its protocol.
     pub fn connect(socket: &Utf8Path) -> Result<DaemonClient, DaemonClientError> {
         let failed = |source| DaemonClientError::Io {
             attempt: "talk to",
@@ -97,7 +92,7 @@ impl DaemonClient {
             let (mut sender, task) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
                 .await
                 .map_err(|error| failed(io::Error::other(error)))?;
-            // How it broke off is told to whoever waits for an answer.
+            // The pending request reports a broken connection.
             connection.spawn(async move { drop(task.await) });
             let request = request(Method::GET, HELLO_PATH, Vec::new());
             let hello = send_request(socket, &mut sender, request).await?;
@@ -116,12 +111,12 @@ impl DaemonClient {
         })
     }
 
-    /// Returns who answers.
+    /// Returns the daemon's description of itself.
     pub fn daemon_info(&self) -> &DaemonInfo {
         &self.hello
     }
 
-    /// Asks and waits for the answer; if `patience` is given, not longer than that.
+    /// Sends a command and waits for the reply, at most `patience` if given.
     pub fn send_command(
         &mut self,
         command: &DaemonCommand,
@@ -130,8 +125,8 @@ impl DaemonClient {
         self.send_command_once(command, None, patience)
     }
 
-    /// The same under a name of the request's own: what was done already under that is not done
-    /// again, and gets the first answer.
+    /// Like [`DaemonClient::send_command`], with an idempotency key: if a command was already
+    /// executed under this key, it is not executed again and the first reply is returned.
     pub fn send_command_once(
         &mut self,
         command: &DaemonCommand,
@@ -156,7 +151,7 @@ impl DaemonClient {
 }
 
 impl DaemonClient {
-    /// Has a link made by which one browser may log in.
+    /// Creates a link with which one browser can log in.
     pub fn create_login_link(&mut self) -> Result<LoginLink, DaemonClientError> {
         let request = request(Method::POST, LINK_PATH, Vec::new());
         let exchange = send_request(&self.socket, &mut self.sender, request);
@@ -178,14 +173,13 @@ fn request(method: Method, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
         .expect("the paths are ours")
 }
 
-/// Sends a request and reads the reply.
 async fn send_request<T: DeserializeOwned>(
     socket: &Utf8Path,
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<T, DaemonClientError> {
     let broken = |source: Box<dyn std::error::Error + Send + Sync>| DaemonClientError::Io {
-        attempt: "hear",
+        attempt: "read from",
         socket: socket.to_owned(),
         source: io::Error::other(source),
     };
@@ -197,11 +191,11 @@ async fn send_request<T: DeserializeOwned>(
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(broken)?.to_bytes();
     match head.status {
         StatusCode::OK => serde_json::from_slice(&body)
-            .map_err(|error| strange(format!("its answer is not understood: {error}"))),
+            .map_err(|error| strange(format!("its reply is invalid: {error}"))),
         StatusCode::SERVICE_UNAVAILABLE => Err(DaemonClientError::Ending),
         code => match serde_json::from_slice::<CommandErrorBody>(&body) {
             Ok(CommandErrorBody { error }) => Err(DaemonClientError::Refused(error)),
-            Err(_) => Err(strange(format!("it answered {code}"))),
+            Err(_) => Err(strange(format!("it replied {code}"))),
         },
     }
 }
@@ -211,6 +205,6 @@ fn check_protocol(headers: &HeaderMap) -> Result<(), String> {
     match found {
         Some(found) if found == PROTOCOL.to_string() => Ok(()),
         Some(found) => Err(format!("it speaks protocol {found}")),
-        None => Err("it says of no protocol".to_owned()),
+        None => Err("it sends no protocol version".to_owned()),
     }
 }

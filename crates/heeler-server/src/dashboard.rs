@@ -1,7 +1,7 @@
-//! The dashboard: reads what a page shows, and renders it.
+//! The dashboard: reads the data of a page and renders it.
 //!
-//! Every page is a GET that changes nothing; what people do goes to the API. What cannot be shown is
-//! a page too, with the same words that the API would use.
+//! Every page is a GET that changes nothing; changes go through the API. A page that cannot be
+//! shown becomes an error page with the same text as the API's problem.
 
 mod activity;
 mod agents;
@@ -29,13 +29,12 @@ use crate::extractors::PathParams;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// For files whose address changes when they do.
+/// Cache header for files whose URL changes with their content.
 const CACHE_FOREVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// For what is asked for again each time.
+/// Cache header for replies that must not be stored.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Returns the dashboard's routes.
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/", get(overview::page))
@@ -50,10 +49,10 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .merge(activity::router())
 }
 
-/// What a page's handler returns.
+/// Result of a page handler.
 pub(crate) type PageResult = Result<HtmlPage, PageError>;
 
-/// A page that is shown.
+/// Rendered page.
 #[derive(Debug)]
 pub(crate) struct HtmlPage(pub(crate) Markup);
 
@@ -63,7 +62,7 @@ impl IntoResponse for HtmlPage {
     }
 }
 
-/// Why a page is not shown.
+/// Page that reports a problem.
 #[derive(Debug)]
 pub(crate) struct PageError {
     frame: Box<PageFrame>,
@@ -88,20 +87,19 @@ fn page_response(code: StatusCode, markup: Markup) -> Response {
     (code, [(CONTENT_TYPE, kind), (CACHE_CONTROL, NO_STORE)], markup.into_string()).into_response()
 }
 
-/// A request for a page: who asks, and what is around every page.
+/// Context of a page request: server state and page frame.
 pub(crate) struct PageContext {
-    /// What answers.
     pub(crate) app: SharedServerState,
-    /// What every page has around it.
+    /// Data that every page shows around its content.
     pub(crate) frame: PageFrame,
 }
 
 impl PageContext {
-    /// Begins to answer.
+    /// Builds the context: caller, counts, clock and time zone.
     pub(crate) async fn load(app: SharedServerState, caller: &RequestCaller) -> PageContext {
         let setup = app.fleet_monitor.setup();
         let now = (app.clock)();
-        // A page without its counts is better than none.
+        // A page without counts is better than none.
         let pulse = app.read(move |records| records.activity(now)).await.unwrap_or_default();
         let root = setup.loaded.fleets.first();
         let frame = PageFrame {
@@ -121,7 +119,7 @@ impl PageContext {
         PageContext { app, frame }
     }
 
-    /// Reads what the page shows; what cannot be read is a page too.
+    /// Reads the data of the page; a failure becomes an error page.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
@@ -129,8 +127,8 @@ impl PageContext {
         self.app.read(question).await.map_err(|problem| self.page_error(problem))
     }
 
-    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: a list may
-    /// be long, and so may what an agent wrote.
+    /// Reads the data of the page and renders it on a blocking thread: a list or an agent's text
+    /// may be long, and other requests must not wait.
     pub(crate) async fn render<T>(
         &self,
         question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
@@ -140,7 +138,7 @@ impl PageContext {
         self.read(move |records| Ok(HtmlPage(render(&frame, &question(records)?)))).await
     }
 
-    /// Returns the names of all agents: in the config's order, then those that it had once.
+    /// Returns the names of all agents: in the order of the config, then former agents.
     pub(crate) async fn agent_names(&self) -> Result<Vec<String>, PageError> {
         let setup = self.app.fleet_monitor.setup();
         let past = self.read(|records| records.past_agents()).await?;
@@ -148,7 +146,6 @@ impl PageContext {
         Ok(now.chain(past).collect())
     }
 
-    /// Says why there is no page.
     pub(crate) fn page_error(&self, problem: ProblemDetails) -> PageError {
         PageError { frame: Box::new(self.frame.clone()), problem }
     }
@@ -159,7 +156,7 @@ fn navigation_counts(pulse: FleetActivity) -> NavigationCounts {
     NavigationCounts { running, waiting, failed: failed24h, approvals }
 }
 
-/// Of an agent that nobody knows there is nothing, which a list says.
+/// Replaces "not found" by an empty list, for a filter that names an unknown agent.
 fn empty_if_not_found<T: Default>(found: Result<T, QueryError>) -> Result<T, QueryError> {
     match found {
         Err(QueryError::NotFound { .. }) => Ok(T::default()),
@@ -167,12 +164,12 @@ fn empty_if_not_found<T: Default>(found: Result<T, QueryError>) -> Result<T, Que
     }
 }
 
-/// Returns what was given, if anything was.
+/// Returns the text unless it is empty.
 fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Reads a word of a list of them; nothing is none of them.
+/// Parses a query parameter; empty text is `None`.
 fn parse_param<T: std::str::FromStr<Err: std::fmt::Display>>(
     text: &str,
 ) -> Result<Option<T>, ProblemDetails> {
@@ -180,7 +177,7 @@ fn parse_param<T: std::str::FromStr<Err: std::fmt::Display>>(
     parsed.transpose().map_err(|error: T::Err| ProblemDetails::bad_request(error.to_string()))
 }
 
-/// Says that there is no such route: to people with a page.
+/// Replies "not found": to browsers with a page.
 pub(crate) async fn not_found(State(app): State<SharedServerState>, request: Request) -> Response {
     let wants_page = request
         .headers()
@@ -200,7 +197,7 @@ async fn serve_asset(PathParams((version, name)): PathParams<(String, String)>) 
     let Some(asset) = assets::find(&name) else {
         return ProblemDetails::not_found("there is no such file").into_response();
     };
-    // A page of another version of the program may still ask: it gets what there is, for once.
+    // A page of another version may still be open in a browser: it gets the current file, uncached.
     let kept = if version == assets::version() { CACHE_FOREVER } else { NO_STORE };
     let kind = HeaderValue::from_static(asset.media_type);
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, kept)], asset.bytes).into_response()

@@ -1,5 +1,5 @@
-//! JSON that is written on the thread that read what it tells, so that a long answer keeps nobody
-//! else waiting.
+//! JSON that is encoded on the thread that read the data, so that a long reply does not delay other
+//! requests.
 
 use std::marker::PhantomData;
 
@@ -9,10 +9,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// How long an answer may be before its text is moved: a page of most lists.
+/// Initial buffer size: enough for a page of most lists.
 const INITIAL_CAPACITY_BYTES: usize = 8 << 10;
 
-/// The text of a `T`.
+/// JSON text of a `T`.
 #[derive(Debug)]
 pub(crate) struct EncodedJson<T> {
     text: Bytes,

@@ -1,7 +1,8 @@
-//! Questions that read many files or run git: only a few of each kind are answered at once.
+//! Reads that open many files or run git: only a few of each kind run at once.
 //!
-//! Whoever may look may ask them as often as they like, so without a bound one reader would keep every
-//! thread and the disk busy. A turn lasts until the work is done, also if nobody waits for it any more.
+//! Any caller with the scope `read` may request them at any rate, so without a limit one caller
+//! could keep all threads and the disk busy. A permit is held until the work is done, even if the
+//! caller is gone. Start at [`ExpensiveReads`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,40 +17,40 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::problem::ProblemDetails;
 use crate::server_state::{ServerState, SharedServerState};
 
-/// How many searches are done at once.
+/// Most concurrent searches.
 pub(crate) const SEARCHES_MAX: usize = 2;
 
-/// How many differences of files are made at once.
+/// Most concurrent diffs.
 pub(crate) const DIFFS_MAX: usize = 2;
 
-/// How many sessions are sent at once, each by a thread of this process; whoever comes then is refused.
+/// Most concurrent session exports; each occupies a thread. Further requests are refused.
 pub(crate) const EXPORTS_MAX: usize = 8;
 
-/// How long a question waits for its turn; then whoever asks is told to come again.
+/// Longest wait for a permit; then the request is refused with a `Retry-After`.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// When whoever found no turn is to ask again.
+/// `Retry-After` of a request that got no permit.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A kind of question that costs much.
+/// Kind of an expensive read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ExpensiveReadKind {
-    /// Reads transcripts.
+    /// Searches transcripts.
     Search,
-    /// Compares files.
+    /// Compares snapshots.
     Diff,
 }
 
 type ExaminationFuture = BoxFuture<'static, Result<Arc<HealthReport>, ProblemDetails>>;
 
-/// The turns of costly questions.
+/// Permits for expensive reads.
 #[derive(Debug)]
 pub struct ExpensiveReads {
     searches: Arc<Semaphore>,
     diffs: Arc<Semaphore>,
     examinations: Arc<Semaphore>,
     exports: Arc<Semaphore>,
-    /// The one that is going on, while somebody waits for it.
+    /// Examination in progress, while a request waits for it.
     examination: Mutex<Option<WeakShared<ExaminationFuture>>>,
 }
 
@@ -62,24 +63,24 @@ impl Default for ExpensiveReads {
 }
 
 impl ExpensiveReads {
-    /// Takes a turn to send a session, if there is one: each takes as long as whoever takes it, so
-    /// nobody waits.
+    /// Acquires a permit for an export without waiting, because an export lasts as long as its
+    /// client takes.
     pub(crate) fn acquire_export(&self) -> Result<OwnedSemaphorePermit, ProblemDetails> {
         Arc::clone(&self.exports).try_acquire_owned().map_err(|_| {
-            let detail = format!("{EXPORTS_MAX} sessions are exported already, the most at once");
+            let detail = format!("{EXPORTS_MAX} exports are running, which is the limit");
             let problem = ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail);
             problem.with_hint("try again later")
         })
     }
 
-    /// Waits for a turn, but not long.
+    /// Waits for a permit, at most [`PERMIT_WAIT_MAX`].
     pub(crate) async fn acquire(
         &self,
         cost: ExpensiveReadKind,
     ) -> Result<OwnedSemaphorePermit, ProblemDetails> {
         match cost {
-            ExpensiveReadKind::Search => acquire_permit(&self.searches, "searches are done").await,
-            ExpensiveReadKind::Diff => acquire_permit(&self.diffs, "differences are made").await,
+            ExpensiveReadKind::Search => acquire_permit(&self.searches, "searches").await,
+            ExpensiveReadKind::Diff => acquire_permit(&self.diffs, "diffs").await,
         }
     }
 }
@@ -90,14 +91,14 @@ async fn acquire_permit(
 ) -> Result<OwnedSemaphorePermit, ProblemDetails> {
     let turn = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(turns).acquire_owned()).await;
     turn.ok().and_then(Result::ok).ok_or_else(|| {
-        let detail = format!("as many {what} already as may be at once");
+        let detail = format!("the limit of concurrent {what} is reached");
         let problem = ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail);
-        problem.with_hint("ask again in a moment").with_retry_after(BUSY_RETRY_AFTER)
+        problem.with_hint("try again in a moment").with_retry_after(BUSY_RETRY_AFTER)
     })
 }
 
 impl ServerState {
-    /// Asks the records something that costs much, when it is its turn.
+    /// Runs an expensive read when a permit is available.
     pub(crate) async fn read_expensive<T: Send + 'static>(
         &self,
         cost: ExpensiveReadKind,
@@ -111,7 +112,7 @@ impl ServerState {
         .await
     }
 
-    /// Examines the state directory. Whoever asks while that goes on gets what it finds.
+    /// Examines the state directory. Concurrent requests share one examination.
     pub(crate) async fn examine_state_dir(
         self: &Arc<Self>,
     ) -> Result<Arc<HealthReport>, ProblemDetails> {
@@ -132,8 +133,8 @@ impl ServerState {
 }
 
 async fn start_examination(app: SharedServerState) -> Result<Arc<HealthReport>, ProblemDetails> {
-    // One that nobody waits for any more is still to end.
-    let turn = acquire_permit(&app.expensive_reads.examinations, "examinations are made").await?;
+    // An abandoned examination may still be running.
+    let turn = acquire_permit(&app.expensive_reads.examinations, "examinations").await?;
     let now = (app.clock)();
     let question = move |records: &FleetReader| {
         let _turn = turn;
@@ -189,7 +190,7 @@ mod tests {
         let signal = Arc::clone(&begun);
         let asked = app.read_expensive(ExpensiveReadKind::Diff, move |_| {
             signal.add_permits(1);
-            // Until the other end is dropped.
+            // Blocks until the other end is dropped.
             gone.recv().unwrap_err();
             Ok(())
         });
@@ -209,7 +210,7 @@ mod tests {
         let (one, other) = tokio::join!(app.examine_state_dir(), app.examine_state_dir());
         let (one, other) = (one.unwrap(), other.unwrap());
         assert!(Arc::ptr_eq(&one, &other));
-        // What is over is not told again.
+        // A finished examination is not reused.
         assert!(!Arc::ptr_eq(&one, &app.examine_state_dir().await.unwrap()));
     }
 }

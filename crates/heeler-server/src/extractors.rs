@@ -1,4 +1,5 @@
-//! Reading requests: bodies with a limit, parameters, who asks; what is wrong with them is a problem.
+//! Extractors of requests: limited bodies, parameters, callers. An invalid request becomes a
+//! [`ProblemDetails`].
 
 use std::time::Duration;
 
@@ -19,25 +20,25 @@ use crate::caller::{AccessScope, RequestCaller};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// The largest body of a request: JSON writes some characters of a prompt with six bytes.
+/// Size limit of a request body: JSON encodes some characters of a prompt in six bytes.
 pub(crate) const BODY_BYTES_MAX: usize = PROMPT_BYTES_MAX as usize * 6 + (2 << 20);
 
-/// The header by which a request is given a name.
+/// Header with the idempotency key of a request.
 pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
 
-/// The longest such name.
+/// Longest idempotency key.
 pub(crate) const KEY_CHARS_MAX: usize = 255;
 
-/// The header of an answer that was given before.
+/// Header of a reply that repeats the first reply to an idempotency key.
 const REPLAYED_HEADER: &str = "idempotency-replayed";
 
-/// How long a body may take to come.
+/// Time limit for receiving a body.
 pub(crate) const BODY_WAIT: Duration = Duration::from_secs(30);
 
-/// Reads a body, which may be neither too long nor too slow.
+/// Reads a body within limits of size and time.
 pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, ProblemDetails> {
     let slow = |_| {
-        let detail = format!("the request took more than {} s to come", BODY_WAIT.as_secs());
+        let detail = format!("the request took more than {} s to arrive", BODY_WAIT.as_secs());
         ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
     };
     let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, bytes_max)).await;
@@ -46,7 +47,7 @@ pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, Pr
             let detail = format!("the request is longer than {bytes_max} bytes");
             ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
         }
-        false => ProblemDetails::bad_request(format!("the request broke off: {error}")),
+        false => ProblemDetails::bad_request(format!("the request was cut off: {error}")),
     })
 }
 
@@ -61,7 +62,7 @@ fn is_too_long(error: &axum::Error) -> bool {
     false
 }
 
-/// A body of JSON; an empty one is `{}`.
+/// Body of JSON; an empty body counts as `{}`.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -72,13 +73,13 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let bytes = read_bytes(request.into_body(), BODY_BYTES_MAX).await?;
         let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
         let given = serde_json::from_slice(&bytes);
-        given.map(JsonBody).map_err(|error| {
-            ProblemDetails::bad_request(format!("the request is not understood: {error}"))
-        })
+        given
+            .map(JsonBody)
+            .map_err(|error| ProblemDetails::bad_request(format!("invalid request: {error}")))
     }
 }
 
-/// What stands behind the `?` of an address.
+/// Query parameters.
 #[derive(Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
@@ -96,7 +97,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     }
 }
 
-/// What an address names.
+/// Path parameters.
 #[derive(Debug)]
 pub(crate) struct PathParams<T>(pub(crate) T);
 
@@ -123,15 +124,21 @@ impl<S: Sync> FromRequestParts<S> for RequestCaller {
 }
 
 impl RequestCaller {
-    /// Returns who asks.
+    /// Returns the caller that access control attached to a request.
     pub(crate) fn from_extensions(
         extensions: &Extensions,
     ) -> Result<&RequestCaller, ProblemDetails> {
-        let who = || ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks?");
+        let who = || {
+            ProblemDetails::new(
+                StatusCode::UNAUTHORIZED,
+                "unauthenticated",
+                "a token or login is required",
+            )
+        };
         extensions.get().ok_or_else(who)
     }
 
-    /// Refuses those who may not.
+    /// Returns a problem if the caller's scope is insufficient.
     pub(crate) fn require_scope(&self, scope: AccessScope) -> Result<(), ProblemDetails> {
         if self.scope < scope {
             let detail = format!("{} may not do this: it needs the scope {scope}", self.name);
@@ -141,8 +148,8 @@ impl RequestCaller {
     }
 }
 
-/// Whoever asks for a change, and the name that they gave the request. One that was answered before
-/// gets that answer, and comes no further.
+/// Caller of a change, and the idempotency key of the request. A request whose key was already used
+/// gets the first reply and does not reach the handler.
 #[derive(Debug)]
 pub(crate) struct KeyedCaller {
     pub(crate) caller: RequestCaller,
@@ -170,7 +177,8 @@ impl FromRequestParts<SharedServerState> for KeyedCaller {
     }
 }
 
-/// Finds out the name of a request, and tells the request from others under the same name.
+/// Reads the idempotency key of a request, and computes the fingerprint that tells it from other
+/// requests with the same key.
 pub(crate) async fn attach_request_key(
     caller: RequestCaller,
     request: Request,
@@ -196,7 +204,7 @@ fn parse_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemD
     match value.to_str() {
         Ok(name) if (1..=KEY_CHARS_MAX).contains(&name.len()) => Ok(Some(name.to_owned())),
         _ => Err(ProblemDetails::bad_request(format!(
-            "the header {IDEMPOTENCY_KEY_HEADER} is no name of 1 to {KEY_CHARS_MAX} characters"
+            "the header {IDEMPOTENCY_KEY_HEADER} must have 1 to {KEY_CHARS_MAX} visible characters"
         ))),
     }
 }

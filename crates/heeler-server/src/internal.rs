@@ -1,4 +1,5 @@
-//! What our own command line asks, on the unix socket only: any command, as the engine has it.
+//! Routes for Heeler's own command line, on the unix socket only: any [`DaemonCommand`], without
+//! translation.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -18,38 +19,35 @@ use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
-/// Who answers on a socket.
+/// Identification of a daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonInfo {
-    /// The daemon's process.
+    /// Process ID of the daemon.
     pub pid: u32,
-    /// Its version.
     pub version: String,
 }
 
-/// A refusal, as the client reads it.
+/// Error reply, as [`crate::DaemonClient`] reads it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CommandErrorBody {
     pub(crate) error: DaemonCommandError,
 }
 
-/// Where who answers can be read.
+/// Path that returns [`DaemonInfo`].
 pub(crate) const HELLO_PATH: &str = "/internal/hello";
 
-/// Where commands are sent.
+/// Path that accepts commands.
 pub(crate) const COMMAND_PATH: &str = "/internal/command";
 
-/// Where a link to log in is made.
+/// Path that creates a login link.
 pub(crate) const LINK_PATH: &str = "/internal/link";
 
-/// A link by which one browser may log in, once and soon.
+/// Link with which one browser can log in, once, within a few minutes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoginLink {
-    /// The link.
     pub url: String,
 }
 
-/// Returns the routes of our own command line.
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
         .route(HELLO_PATH, get(hello))
@@ -84,14 +82,14 @@ async fn command(
     }
 }
 
-/// Promises a login to whoever is at this machine, unless an agent asks.
+/// Creates a login link for a person on this machine; refuses agents.
 async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller) -> Response {
     let made = match caller.engine_caller {
         Caller::Person => app.access.make_link(&caller.name, caller.scope, (app.clock)()),
         Caller::Run(_) | Caller::Unknown => {
             let refused = DaemonCommandError::new(
                 DaemonCommandErrorKind::NotAllowed,
-                "only people open the dashboard",
+                "only people may open the dashboard",
             );
             return error_response(refused);
         }
@@ -114,6 +112,5 @@ fn error_response(error: DaemonCommandError) -> Response {
 async fn read_command(body: Body) -> Result<DaemonCommand, DaemonCommandError> {
     let usage = |message: String| DaemonCommandError::new(DaemonCommandErrorKind::Usage, message);
     let bytes = read_bytes(body, BODY_BYTES_MAX).await.map_err(|problem| usage(problem.detail))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| usage(format!("the request is not understood: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| usage(format!("invalid request: {error}")))
 }

@@ -1,9 +1,9 @@
 //! The daemon's HTTP interface, and its client.
 //!
-//! It translates requests to questions and commands, and answers to replies. It decides nothing and
-//! opens no database. On a unix socket it serves our own command line and, to the same user, the API;
-//! on TCP the API and the dashboard, to whoever can say who they are. Start at [`serve_client()`] for the
-//! daemon's side and at [`Client`] for the other.
+//! It translates requests to queries and commands, and results to replies. It makes no decisions
+//! and opens no database. The unix socket serves Heeler's own command line and, to the same user,
+//! the API; TCP serves the API and the dashboard to authenticated callers. Start at [`serve()`] for
+//! the daemon's side and at [`DaemonClient`] for the other.
 
 mod access;
 mod api;
@@ -42,11 +42,11 @@ pub use socket::{bind, socket_name};
 pub use tcp_table::{PortHolder, port_holder};
 pub use telemetry::start_telemetry;
 
-/// The version of the interface between our own programs, which every reply carries in
+/// Version of the interface between Heeler's own programs. Every reply carries it in
 /// [`PROTOCOL_HEADER`].
 pub const PROTOCOL: u32 = 2;
 
-/// The header with that version.
+/// Header with the [`PROTOCOL`] version.
 pub const PROTOCOL_HEADER: &str = "heeler-protocol";
 
 #[cfg(test)]

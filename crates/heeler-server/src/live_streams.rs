@@ -1,8 +1,9 @@
-//! Live streams: server-sent events of the fleet, of jobs, sessions, runs of workflows and the log.
+//! Live streams: server-sent events of the fleet, jobs, sessions, workflow runs and the daemon's
+//! log.
 //!
-//! Ids are the numbers of rows, which are what they are in the file: whoever connects again with
-//! `Last-Event-ID` goes on exactly where they were, also with another daemon. One thread follows each
-//! thing that is looked at, however many look. Start at [`LiveStreams`].
+//! Event IDs are row numbers of the file. A client that reconnects with `Last-Event-ID` therefore
+//! continues at the exact position, even with another daemon. Each followed job, session or run has
+//! one thread, regardless of the number of clients. Start at [`LiveStreams`].
 
 mod event;
 mod fleet_stats;
@@ -46,24 +47,24 @@ use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many things are followed at once; each has a thread or two.
+/// Most followed jobs, sessions and runs; each has one or two threads.
 pub(crate) const HUBS_MAX: usize = 256;
 
-/// How many read the daemon's log at once; each looks at it by itself.
+/// Most readers of the daemon's log; each polls the file separately.
 pub(crate) const LOG_READERS_MAX: usize = 32;
 
-/// How many lines of the daemon's log a stream begins with.
+/// Lines of the daemon's log at the start of a stream, by default.
 const LOG_LINES: usize = 100;
 
-/// How many it may begin with.
+/// Most lines of the daemon's log at the start of a stream.
 const LOG_LINES_MAX: usize = 10_000;
 
-/// The header by which a browser says where it was.
+/// Header in which a browser sends the ID of the last event it received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// What is looked at by whom.
+/// Open streams, and the hubs that feed them.
 pub struct LiveStreams {
-    /// Counts the changes of the state.
+    /// Counts commits of the state.
     commits: Arc<AtomicU64>,
     hubs: Mutex<HashMap<String, Weak<StreamHub>>>,
     fleet_stats: Mutex<Weak<FleetStatsPublisher>>,
@@ -74,7 +75,7 @@ pub struct LiveStreams {
 
 impl fmt::Debug for LiveStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("clients", &self.clients).finish_non_exhaustive()
+        f.debug_struct("LiveStreams").field("clients", &self.clients).finish_non_exhaustive()
     }
 }
 
@@ -95,7 +96,7 @@ impl Drop for StreamCountGuard {
 }
 
 impl LiveStreams {
-    /// Begins to count the changes of a daemon's state.
+    /// Starts to count the commits of a daemon's state.
     pub fn new(outlook: &FleetMonitor) -> Arc<LiveStreams> {
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
@@ -112,17 +113,17 @@ impl LiveStreams {
         })
     }
 
-    /// Ends all streams, so that browsers look for the next daemon.
+    /// Ends all streams, so that browsers reconnect to the next daemon.
     pub(crate) fn end_all(&self) {
         self.ending.send_replace(true);
     }
 
-    /// Returns how many streams are open.
+    /// Returns the number of open streams.
     pub(crate) fn client_count(&self) -> usize {
         self.clients.load(Ordering::SeqCst)
     }
 
-    /// Returns the hub of something, a new one if nobody looks at it yet.
+    /// Returns the hub for a key; starts one if there is none.
     fn hub_for(
         &self,
         app: &SharedServerState,
@@ -135,7 +136,9 @@ impl LiveStreams {
         }
         hubs.retain(|_, hub| hub.strong_count() > 0);
         if hubs.len() >= HUBS_MAX {
-            return Err(too_many(&format!("{HUBS_MAX} things are looked at already, the most")));
+            return Err(too_many(&format!(
+                "{HUBS_MAX} jobs, sessions and runs are followed, which is the limit"
+            )));
         }
         let hub = hub_feeder::start_hub(followed, app.records.clone(), Arc::clone(&self.commits));
         let hub = hub.map_err(no_thread)?;
@@ -165,14 +168,13 @@ impl LiveStreams {
 
 fn too_many(detail: &str) -> ProblemDetails {
     ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail)
-        .with_hint("close some, try again")
+        .with_hint("close some streams and try again")
 }
 
 fn no_thread(error: io::Error) -> ProblemDetails {
     ProblemDetails::internal_error(format!("cannot start a thread: {error}"))
 }
 
-/// Returns the routes of streams.
 pub(crate) fn routes() -> ApiRoutes {
     let read = OpenApiRouter::new()
         .routes(routes!(fleet_stream))
@@ -183,14 +185,14 @@ pub(crate) fn routes() -> ApiRoutes {
     ApiRoutes { read, ..ApiRoutes::default() }
 }
 
-/// Where to begin, and what to send.
+/// Start and format of a row stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RowStreamParams {
-    /// The number of the first row; 0 if left out. A header `Last-Event-ID` counts instead.
+    /// Number of the first row; default 0. A header `Last-Event-ID` takes precedence.
     from: Option<u64>,
-    /// `html` for rows as elements of a page.
+    /// `html` for rows as HTML elements.
     #[serde(rename = "as")]
     #[param(inline)]
     form: Option<RowFormatParam>,
@@ -211,36 +213,39 @@ impl RowStreamParams {
         }
     }
 
-    /// Returns the first row that is wanted.
+    /// Returns the position of the first requested row.
     fn start_position(&self, headers: &HeaderMap) -> Result<RowPosition, ProblemDetails> {
         match last_event_id(headers)? {
             Some(id) => match id.parse::<RowPosition>() {
                 Ok(seen) => Ok(seen.after()),
-                Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is no id of a row")),
+                Err(_) => {
+                    Err(ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a row"))
+                }
             },
             None => Ok(RowPosition::line_start(self.from.unwrap_or(0))),
         }
     }
 }
 
-/// Returns what a browser saw last; it sends an empty id if it saw none.
+/// Returns the ID of the last event a browser received. A browser that received none sends an empty
+/// ID.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ProblemDetails> {
     let Some(id) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     match id.to_str() {
         Ok("") => Ok(None),
         Ok(id) => Ok(Some(id)),
-        Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is no id of a row")),
+        Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a row")),
     }
 }
 
-/// Sends events until there are no more.
+/// Returns the response for a stream of events.
 fn event_stream_response(
     events: impl Stream<Item = Result<Bytes, io::Error>> + Send + 'static,
 ) -> Response {
     let headers = [
         (CONTENT_TYPE.as_str(), "text/event-stream"),
         (CACHE_CONTROL.as_str(), "no-store"),
-        // What stands before us must not collect them.
+        // A reverse proxy must not buffer the events.
         ("x-accel-buffering", "no"),
     ];
     (headers, Body::from_stream(events)).into_response()
@@ -267,7 +272,7 @@ fn stream_rows(
 
 /// Follow the fleet.
 ///
-/// An event `fleet` now and whenever its figures change, at most four a second.
+/// Sends an event `fleet` at once and when the counts change, at most four per second.
 #[utoipa::path(
     get, path = "/fleet/stream", tag = "live",
     responses(
@@ -287,9 +292,9 @@ async fn fleet_stream(State(app): State<SharedServerState>) -> Result<Response, 
 
 /// Follow a job.
 ///
-/// `row` with the row's number as id, `delta` with text that is still being said, `status` when the job
-/// comes further, `large` instead of a row of more than 1 MiB, `lagged` where deltas were left out, and
-/// `end` when the job is over and all was sent.
+/// Events: `row` with the row number as ID, `delta` with text of an unfinished message, `status`
+/// when the job's status changes, `large` instead of a row of more than 1 MiB, `lagged` where
+/// deltas were dropped, and `end` when the job has ended and all rows were sent.
 #[utoipa::path(
     get, path = "/jobs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
     responses(
@@ -311,8 +316,8 @@ async fn job_stream(
 
 /// Follow a session.
 ///
-/// `row` with the row's number in the session's log as id. It has no end: a session can always be gone
-/// on with.
+/// Events: `row` with the row's number in the session's transcript as ID. The stream does not end:
+/// a session can always be continued.
 #[utoipa::path(
     get, path = "/sessions/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
     responses(
@@ -336,9 +341,9 @@ async fn session_stream(
     Ok(stream_rows(hub, &app, asked.row_format(), from))
 }
 
-/// Follow a run of a workflow.
+/// Follow a workflow run.
 ///
-/// `row` with the event's number as id, `status` when the run comes further, and `end`.
+/// Events: `row` with the event's number as ID, `status` when the run's status changes, and `end`.
 #[utoipa::path(
     get, path = "/runs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
     responses(
@@ -355,24 +360,24 @@ async fn run_stream(
     let from = asked.start_position(&headers)?;
     let run = app.read(move |records| records.workflow_run_id(&id)).await?;
     let hub = app.live_streams.hub_for(&app, format!("run {run}"), FollowTarget::Run(run))?;
-    // What happened in a run is no row of a transcript.
+    // Events of a run are not transcript rows, so there is no HTML form.
     Ok(stream_rows(hub, &app, RowFormat::Json, from))
 }
 
-/// Where to begin in the log.
+/// Start position in the log.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LogStreamParams {
-    /// How many of the last lines to begin with, at most 10000; 100 if left out. A header
-    /// `Last-Event-ID` counts instead.
+    /// Number of last lines to start with, at most 10000; default 100. A header `Last-Event-ID`
+    /// takes precedence.
     lines: Option<usize>,
 }
 
 /// Follow the daemon's log.
 ///
-/// `line` with the line as text; its id stays what it is when the log is set aside for a new one.
-/// `lagged` where the log that was read last is gone.
+/// Events: `line` with the text of a line; its ID stays valid when the log is rotated. `lagged` if
+/// the file that was read last no longer exists.
 #[utoipa::path(
     get, path = "/daemon/log/stream", tag = "live", params(LogStreamParams),
     responses(
@@ -388,18 +393,20 @@ async fn log_stream(
     let lines = asked.lines.unwrap_or(LOG_LINES);
     if lines > LOG_LINES_MAX {
         return Err(ProblemDetails::bad_request(format!(
-            "lines is at most {LOG_LINES_MAX}, not {lines}"
+            "lines must be at most {LOG_LINES_MAX}, not {lines}"
         )));
     }
     let mark = match last_event_id(&headers)? {
         None => None,
         Some(id) => Some(id.parse().map_err(|_| {
-            ProblemDetails::bad_request("`Last-Event-ID` is no id of a line of the log")
+            ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a log line")
         })?),
     };
     let reading = StreamCountGuard::new(&app.live_streams.log_readers);
     if app.live_streams.log_readers.load(Ordering::SeqCst) > LOG_READERS_MAX {
-        return Err(too_many(&format!("{LOG_READERS_MAX} read the log already, the most")));
+        return Err(too_many(&format!(
+            "{LOG_READERS_MAX} clients read the log, which is the limit"
+        )));
     }
     let path = app.records.dir().logs().join(heeler_engine::logs::DAEMON_LOG);
     let counted = [reading, app.live_streams.count_client()];

@@ -1,7 +1,7 @@
-//! Figures for Prometheus: what is counted while the daemon lives, and what is read when asked.
+//! Prometheus metrics: counters kept while the daemon runs, and figures read on request.
 //!
-//! The text format is a page of lines, so it is written here; a client library would keep a second copy
-//! of what the database counts. Start at [`ServerMetrics`].
+//! The text format is simple, so it is written here; a client library would keep a second copy of
+//! data that the database counts. Start at [`ServerMetrics`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,36 +23,36 @@ use crate::caller::RequestCaller;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// The upper ends of what durations are sorted into, in seconds.
+/// Upper bounds of histogram buckets, in seconds.
 const COMMIT_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
 const REQUEST_BOUNDS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 const RUN_BOUNDS: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0];
 
-/// How many different routes, agents and the like are told apart; what comes after is `other`.
+/// Most series per metric; further label values become `other`.
 const SERIES_MAX: usize = 2000;
 
-/// What is counted.
+/// Counters of the server.
 #[derive(Debug, Default)]
 pub struct ServerMetrics {
     counters: Mutex<MetricCounters>,
-    /// Spans that were not exported.
+    /// Number of spans that were not exported.
     pub(crate) spans_lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct MetricCounters {
     commits: DurationHistogram,
-    /// By method, route and code.
+    /// By method, route and status code.
     requests: BTreeMap<[String; 3], u64>,
     request_times: DurationHistogram,
-    /// By agent and how they ended.
+    /// By agent and exit reason.
     runs: BTreeMap<[String; 2], u64>,
     run_times: DurationHistogram,
-    /// By agent and kind.
+    /// By agent and kind of token.
     tokens: BTreeMap<[String; 2], u64>,
 }
 
-/// Durations, sorted by length.
+/// Histogram of durations.
 #[derive(Debug, Default)]
 struct DurationHistogram {
     counts: Vec<u64>,
@@ -72,7 +72,7 @@ impl DurationHistogram {
     }
 }
 
-/// The methods that are counted each by itself.
+/// Methods that are counted separately.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 fn increment<const N: usize>(counts: &mut BTreeMap<[String; N], u64>, key: [&str; N], by: u64) {
@@ -92,7 +92,7 @@ impl ServerMetrics {
         self.lock().commits.add(&COMMIT_BOUNDS, took);
     }
 
-    /// Counts a run that has ended.
+    /// Counts an ended run.
     pub(crate) fn record_run(&self, run: &EndedRun) {
         let mut counted = self.lock();
         increment(&mut counted.runs, [&run.agent, run.exit_reason], 1);
@@ -110,9 +110,9 @@ impl ServerMetrics {
         }
     }
 
-    /// Counts a request that was replied to.
+    /// Counts a request that was answered.
     pub(crate) fn record_request(&self, asked: &MeasuredRequest, code: StatusCode) {
-        // Anything may be sent as one.
+        // Clients may send arbitrary methods.
         let method = METHODS.into_iter().find(|it| *it == asked.method.as_str()).unwrap_or("other");
         let route = asked.route.as_ref().map_or("other", MatchedPath::as_str);
         let took = asked.started_at.elapsed();
@@ -121,7 +121,7 @@ impl ServerMetrics {
         counted.request_times.add(&REQUEST_BOUNDS, took);
     }
 
-    /// Writes everything down.
+    /// Renders all metrics.
     fn render(
         &self,
         now: Timestamp,
@@ -130,7 +130,7 @@ impl ServerMetrics {
         streams: usize,
     ) -> String {
         let mut page = PrometheusText::default();
-        page.write_header("heeler_jobs", "gauge", "Jobs on record.");
+        page.write_header("heeler_jobs", "gauge", "Recorded jobs.");
         for ((agent, status), count) in &figures.jobs {
             page.write_sample(
                 "heeler_jobs",
@@ -138,31 +138,35 @@ impl ServerMetrics {
                 *count as f64,
             );
         }
-        page.write_gauge("heeler_jobs_running", "Jobs that run.", status.running.len() as f64);
-        page.write_gauge("heeler_queue_length", "Jobs that wait.", figures.waiting.len() as f64);
+        page.write_gauge("heeler_jobs_running", "Running jobs.", status.running.len() as f64);
+        page.write_gauge("heeler_queue_length", "Waiting jobs.", figures.waiting.len() as f64);
         let oldest = figures.waiting.iter().min().map_or(0.0, |since| seconds_since(now, *since));
-        page.write_gauge("heeler_queue_age_seconds", "How long the oldest of them waits.", oldest);
+        page.write_gauge(
+            "heeler_queue_age_seconds",
+            "Waiting time of the oldest waiting job.",
+            oldest,
+        );
         let due = status.schedules.iter().filter(|schedule| schedule.enabled);
         let lag = due.filter_map(|schedule| schedule.next).map(|next| seconds_since(now, next));
         let lag = lag.fold(0.0, f64::max);
-        page.write_gauge("heeler_schedule_lag_seconds", "How late the latest schedule is.", lag);
+        page.write_gauge("heeler_schedule_lag_seconds", "Delay of the most overdue schedule.", lag);
         page.write_gauge(
             "heeler_approvals_pending",
-            "Questions that wait for a person.",
+            "Unanswered questions.",
             figures.approvals as f64,
         );
         page.write_gauge(
             "heeler_faults",
-            "Things that the daemon cannot do at present.",
+            "Functions of the daemon that fail at present.",
             status.faults.len() as f64,
         );
-        page.write_gauge("heeler_live_streams", "Streams that are open.", streams as f64);
+        page.write_gauge("heeler_live_streams", "Open live streams.", streams as f64);
         page.write_gauge(
             "heeler_start_time_seconds",
-            "When the daemon started.",
+            "Start time of the daemon.",
             status.since.as_second() as f64,
         );
-        page.write_header("heeler_cost_usd_total", "counter", "What agents have spent.");
+        page.write_header("heeler_cost_usd_total", "counter", "Cost of agents in US dollars.");
         for (agent, micros) in &figures.spent {
             page.write_sample("heeler_cost_usd_total", &[("agent", agent)], *micros as f64 / 1e6);
         }
@@ -184,7 +188,11 @@ impl ServerMetrics {
                 *count as f64,
             );
         }
-        page.write_header("heeler_tokens_total", "counter", "Tokens of those runs.");
+        page.write_header(
+            "heeler_tokens_total",
+            "counter",
+            "Tokens of runs that ended since the daemon started.",
+        );
         for ([agent, kind], count) in &counted.tokens {
             page.write_sample(
                 "heeler_tokens_total",
@@ -192,28 +200,28 @@ impl ServerMetrics {
                 *count as f64,
             );
         }
-        page.write_header("heeler_http_requests_total", "counter", "Requests that were answered.");
+        page.write_header("heeler_http_requests_total", "counter", "Answered HTTP requests.");
         for ([method, route, code], count) in &counted.requests {
             let labels = [("method", method.as_str()), ("route", route), ("code", code)];
             page.write_sample("heeler_http_requests_total", &labels, *count as f64);
         }
-        let about = "How long runs took.";
+        let about = "Duration of runs.";
         page.write_histogram("heeler_run_duration_seconds", about, &RUN_BOUNDS, &counted.run_times);
-        let about = "How long changes of the state took to be on disk.";
+        let about = "Duration of commits of the state to disk.";
         page.write_histogram(
             "heeler_commit_duration_seconds",
             about,
             &COMMIT_BOUNDS,
             &counted.commits,
         );
-        let about = "How long answers took to begin.";
+        let about = "Time until replies began.";
         page.write_histogram(
             "heeler_http_request_duration_seconds",
             about,
             &REQUEST_BOUNDS,
             &counted.request_times,
         );
-        page.write_header("heeler_spans_lost_total", "counter", "Spans that no collector took.");
+        page.write_header("heeler_spans_lost_total", "counter", "Spans that were not exported.");
         page.write_sample(
             "heeler_spans_lost_total",
             &[],
@@ -222,12 +230,12 @@ impl ServerMetrics {
     }
 }
 
-/// Returns how long something is past, in seconds; nothing if it is to come.
+/// Returns the seconds since a time; 0 if it is in the future.
 fn seconds_since(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_secs_f64().max(0.0)
 }
 
-/// The text that Prometheus reads.
+/// Text in the Prometheus format.
 #[derive(Default)]
 struct PrometheusText(String);
 
@@ -277,24 +285,24 @@ fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Returns the route of figures, for requests that carry their [`RequestCaller`].
+/// Returns the route `/metrics`. Requests must carry their [`RequestCaller`].
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new().route("/metrics", get(metrics))
 }
 
-/// Tells the figures to whoever may read; to everybody else there are none.
+/// Returns the metrics, if the config enables them.
 async fn metrics(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> Result<Response, ProblemDetails> {
     let setup = app.fleet_monitor.setup();
     if !setup.loaded.fleets.first().is_some_and(|fleet| fleet.metrics) {
-        let problem = ProblemDetails::not_found("figures are not served");
-        return Err(problem.with_hint("`metrics: true` in the config serves them"));
+        let problem = ProblemDetails::not_found("metrics are off");
+        return Err(problem.with_hint("`metrics: true` in the config turns them on"));
     }
     let CommandReply::Status(status) = app.send_command(&caller, DaemonCommand::Status).await?
     else {
-        return Err(ProblemDetails::internal_error("the daemon answered something else"));
+        return Err(ProblemDetails::internal_error("unexpected reply of the daemon"));
     };
     let figures = app.read(|records| records.metrics()).await?;
     let page =
@@ -302,7 +310,7 @@ async fn metrics(
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
 }
 
-/// What a request asks for, and since when.
+/// Method, route and start time of a request.
 pub(crate) struct MeasuredRequest {
     method: Method,
     route: Option<MatchedPath>,

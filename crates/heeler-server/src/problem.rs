@@ -1,4 +1,4 @@
-//! What went wrong with a request, as `application/problem+json`.
+//! Problem of a request, as `application/problem+json`.
 
 use std::time::Duration;
 
@@ -11,29 +11,28 @@ use heeler_query::{QueryError, QueryErrorKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What went wrong with a request (RFC 9457).
+/// Problem of a request (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct ProblemDetails {
-    /// The kind of problem, in a word that programs may rely on: `not-found`, `busy`, `not-allowed`,
-    /// `usage`, `trouble`, `ending`, `unauthenticated`, `too-many`, …
+    /// Kind of problem, stable for programs: `not-found`, `busy`, `not-allowed`, `usage`,
+    /// `trouble`, `ending`, `unauthenticated`, `too-many`, …
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    /// The status code in words.
+    /// Reason phrase of the status code.
     pub(crate) title: &'static str,
-    /// The status code.
+    /// HTTP status code.
     pub(crate) status: u16,
-    /// What went wrong, for people.
+    /// Explanation for people.
     pub(crate) detail: String,
-    /// What to do about it.
+    /// Suggested action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// After how many seconds it may be tried again.
+    /// Seconds after which to retry.
     #[serde(skip)]
     pub(crate) retry_after: Option<u64>,
 }
 
 impl ProblemDetails {
-    /// Makes one.
     pub(crate) fn new(
         code: StatusCode,
         kind: &'static str,
@@ -50,17 +49,15 @@ impl ProblemDetails {
         }
     }
 
-    /// Says that a request makes no sense.
+    /// Returns a problem for an invalid request.
     pub(crate) fn bad_request(detail: impl Into<String>) -> ProblemDetails {
         ProblemDetails::new(StatusCode::BAD_REQUEST, "usage", detail)
     }
 
-    /// Says that there is no such thing.
     pub(crate) fn not_found(detail: impl Into<String>) -> ProblemDetails {
         ProblemDetails::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// Says that it is our fault.
     pub(crate) fn internal_error(detail: impl Into<String>) -> ProblemDetails {
         ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "trouble", detail)
     }
@@ -70,13 +67,13 @@ impl ProblemDetails {
         self
     }
 
-    /// Says when it may be tried again.
+    /// Adds the time after which to retry.
     pub(crate) fn with_retry_after(mut self, wait: Duration) -> ProblemDetails {
         self.retry_after = Some(wait.as_secs());
         self
     }
 
-    /// Says what to do about it.
+    /// Adds a suggested action.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> ProblemDetails {
         self.hint = Some(hint.into());
         self
@@ -86,7 +83,7 @@ impl ProblemDetails {
 impl From<DaemonCommandError> for ProblemDetails {
     fn from(refused: DaemonCommandError) -> ProblemDetails {
         let (code, kind) = match refused.kind {
-            // Nothing was done, so it may be tried again.
+            // The command was not executed, so it may be retried.
             _ if refused == DaemonCommandError::from(DispatcherStoppedError) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ending")
             }

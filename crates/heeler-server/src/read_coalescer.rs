@@ -1,9 +1,8 @@
-//! Equal questions that are asked at once are read once.
+//! Coalescing of identical concurrent reads.
 //!
-//! A flight is one read and all who wait for it. Whoever comes may join one only while it has not
-//! begun: as long as one is under way, all who come wait together for the next. So every answer has
-//! all that was on record when it was asked for, and nothing outlives its read: this is no cache.
-//! Start at [`ReadCoalescer`].
+//! Requests for the same key share one read if they arrive before it begins. Requests that arrive
+//! while it runs wait together for the next one. So no reply is older than its request, and no
+//! result outlives its read: this is not a cache. Start at [`ReadCoalescer`].
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -22,34 +21,35 @@ use crate::api::etag::{IfNoneMatchTags, TaggedResponse};
 use crate::caller::{AccessScope, RequestCaller};
 use crate::problem::ProblemDetails;
 
-/// Of how many different questions those who ask them are kept together; all others read alone.
+/// Most keys whose reads are coalesced; further reads run separately.
 pub(crate) const COALESCED_KEYS_MAX: usize = 256;
 
 type SharedRead<T> = Shared<BoxFuture<'static, T>>;
 type WeakSharedRead<T> = WeakShared<BoxFuture<'static, T>>;
 
-/// How many reads are under way at once: as many as readers of the database are kept open, so that
-/// none is opened for one question.
+/// Most concurrent reads: as many as database readers are kept open, so that none is opened for one
+/// request.
 const CONCURRENT_READS_MAX: usize = 8;
 
 tokio::task_local! {
     static READ_PERMIT: Option<Arc<OwnedSemaphorePermit>>;
 }
 
-/// Returns the turn of the read that asks, for work that goes on when all who wait for it have left.
+/// Returns the permit of the current read, for work that continues after all waiting requests are
+/// gone.
 pub(crate) fn current_read_permit() -> Option<Arc<OwnedSemaphorePermit>> {
     READ_PERMIT.try_with(Clone::clone).ok().flatten()
 }
 
-/// The reads that are under way, and those that come next.
+/// Running and queued reads.
 #[derive(Debug)]
 pub(crate) struct ReadCoalescer<T: Clone> {
     reads: Mutex<HashMap<String, CoalescedReads<T>>>,
-    /// Whose turn it is to read.
+    /// Permits for running reads.
     read_permits: Arc<Semaphore>,
 }
 
-/// The flights of one question. Only those who wait hold them, so one that nobody waits for is gone.
+/// Reads of one key. Only waiting requests hold them, so an abandoned read disappears.
 #[derive(Debug)]
 struct CoalescedReads<T: Clone> {
     running: Option<WeakSharedRead<T>>,
@@ -74,8 +74,8 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the next read of what `key` asks for; it is `read` if there is none to join. Whoever
-    /// waits drives it, so it goes on when the one who brought it leaves. `read` must not panic.
+    /// Joins the queued read for `key`, or queues `read`. The waiting requests drive the read, so
+    /// it continues when the request that queued it is gone. `read` must not panic.
     pub(crate) fn join<F>(self: &Arc<Self>, key: &str, read: impl FnOnce() -> F) -> SharedRead<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -93,8 +93,8 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
                 before.await;
             }
             let turn = Arc::clone(&flights.read_permits).acquire_owned().await.ok().map(Arc::new);
-            // Whoever has asked by now comes along. A task of its own waits for its turn among all
-            // others; a yield of this one would be over when the next of those who wait looks at it.
+            // Lets requests that are already scheduled join. A spawned task is queued behind them;
+            // a yield of this future would end as soon as another waiting request polls it.
             let _turn_of_others = tokio::spawn(tokio::task::yield_now()).await;
             if is_kept {
                 flights.mark_running(&own);
@@ -114,14 +114,14 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
         flight
     }
 
-    /// From now on nobody joins the flight that was the next.
+    /// Marks the queued read as running, so that later requests do not join it.
     fn mark_running(&self, key: &str) {
         if let Some(pair) = self.lock().get_mut(key) {
             pair.running = pair.queued.take();
         }
     }
 
-    /// Forgets a flight that has ended.
+    /// Removes a finished read.
     fn remove_finished(&self, key: &str) {
         let mut of = self.lock();
         let Some(pair) = of.get_mut(key) else { return };
@@ -141,9 +141,11 @@ fn make_room<T: Clone>(of: &mut HashMap<String, CoalescedReads<T>>) -> bool {
     of.len() < COALESCED_KEYS_MAX
 }
 
-/// Answers equal requests of those who may see the same by one read, and refuses those who may not
-/// read. For routes whose reply is whole,
-/// and goes by nothing of a request but what is in [`coalescing_key`].
+/// Serves identical requests of callers with the same scope by one read, and refuses callers
+/// without the scope `read`.
+///
+/// Only for routes whose reply is complete and depends only on the parts of the request in
+/// [`coalescing_key`].
 pub(crate) async fn coalesce_reads(
     State(flights): State<Arc<ReadCoalescer<TaggedResponse>>>,
     request: Request,
@@ -162,9 +164,9 @@ pub(crate) async fn coalesce_reads(
         match told.catch_unwind().await {
             Ok(told) => told,
             Err(_) => {
-                tracing::error!("an answer panicked");
+                tracing::error!("a handler panicked");
                 let problem =
-                    ProblemDetails::internal_error("this is a fault of heeler; its log tells more");
+                    ProblemDetails::internal_error("internal error of heeler; see its log");
                 TaggedResponse::buffer(problem.into_response()).await
             }
         }
@@ -172,7 +174,7 @@ pub(crate) async fn coalesce_reads(
     Ok(flight.await.into_response_for(&known))
 }
 
-/// Returns what tells questions apart: what the caller may, what they ask, and what they take.
+/// Returns the key of a request: scope of the caller, path with query, and `Accept` header.
 fn coalescing_key(caller: &RequestCaller, request: &Request) -> String {
     let asked = request.uri().path_and_query().map_or("", |it| it.as_str());
     let mut key = format!("{} {asked}", caller.scope);

@@ -1,4 +1,4 @@
-//! Accepting connections: who may talk, how many at once, and how it ends.
+//! Accepts and serves connections: permissions, limits and shutdown. Start at [`serve`].
 
 use std::io;
 use std::sync::Arc;
@@ -25,34 +25,33 @@ use crate::live_streams::WriteTimeoutStream;
 use crate::server_state::SharedServerState;
 use crate::{access, api, dashboard, internal, metrics, webhooks};
 
-/// How many connections are served at once; more wait until one is closed.
+/// Most connections on the unix socket; further ones wait.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// The longest head of a request, give or take what is read at once, and how much of a body waits to be
-/// read.
+/// Size limit of a request head, approximately, and of the buffered part of a body.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// How long a connection may say nothing between two requests.
+/// Longest silence between two requests of a connection.
 const IDLE_WAIT: Duration = Duration::from_secs(30);
 
-/// How long those that still wait for an answer are given when the server ends.
+/// Time that pending requests get when the server stops.
 const DRAIN_WAIT: Duration = Duration::from_secs(5);
 
-/// How long connections stay open when the server ends: whoever asks just then hears that nothing
-/// was done, which a closed connection would not tell.
+/// Time that connections stay open when the server stops. A command that arrives then is answered
+/// with "not executed", which a closed connection would not tell.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long nothing is accepted after that has failed: files may have run out.
+/// Pause after a failed accept, for example when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long the first connection of a daemon is expected that was started for it.
+/// Time to wait for the first connection of a daemon that was started for a client.
 const EXPECTED_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
-/// How many connections are open. A daemon that ends when it is idle is not while there is one.
+/// Counter of open connections. A daemon that exits when idle is not idle while one is open.
 #[derive(Debug, Clone)]
 pub struct ConnectionCounter {
     open: Arc<AtomicUsize>,
-    /// One counts as open already that is still to come.
+    /// A connection that has not arrived yet is already counted.
     is_expected: Arc<AtomicBool>,
     permits: Arc<Semaphore>,
 }
@@ -65,18 +64,18 @@ impl Default for ConnectionCounter {
 }
 
 impl ConnectionCounter {
-    /// Returns the number of open connections, which changes by itself.
+    /// Returns the live number of open connections.
     pub fn open(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.open)
     }
 
-    /// Waits until one more may be opened.
+    /// Waits until one more connection is allowed.
     async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Begins with one that counts although it is still to come: whoever starts a daemon to ask it
-    /// something finds it there. It is expected for a few seconds.
+    /// Creates a counter that already counts one expected connection, so that a daemon started for
+    /// a client does not exit before the client connects. It is expected for a few seconds.
     pub fn with_expected_connection() -> ConnectionCounter {
         let connections = ConnectionCounter::default();
         connections.open.fetch_add(1, Ordering::SeqCst);
@@ -84,7 +83,7 @@ impl ConnectionCounter {
         connections
     }
 
-    /// Stops to expect one that did not come.
+    /// Stops to count an expected connection that did not arrive.
     async fn expire_expected(&self) {
         tokio::time::sleep(EXPECTED_CONNECTION_WAIT).await;
         if self.is_expected.swap(false, Ordering::SeqCst) {
@@ -92,7 +91,7 @@ impl ConnectionCounter {
         }
     }
 
-    /// Counts a connection that was accepted, until what is returned is dropped.
+    /// Counts an accepted connection until the result is dropped.
     fn count(&self, room: OwnedSemaphorePermit) -> CountedConnection {
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
@@ -101,7 +100,7 @@ impl ConnectionCounter {
     }
 }
 
-/// A connection that counts.
+/// Counted connection.
 struct CountedConnection {
     open: Arc<AtomicUsize>,
     _room: OwnedSemaphorePermit,
@@ -113,16 +112,16 @@ impl Drop for CountedConnection {
     }
 }
 
-/// Where a daemon is talked to.
+/// Listeners of a daemon.
 #[derive(Debug)]
 pub struct DaemonListeners {
-    /// The socket of our own command line.
+    /// Unix socket for Heeler's own command line.
     pub socket: UnixListener,
-    /// The address of the API and the dashboard, if they are served.
+    /// TCP listener of the API and the dashboard, if they are served.
     pub web: Option<TcpListener>,
 }
 
-/// Serves until `stop`; requests that wait for an answer by then are given a moment.
+/// Serves until `stop`; pending requests then get a few seconds.
 pub async fn serve(
     listeners: DaemonListeners,
     app: SharedServerState,
@@ -150,11 +149,11 @@ pub async fn serve(
         let ended = ended.clone();
         match accepted {
             Ok(AcceptedConnection::Socket((stream, counted))) => {
-                // What a process may ask depends on whether an agent started it.
+                // The permissions of a process depend on whether an agent started it.
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 let by =
                     pid.map_or(Caller::Unknown, |pid| Caller::from_process(pid.cast_unsigned()));
-                // It is the same user or root.
+                // `accept_socket` admits only the same user and root.
                 let is_root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
                 let name = if is_root { login_name(0) } else { own_name.clone() };
                 let caller = RequestCaller {
@@ -174,7 +173,7 @@ pub async fn serve(
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     continue;
                 };
-                // Whoever has as many as they may is hung up on.
+                // An address that has reached its limit is disconnected.
                 let Some(room) = rooms.try_admit(address.ip(), room) else { continue };
                 open.spawn(async move {
                     serve_connection(stream, router, TcpPeer { address, local }, ended).await;
@@ -200,7 +199,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Somebody who may talk to us.
+/// Accepted connection of an allowed client.
 enum AcceptedConnection {
     Socket((UnixStream, CountedConnection)),
     Web((TcpStream, OwnedSemaphorePermit)),
@@ -219,11 +218,11 @@ async fn accept_socket(
         if is_allowed_user(peer, rustix::process::geteuid().as_raw()) {
             return Ok((stream, counted));
         }
-        tracing::warn!("user {peer} may not talk to this daemon");
+        tracing::warn!("user {peer} may not connect to this daemon");
     }
 }
 
-/// Accepts the next connection of anybody; who they are is asked of each request.
+/// Accepts the next TCP connection; each request is authenticated later.
 async fn accept_web(
     listener: Option<&TcpListener>,
     rooms: &ConnectionLimiter,
@@ -231,18 +230,18 @@ async fn accept_web(
     let Some(listener) = listener else { return std::future::pending().await };
     let room = rooms.acquire_permit().await;
     let (stream, _) = listener.accept().await?;
-    // Events are small and wanted at once.
+    // Events are small and must be sent at once.
     stream.set_nodelay(true)?;
     Ok((stream, room))
 }
 
-/// Returns what is served on the socket: our own command line's interface, and the API.
+/// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
     let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 
-/// Returns what is served on TCP.
+/// Returns the routes of TCP.
 pub(crate) fn web_router(app: &SharedServerState) -> Router<SharedServerState> {
     access::with_access_control(common_routes().fallback(dashboard::not_found), app)
 }
@@ -251,12 +250,12 @@ fn common_routes() -> Router<SharedServerState> {
     api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router())
 }
 
-/// Says whether a user may steer a daemon of another: only the same one and root.
+/// Returns true if a user may control the daemon: only its own user and root.
 fn is_allowed_user(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
-/// Serves one connection; `who` is in each of its requests.
+/// Serves one connection; `who` is attached to each request.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -281,7 +280,7 @@ async fn serve_connection(
         }
     };
     if let Err(error) = done {
-        tracing::debug!(%error, "a connection broke off");
+        tracing::debug!(%error, "a connection was cut off");
     }
 }
 
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!((open(&come), open(&late)), (0, 0));
     }
 
-    /// Says how a connection ends on which this is sent, one byte at a time, and nothing else.
+    /// Returns the time until a connection ends on which only `sent` arrives, one byte at a time.
     async fn ends_after(sent: &'static [u8]) -> Duration {
         let (mut client, server) = tokio::io::duplex(1 << 10);
         let (_ending, ended) = watch::channel(false);
@@ -316,7 +315,7 @@ mod tests {
         let sending = async {
             for byte in sent {
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                // It may have been closed.
+                // The connection may be closed already.
                 drop(client.write_all(&[*byte]).await);
             }
             std::future::pending::<()>().await;
@@ -330,7 +329,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_says_nothing_or_says_it_slowly_is_hung_up_on() {
-        // Time stands still but for what is waited for, so this is exact.
+        // The paused clock advances only through waits, so this is exact.
         assert_eq!(ends_after(b"").await, IDLE_WAIT);
         let drip = b"GET / HTTP/1.1\r\nhost: x\r\nx: y\r\nx: y\r\nx: y\r\nx: y\r\n";
         assert!(ends_after(drip).await <= IDLE_WAIT + Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! What every route works with.
+//! State that all routes share.
 
 use std::sync::Arc;
 
@@ -22,34 +22,32 @@ use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;
 use crate::read_coalescer;
 
-/// A daemon as its server sees it; every request is handed it.
+/// Shared state of the server; every handler receives it.
 pub type SharedServerState = Arc<ServerState>;
 
-/// What [`SharedServerState`] is made of.
+/// State of the server: access to the daemon, the store, and limits.
 #[derive(Debug, Clone)]
 pub struct ServerState {
-    /// Brings commands to the dispatcher.
+    /// Sends commands to the dispatcher.
     pub dispatcher: DaemonHandle,
-    /// Reads the state.
+    /// Reads the store.
     pub records: FleetReader,
-    /// What can be seen of the daemon without asking.
+    /// State of the daemon that is readable without a command.
     pub fleet_monitor: FleetMonitor,
-    /// Who looks at what, live.
+    /// Open live streams.
     pub live_streams: Arc<LiveStreams>,
-    /// Who may come in.
     pub access: Arc<AccessControl>,
-    /// What is counted.
     pub metrics: Arc<ServerMetrics>,
-    /// Whose turn it is to ask what costs much.
+    /// Permits for expensive reads.
     pub expensive_reads: Arc<ExpensiveReads>,
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
-    /// Tells the time.
+    /// Clock; replaced in tests.
     pub clock: fn() -> Timestamp,
 }
 
 impl ServerState {
-    /// Brings a command to the dispatcher and waits for its answer, however long that takes.
+    /// Sends a command to the dispatcher and waits for the reply without a time limit.
     pub(crate) async fn send_command(
         &self,
         caller: &RequestCaller,
@@ -58,7 +56,7 @@ impl ServerState {
         self.dispatch_command(caller.engine_caller, command, None).await
     }
 
-    /// The same, for whoever may have given the request a name.
+    /// Like [`ServerState::send_command`], with the idempotency key of the request, if any.
     pub(crate) async fn send_keyed_command(
         &self,
         asker: &KeyedCaller,
@@ -67,7 +65,7 @@ impl ServerState {
         self.dispatch_command(asker.caller.engine_caller, command, asker.key.clone()).await
     }
 
-    /// Does the same for somebody who is known by nothing else.
+    /// Like [`ServerState::send_command`], for a caller without a [`RequestCaller`].
     pub(crate) async fn send_command_as(
         &self,
         by: Caller,
@@ -86,28 +84,29 @@ impl ServerState {
             |message: &str| Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message));
         let changes_access = matches!(command, DaemonCommand::Access { .. });
         let (sender, receiver) = oneshot::channel();
-        // Whoever asked may have gone meanwhile.
+        // The caller may be gone.
         let reply: heeler_engine::ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
         let handle = self.dispatcher.with_caller(by);
-        // It waits while the dispatcher is busy, which must not keep others waiting.
+        // `send_once` blocks while the dispatcher is busy; other requests must not wait for it.
         let sent = tokio::task::spawn_blocking(move || handle.send_once(command, key, reply)).await;
         let answer = match sent {
-            // Whether it was done cannot be told, so it may not look like something to try again.
+            // The command may have been executed, so the error must not suggest a retry.
             Ok(Ok(())) => match receiver.await {
                 Ok(answer) => answer,
-                Err(_) => trouble("the daemon ended before it answered"),
+                Err(_) => trouble("the daemon stopped before it replied"),
             },
             Ok(Err(stopped)) => Err(stopped.into()),
             Err(_) => trouble("the daemon is ending"),
         };
-        // Whatever became of it, it may have been done.
+        // Even a failed command may have been executed.
         if changes_access {
             self.access.invalidate_identities();
         }
         answer
     }
 
-    /// Asks the records something, where waiting for a disk keeps nobody else waiting.
+    /// Runs a query on a blocking thread, so that waiting for the disk does not delay other
+    /// requests.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
@@ -120,13 +119,13 @@ impl ServerState {
         match answer.await {
             Ok(answer) => Ok(answer?),
             Err(error) => {
-                tracing::error!(%error, "a question panicked");
-                Err(ProblemDetails::internal_error("this is a fault of heeler; its log tells more"))
+                tracing::error!(%error, "a query panicked");
+                Err(ProblemDetails::internal_error("internal error of heeler; see its log"))
             }
         }
     }
 
-    /// Asks the records something that is told as it is.
+    /// Runs a query and encodes the result as JSON on the same thread.
     pub(crate) async fn read_json<T: Serialize + 'static>(
         &self,
         question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
@@ -134,7 +133,7 @@ impl ServerState {
         let written =
             self.read(move |records| Ok(EncodedJson::encode(&question(records)?))).await?;
         written.map_err(|error| {
-            ProblemDetails::internal_error(format!("the answer cannot be written: {error}"))
+            ProblemDetails::internal_error(format!("cannot encode the reply: {error}"))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Where a daemon listens.
+//! Unix socket of a daemon.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,22 +7,22 @@ use std::os::unix::net::UnixListener;
 use camino::{Utf8Path, Utf8PathBuf};
 use sha2::{Digest as _, Sha256};
 
-/// How many bytes of the state directory's hash are in the name. With the rest of the name it is
-/// as long as the name of a run's socket, for which the folder has room.
+/// Bytes of the state directory's hash in the socket name. The name is as long as that of a run's
+/// socket, for which the directory has room.
 const HASH_BYTES: usize = 5;
 
 const SOCKET_MODE: u32 = 0o600;
 
-/// Returns the name of the socket of a state directory, which is a real path.
+/// Returns the socket name for a state directory, given as a canonical path.
 pub fn socket_name(state_dir: &Utf8Path) -> String {
     let hash = Sha256::digest(state_dir.as_str());
     let digits: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("d-{digits}.sock")
 }
 
-/// Binds the socket of a state directory in a folder that only the user can enter.
+/// Binds the socket of a state directory, in a directory that only the user can enter.
 ///
-/// Only the holder of the state's lock may call this: what a dead daemon has left under the name is
+/// Only the holder of the state directory's lock may call this: the socket file of a dead daemon is
 /// removed.
 pub fn bind(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<(UnixListener, Utf8PathBuf)> {
     let path = sockets.join(socket_name(&state_dir.canonicalize_utf8()?));

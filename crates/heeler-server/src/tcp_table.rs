@@ -1,34 +1,33 @@
-//! The kernel's tables of TCP sockets, and which processes hold one. Where there is no `/proc`,
+//! The kernel's tables of TCP sockets, and the processes that hold a socket. Without `/proc`,
 //! nothing is found.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-/// The tables: of IPv4 and of IPv6.
+/// Tables of IPv4 and IPv6 sockets.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/// How the table says that a socket listens.
+/// State code of a listening socket.
 const LISTEN_STATE: &str = "0A";
 
-/// A socket.
+/// Entry of a socket table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TcpSocketEntry {
-    /// Whose it is; the kernel says root of one that was closed.
+    /// Owner; the kernel reports root for a closed socket.
     pub(crate) user: u32,
-    /// Its number; 0 once its process has closed it.
+    /// Inode; 0 once the process has closed the socket.
     pub(crate) inode: u64,
 }
 
-/// A process that listens on a port.
+/// Process that listens on a port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PortHolder {
-    /// The process.
     pub pid: u32,
-    /// Its arguments, the program first.
+    /// Arguments, including the program.
     pub arguments: Vec<String>,
 }
 
-/// Returns the process that listens on a port, if we may look at it.
+/// Returns the process that listens on a port, if it can be inspected.
 pub fn port_holder(port: u16) -> Option<PortHolder> {
     let port = format!(":{port:04X}");
     let listens = |fields: &[&str]| {
@@ -42,7 +41,7 @@ pub fn port_holder(port: u16) -> Option<PortHolder> {
     Some(PortHolder { pid, arguments })
 }
 
-/// Finds the end of a connection that has `from` as its own address.
+/// Finds the socket whose local address is `from` and remote address is `to`.
 pub(crate) fn find_peer_socket(from: SocketAddr, to: SocketAddr) -> Option<TcpSocketEntry> {
     let wanted = connection_keys(from, to);
     tables().into_iter().find_map(|table| find_connection(&table, &wanted))
@@ -70,7 +69,7 @@ fn find_socket(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<TcpSocket
     })
 }
 
-/// Returns how the kernel writes a connection from one address to another, in either table.
+/// Returns the forms in which the kernel writes a connection, for both tables.
 fn connection_keys(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
     let mut names = vec![[kernel_address(from), kernel_address(to)]];
     if let (IpAddr::V4(one), IpAddr::V4(other)) = (from.ip(), to.ip()) {
@@ -82,7 +81,7 @@ fn connection_keys(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
     names
 }
 
-/// Writes an address as the kernel does: words of four bytes in the machine's order.
+/// Formats an address as the kernel does: words of four bytes in native byte order.
 fn kernel_address(address: SocketAddr) -> String {
     let bytes = match address.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -95,7 +94,7 @@ fn kernel_address(address: SocketAddr) -> String {
     format!("{}:{:04X}", words.collect::<String>(), address.port())
 }
 
-/// Returns the processes that have a socket open, of those that we may look at.
+/// Returns the processes that hold a socket, among those that can be inspected.
 pub(crate) fn socket_holders(inode: u64) -> Vec<u32> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |path: fs::DirEntry| {

@@ -1,9 +1,10 @@
-//! What is told of runs that have ended: counted for Prometheus, and sent as spans to a collector.
+//! Telemetry of ended runs: counts for Prometheus, and spans for an OpenTelemetry collector.
 //!
-//! Spans go out as OTLP over HTTP in JSON, with the gen_ai conventions. That is one small document and
-//! one POST, so it is made here: the OpenTelemetry crates would bring a runtime, an HTTP client and
-//! protobuf for it. A thread of its own reads and sends; what it cannot keep up with is lost and counted,
-//! and no run ever waits for it. No prompt, no output and no secret is in a span. Start at [`start_telemetry`].
+//! Spans are sent as OTLP over HTTP in JSON, with the gen_ai conventions. That is one small
+//! document and one POST, so it is implemented here: the OpenTelemetry crates would add a runtime,
+//! an HTTP client and protobuf. A separate thread reads and sends; spans it cannot keep up with are
+//! dropped and counted, and no run ever waits for it. Spans contain no prompts, output or secrets.
+//! Start at [`start_telemetry`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,25 +24,25 @@ use sha2::{Digest as _, Sha256};
 
 use crate::metrics::ServerMetrics;
 
-/// How many runs that have ended wait to be told of.
+/// Most ended runs that wait to be processed.
 const ENDED_MAX: usize = 1024;
 
-/// How many spans wait for a collector that does not answer.
+/// Most spans that wait for an unresponsive collector.
 pub(crate) const SPANS_MAX: usize = 2048;
 
-/// How many spans are sent at once.
+/// Spans per request.
 const BATCH: usize = 128;
 
-/// How long spans are collected before they are sent.
+/// Time for which spans are collected before they are sent.
 const SEND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a collector that did not take spans is left alone.
+/// Wait after a collector did not accept spans.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long a collector may take.
+/// Time limit of a request to the collector.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Begins to observe a daemon, in a thread that ends with it.
+/// Starts to observe a daemon, in a thread that ends with it.
 pub fn start_telemetry(
     outlook: &FleetMonitor,
     records: FleetReader,
@@ -103,7 +104,7 @@ impl TelemetryExporter {
             Ok(Some(ended)) => ended,
             Ok(None) => return,
             Err(error) => {
-                return tracing::warn!(reason = error_chain(&error), "cannot tell of a run");
+                return tracing::warn!(reason = error_chain(&error), "cannot read an ended run");
             }
         };
         self.metrics.record_run(&ended);
@@ -129,13 +130,16 @@ impl TelemetryExporter {
             match post_spans(&config, &otlp_document(&config, &self.version, batch)) {
                 Ok(()) => drop(self.spans.drain(..count)),
                 Err(SpanExportError::Refused(code)) => {
-                    // The same again would be refused again.
+                    // A retry would be refused again.
                     tracing::warn!(code, "the collector refused {count} spans");
                     self.metrics.spans_lost.fetch_add(count as u64, Ordering::Relaxed);
                     self.spans.drain(..count);
                 }
                 Err(SpanExportError::Retryable(why)) => {
-                    tracing::warn!(why, "the collector takes no spans; they are sent again later");
+                    tracing::warn!(
+                        why,
+                        "the collector accepts no spans now; they are sent again later"
+                    );
                     self.send_at = Some(Instant::now() + RETRY_INTERVAL);
                     return;
                 }
@@ -144,11 +148,11 @@ impl TelemetryExporter {
     }
 }
 
-/// Why spans were not taken.
+/// Reason for which spans were not accepted.
 enum SpanExportError {
-    /// For good, with this code.
+    /// Permanent, with this status code.
     Refused(u16),
-    /// For now.
+    /// Temporary.
     Retryable(String),
 }
 
@@ -164,7 +168,7 @@ fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExpor
     for (name, value) in &config.headers {
         request = request.header(name, value.expose());
     }
-    // An error may hold the address with a password in it, so only its kind is told.
+    // The error may contain the URL with a password, so only its kind is logged.
     let later = |error: ureq::Error| SpanExportError::Retryable(describe_error(&error));
     let response = request.send(document.to_string().as_bytes()).map_err(later)?;
     match response.status().as_u16() {
@@ -177,14 +181,14 @@ fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExpor
 fn describe_error(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => error.kind().to_string(),
-        ureq::Error::Timeout(_) => "it does not answer".to_owned(),
-        ureq::Error::HostNotFound => "its host is not known".to_owned(),
-        ureq::Error::ConnectionFailed => "nobody listens there".to_owned(),
-        _ => "it cannot be talked to".to_owned(),
+        ureq::Error::Timeout(_) => "no response".to_owned(),
+        ureq::Error::HostNotFound => "unknown host".to_owned(),
+        ureq::Error::ConnectionFailed => "connection failed".to_owned(),
+        _ => "request failed".to_owned(),
     }
 }
 
-/// Returns where traces go: an address without a path is that of a collector.
+/// Returns the URL for traces: `/v1/traces` is appended to an endpoint without a path.
 fn traces_url(endpoint: &str) -> String {
     let path = endpoint.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     match path {
@@ -203,7 +207,7 @@ fn otlp_document(config: &TelemetryConfig, version: &str, spans: Vec<Json>) -> J
     }] })
 }
 
-/// Returns the spans of a run that has ended: its own, and its job's if that is over with it.
+/// Returns the spans of an ended run: its own, and the job's if the job has ended too.
 fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
     let trace = hash_id(run.workflow_run.as_deref().unwrap_or(&run.job), 16);
     let job_span = hash_id(&format!("job {}", run.job), 8);
@@ -247,7 +251,7 @@ fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
     all.push(string_attribute("gen_ai.agent.name", &run.agent));
     let used = usage.per_model.keys().next().map(String::as_str);
     if used.is_some() || model.is_some() {
-        // Both names are in use: the second is the newer one.
+        // Both names are in use; the second is newer.
         all.push(string_attribute("gen_ai.system", "anthropic"));
         all.push(string_attribute("gen_ai.provider.name", "anthropic"));
     }
@@ -268,7 +272,7 @@ fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
         ("gen_ai.usage.cache_creation.input_tokens", usage.cache_creation_input_tokens),
         ("heeler.turns", usage.num_turns),
     ] {
-        // 64-bit numbers are text in this JSON.
+        // OTLP JSON encodes 64-bit numbers as strings.
         all.extend(
             count.map(|count| json!({ "key": key, "value": { "intValue": count.to_string() } })),
         );

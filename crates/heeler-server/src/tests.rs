@@ -31,7 +31,7 @@ use crate::{
     LiveStreams, PROTOCOL, ServerState, SharedServerState, WebEndpoint, bind, serve,
 };
 
-/// A daemon of which nothing is on record.
+/// Daemon with an empty store.
 pub(crate) fn app(
     folder: &Utf8Path,
     handle: DaemonHandle,
@@ -71,7 +71,7 @@ pub(crate) fn app(
     })
 }
 
-/// A server on a thread of its own, in a folder of its own.
+/// Server in a thread, with its own directory.
 pub(crate) struct SocketServerFixture {
     _temp: tempfile::TempDir,
     socket: Utf8PathBuf,
@@ -85,7 +85,7 @@ impl SocketServerFixture {
         SocketServerFixture::with("version: 1\nagents: []\n", BTreeMap::new(), each)
     }
 
-    /// The same with a config and an environment.
+    /// Starts a server with a config and an environment.
     pub(crate) fn with(
         config: &str,
         env: BTreeMap<String, String>,
@@ -125,10 +125,10 @@ impl SocketServerFixture {
         DaemonClient::connect(&self.socket).unwrap()
     }
 
-    /// Sends bytes as they are and returns the reply's head and body.
+    /// Sends raw bytes and returns head and body of the reply.
     pub(crate) fn raw(&self, request: &[u8]) -> (String, String) {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
-        // It may refuse before it has read all.
+        // The server may refuse before it has read everything.
         drop(stream.write_all(request));
         let mut reply = Vec::new();
         drop(stream.read_to_end(&mut reply));
@@ -316,11 +316,11 @@ fn what_is_no_route_or_no_request_is_refused_in_json() {
     for (path, body, code, message) in [
         ("/internal/nowhere", "", "404", "there is no such route"),
         ("/internal/hello", "", "405", ""),
-        (COMMAND_PATH, "{", "400", "the request is not understood"),
+        (COMMAND_PATH, "{", "400", "invalid request"),
         (COMMAND_PATH, r#"{"trigger":{"agent":"../x"}}"#, "400", "is not an agent name"),
         (COMMAND_PATH, r#"{"fire":{}}"#, "400", "unknown variant `fire`"),
         ("/api/v1/nowhere", "", "404", "there is no such route"),
-        ("/api/v1/openapi.json", "", "405", "another method"),
+        ("/api/v1/openapi.json", "", "405", "does not support this method"),
         ("/api/v1/jobs", r#"{"agent":"../x"}"#, "400", "is not an agent name"),
         ("/api/v1/jobs", r#"{"agent":"a","force":true}"#, "400", "unknown field `force`"),
     ] {
@@ -343,7 +343,7 @@ fn the_longest_prompt_is_heard() {
 
 #[tokio::test]
 async fn a_prompt_has_room_however_it_is_written_and_not_more() {
-    // Nothing takes more room in JSON than a control character.
+    // Control characters have the longest JSON encoding.
     let written = serde_json::to_vec("\u{1}").unwrap().len() - 2;
     assert!(BODY_BYTES_MAX > PROMPT_BYTES_MAX as usize * written);
     let long = vec![b' '; BODY_BYTES_MAX + 1];
@@ -388,18 +388,18 @@ fn nobody_answers_where_no_daemon_is() {
 #[test]
 fn what_speaks_otherwise_is_no_daemon() {
     for (reply, reason) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it says of no protocol"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it sends no protocol version"),
         (
             "HTTP/1.1 200 OK\r\nheeler-protocol: 9\r\ncontent-length: 2\r\n\r\n{}",
             "it speaks protocol 9",
         ),
         (
             "HTTP/1.1 200 OK\r\nheeler-protocol: 2\r\ncontent-length: 2\r\n\r\n{}",
-            "its answer is not understood",
+            "its reply is invalid",
         ),
         (
             "HTTP/1.1 418 I'm a teapot\r\nheeler-protocol: 2\r\ncontent-length: 0\r\n\r\n",
-            "it answered 418",
+            "it replied 418",
         ),
     ] {
         let temp = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Calls from outside: schedules of type `webhook`.
+//! Webhooks: HTTP requests from outside that trigger schedules of type `webhook`.
 //!
-//! Nobody logs in here: a call is signed with the secret of its schedule. Only callers who are known
-//! otherwise (the unix socket, a token) may call without. What is wrong with a call is not told to
-//! whoever has not signed it. Start at [`router`].
+//! There is no login here: a call is signed with the secret of its schedule. Only callers that are
+//! known otherwise (unix socket, token) may call without a signature. Unsigned callers are not told
+//! the reason for a refusal. Start at [`router`].
 
 mod signature;
 #[cfg(test)]
@@ -33,40 +33,40 @@ use crate::extractors::{PathParams, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// The longest name of a delivery.
+/// Longest delivery ID.
 pub(crate) const DELIVERY_BYTES_MAX: usize = 256;
 
-/// The longest body of a call; of GitHub's events only some fields are told, so they may be longer than
-/// what an agent is told.
+/// Size limit of a call. It is larger than the limit of the agent's payload, because only some
+/// fields of GitHub's events are passed on.
 pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
 
-/// How many calls are looked at at once; more wait.
+/// Most calls processed at once; more wait.
 pub(crate) const CONCURRENT_CALLS_MAX: usize = 8;
 
-/// How long a call waits for its turn.
+/// Longest wait for a permit.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How many bodies are read at once.
+/// Most bodies received at once.
 const CONCURRENT_BODIES_MAX: usize = 64;
 
-/// How often the log says of one schedule that it cannot be called: anybody may call.
+/// Shortest time between two log warnings about a schedule that cannot be called; without the
+/// limit, any caller could flood the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// How many schedules are remembered that the log spoke of; one more, and all are forgotten.
+/// Most schedules whose last warning is remembered; one more clears the list.
 const WARNINGS_MAX: usize = 1_024;
 
-/// Headers by which callers name a delivery, the first one that is there counts: that of Standard
-/// Webhooks, which is signed, ours, GitHub's and GitLab's.
+/// Headers with a delivery ID, in order of precedence: Standard Webhooks (which is signed), Heeler,
+/// GitHub, GitLab.
 const DELIVERY_HEADERS: [&str; 4] =
     ["webhook-id", "heeler-delivery", "x-github-delivery", "x-gitlab-event-uuid"];
 
-/// The header by which GitHub names an event.
+/// Header with the name of a GitHub event.
 const EVENT_HEADER: &str = "x-github-event";
 
-/// Whoever is known otherwise.
+/// Caller that was authenticated without a signature.
 type OptionalCaller = Option<Extension<RequestCaller>>;
 
-/// Returns the routes of calls from outside.
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/hooks/github", post(github))
@@ -74,7 +74,7 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .layer(Extension(WebhookLimits::new()))
 }
 
-/// Who may be read, and who may be looked at.
+/// Limits on concurrent calls.
 #[derive(Clone)]
 struct WebhookLimits {
     body_permits: Arc<Semaphore>,
@@ -82,12 +82,12 @@ struct WebhookLimits {
     warnings: Arc<WebhookWarnings>,
 }
 
-/// When the log last said of a schedule that it cannot be called.
+/// Time of the last log warning, by schedule.
 #[derive(Default)]
 struct WebhookWarnings(Mutex<HashMap<String, Instant>>);
 
 impl WebhookWarnings {
-    /// Says whether the log is to say it now.
+    /// Returns true if a warning must be logged now, and records it.
     fn is_due(&self, schedule: &str, now: Instant) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < WARNING_INTERVAL;
@@ -102,8 +102,8 @@ impl WebhookWarnings {
     }
 }
 
-/// Whether a call is signed with a secret, by the secret: it may be long, and many schedules may have
-/// the same one.
+/// Results of signature checks, by secret: a body may be long, and many schedules may share a
+/// secret.
 type SignatureChecks<'s> = HashMap<&'s str, bool>;
 
 impl WebhookLimits {
@@ -114,17 +114,17 @@ impl WebhookLimits {
     }
 }
 
-/// Waits for a turn, but not long.
+/// Waits for a permit, at most [`PERMIT_WAIT_MAX`].
 async fn acquire_permit(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
     let turn = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(turns).acquire_owned()).await;
     turn.ok().and_then(Result::ok).ok_or_else(|| {
-        let detail = "too many calls are looked at already";
+        let detail = "too many calls are being processed";
         ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail)
-            .with_hint("call again later")
+            .with_hint("try again later")
     })
 }
 
-/// A call as it came.
+/// Received call.
 struct WebhookHttpRequest {
     headers: HeaderMap,
     body: Bytes,
@@ -135,7 +135,7 @@ struct WebhookHttpRequest {
 }
 
 impl WebhookHttpRequest {
-    /// Reads a call, as soon as it is its turn.
+    /// Receives a call when permits are available.
     async fn read(
         app: &SharedServerState,
         turns: &WebhookLimits,
@@ -143,7 +143,7 @@ impl WebhookHttpRequest {
         headers: HeaderMap,
         body: Body,
     ) -> Result<WebhookHttpRequest, ProblemDetails> {
-        // Whoever has signed nothing is not listened to for long.
+        // Unsigned calls are rejected before their body is read.
         if known.is_none() && !signature::has_signature(&headers) {
             return Err(unsigned_problem());
         }
@@ -164,7 +164,7 @@ impl WebhookHttpRequest {
         })
     }
 
-    /// Says whether a schedule hears this call.
+    /// Returns true if the call is authorized for a schedule.
     fn is_authorized<'s>(
         &self,
         setup: &'s DaemonSetup,
@@ -184,12 +184,12 @@ impl WebhookHttpRequest {
         };
         let schedule = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
         if self.warnings.is_due(&schedule, Instant::now()) {
-            tracing::warn!(schedule, "called from outside, and {missing}");
+            tracing::warn!(schedule, "webhook called, but {missing}");
         }
         false
     }
 
-    /// Returns what was sent.
+    /// Decodes the payload.
     fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
         let text = std::str::from_utf8(&self.body)
             .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
@@ -198,7 +198,7 @@ impl WebhookHttpRequest {
         let kind = kind.trim().to_ascii_lowercase();
         let event = self.headers.get(EVENT_HEADER).and_then(|event| event.to_str().ok());
         let event = event.map(str::to_owned);
-        // GitHub sends it so unless it is told otherwise.
+        // GitHub's default content type.
         let form = event.is_some() && kind == "application/x-www-form-urlencoded";
         let text = match form {
             true => {
@@ -219,7 +219,7 @@ impl WebhookHttpRequest {
         Ok(ParsedWebhookPayload { event, text, json })
     }
 
-    /// Returns what a caller calls its delivery.
+    /// Returns the delivery ID of the call.
     fn delivery_id(&self) -> Result<Option<String>, ProblemDetails> {
         let Some((name, value)) =
             DELIVERY_HEADERS.iter().find_map(|name| Some((name, self.headers.get(*name)?)))
@@ -229,14 +229,14 @@ impl WebhookHttpRequest {
         match value.to_str() {
             Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
             _ => Err(ProblemDetails::bad_request(format!(
-                "the header {name} is no name of 1 to {DELIVERY_BYTES_MAX} characters"
+                "the header {name} must have 1 to {DELIVERY_BYTES_MAX} visible characters"
             ))),
         }
     }
 }
 
-/// Returns who asks the dispatcher. Whoever can sign was given the secret by a person; an agent on this
-/// machine may have found it.
+/// Returns the caller for the dispatcher. A signer got the secret from a person, but an agent on
+/// this machine may have found it.
 async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>) -> Caller {
     match (origin, peer) {
         (Some(origin), _) => origin,
@@ -245,7 +245,7 @@ async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>
     }
 }
 
-/// What was sent.
+/// Decoded payload.
 struct ParsedWebhookPayload {
     event: Option<String>,
     text: String,
@@ -262,13 +262,13 @@ impl ParsedWebhookPayload {
     }
 }
 
-/// Says that a call is not heard, whatever the reason.
+/// Returns the problem for an unauthorized call, regardless of the reason.
 fn unsigned_problem() -> ProblemDetails {
-    let detail = "there is no webhook here that takes this call: it is not signed with its secret";
+    let detail = "no webhook accepts this call: it is not signed with the webhook's secret";
     ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
 }
 
-/// What becomes of a call.
+/// Decision about a call.
 enum WebhookDecision {
     Ping,
     Ignored(String),
@@ -290,7 +290,7 @@ async fn webhook(
         tokio::task::spawn_blocking(move || decide_call(&setup, &received, &agent, &schedule));
     match judged
         .await
-        .map_err(|_| ProblemDetails::internal_error("the call could not be looked at"))??
+        .map_err(|_| ProblemDetails::internal_error("the call could not be processed"))??
     {
         WebhookDecision::Ping => Ok(Json(json!({ "pong": true })).into_response()),
         WebhookDecision::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
@@ -326,17 +326,17 @@ fn decide_call(
     })
 }
 
-/// Refuses a call of which an agent would be told too much.
+/// Rejects a call whose payload for the agent is too long.
 fn check_payload_size(call: WebhookCall) -> Result<WebhookCall, ProblemDetails> {
     if call.payload.len() <= WEBHOOK_BYTES_MAX {
         return Ok(call);
     }
     let detail = format!("the payload is longer than {WEBHOOK_BYTES_MAX} bytes");
     let problem = ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail);
-    Err(problem.with_hint("`fields` of the schedule names what the agent is told"))
+    Err(problem.with_hint("`fields` of the schedule selects the fields that the agent receives"))
 }
 
-/// Returns what a caller is told of a job.
+/// Returns status code and body of the reply for a job.
 fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails> {
     match answer {
         CommandReply::Job { job, status, waits } => {
@@ -347,12 +347,12 @@ fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails
             Ok((StatusCode::OK, json!({ "job": job, "status": status, "duplicate": true })))
         }
         other => Err(ProblemDetails::internal_error(format!(
-            "the daemon answered something else: {other:?}"
+            "unexpected reply of the daemon: {other:?}"
         ))),
     }
 }
 
-/// Starts whatever an event of GitHub's is to start.
+/// Handles a GitHub event: triggers all schedules that listen to it.
 async fn github(
     State(app): State<SharedServerState>,
     Extension(turns): Extension<WebhookLimits>,
@@ -366,7 +366,7 @@ async fn github(
     let judged = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
     let fates = judged
         .await
-        .map_err(|_| ProblemDetails::internal_error("the call could not be looked at"))??;
+        .map_err(|_| ProblemDetails::internal_error("the call could not be processed"))??;
     let origin = resolve_caller(origin, peer).await;
     let mut code = StatusCode::OK;
     let mut replies = Vec::new();
@@ -381,7 +381,7 @@ async fn github(
                         code = code.max(told);
                         reply
                     }
-                    // The others are started all the same.
+                    // The other schedules are still triggered.
                     Err(refused) => json!({ "refused": refused.message }),
                 }
             }
@@ -392,7 +392,7 @@ async fn github(
     Ok((code, Json(json!({ "schedules": replies }))).into_response())
 }
 
-/// Says what becomes of an event for each schedule that hears it.
+/// Returns the decision for each schedule that listens to the event.
 fn decide_github_event(
     setup: &DaemonSetup,
     received: &WebhookHttpRequest,
@@ -402,7 +402,7 @@ fn decide_github_event(
     heard.retain(|webhook| received.is_authorized(setup, webhook, &mut signed));
     if heard.is_empty() {
         return Err(match received.known_caller {
-            Some(_) => ProblemDetails::not_found("no schedule has `events` of GitHub's"),
+            Some(_) => ProblemDetails::not_found("no schedule has GitHub `events`"),
             None => unsigned_problem(),
         });
     }

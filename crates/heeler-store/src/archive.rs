@@ -1,8 +1,9 @@
-//! A whole state directory in one file: `heeler backup FILE`. The way back is in `restore`.
+//! Archive of a whole state directory in one file: `heeler backup FILE`.
 //!
-//! The archive is a tar: a snapshot of the database, then every file in whole lines, then a
-//! manifest with their hashes. It is made beside a living writer and has its final name only when
-//! it is complete. Start at [`backup_to_file`].
+//! An archive is a tar file: a snapshot of the database, then every file cut to complete lines,
+//! then a manifest with their hashes. It can be made while a writer is running, and it gets its
+//! final name only when it is complete. The counterpart is `restore`. Start at
+//! [`backup_to_file`].
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Seek as _, SeekFrom, Write};
@@ -26,17 +27,17 @@ use crate::sent_files::is_sent_file;
 use crate::views::hex;
 use heeler_transcript::untrusted_file;
 
-/// The archive's format; a reader refuses a newer one.
+/// Version of the archive format; a reader refuses a newer one.
 pub(crate) const ARCHIVE_VERSION: u32 = 1;
 
-/// What the database is called inside.
+/// Name of the database inside an archive.
 pub(crate) const DATABASE: &str = "heeler.db";
 
-/// The last entry: what must be in the archive.
+/// Name of the last entry, which lists everything the archive must contain.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The folders whose files are archived, ours and those that herdctl left, and the one file at the
-/// root. Not in it: earlier backups, and `.before-heeler`.
+/// Directories that are archived (Heeler's, and those that herdctl left), and the one file at
+/// the root. Earlier backups and `.before-heeler` are not archived.
 pub(crate) const ARCHIVED_FOLDERS: [&str; 12] = [
     "jobs",
     "sessions",
@@ -53,78 +54,67 @@ pub(crate) const ARCHIVED_FOLDERS: [&str; 12] = [
 ];
 pub(crate) const ARCHIVED_FILE: &str = "state.yaml";
 
-/// How much is read at a time.
+/// Bytes read at a time.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// What an archive says of itself.
+/// List of an archive's content, stored as its last entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveManifest {
-    /// The archive's own format.
+    /// Version of the archive format.
     pub version: u32,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// The database's schema.
+    /// Schema version of the database.
     pub schema: i64,
-    /// How many jobs it holds.
+    /// Number of jobs in the database.
     pub jobs: i64,
-    /// How many sessions it holds.
+    /// Number of sessions in the database.
     pub sessions: i64,
-    /// Every file in it.
+    /// Every file in the archive.
     pub files: Vec<ManifestFile>,
 }
 
-/// One file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
-    /// Relative to the state directory.
+    /// Path relative to the state directory.
     pub path: String,
-    /// Its length.
     pub bytes: u64,
-    /// Its hash.
     pub sha256: String,
 }
 
-/// What went into an archive.
+/// Result of [`backup_to_file`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveReport {
-    /// What the archive says of itself.
     pub manifest: ArchiveManifest,
-    /// How long the file is.
+    /// Size of the archive file.
     pub bytes: u64,
-    /// Files that are not in it, each with the reason.
+    /// Files that were left out, each with the reason.
     pub skipped: Vec<String>,
 }
 
-/// Why an archive could not be made.
+/// Failure to make an archive.
 #[derive(Debug, Error)]
 pub enum ArchiveError {
-    /// The database could not be copied.
     #[error("cannot copy the database for the archive")]
     Snapshot(#[from] BackupError),
-    /// The copy could not be opened.
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// The copy could not be read.
     #[error(transparent)]
     Db(#[from] DatabaseError),
-    /// A file could not be read or written.
     #[error("cannot {attempt} {path}")]
     Io {
-        /// What was tried.
         attempt: &'static str,
-        /// On what.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A file that is removed when it goes out of scope.
+/// A file that is removed when this guard is dropped.
 pub(crate) struct TempFileGuard(pub(crate) Utf8PathBuf);
 
 impl TempFileGuard {
-    /// Names a draft beside `path`; the name is one that is swept after a crash.
+    /// Returns the guard of a temp file next to `path`. The name is one that is removed after a
+    /// crash.
     pub(crate) fn for_target(path: &Utf8Path) -> TempFileGuard {
         TempFileGuard(temp_name(path))
     }
@@ -132,14 +122,16 @@ impl TempFileGuard {
 
 impl Drop for TempFileGuard {
     fn drop(&mut self) {
-        // Gone already when it was given its final name.
+        // The file is already gone if it was given its final name.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
-/// Writes the whole state to `file`: tar, or gzip where its name ends in `.gz` or `.tgz`.
+/// Writes the whole state to `file` as a tar file, compressed with gzip if the name ends in
+/// `.gz` or `.tgz`.
 ///
-/// Works while a writer lives. `progress` is told bytes done and bytes in all, as they were listed.
+/// Works while a writer is running. `progress` receives the bytes done and the total, as it was
+/// when the files were listed.
 pub fn backup_to_file(
     dir: &StateDir,
     file: &Utf8Path,
@@ -147,7 +139,7 @@ pub fn backup_to_file(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ArchiveReport, ArchiveError> {
     let copy = TempFileGuard::for_target(&file.with_extension("db"));
-    // Before the logs: what the database knows of is then surely in them.
+    // Copied before the transcripts, so that everything the database refers to is in them.
     snapshot(&dir.database(), &copy.0)?;
     let db = StateDatabase::private(&copy.0)?;
     let manifest = ArchiveManifest {
@@ -194,15 +186,15 @@ fn finish(out: &File, draft: &Utf8Path, file: &Utf8Path) -> Result<u64, ArchiveE
     Ok(bytes)
 }
 
-/// A file to be archived: where it is, what it is called inside, and how long it was when it was
-/// listed. It may have grown, shrunk or gone when its turn comes.
+/// A file to archive: its path, its name in the archive, and its length when it was listed. It
+/// may have grown, shrunk or vanished by the time it is read.
 struct ArchiveSource {
     file: Utf8PathBuf,
     name: String,
     bytes_listed: u64,
 }
 
-/// What is to be archived, and what is not, with the reason.
+/// The files to archive, and those left out with the reason.
 struct ArchiveFileList<'d> {
     dir: &'d StateDir,
     sources: Vec<ArchiveSource>,
@@ -235,7 +227,7 @@ impl ArchiveFileList<'_> {
         for entry in entries {
             let entry = entry.map_err(at("list", &folder))?;
             match entry.file_name().into_string() {
-                // Hidden files are drafts and caches; locks mean nothing elsewhere.
+                // Hidden files are drafts and caches; locks are meaningless on another machine.
                 Ok(name) if name.starts_with('.') => {}
                 Ok(name)
                     if (name == "lock" || name.ends_with(".lock"))
@@ -252,14 +244,15 @@ impl ArchiveFileList<'_> {
             } else if kind.is_file() {
                 self.file(inner);
             } else if kind.is_symlink() && !inner.ends_with(".context") {
-                // Sockets have no content, and our own links are published again; others are told.
+                // Sockets have no content, and Heeler's own links are published again. Other links
+                // are reported.
                 self.skip(&self.dir.root().join(inner), "it is a symbolic link");
             }
         }
         Ok(())
     }
 
-    /// Lists a file, unless a restore would refuse the whole archive for it.
+    /// Adds a file, unless a restore would reject the whole archive because of it.
     fn file(&mut self, name: String) {
         let file = self.dir.root().join(&name);
         match checked_path(self.dir, &name) {
@@ -276,7 +269,8 @@ impl ArchiveFileList<'_> {
     }
 }
 
-/// Returns how much of a file counts: all of it, but only the whole lines of a transcript.
+/// Returns the number of bytes to archive: the whole file, or only the complete lines of a
+/// transcript.
 fn measure(file: &mut File, name: &str) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let is_log = name.ends_with(".jsonl") && !is_sent_file(Utf8Path::new(name));
@@ -285,7 +279,7 @@ fn measure(file: &mut File, name: &str) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Returns where the last whole line within the first `len` bytes ends.
+/// Returns the end of the last complete line within the first `len` bytes.
 fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
     let mut end = len;
     let mut chunk = vec![0; CHUNK];
@@ -323,7 +317,7 @@ impl ArchiveWriter<'_> {
                 Ok(file) => {
                     self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
                 }
-                // Purged or rotated since it was listed; a link, a pipe.
+                // The file was purged or rotated since it was listed, or it is a link or a pipe.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) =>
                 {
@@ -347,7 +341,7 @@ impl ArchiveWriter<'_> {
         source: &ArchiveSource,
         mut file: File,
     ) -> io::Result<()> {
-        // Measured through the open file: the name may mean another one by now.
+        // Measured through the open file, because the name may belong to another file by now.
         let bytes = measure(&mut file, &source.name)?;
         let mut header = self.header(bytes);
         let mut reader = HashingReader::new(file.take(bytes));
@@ -369,7 +363,7 @@ impl ArchiveWriter<'_> {
     }
 }
 
-/// Hashes and counts what is read through it.
+/// Reader that hashes and counts the bytes that pass through it.
 pub(crate) struct HashingReader<R> {
     inner: R,
     hash: Sha256,

@@ -1,7 +1,8 @@
-//! Copies of the database in `backups/`: one a day, and one before each migration and restore.
+//! Backups of the database in `backups/`: one a day, and one before each migration and restore.
 //!
-//! A copy is made by SQLite's own online backup, so it is consistent while a writer lives, and it
-//! is one file: no write-ahead log beside it. The last seven are kept.
+//! A backup is made with SQLite's online backup, so it is consistent while a writer is running.
+//! It is a single file without a write-ahead log. The last seven are kept. Start at
+//! [`take_daily_backup`].
 
 use std::io;
 
@@ -13,44 +14,36 @@ use thiserror::Error;
 use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
 
-/// How many backups stay.
+/// Number of backups that are kept.
 const BACKUPS_MAX: usize = 7;
 
-/// The label of the backup that is taken once a day.
+/// Label of the daily backup.
 const DAILY: &str = "daily";
 
-/// The label of what a restore replaced: state that somebody rejected.
+/// Label of the state that a restore replaced, which a person therefore rejected.
 pub(crate) const BEFORE_RESTORE: &str = "before-restore";
 
-/// Why a backup was not taken.
+/// Failure to take a backup.
 #[derive(Debug, Error)]
 pub enum BackupError {
-    /// The database cannot be opened.
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// The copy failed.
     #[error("cannot copy the database to {path}")]
     Copy {
-        /// Where to.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: DatabaseError,
     },
-    /// The folder could not be used.
     #[error("cannot {attempt} {path}")]
     Io {
-        /// What was tried.
         attempt: &'static str,
-        /// On what.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Takes today's backup unless there is one.
+/// Takes today's backup unless it exists.
 pub fn take_daily_backup(
     dir: &StateDir,
     now: Timestamp,
@@ -65,7 +58,6 @@ pub fn take_daily_backup(
     take(dir, DAILY, now).map(Some)
 }
 
-/// Lists the backups, oldest first.
 pub fn list_backups(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
     let folder = dir.backups();
     let entries = match folder.read_dir_utf8() {
@@ -85,7 +77,8 @@ pub fn list_backups(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
     Ok(found)
 }
 
-/// Takes a backup named by the time and `label`, and removes the oldest beyond those kept.
+/// Takes a backup named after the time and `label`, and removes the oldest ones beyond the
+/// limit.
 pub(crate) fn take(
     dir: &StateDir,
     label: &str,
@@ -109,7 +102,7 @@ pub(crate) fn take(
     Ok(path)
 }
 
-/// Gives a backup its name; one that is there already stays, and this one gets a number.
+/// Gives a backup its final name. An existing backup is kept, and this one gets a number.
 fn name_backup(
     folder: &Utf8Path,
     draft: &Utf8Path,
@@ -132,12 +125,12 @@ fn name_backup(
     }
 }
 
-/// Copies a database, consistent and in one file, and syncs the copy.
+/// Copies a database into one consistent file and syncs the copy.
 pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError> {
     let source = StateDatabase::read_any(from)?;
     let mut copy = StateDatabase::private(to)?;
     let copied = copy_content(&source, &mut copy)
-        // The copied header says WAL; a single file must not need a log.
+        // The copied header says WAL, but a single file must not need a log.
         .and_then(|()| copy.disable_wal())
         .map_err(|source| BackupError::Copy { path: to.to_owned(), source });
     drop(copy);
@@ -146,13 +139,13 @@ pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError
         file.sync_all().map_err(|source| io_error("sync", to, source))
     });
     if synced.is_err() {
-        // The first error is the one to tell; a draft left behind is swept later.
+        // The first error is the one to report; a leftover draft is removed later.
         drop(std::fs::remove_file(to));
     }
     synced
 }
 
-/// Replaces the whole content of `to` by that of `from` in one transaction.
+/// Replaces the whole content of `to` with that of `from` in one transaction.
 pub(crate) fn copy_content(
     from: &StateDatabase,
     to: &mut StateDatabase,
@@ -173,7 +166,7 @@ pub(crate) fn copy_content(
     }
 }
 
-/// How long a copy waits for another connection's transaction, and how often it asks.
+/// Longest wait for another connection's transaction, and the interval between attempts.
 const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 

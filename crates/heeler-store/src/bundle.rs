@@ -1,9 +1,10 @@
-//! A session in one file: for another machine, or to keep.
+//! Session bundles: one file that holds an exported session.
 //!
-//! A bundle is one JSON document in a fixed layout, an entry a line, so that it is written and read
-//! with the memory of one line. Lines of logs stand in it as they are; those that are no JSON object
-//! stand as a text, those that are no text as base64. At its end are the sums of its parts, so that
-//! one that was cut off or changed is refused. Start at [`open_read_write()`], [`open_file`] and [`install()`].
+//! A bundle is one JSON document in a fixed layout, one entry per line, so that reading and
+//! writing need the memory of one line only. Transcript lines are stored unchanged; a line that
+//! is not a JSON object is stored as a string, and one that is not UTF-8 as base64. Checksums
+//! of the parts are at the end, so a truncated or changed bundle is rejected. Start at
+//! [`write()`], [`open()`] and [`install_bundle`].
 
 mod install;
 mod read;
@@ -29,127 +30,118 @@ use crate::history;
 pub use install::{BundleInstallError, IMPORTED_ORIGIN, InstalledBundle, install_bundle};
 pub use read::{BundleOpenError, SessionBundle, open};
 
-/// What a bundle says it is.
+/// Value of the `format` field of every bundle.
 pub const BUNDLE_FORMAT: &str = "heeler-session";
-/// The version that is written, and the only one that is read.
+/// Version that is written, and the only one that is read.
 pub const BUNDLE_VERSION: u64 = 1;
-/// The longest line of a bundle: one of a log, every character of it escaped at worst.
+/// Longest line of a bundle: a transcript line in which every character is escaped.
 pub const BUNDLE_LINE_BYTES_MAX: u64 = 6 * LINE_BYTES_MAX as u64 + 1024;
-/// The largest record of a session, with those of its jobs.
+/// Largest session record, including the records of its jobs.
 pub const BUNDLE_HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// How many bytes of a workspace one line holds.
+/// Bytes of a workspace that one line holds.
 const CHUNK_BYTES: usize = 48 * 1024;
 
 const EVENTS: &str = "events";
 const OWN: &str = "own";
 const WORKSPACE: &str = "workspace";
 
-/// What is exported.
+/// Everything that goes into a bundle.
 pub struct BundleContents<'a> {
-    /// The session's record.
     pub session: &'a Session,
-    /// Its jobs.
     pub jobs: &'a [Json],
-    /// Our log of it.
+    /// Heeler's transcript of the session.
     pub log: Option<&'a Utf8Path>,
-    /// The agent's own file: what another machine needs to go on.
+    /// The native session file, which another machine needs to continue the session.
     pub native_file: Option<NativeSessionFile<'a>>,
-    /// The repositories that its snapshots are in.
+    /// The repositories that hold the session's snapshots.
     pub workspace: Vec<BundleRepository<'a>>,
-    /// Takes the fleet's secrets out of everything but the workspace.
+    /// Removes the fleet's secrets from everything except the workspace.
     pub redactor: &'a SecretRedactor,
 }
 
-/// The agent's own file of a session.
 pub struct NativeSessionFile<'a> {
-    /// Where it is.
     pub path: &'a Utf8Path,
-    /// For a fork that has not begun, whose source's file it is: what the fork takes over. That part
-    /// is exported as the fork's own.
+    /// Set for a fork that has not started: `path` is then the file of the fork's source. The part
+    /// that the fork takes over is exported as the fork's own file.
     pub fork: Option<&'a PendingFork>,
 }
 
-/// Snapshots of a session that are in one repository of ours.
+/// A session's snapshots in one of Heeler's repositories.
 pub struct BundleRepository<'a> {
-    /// What the log calls it.
+    /// Name of the repository in the transcript.
     pub key: String,
-    /// Writes them, as git packs them.
+    /// Writes the snapshots as a git pack.
     pub write: Box<WriteCallback<'a>>,
 }
 
-/// Writes something that is not held in memory.
+/// Callback that writes data without holding it in memory.
 pub type WriteCallback<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
 
-/// The line before what a repository holds.
+/// Line that precedes the data of a repository.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RepositoryLine {
     repository: String,
 }
 
-/// What a part of a bundle holds.
+/// Size and hash of one part of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundlePartChecksum {
-    /// How many lines.
     pub lines: u64,
-    /// How many bytes they have in the file they are of.
+    /// Bytes in the file from which the part was made.
     pub bytes: u64,
-    /// The hash of them as they stand in the bundle.
+    /// Hash of the lines as they appear in the bundle.
     pub sha256: String,
 }
 
-/// The sums of a bundle's parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleChecksums {
-    /// Session and jobs.
+    /// Session record and jobs.
     pub head: BundlePartChecksum,
-    /// Our log.
+    /// Heeler's transcript.
     pub events: BundlePartChecksum,
-    /// The agent's own file.
+    /// The native session file.
     pub own: Option<BundlePartChecksum>,
-    /// The commits of its snapshots.
+    /// The snapshot commits.
     pub workspace: Option<BundlePartChecksum>,
 }
 
-/// Why a bundle was not written.
+/// Failure to export a bundle.
 #[derive(Debug, Error)]
 pub enum BundleExportError {
-    /// A log cannot be read.
     #[error(transparent)]
     Read(#[from] DiskError),
-    /// A log has a line that no reader takes.
+    /// A transcript has a line longer than any reader accepts.
     #[error("{path} has a line of more than {LINE_BYTES_MAX} bytes, the one after line {after}")]
     TooLong {
-        /// The log.
         path: Utf8PathBuf,
-        /// How many lines are before it.
+        /// Number of lines before it.
         after: u64,
     },
-    /// Snapshots cannot be read.
     #[error("cannot export the files of the session")]
     Snapshots(#[source] io::Error),
-    /// The bundle cannot be written.
     #[error("cannot write the bundle")]
     Write(#[source] io::Error),
 }
 
-/// What came with an imported session, so that it can be exported as it was.
+/// Data kept with an imported session so that it can be exported again unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 struct ImportedBundleRecord {
-    /// Session and jobs, as they stood in the bundle.
+    /// Session record and jobs, as they appeared in the bundle.
     head: Vec<String>,
-    /// How long our log and the agent's own file were.
+    /// Length of Heeler's transcript and of the native session file after the import.
     log_bytes: u64,
     own_bytes: Option<u64>,
 }
 
-/// Returns where is kept what came with an imported session: beside its log.
+/// Returns the path of the [`ImportedBundleRecord`], which is next to the session's transcript.
 fn imported_path(log: &Utf8Path) -> Utf8PathBuf {
     log.with_file_name(format!(".{}.imported", log.file_stem().unwrap_or_default()))
 }
 
-/// Writes a bundle. Of files that grow meanwhile, what they had at first is in it.
+/// Writes a bundle. Files that grow meanwhile are exported with the length they had at the
+/// start.
 pub fn write(
     export: BundleContents<'_>,
     out: &mut dyn Write,
@@ -181,13 +173,13 @@ pub fn write(
     Ok(sums)
 }
 
-/// Spells the last line of a bundle.
+/// Returns the last line of a bundle, which holds the checksums.
 fn last_line(sums: &BundleChecksums) -> String {
     format!("\"sums\":{}}}\n", json!(sums))
 }
 
-/// Returns the lines that tell of the session: those it was imported with, if nothing was said in it
-/// since, so that what goes around comes back as it was.
+/// Returns the lines of session record and jobs. A session without new messages since its
+/// import keeps the imported lines, so that exporting it again gives the same bundle.
 fn head(
     export: &BundleContents<'_>,
     log: Option<&CompleteLineReader>,
@@ -217,7 +209,6 @@ fn read_imported(path: &Utf8Path) -> Option<ImportedBundleRecord> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Writes parts.
 struct BundleWriter<'w> {
     out: &'w mut dyn Write,
     redactor: &'w SecretRedactor,
@@ -228,7 +219,6 @@ impl BundleWriter<'_> {
         self.out.write_all(text.as_bytes()).map_err(BundleExportError::Write)
     }
 
-    /// Writes the lines of a file.
     fn part(
         &mut self,
         name: &str,
@@ -248,7 +238,6 @@ impl BundleWriter<'_> {
         Ok(sum.finish())
     }
 
-    /// Writes what repositories hold.
     fn repositories(
         &mut self,
         repositories: Vec<BundleRepository<'_>>,
@@ -261,7 +250,8 @@ impl BundleWriter<'_> {
             let mut chunks =
                 ChunkLineWriter { out: self, sum: &mut sum, chunk: Vec::new(), failed: None };
             let written = write(&mut chunks).and_then(|()| chunks.flush());
-            // Whoever writes may tell only of what it met because of that.
+            // Report the original error first: the callback may return only the broken pipe that it
+            // caused.
             match chunks.failed {
                 Some(error) => return Err(error),
                 None => written.map_err(BundleExportError::Snapshots)?,
@@ -282,12 +272,12 @@ impl BundleWriter<'_> {
         self.out.write_all(entry).map_err(BundleExportError::Write)
     }
 
-    /// Takes secrets out of a line. One that has none stays as it is.
+    /// Removes secrets from a line. A line without secrets stays unchanged.
     fn redact_line<'l>(&self, line: &'l [u8]) -> Cow<'l, [u8]> {
         let Cow::Owned(redacted) = self.redactor.redact_bytes(line) else {
             return Cow::Borrowed(line);
         };
-        // A secret may take a quote or half of an escape with it.
+        // Redacting the raw bytes may remove a quote or half of an escape.
         let Ok(mut row) = serde_json::from_slice::<Json>(line) else { return Cow::Owned(redacted) };
         self.redactor.redact_json(&mut row);
         let row = row.to_string();
@@ -298,7 +288,7 @@ impl BundleWriter<'_> {
     }
 }
 
-/// Takes bytes and writes them as lines.
+/// Writer that encodes bytes as base64 lines.
 struct ChunkLineWriter<'c, 'w> {
     out: &'c mut BundleWriter<'w>,
     sum: &'c mut BundlePartHasher,
@@ -330,7 +320,6 @@ impl Write for ChunkLineWriter<'_, '_> {
     }
 }
 
-/// Sums up a part.
 #[derive(Default)]
 struct BundlePartHasher {
     lines: u64,
@@ -352,15 +341,15 @@ impl BundlePartHasher {
     }
 }
 
-/// The whole lines of a file, as long as it was when it was opened.
+/// Reader of the complete lines of a file, up to the length it had when it was opened.
 struct CompleteLineReader {
     path: Utf8PathBuf,
     reader: BufReader<io::Take<File>>,
-    /// The length of the file.
+    /// Length of the file when it was opened.
     bytes: u64,
     line: Vec<u8>,
     count: u64,
-    /// What lines have of another session, and what is there instead.
+    /// Session id to replace in each line, and its replacement.
     id_replacement: Option<(String, String)>,
 }
 
@@ -381,8 +370,8 @@ impl CompleteLineReader {
         })
     }
 
-    /// Opens an agent's own file; of a fork's source, what the fork takes over. `None` if that is not
-    /// in it.
+    /// Opens a native session file. For a fork that has not started, only the part that it takes
+    /// over is read; `None` if the fork point is not in the file.
     fn open_native(
         own: &NativeSessionFile<'_>,
         session: &Session,
@@ -403,7 +392,7 @@ impl CompleteLineReader {
         Ok(Some(lines))
     }
 
-    /// Returns the next line without its newline. What has none is not a line yet.
+    /// Returns the next line without its newline. Text without a newline is not a line yet.
     fn next(&mut self) -> Result<Option<&[u8]>, BundleExportError> {
         self.line.clear();
         let most = LINE_BYTES_MAX as u64 + 1;
@@ -427,7 +416,7 @@ impl CompleteLineReader {
     }
 }
 
-/// Says whether a line is one JSON object and nothing else.
+/// Returns true if a line is exactly one JSON object.
 fn is_object(line: &[u8]) -> bool {
     line.first() == Some(&b'{')
         && line.last() == Some(&b'}')
@@ -435,7 +424,7 @@ fn is_object(line: &[u8]) -> bool {
             .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Spells a line as an entry.
+/// Encodes a line as an entry of a bundle.
 fn encode(line: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(line) {
         Ok(_) if is_object(line) => Cow::Borrowed(line),
@@ -444,7 +433,7 @@ fn encode(line: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Reads an entry; `None` if it is none.
+/// Decodes an entry of a bundle; `None` if it is malformed.
 fn decode(entry: &[u8]) -> Option<Cow<'_, [u8]>> {
     match entry.first()? {
         b'{' => is_object(entry).then_some(Cow::Borrowed(entry)),
@@ -455,7 +444,8 @@ fn decode(entry: &[u8]) -> Option<Cow<'_, [u8]>> {
         }
         _ => None,
     }
-    // A line is one: two would be told apart by no sum of the file they are placed in.
+    // An entry must be a single line: a newline inside it would make two lines in the installed
+    // file, which no checksum detects.
     .filter(|line| memchr::memchr(b'\n', line).is_none())
 }
 

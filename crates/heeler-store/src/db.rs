@@ -1,8 +1,9 @@
-//! The database: how it is opened, and every question one can ask it.
+//! The database: opening it, and every query on it.
 //!
-//! Nothing else opens `heeler.db`. Each table has a module with its SQL and its rows; column
-//! numbers appear nowhere else. Start at [`StateDatabase`]: a [`crate::Reader`] and a [`crate::StoreTransaction`] both
-//! are one. The SQL keeps to what SQLite and PostgreSQL both accept.
+//! Only this module opens `heeler.db`. Each table has a module with its SQL and its rows;
+//! column numbers appear nowhere else. The SQL is limited to syntax that both SQLite and
+//! PostgreSQL accept. Start at [`StateDatabase`]: both [`crate::StoreReader`] and
+//! [`crate::StoreTransaction`] dereference to it.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -39,75 +40,57 @@ pub(crate) mod views;
 pub(crate) mod workflow_parts;
 pub(crate) mod workflows;
 
-/// How long a statement waits for another connection's lock.
+/// Longest wait for another connection's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many prepared statements a connection keeps: more than there are.
+/// Number of prepared statements that a connection caches: more than there are.
 pub(crate) const STATEMENTS_MAX: usize = 256;
 
-/// What is wrong with a column that says nothing.
-const TEXT_MISSING: &str = "there is no text where there should be some";
+/// Reason given for a column that is NULL where text is required.
+const TEXT_MISSING: &str = "a required text is missing";
 
-/// Sorts after every time and every id: where a list of newest first begins.
+/// Sorts after every time and every id; the start of a list that is ordered newest first.
 const SORTS_LAST: &str = "~";
 
-/// A question or change that the database did not answer.
+/// A failed query or change.
 #[derive(Debug, Error)]
 pub enum DatabaseError {
-    /// SQLite refused.
     #[error("cannot {attempt}: {source}")]
     Sqlite {
-        /// What was tried.
         attempt: &'static str,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// A row holds what none of our versions writes.
+    /// A row holds a value that no version of Heeler writes.
     #[error("row `{row}` of table {table} is damaged: {reason}; run `heeler doctor`")]
     BadRow {
-        /// The table.
         table: &'static str,
         /// The row's first column.
         row: String,
-        /// What is wrong.
         reason: String,
     },
     /// The record changed since it was read.
     #[error("{what} {id} has changed since version {version}; read it again")]
     Stale {
-        /// `job`, `session`, `run`.
         what: &'static str,
-        /// Which.
         id: String,
-        /// The version that the change was decided on.
+        /// The version that the change was based on.
         version: i64,
     },
-    /// There is no such record.
     #[error("there is no {what} {id}")]
-    Missing {
-        /// `job`, `session`, `run`.
-        what: &'static str,
-        /// Which.
-        id: String,
-    },
-    /// There already is such a record.
+    Missing { what: &'static str, id: String },
     #[error("there already is a {what} {id}")]
-    Exists {
-        /// `job`, `session`, `run`.
-        what: &'static str,
-        /// Which.
-        id: String,
-    },
+    Exists { what: &'static str, id: String },
 }
 
 impl DatabaseError {
-    /// Says whether the disk or the database file is full.
+    /// Returns true if the disk or the database file is full.
     pub fn is_full(&self) -> bool {
         matches!(self, DatabaseError::Sqlite { source, .. } if is_full(source))
     }
 
-    /// Says whether the disk, the file or another process stood in the way, not what was asked for.
+    /// Returns true if the disk, the file or another process caused the failure, not the request
+    /// itself.
     pub fn is_storage_failure(&self) -> bool {
         let DatabaseError::Sqlite { source, .. } = self else { return false };
         match source.sqlite_error_code() {
@@ -115,7 +98,7 @@ impl DatabaseError {
                 code,
                 ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
             ),
-            // What is read or bound does not fit.
+            // The error comes from a value that does not fit its column or parameter.
             None => false,
         }
     }
@@ -125,7 +108,7 @@ pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
-/// Says what was tried when SQLite refused.
+/// Adds the attempted action to an SQLite error.
 pub(crate) trait SqliteResultExt<T> {
     fn attempt(self, attempt: &'static str) -> Result<T, DatabaseError>;
 }
@@ -136,31 +119,27 @@ impl<T> SqliteResultExt<T> for rusqlite::Result<T> {
     }
 }
 
-/// Why a shortened id names no record.
+/// Failure to find a record by a shortened id.
 #[derive(Debug, Error)]
 pub enum IdLookupError {
-    /// Nothing starts with it.
     #[error("there is no {what} `{text}`")]
     Unknown {
-        /// `job` or `session`.
         what: &'static str,
         /// The text as given.
         text: String,
     },
-    /// Several records start with it.
     #[error("`{text}` may be any of: {}; give more of it", some_of(candidates))]
     Ambiguous {
         /// The text as given.
         text: String,
-        /// The first of them; one more than are named if there are more.
+        /// The first matches: up to 10, plus one if there are more.
         candidates: Vec<String>,
     },
-    /// The database did not answer.
     #[error(transparent)]
     Db(#[from] DatabaseError),
 }
 
-/// The most candidates that an ambiguous id lists.
+/// Most candidates that an ambiguous id lists.
 pub(crate) const CANDIDATES_MAX: usize = 10;
 
 fn some_of(candidates: &[String]) -> String {
@@ -170,91 +149,76 @@ fn some_of(candidates: &[String]) -> String {
     }
 }
 
-/// Why the database could not be opened.
+/// Failure to open the database.
 #[derive(Debug, Error)]
 pub enum DatabaseOpenError {
-    /// There is none yet.
     #[error("there is no database at {path} yet")]
-    Missing {
-        /// Where it was expected.
-        path: Utf8PathBuf,
-    },
-    /// A newer Heeler wrote it.
+    Missing { path: Utf8PathBuf },
+    /// A newer version of Heeler wrote the database.
     #[error(
         "{path} was written by a newer heeler (schema {found}, this one knows {known}); \
          use that version"
     )]
     Newer {
-        /// The database.
         path: Utf8PathBuf,
-        /// Its schema.
+        /// Schema version of the database.
         found: i64,
-        /// Ours.
+        /// Schema version of this build.
         known: i64,
     },
-    /// An older Heeler wrote it, and a reader migrates nothing.
+    /// An older version of Heeler wrote the database, and a reader never migrates.
     #[error(
         "{path} was written by an older heeler (schema {found}, this one needs {known}); \
          `heeler doctor --fix` brings it up to date"
     )]
     Older {
-        /// The database.
         path: Utf8PathBuf,
-        /// Its schema.
+        /// Schema version of the database.
         found: i64,
-        /// Ours.
+        /// Schema version of this build.
         known: i64,
     },
-    /// It cannot be read where it is.
+    /// The medium is read-only and the write-ahead log is not empty.
     #[error(
         "{path} is on a read-only medium and its last changes are still in {path}-wal; \
          copy the state directory to a writable place and use that"
     )]
-    ReadOnlyWithLog {
-        /// The database.
-        path: Utf8PathBuf,
-    },
-    /// It could not be made.
+    ReadOnlyWithLog { path: Utf8PathBuf },
     #[error("cannot make {path}")]
     Create {
-        /// The database.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// SQLite refused.
     #[error("cannot open {path}: {source}")]
     Sqlite {
-        /// The database.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
 }
 
-/// An open connection, and every question one can ask it.
+/// An open database connection with all queries.
 #[derive(Debug)]
 pub struct StateDatabase {
     pub(crate) conn: Connection,
 }
 
 impl StateDatabase {
-    /// Opens for reading; migrates nothing, changes nothing.
+    /// Opens for reading; migrates and changes nothing.
     pub(crate) fn open_read_only(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         let db = StateDatabase::read_any(path)?;
         migrate::check_current(&db.conn, path)?;
         Ok(db)
     }
 
-    /// Opens for writing, making the file where it is missing. The caller migrates it.
+    /// Opens for writing and creates a missing file. The caller migrates it.
     pub(crate) fn open_read_write(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let conn = connect(path, path.as_str(), flags)?;
-        // The log is cut back to what a checkpoint leaves: a reader that finds no writer alive
-        // first reads all of it.
+        // The log is truncated after a checkpoint, because a reader without a running writer must
+        // first read all of it.
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                        PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000; \
                        PRAGMA journal_size_limit = 4194304";
@@ -262,7 +226,7 @@ impl StateDatabase {
         Ok(StateDatabase { conn })
     }
 
-    /// Opens for reading whatever its schema is: for copies.
+    /// Opens for reading, ignoring the schema version; used to copy a database.
     pub(crate) fn read_any(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         if !path.exists() {
             return Err(DatabaseOpenError::Missing { path: path.to_owned() });
@@ -270,7 +234,7 @@ impl StateDatabase {
         Ok(StateDatabase { conn: read_connection(path)? })
     }
 
-    /// Opens a database file of ours that nobody else uses: a snapshot, a copy.
+    /// Opens a database file that no other process uses, such as a snapshot or a copy.
     pub(crate) fn private(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -278,7 +242,7 @@ impl StateDatabase {
         Ok(StateDatabase { conn })
     }
 
-    /// Makes an empty database that is nowhere but here.
+    /// Creates an empty in-memory database.
     pub(crate) fn in_memory(now: Timestamp) -> Result<StateDatabase, DatabaseError> {
         let conn = Connection::open_in_memory().attempt("make an empty database")?;
         let mut version = 0;
@@ -288,12 +252,12 @@ impl StateDatabase {
         Ok(StateDatabase { conn })
     }
 
-    /// Makes the file whole without a write-ahead log beside it.
+    /// Turns the write-ahead log off, so that the database is one complete file.
     pub(crate) fn disable_wal(&self) -> Result<(), DatabaseError> {
-        run_pragmas(&self.conn, "PRAGMA journal_mode = DELETE").attempt("end the write-ahead log")
+        run_pragmas(&self.conn, "PRAGMA journal_mode = DELETE").attempt("leave WAL mode")
     }
 
-    /// Runs SQLite's own check; an empty answer means that the file is sound.
+    /// Runs SQLite's integrity check; an empty result means that the file is sound.
     pub fn integrity_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the database";
         let mut statement = self.conn.prepare("PRAGMA integrity_check").attempt(attempt)?;
@@ -302,7 +266,7 @@ impl StateDatabase {
         Ok(faults.into_iter().filter(|line| line != "ok").collect())
     }
 
-    /// Lists rows whose foreign key points nowhere, as `table: row id`.
+    /// Lists rows with a dangling foreign key, as `table: row id`.
     pub fn foreign_key_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the foreign keys";
         let mut statement = self.conn.prepare("PRAGMA foreign_key_check").attempt(attempt)?;
@@ -315,13 +279,12 @@ impl StateDatabase {
         rows.collect::<Result<Vec<_>, _>>().attempt(attempt)
     }
 
-    /// Returns the schema's version.
     pub fn schema_version(&self) -> Result<i64, DatabaseError> {
         migrate::version(&self.conn).attempt("read the schema version")
     }
 }
 
-/// Runs pragmas; those that answer with a row are fine too.
+/// Runs pragmas, including those that return a row.
 fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
     for pragma in pragmas.split(';').map(str::trim).filter(|text| !text.is_empty()) {
         conn.query_row(pragma, [], |_| Ok(())).or_else(|error| match error {
@@ -338,7 +301,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let open = |uri: &str| -> Result<Connection, DatabaseOpenError> {
         let conn = connect(path, uri, flags)?;
-        // SQLite looks at the file with the first question only.
+        // SQLite reads the file only with the first query.
         run_pragmas(&conn, "PRAGMA query_only = ON")
             .and_then(|()| migrate::version(&conn))
             .map_err(|source| sqlite(path, source))?;
@@ -347,8 +310,8 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
     let uri = file_uri(path);
     match open(&uri) {
         Err(DatabaseOpenError::Sqlite { source, .. }) if cannot_share(&source) => {
-            // A write-ahead log needs shared memory beside the file. Where that cannot be made,
-            // nobody can be writing either; but a log that is not empty must not be ignored.
+            // A write-ahead log needs a shared-memory file next to the database. If that cannot be
+            // created, no process can be writing either. But a non-empty log must not be ignored.
             let log = Utf8PathBuf::from(format!("{path}-wal"));
             if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
                 return Err(DatabaseOpenError::ReadOnlyWithLog { path: path.to_owned() });
@@ -380,14 +343,14 @@ fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, 
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(name, flags).map_err(|source| sqlite(path, source))?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(|source| sqlite(path, source))?;
-    // Else SQLite plans most statements again whenever they are given other values.
+    // Without this, SQLite plans most statements again whenever they are bound to other values.
     let is_planned_once = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
     is_planned_once.map_err(|source| sqlite(path, source))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }
 
-/// Makes the file for its owner only; SQLite gives its side files the same permissions.
+/// Creates the file with permissions for the owner only; SQLite gives its side files the same.
 ///
 /// An existing file is not even opened: closing it would drop SQLite's locks in this process.
 fn create_private(path: &Utf8Path) -> Result<(), DatabaseOpenError> {
@@ -402,7 +365,8 @@ fn sqlite(path: &Utf8Path, source: rusqlite::Error) -> DatabaseOpenError {
     DatabaseOpenError::Sqlite { path: path.to_owned(), source }
 }
 
-/// Declares a table's SQL: one constant per statement, and the list that the tests walk.
+/// Declares a table's SQL: one constant per statement, and the list that the tests iterate
+/// over.
 macro_rules! sql {
     ($($name:ident = $text:expr;)+) => {
         $(const $name: &str = $text;)+
@@ -412,7 +376,7 @@ macro_rules! sql {
 }
 pub(crate) use sql;
 
-/// Reads a row's columns from left to right, as its SELECT names them.
+/// Reads a row's columns from left to right, in the order of the SELECT.
 pub(crate) struct ColumnReader<'r, 'c> {
     table: &'static str,
     row: &'r Row<'c>,
@@ -434,7 +398,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
         Ok(self.get::<i64>()? != 0)
     }
 
-    /// A number that counts something.
+    /// Reads a non-negative integer.
     pub(crate) fn count(&mut self) -> Result<u64, DatabaseError> {
         Ok(self.optional_count()?.unwrap_or(0))
     }
@@ -445,7 +409,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
         number.map(read).transpose()
     }
 
-    /// Text that is read where it lies.
+    /// Reads text without copying it.
     fn text(&mut self) -> Result<Option<&'r str>, DatabaseError> {
         let at = self.index;
         self.index += 1;
@@ -453,7 +417,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
         value.as_str_or_null().map_err(|error| self.bad(error.to_string()))
     }
 
-    /// A word, an id: whatever is parsed from text.
+    /// Reads a value that is parsed from text, such as an id.
     pub(crate) fn parsed<T: FromStr<Err: ToString>>(&mut self) -> Result<T, DatabaseError> {
         self.optional_parsed()?.ok_or_else(|| self.bad(TEXT_MISSING.to_owned()))
     }
@@ -480,12 +444,11 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
     }
 }
 
-/// A count as SQL has it.
+/// Converts a count to an SQL integer.
 pub(crate) fn integer(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Collects the rows of a prepared query.
 pub(crate) fn query_all<T>(
     conn: &Connection,
     sql: &'static str,
@@ -502,7 +465,6 @@ pub(crate) fn query_all<T>(
     Ok(found)
 }
 
-/// Returns the first row of a prepared query.
 pub(crate) fn query_first<T>(
     conn: &Connection,
     sql: &'static str,
@@ -515,7 +477,7 @@ pub(crate) fn query_first<T>(
     rows.next().attempt(attempt)?.map(read).transpose()
 }
 
-/// Runs a prepared change and returns how many rows it touched.
+/// Runs a prepared change and returns the number of changed rows.
 pub(crate) fn execute(
     conn: &Connection,
     sql: &'static str,

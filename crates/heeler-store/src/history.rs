@@ -1,9 +1,10 @@
-//! The messages of a session, numbered as `--at-message` takes them, and where it can be cut.
+//! The messages of a session, numbered as `--at-message` expects, and the points at which it
+//! can be forked.
 //!
-//! Reads our log of the session from its end, only as far as it must: rows that count those before
-//! them give the numbers. What the model remembers is in the agent's own file, which is walked from
-//! its end along the chain of its entries. Both are only read, and may be torn, hostile or gone.
-//! Start at [`load_history`].
+//! Reads the session's transcript from its end, and only as far as necessary: numbers come from
+//! rows that record how many messages precede them. The model's context is in the native
+//! session file, which is followed from its end along the chain of entries. Both files are read
+//! only, and may be torn, hostile or missing. Start at [`load_history`].
 
 mod json_fields;
 mod native_chain;
@@ -26,155 +27,138 @@ use self::page::AdjacentMessages;
 use self::segments::{MessagePosition, TranscriptSegments};
 pub use self::snapshots::{TranscriptSnapshotEntry, snapshots};
 
-/// Who says a message.
+/// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryRole {
-    /// Whoever prompts the agent.
+    /// The user or another source of prompts.
     User,
-    /// The agent.
     Assistant,
 }
 
-/// Whether a session can be forked behind a message.
+/// Result of the check that a session can be forked after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkSafety {
-    /// It can.
     Safe,
-    /// It cannot, and why.
+    /// Forking is not possible, for this reason.
     Unsafe(&'static str),
 }
 
-/// A tool that a message calls.
+/// A tool call in a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolCall {
-    /// The call's own id.
     pub id: Option<String>,
-    /// The tool.
     pub name: String,
-    /// What it was given.
     pub input: Json,
-    /// What it gave, if that is on record.
+    /// The tool's result, if it is recorded.
     pub result: Option<ToolResult>,
 }
 
-/// What a tool gave.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolResult {
-    /// As the agent got it: a text or blocks.
+    /// A string or blocks, as the agent received it.
     pub content: Json,
-    /// Whether it failed.
     #[serde(rename = "isError")]
     pub is_error: bool,
 }
 
-/// The state of the files when a turn had ended, as a row of the log notes it.
+/// Snapshot of the files at the end of a turn, as recorded in a transcript row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TranscriptSnapshot {
-    /// The commit, in hexadecimal.
+    /// Commit id in hexadecimal.
     pub commit: String,
-    /// The commit of the user's that it is based on.
+    /// The user's commit on which the snapshot is based.
     pub base: Option<String>,
     /// The branch that was checked out.
     pub branch: Option<String>,
-    /// The name of its repository's folder in `workspaces`.
+    /// Name of the repository's directory in `workspaces`.
     pub repository: String,
-    /// The top of the work tree.
+    /// Root of the working tree.
     pub top: Utf8PathBuf,
-    /// Where the agent worked, relative to the top.
+    /// Working directory of the agent, relative to `top`.
     pub cwd: Utf8PathBuf,
-    /// What the snapshot does not hold.
+    /// Files that the snapshot does not contain.
     pub left_out: Vec<Json>,
-    /// The other jobs that were at work in the same directory.
+    /// Other jobs that were running in the same directory.
     pub others: Vec<String>,
 }
 
-/// One message of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistoryMessage {
-    /// Its number, from 1.
+    /// Number of the message, from 1.
     pub number: u64,
-    /// Whose it is.
     pub role: HistoryRole,
-    /// The id of its last row: where a fork is cut.
+    /// Id of the last row: the fork point.
     pub uuid: Option<Uuid>,
-    /// When its first row was written.
+    /// Time of the first row.
     pub at: Option<Timestamp>,
-    /// Its rows as they are stored, without those of tools.
+    /// The rows as they are stored, without tool results.
     pub rows: Vec<Json>,
-    /// The tools that it calls.
     pub tools: Vec<ToolCall>,
-    /// How many of its rows are not here, since a page has an end: [`HISTORY_BYTES_MAX`].
+    /// Number of rows omitted because the page is limited to [`HISTORY_BYTES_MAX`].
     pub left_out: u64,
-    /// Whether a fork can be cut behind it.
+    /// Result of the check that the session can be forked after this message.
     pub fork_safety: ForkSafety,
-    /// Whether the agent remembers it; true where that is not known.
+    /// True if the message is in the agent's context, or if that is unknown.
     pub in_context: bool,
-    /// The state of the files behind it.
+    /// Snapshot of the files after the message.
     pub snapshot: Option<TranscriptSnapshot>,
 }
 
-/// A page of messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistoryPage {
-    /// Oldest first.
     pub messages: Vec<HistoryMessage>,
-    /// How many the session has.
+    /// Number of messages in the session.
     pub total: u64,
 }
 
-/// Where a fork is cut.
+/// The point at which a session is forked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedForkPoint {
-    /// The message that was asked for.
+    /// The message that was requested.
     pub requested: Option<u64>,
-    /// The message at whose end the cut is.
+    /// The message after which the session is cut.
     pub number: u64,
-    /// Its last entry.
+    /// Id of that message's last entry.
     pub uuid: Uuid,
-    /// Where its turn ends in our log: behind the entry, its result and its snapshot. No message
-    /// begins in between.
+    /// Offset in the transcript at which the turn ends: after the entry, its result and its
+    /// snapshot. No message begins in between.
     pub end: u64,
-    /// The state of the files there.
+    /// Snapshot of the files at that point.
     pub snapshot: Option<TranscriptSnapshot>,
 }
 
-/// A page ends early before a message whose rows would bring it above this size, and of one that is
-/// larger by itself the last rows are left out.
+/// Size limit of a page. A page ends before a message that would exceed it; if one message
+/// alone exceeds it, its last rows are omitted.
 pub const HISTORY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Why messages cannot be read.
+/// Failure to read messages.
 #[derive(Debug, Error)]
 pub enum HistoryError {
-    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// Why a session cannot be cut.
+/// Failure to find a fork point.
 #[derive(Debug, Error)]
 pub enum ForkPointError {
-    /// Its log cannot be read.
     #[error(transparent)]
     Read(#[from] HistoryError),
-    /// It has no such message.
     #[error("there is no message {asked}: the session has {total}")]
     NoMessage {
-        /// The message that was asked for.
         asked: u64,
-        /// How many there are.
+        /// Number of messages in the session.
         total: u64,
     },
-    /// No message up to there ends a turn that the agent remembers.
+    /// No message up to the requested one ends a turn that is in the agent's context.
     #[error(
-        "{} cannot be cut off: {reason}; `session show --history` marks where it can",
+        "{} cannot be forked: {reason}; `session show --history` marks the possible fork points",
         where_asked(*asked)
     )]
     NoSafePoint {
-        /// The message that was asked for.
         asked: Option<u64>,
-        /// Why the last one before it is no place for a cut.
+        /// Reason why the last candidate is not a valid fork point.
         reason: &'static str,
     },
 }
@@ -186,13 +170,13 @@ fn where_asked(asked: Option<u64>) -> String {
     }
 }
 
-const NATIVE_FILE_MISSING: ForkSafety =
-    ForkSafety::Unsafe("the agent's own record of the session is gone");
-const NOT_IN_CONTEXT: ForkSafety = ForkSafety::Unsafe("the agent does not remember it");
+const NATIVE_FILE_MISSING: ForkSafety = ForkSafety::Unsafe("the native session file is missing");
+const NOT_IN_CONTEXT: ForkSafety = ForkSafety::Unsafe("it is not in the agent's context");
 
-/// Returns the last `count` messages before message number `before`; up to the end if left out.
+/// Returns the last `count` messages before message number `before`, or the last of all if
+/// `before` is `None`.
 ///
-/// `own` is the agent's own file of the session, if it keeps one.
+/// `own` is the native session file, if the agent keeps one.
 pub fn load_history(
     log: &Utf8Path,
     own: Option<&Utf8Path>,
@@ -207,7 +191,7 @@ pub fn load_history(
     )
 }
 
-/// How much a page holds.
+/// Limits of a page.
 #[derive(Debug, Clone, Copy)]
 struct HistoryPageLimits {
     messages: usize,
@@ -225,7 +209,8 @@ fn load_history_page(
     let mut marks = VecDeque::new();
     let mut behind = None;
     while let Some(run) = runs.next()? {
-        // Of runs that are behind the page, only the newest is parsed: for the number of messages.
+        // Of the segments after the page, only the newest is parsed, to get the total number of
+        // messages.
         if total.is_some()
             && before.is_some_and(|before| run.messages_before.saturating_add(1) >= before)
         {
@@ -255,7 +240,7 @@ fn load_history_page(
     Ok(HistoryPage { messages, total: total.unwrap_or(0) })
 }
 
-/// Returns from which message on there is room for all.
+/// Returns the index of the first message from which all later ones fit on the page.
 fn page_start(marks: &[MessagePosition], room: HistoryPageLimits) -> usize {
     let first = marks.len().saturating_sub(room.messages);
     let mut bytes = 0;
@@ -267,8 +252,8 @@ fn page_start(marks: &[MessagePosition], room: HistoryPageLimits) -> usize {
     marks.len() - marks[first..].iter().rev().take_while(fits).count()
 }
 
-/// Finds where to cut for a fork at a message: behind it, or behind the nearest one before it where
-/// that is safe; the last safe one if `at` is left out.
+/// Finds the fork point for a message: after it, or after the nearest earlier message that is
+/// safe. Without `at`, it is the last safe message.
 pub fn find_fork_point(
     log: &Utf8Path,
     own: Option<&Utf8Path>,
@@ -306,13 +291,13 @@ pub fn find_fork_point(
     Err(ForkPointError::NoSafePoint { asked: at, reason: reason.unwrap_or("it has no messages") })
 }
 
-/// What the agent remembers, as far as that was asked for.
+/// The agent's context, loaded on demand.
 enum NativeContext {
-    /// Nobody knows.
+    /// No native session file was given.
     Unknown,
-    /// Nothing.
+    /// The native session file does not exist.
     Missing,
-    /// These entries, and those that the chain has yet to show.
+    /// The rest of the chain, and the entries read from it.
     Loaded(Box<NativeEntryChain>, HashSet<Uuid>),
 }
 
@@ -325,7 +310,7 @@ impl NativeContext {
         }))
     }
 
-    /// Says whether a cut behind a message is safe.
+    /// Checks that the session can be forked after a message.
     fn fork_safety_at(&mut self, mark: &MessagePosition) -> Result<ForkSafety, HistoryError> {
         let (ForkSafety::Safe, Some(uuid)) = (mark.fork_safety(), mark.uuid) else {
             return Ok(mark.fork_safety());

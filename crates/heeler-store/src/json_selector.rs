@@ -1,6 +1,7 @@
-//! Reading a few fields of a large JSON document, without making values of the rest.
+//! Reads selected fields of a large JSON document without building values for the rest.
 //!
-//! Rows of logs hold megabytes of text of which a list needs a word. Start at [`parse_selected`].
+//! Transcript rows may hold megabytes of text of which a list needs one word. Start at
+//! [`parse_selected`].
 
 use std::fmt;
 
@@ -10,21 +11,20 @@ use serde::de::{
 use serde::de::{Error, Visitor};
 use serde_json::{Map, Value as Json};
 
-/// What is kept of a value. Of what is of another kind than it says, only the kind is kept: an empty
-/// text, list or object.
+/// Selects the parts of a value to keep. A value of another kind than selected is reduced to an
+/// empty string, list or object of its kind.
 #[derive(Debug)]
 pub(crate) enum JsonSelector {
-    /// A text or a number.
+    /// A string or a number.
     Scalar,
-    /// Everything.
     All,
     /// These fields of an object.
     Fields(&'static [(&'static str, JsonSelector)]),
-    /// This of each item of a list.
+    /// This selection of each item of a list.
     Items(&'static JsonSelector),
 }
 
-/// Reads what is to be kept of a document; `None` if it is not JSON.
+/// Parses the selected parts of a document; `None` if it is not JSON.
 pub(crate) fn parse_selected(text: &[u8], keep: &JsonSelector) -> Option<Json> {
     let mut document = serde_json::Deserializer::from_slice(text);
     let value = keep.deserialize(&mut document).ok()?;
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for &JsonSelector {
     }
 }
 
-/// Finds a field by its name, which is not copied.
+/// Finds a field by name without copying the name.
 struct FieldNameSeed<'f>(&'f [(&'static str, JsonSelector)]);
 
 impl<'de, 'f> DeserializeSeed<'de> for FieldNameSeed<'f> {

@@ -1,6 +1,7 @@
-//! Where everything lies in a state directory, and the refusal of places that cannot hold one.
+//! Layout of a state directory, and the rejection of locations that cannot hold one.
 //!
-//! Only this module spells the paths. It makes folders, never files. Start at [`StateDir`].
+//! Only this module spells the paths. It creates directories, never files. Start at
+//! [`StateDir`].
 
 use std::io;
 
@@ -9,11 +10,12 @@ use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, 
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
 
-/// The folders of a state directory, below its root.
+/// Subdirectories of a state directory, relative to its root.
 pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
-/// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
+/// All other entries of Heeler, and the parents of [`FOLDERS`]. None of them may be a symbolic
+/// link.
 const STATE_ENTRIES: [&str; 18] = [
     "heeler.db",
     "heeler.db-wal",
@@ -35,14 +37,15 @@ const STATE_ENTRIES: [&str; 18] = [
     ".gitignore",
 ];
 
-/// Folders in which nothing may be a link either: what is in them are folders that we write to.
+/// Directories in which entries may not be symbolic links either, because Heeler writes into those
+/// entries.
 const LINK_FREE_FOLDERS: [&str; 4] =
     ["agent-sessions/projects", "trash", "workspaces", "worktrees"];
 
-/// Where event logs of sessions are: ours, and those that herdctl's containers left.
+/// Directories of session transcripts: Heeler's, and those that herdctl's containers left.
 const LOG_FOLDERS: [&str; 2] = ["agent-sessions/", "docker-sessions/"];
 
-/// Network file systems by their `statfs` number: their locks and syncs cannot be relied on.
+/// Network file systems by their `statfs` number. Their locks and syncs are unreliable.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
     (0x0000_6969, "NFS"),
     (0x0000_517b, "SMB"),
@@ -60,66 +63,54 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
     (0x013111a8, "IBRIX"),
 ];
 
-/// The `statfs` number that every FUSE file system shares; the mount table tells them apart.
+/// The `statfs` number shared by all FUSE file systems; the mount table tells them apart.
 const FUSE: u32 = 0x6573_5546;
 
-/// FUSE file systems that reach over the network.
+/// FUSE file systems that use the network.
 const NETWORK_FUSE: [&str; 8] =
     ["sshfs", "s3fs", "rclone", "gcsfuse", "glusterfs", "davfs", "curlftpfs", "goofys"];
 
-/// Why a directory cannot be the state directory.
+/// Reason why a directory cannot be the state directory.
 #[derive(Debug, Error)]
 pub enum StateDirError {
-    /// It is not there.
     #[error("there is no state directory at {path}")]
-    Missing {
-        /// Where it was expected.
-        path: Utf8PathBuf,
-    },
-    /// It lies on a network file system.
+    Missing { path: Utf8PathBuf },
+    /// The directory is on a network file system.
     #[error(
         "{path} is on a network file system ({file_system}), where locks and syncs cannot be \
          relied on; put it on a local disk with --state-dir"
     )]
     Network {
-        /// The directory.
         path: Utf8PathBuf,
-        /// What it lies on.
+        /// Type of the file system.
         file_system: String,
     },
-    /// Something in it that is ours is a link to somewhere else.
+    /// An entry of Heeler is a symbolic link.
     #[error(
-        "{path} is a symbolic link, and what lies in a state directory must be in it; remove the \
-         link, or move there what it points to"
+        "{path} is a symbolic link, which is not allowed inside a state directory; remove the \
+         link, or replace it with its target"
     )]
-    Link {
-        /// The link.
-        path: Utf8PathBuf,
-    },
-    /// The operating system refused.
+    Link { path: Utf8PathBuf },
     #[error("cannot {attempt} {path}")]
     Io {
-        /// What was tried.
         attempt: &'static str,
-        /// On what.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A state directory: knows every path in it.
+/// A state directory, with every path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir {
     root: Utf8PathBuf,
 }
 
 impl StateDir {
-    /// Opens a directory that exists; makes nothing, so it works on a read-only medium.
+    /// Opens an existing directory. Creates nothing, so it works on a read-only medium.
     ///
-    /// The directory may be a link; what is ours in it may not, since a directory that came with a
-    /// repository could make us read and write anywhere.
+    /// The directory itself may be a symbolic link. Heeler's entries in it may not: a directory
+    /// that came with a repository could otherwise make Heeler read and write anywhere.
     pub fn open(root: &Utf8Path) -> Result<StateDir, StateDirError> {
         let root = match root.canonicalize_utf8() {
             Ok(root) if root.is_dir() => root,
@@ -134,13 +125,13 @@ impl StateDir {
         Ok(StateDir { root })
     }
 
-    /// Opens the directory, first making it and its folders where they are missing.
+    /// Opens the directory; creates it and its subdirectories if they are missing.
     pub fn create(root: &Utf8Path) -> Result<StateDir, StateDirError> {
         let is_new = !root.exists();
         make_folder(root)?;
         let dir = StateDir::open(root)?;
         if is_new {
-            // Whoever keeps the fleet in git wants none of this there, nor `git clean` to take it.
+            // Keeps the state out of the fleet's git repository, and safe from `git clean`.
             let ignore = dir.root.join(".gitignore");
             replace_file(&OsDisk, &ignore, b"*\n")
                 .map_err(|error| io_error(error.action, &error.path, error.source))?;
@@ -151,22 +142,21 @@ impl StateDir {
         Ok(dir)
     }
 
-    /// Names a directory that is not there yet, for those who only read.
+    /// Describes a directory that does not exist yet, for readers.
     pub fn absent(root: &Utf8Path) -> StateDir {
         StateDir { root: root.to_owned() }
     }
 
-    /// Returns the directory itself.
     pub fn root(&self) -> &Utf8Path {
         &self.root
     }
 
-    /// Returns `daemon.json`, which says where the daemon listens.
+    /// Returns `daemon.json`, which records the address on which the daemon listens.
     pub fn daemon_file(&self) -> Utf8PathBuf {
         self.root.join("daemon.json")
     }
 
-    /// Returns `api-token`, the secret by which programs of the user may use the API.
+    /// Returns `api-token`, the secret with which the user's programs access the API.
     pub fn api_token(&self) -> Utf8PathBuf {
         self.root.join(heeler_model::API_TOKEN)
     }
@@ -176,12 +166,12 @@ impl StateDir {
         self.root.join("heeler.db")
     }
 
-    /// Returns the lock of the one writer.
+    /// Returns the writer's lock file.
     pub fn lock(&self) -> Utf8PathBuf {
         self.root.join("heeler.lock")
     }
 
-    /// Returns the lock that a restore holds.
+    /// Returns the lock file that a restore holds.
     pub fn restore_lock(&self) -> Utf8PathBuf {
         self.root.join("restore.lock")
     }
@@ -191,58 +181,57 @@ impl StateDir {
         self.root.join("state.yaml")
     }
 
-    /// Returns the folder of jobs.
     pub fn jobs(&self) -> Utf8PathBuf {
         self.root.join("jobs")
     }
 
-    /// Returns a job's view.
+    /// Returns the path of a job's view.
     pub fn job_yaml(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}.yaml"))
     }
 
-    /// Returns a job's rows: the truth of what it did.
+    /// Returns the path of a job's transcript, the authoritative record of the job.
     pub fn job_transcript(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}.jsonl"))
     }
 
-    /// Returns a job's rows as text, which are there when that was asked for.
+    /// Returns the path of a job's transcript as text, which exists only if it was requested.
     pub fn job_output(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}/output.log"))
     }
 
-    /// Returns the folder of session views.
+    /// Returns the directory of session views.
     pub fn sessions(&self) -> Utf8PathBuf {
         self.root.join("sessions")
     }
 
-    /// Returns the view of an agent's own session.
+    /// Returns the view of the session that an agent's next job continues.
     pub fn agent_session(&self, agent: &AgentName) -> Utf8PathBuf {
         self.root.join(format!("sessions/{agent}.json"))
     }
 
-    /// Returns a session's view.
+    /// Returns the path of a session's view.
     pub fn session_json(&self, session: &SessionId) -> Utf8PathBuf {
         self.root.join(format!("sessions/{session}.json"))
     }
 
-    /// Returns the folder of event logs.
+    /// Returns the directory of session transcripts.
     pub fn projects(&self) -> Utf8PathBuf {
         self.root.join("agent-sessions/projects")
     }
 
-    /// Returns the event log of a session whose agent works in `cwd` (a real path), relative to
+    /// Returns the transcript of a session with working directory `cwd` (a real path), relative to
     /// the root, as the database stores it.
     pub fn session_log_relative(cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
         Utf8PathBuf::from(format!("agent-sessions/projects/{}/{session}.jsonl", project_slug(cwd)))
     }
 
-    /// Returns the event log of a session as a full path; `None` when it has none, or one in a
-    /// place where no log of ours can be.
+    /// Returns the full path of a session's transcript; `None` if it has none, or if the recorded
+    /// path is one where Heeler keeps no transcripts.
     ///
-    /// A row may have come with somebody else's database or archive, so what it says is checked:
-    /// logs are in the folders for them here, those of interactive sessions in `sessions/` of
-    /// `home`, the user's folder. No link is followed on the way.
+    /// The recorded path may come from a foreign database or archive, so it is checked: it must be
+    /// in a transcript directory of this state directory or, for interactive sessions, in
+    /// `sessions/` of `home`, the user's Heeler directory. No symbolic link is followed.
     pub fn session_log_path(
         &self,
         home: Option<&Utf8Path>,
@@ -258,68 +247,65 @@ impl StateDir {
         resolve_inside(&self.root, log.as_str()).ok()
     }
 
-    /// Returns the folder of runs.
     pub fn runs(&self) -> Utf8PathBuf {
         self.root.join("runs")
     }
 
-    /// Returns the folder of one run.
     pub fn run(&self, run: RunId) -> Utf8PathBuf {
         self.root.join(format!("runs/{run}"))
     }
 
-    /// Returns the folder of what hooks are doing, which is there while there are such.
+    /// Returns the directory of running hooks, which exists only while hooks run.
     pub fn hooks(&self) -> Utf8PathBuf {
         self.root.join("hooks")
     }
 
-    /// Returns the folder of one hook's event.
+    /// Returns the directory of one hook event.
     pub fn hook(&self, event: &str) -> Utf8PathBuf {
         self.root.join(format!("hooks/{event}"))
     }
 
-    /// Returns the folder of logs.
     pub fn logs(&self) -> Utf8PathBuf {
         self.root.join("logs")
     }
 
-    /// Returns the folder of database backups.
     pub fn backups(&self) -> Utf8PathBuf {
         self.root.join("backups")
     }
 
-    /// Returns the folder of what was deleted.
+    /// Returns the directory of deleted data.
     pub fn trash(&self) -> Utf8PathBuf {
         self.root.join("trash")
     }
 
-    /// Returns the folder of our repositories, which hold what agents' work trees were like.
+    /// Returns the directory of Heeler's git repositories, which hold the snapshots.
     pub fn workspaces(&self) -> Utf8PathBuf {
         self.root.join("workspaces")
     }
 
-    /// Returns the folder of the worktrees that forks have to themselves.
+    /// Returns the directory of worktrees that belong to forks.
     pub fn worktrees(&self) -> Utf8PathBuf {
         self.root.join("worktrees")
     }
 
-    /// Returns where the files of a session are once it was deleted.
+    /// Returns the directory to which the files of a deleted session are moved.
     pub fn trashed_session(&self, session: &SessionId) -> Utf8PathBuf {
         self.trash().join("sessions").join(session.as_str())
     }
 
-    /// Returns where the files of a job are once they were put away.
+    /// Returns the directory to which the files of an expired job are moved.
     pub fn trashed_job(&self, job: &JobId) -> Utf8PathBuf {
         self.trash().join("jobs").join(job.as_str())
     }
 }
 
-/// Says whether a name at the top of a state directory is one that we give.
+/// Returns true if Heeler uses this name at the top of a state directory.
 pub(crate) fn is_state_entry(name: &str) -> bool {
     STATE_ENTRIES.contains(&name) || FOLDERS.contains(&name)
 }
 
-/// Returns how many bytes we may still write on the disk of a path.
+/// Returns the number of bytes that an unprivileged process can still write to the disk of a
+/// path.
 pub(crate) fn free_bytes(path: &Utf8Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path.as_std_path())?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -338,7 +324,7 @@ fn refuse_links(root: &Utf8Path) -> Result<(), StateDirError> {
         }
     }
     for folder in LINK_FREE_FOLDERS {
-        // One that is not there, or that we may not read, is none that we write to.
+        // A missing or unreadable directory is one that Heeler does not write to.
         let entries = root.join(folder).read_dir_utf8().into_iter().flatten().flatten();
         let is_link = |entry: &Utf8DirEntry| entry.file_type().is_ok_and(|it| it.is_symlink());
         if let Some(entry) = entries.into_iter().find(is_link) {
@@ -376,7 +362,7 @@ fn network_file_system<'m>(number: u32, root: &Utf8Path, mounts: &'m str) -> Opt
     NETWORK_FILE_SYSTEMS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-/// Finds the type of the mount that `root` lies on: `fuse.sshfs`.
+/// Returns the type of the mount that contains `root`, such as `fuse.sshfs`.
 fn fuse_name<'m>(root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
     mounts
         .lines()

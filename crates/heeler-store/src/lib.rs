@@ -1,8 +1,8 @@
 //! The state directory: layout, locks, database, migrations, backups and published views.
 //!
 //! This crate starts no process and decides no policy. One [`Store`] per directory writes; any
-//! number of [`Reader`]s read, with or without it. Files under `jobs/` and `agent-sessions/` that
-//! end in `.jsonl` belong to `heeler-transcript`. Start at [`StateDir`].
+//! number of [`StoreReader`]s read, with or without a writer. Files under `jobs/` and
+//! `agent-sessions/` that end in `.jsonl` belong to `heeler-transcript`. Start at [`StateDir`].
 
 mod archive;
 mod backup;
@@ -56,10 +56,10 @@ pub use views::{
     render_view,
 };
 
-/// The version of the database's schema that this build reads and writes.
+/// Schema version of the database that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;
 
-/// Returns the version of SQLite inside this build.
+/// Returns the version of the linked SQLite.
 pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }

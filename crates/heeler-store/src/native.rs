@@ -1,8 +1,8 @@
-//! Sessions that people made with `claude` in a terminal: found, listed and read where claude keeps
-//! them. They are only ever read here.
+//! Native sessions: sessions that people started with `claude` in a terminal.
 //!
-//! What people say to claude was never redacted, so all text goes through a [`DisplayRedactor`] before it is
-//! shown. Start at [`list_backups`] and [`find`].
+//! They are found, listed and read in claude's own directory, and never changed. Their text was
+//! never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
+//! [`list()`] and [`find()`].
 
 mod parser;
 mod redactor;
@@ -19,90 +19,79 @@ use uuid::Uuid;
 
 pub use redactor::DisplayRedactor;
 
-/// How many project folders, and how many files in each, are looked at.
+/// Most project directories, and most files in each, that are examined.
 pub const NATIVE_FILES_MAX: usize = 100_000;
 
-/// How many candidates an ambiguous id names.
+/// Most candidates that an ambiguous id lists.
 const CANDIDATES_MAX: usize = 10;
 
-/// A session that somebody made with claude.
+/// A session that a person started with claude.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NativeSession {
-    /// Claude's id of it.
+    /// Claude's id of the session.
     pub id: AgentSessionId,
-    /// Its file.
     pub path: Utf8PathBuf,
-    /// Where it was made; claude resumes it from there.
+    /// Working directory in which the session was started; claude resumes it from there.
     pub cwd: Option<Utf8PathBuf>,
-    /// What was asked first, on one line.
+    /// First prompt, on one line.
     pub title: Option<String>,
-    /// When it began.
+    /// Time of the first message.
     pub first_at: Option<Timestamp>,
-    /// When it was last used.
+    /// Time of the last use.
     pub last_at: Option<Timestamp>,
-    /// User and assistant messages.
+    /// Number of user and assistant messages.
     pub messages: u64,
-    /// Whether that is a guess, from the beginning of a large file.
+    /// True if `messages` is an estimate from the beginning of a large file.
     pub is_estimate: bool,
-    /// A rough size of its context: the last reply's input and output.
+    /// Approximate size of the context in tokens: input and output of the last reply.
     pub tokens: u64,
-    /// The size of its file.
+    /// Size of the file.
     pub bytes: u64,
     /// The branch that was checked out.
     pub git_branch: Option<String>,
-    /// The version of claude.
+    /// Version of claude.
     pub version: Option<String>,
-    /// The last entry of its conversation.
+    /// Id of the last entry of the conversation.
     pub last_entry: Option<Uuid>,
 }
 
-/// Which native sessions a list shows.
 #[derive(Debug, Clone, Default)]
 pub struct NativeSessionFilter {
-    /// Only those made in this directory, a real path.
+    /// Only sessions started in this directory, a real path.
     pub cwd: Option<Utf8PathBuf>,
-    /// Only those used at or after this moment.
+    /// Only sessions used at or after this time.
     pub since: Option<Timestamp>,
-    /// Only what comes after the one with this id in the list.
+    /// Only sessions that follow the one with this id in the list.
     pub before: Option<AgentSessionId>,
 }
 
-/// A page of native sessions.
 #[derive(Debug, Default)]
 pub struct NativeSessionPage {
-    /// Last used first.
+    /// Most recently used first.
     pub sessions: Vec<NativeSession>,
-    /// How many the filter shows.
+    /// Number of sessions that match the filter.
     pub total: usize,
-    /// The files that could not be read.
+    /// Files that could not be read.
     pub unreadable: Vec<DiskError>,
 }
 
-/// Why native sessions cannot be read.
+/// Failure to read native sessions.
 #[derive(Debug, Error)]
 pub enum NativeSessionError {
-    /// There is no such session.
     #[error("claude has no session `{id}` in {projects}")]
-    Unknown {
-        /// What was asked for.
-        id: String,
-        /// Where it was looked for.
-        projects: Utf8PathBuf,
-    },
-    /// Several begin so.
+    Unknown { id: String, projects: Utf8PathBuf },
+    /// Several sessions start with this id.
     #[error("`{id}` may be any of: {}", candidates.join(", "))]
     Ambiguous {
-        /// What was asked for.
         id: String,
-        /// Some of them.
+        /// Some of the matches.
         candidates: Vec<String>,
     },
-    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// A file that may be a session.
+/// A file that may be a native session.
 #[derive(Debug, Clone)]
 struct NativeSessionCandidate {
     modified_at: SystemTime,
@@ -110,7 +99,8 @@ struct NativeSessionCandidate {
     id: AgentSessionId,
 }
 
-/// Lists the sessions in the folders of `projects`, last used first, from their beginnings and ends.
+/// Lists the sessions under `projects`, most recently used first. Only the beginning and end of
+/// each file are read.
 pub fn list(
     projects: &Utf8Path,
     filter: &NativeSessionFilter,
@@ -138,14 +128,14 @@ pub fn list(
     Ok(page)
 }
 
-/// Finds a session by its id, or by a beginning that only one has, and reads all of it.
+/// Finds a session by its id or a unique prefix, and reads the whole file.
 pub fn find(projects: &Utf8Path, id: &str) -> Result<NativeSession, NativeSessionError> {
     let mut found = files(projects, None)?;
     if let Some(at) = found.iter().position(|file| file.id.as_str() == id) {
         return Ok(parser::read_full(&found[at])?);
     }
     found.retain(|file| !id.is_empty() && file.id.as_str().starts_with(id));
-    // A session that was continued from another folder has a file in each.
+    // A session that was continued from another directory has a file in each.
     found.dedup_by(|a, b| a.id == b.id);
     match found.as_slice() {
         [] => Err(unknown(projects, id)),
@@ -160,7 +150,7 @@ pub fn find(projects: &Utf8Path, id: &str) -> Result<NativeSession, NativeSessio
     }
 }
 
-/// Lists the files of sessions, last used first; for a search.
+/// Lists the files of native sessions, most recently used first; used for a search.
 pub fn paths(projects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, NativeSessionError> {
     Ok(files(projects, None)?.into_iter().map(|file| file.path).collect())
 }
@@ -169,7 +159,7 @@ fn unknown(projects: &Utf8Path, id: &str) -> NativeSessionError {
     NativeSessionError::Unknown { id: id.to_owned(), projects: projects.to_owned() }
 }
 
-/// Lists files, last used first. Where there is no such folder, nobody has used claude.
+/// Lists files, most recently used first. A missing directory means that claude was never used.
 fn files(
     projects: &Utf8Path,
     cwd: Option<&Utf8Path>,
@@ -186,7 +176,7 @@ fn files(
         if wanted.as_deref().is_some_and(|wanted| wanted != folder.file_name()) {
             continue;
         }
-        // What cannot be read is somebody else's.
+        // An unreadable directory belongs to another user.
         let Ok(entries) = folder.path().read_dir_utf8() else { continue };
         found.extend(entries.take(NATIVE_FILES_MAX).filter_map(Result::ok).filter_map(session));
     }
@@ -197,7 +187,7 @@ fn files(
 fn session(entry: camino::Utf8DirEntry) -> Option<NativeSessionCandidate> {
     let path = entry.path();
     let name = path.file_stem().filter(|_| path.extension() == Some("jsonl"))?;
-    // Those of sub-agents stand beside them under other names.
+    // Files of sub-agents are in the same directory, and their names are not UUIDs.
     Uuid::try_parse(name).ok()?;
     let file = path.symlink_metadata().ok().filter(|file| file.is_file())?;
     Some(NativeSessionCandidate {

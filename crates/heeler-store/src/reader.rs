@@ -1,4 +1,6 @@
-//! Reading the state in place: no daemon, no lock, no migration.
+//! Read access to a state directory without daemon, lock or migration.
+//!
+//! Start at [`StoreReader`].
 
 use std::ops::Deref;
 
@@ -7,10 +9,10 @@ use jiff::Timestamp;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 
-/// A read-only connection. Each question ends its own transaction before it returns.
+/// A read-only connection. Each query ends its own transaction before it returns.
 ///
-/// It is a [`StateDatabase`]: ask it there. It works while a writer lives, while none does, and on a
-/// read-only medium.
+/// Queries are methods of [`StateDatabase`], to which it dereferences. It works with or without
+/// a running writer, and on a read-only medium.
 #[derive(Debug)]
 pub struct StoreReader {
     db: StateDatabase,
@@ -22,7 +24,7 @@ impl StoreReader {
         Ok(StoreReader { db: StateDatabase::open_read_only(&dir.database())? })
     }
 
-    /// Reads the record of a fleet of which nothing is on record yet.
+    /// Returns a reader of an empty in-memory database, for a fleet that has no state yet.
     pub fn empty(now: Timestamp) -> Result<StoreReader, DatabaseError> {
         Ok(StoreReader { db: StateDatabase::in_memory(now)? })
     }

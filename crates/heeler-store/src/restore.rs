@@ -1,11 +1,11 @@
-//! The way back from an archive: `heeler restore FILE`.
+//! Restoring an archive: `heeler restore FILE`.
 //!
-//! The archive is verified whole before anything changes. A living writer is fenced off by raising
-//! the epoch, the present database is backed up, missing files are put back, and only then is the
-//! database's content replaced, in one transaction. Where there is no database, or a damaged one,
-//! the writer's lock is held instead and the file is put in place. A crash between any two steps
-//! leaves the old state or the new one. Transcripts are never shortened or deleted. Start at
-//! [`restore_from_file`].
+//! The whole archive is verified before anything changes. Then a running writer is fenced off
+//! by raising the epoch, the present database is backed up, missing files are restored, and
+//! finally the database's content is replaced in one transaction. If the database is missing or
+//! damaged, the writer's lock is held instead and the file is put in place. A crash between any
+//! two steps leaves the old state or the new one. Transcripts are never shortened or deleted.
+//! Start at [`restore_from_file`].
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -30,86 +30,72 @@ use crate::layout::{StateDir, StateDirError, free_bytes};
 use heeler_transcript::untrusted_file;
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
-/// How long to wait for another restore, or for a probe of the lock.
+/// Longest wait for another restore, or for a process that probes the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 
-/// The longest manifest that is read: a million files need less.
+/// Size limit of a manifest; a million files need less.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
-/// The longest name of a file in an archive.
+/// Longest file name in an archive.
 const NAME_BYTES_MAX: u64 = 8 << 10;
 
-/// What stays free on the disk beside the restored files.
+/// Space that must remain free on the disk in addition to the restored files.
 const FREE_BYTES_RESERVE: u64 = 64 << 20;
 
-/// More restores than there can have been; an archive that claims more would end the counting.
+/// Highest epoch that is accepted. It exceeds any possible number of restores; a higher value
+/// would overflow the counter.
 const EPOCH_MAX: i64 = 1 << 53;
 
-/// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// What the archive said of itself.
     pub manifest: ArchiveManifest,
-    /// The database as it was before; `None` when there was none.
+    /// Backup of the previous database; `None` if there was no database, or a damaged one.
     pub safety_backup: Option<Utf8PathBuf>,
-    /// The database as it was before, when it was too damaged for a backup.
+    /// The previous database file, if it was too damaged for a backup.
     pub damaged: Option<Utf8PathBuf>,
-    /// Files that were put back.
+    /// Files that were restored.
     pub restored: Vec<Utf8PathBuf>,
-    /// Archived transcripts that differ from what is there, kept beside it.
+    /// Archived transcripts that differ from the existing ones, saved next to them.
     pub conflict_copies: Vec<Utf8PathBuf>,
-    /// The state's epoch now.
+    /// Epoch of the state after the restore.
     pub epoch: i64,
 }
 
-/// Why an archive was not restored.
+/// Failure to restore an archive.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// The archive is damaged or not one of ours.
+    /// The archive is damaged, or was not made by Heeler.
     #[error("{path} cannot be restored, and nothing was changed: {reason}")]
-    BadArchive {
-        /// The archive.
-        path: Utf8PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Another restore is under way, or a daemon holds a damaged database.
+    BadArchive { path: Utf8PathBuf, reason: String },
+    /// Another restore is running, or a daemon holds a damaged database.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The state directory cannot be used.
     #[error(transparent)]
     Layout(#[from] StateDirError),
-    /// A database cannot be opened.
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// A database did not answer.
     #[error(transparent)]
     Db(#[from] DatabaseError),
-    /// The present database could not be backed up first.
     #[error("nothing was restored, because the present state could not be backed up")]
     Backup(#[from] BackupError),
-    /// A rebuild was cut off before the restore and cannot be completed.
-    #[error("a rebuild of the database was cut off and cannot be completed; nothing was restored")]
+    /// An interrupted rebuild was found and cannot be completed.
+    #[error("an interrupted rebuild of the database cannot be completed; nothing was restored")]
     Rebuild(#[source] ImportError),
-    /// The archived database could not be put in place.
     #[error("the restored database could not be put in place; run the restore again")]
     Place(#[source] ImportError),
-    /// A file could not be put back.
     #[error("cannot {attempt} {path}; the database was not changed, run the restore again")]
     Io {
-        /// What was tried.
         attempt: &'static str,
-        /// On what.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Puts the state back to what `file` holds. Works while a writer lives: it is told.
+/// Restores the state from `file`. Works while a writer is running, which notices it.
 ///
-/// `progress` is told bytes of the archive read and to be read. Afterwards every view is due.
+/// `progress` receives the bytes of the archive that were read and the total. Afterwards every
+/// view is due.
 pub fn restore_from_file(
     dir: &StateDir,
     file: &Utf8Path,
@@ -159,7 +145,7 @@ pub fn restore_from_file(
     })
 }
 
-/// Completes a rebuild that was cut off: later it would take the restored database's place.
+/// Completes an interrupted rebuild, which would otherwise replace the restored database later.
 fn finish_rebuild(dir: &StateDir, now: Timestamp) -> Result<(), RestoreError> {
     if !doctor::has_unfinished_rebuild(dir) {
         return Ok(());
@@ -185,20 +171,20 @@ fn place_new<T>(
     put(&file.0).map_err(RestoreError::Place)
 }
 
-/// What is done with one archived file.
+/// Action for one archived file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RestoreAction {
-    /// It is not there: put it back.
+    /// The file is missing: restore it.
     Restore,
-    /// It is there, and goes on from what was archived, or is not a transcript.
+    /// The file exists, and continues the archived one or is not a transcript.
     Keep,
-    /// It is there and differs: the archived copy goes beside it.
+    /// The file exists and differs: save the archived copy next to it.
     SaveCopy,
 }
 
 struct VerifiedArchive {
     manifest: ArchiveManifest,
-    /// The archived database, extracted.
+    /// The extracted database.
     database: TempFileGuard,
     actions: HashMap<String, RestoreAction>,
 }
@@ -230,7 +216,7 @@ impl<'a> ArchiveReader<'a> {
         let bad = |reason: String| RestoreError::BadArchive { path: path.to_owned(), reason };
         let mut tar = tar::Archive::new(&mut reader);
         let mut long_name = None;
-        // Raw, because the library would read a long name into memory, however long it is.
+        // Raw entries, because the library would read a long name into memory without a limit.
         let entries = tar.entries().map_err(|error| bad(error.to_string()))?.raw(true);
         for entry in entries {
             let mut entry = entry.map_err(|error| bad(error.to_string()))?;
@@ -266,7 +252,7 @@ impl<'a> ArchiveReader<'a> {
         Ok(if is_gzip { Box::new(GzDecoder::new(reader)) } else { Box::new(reader) })
     }
 
-    /// Reads everything once, changing nothing: names, hashes, the manifest.
+    /// Checks all names and hashes and the manifest. Changes nothing.
     fn verify(
         &mut self,
         dir: &StateDir,
@@ -312,7 +298,7 @@ impl<'a> ArchiveReader<'a> {
         Ok(VerifiedArchive { manifest, database, actions: fates })
     }
 
-    /// Reads everything again and writes what is missing.
+    /// Reads the archive a second time and writes the missing files.
     fn restore_files(
         &mut self,
         dir: &StateDir,
@@ -342,7 +328,7 @@ impl<'a> ArchiveReader<'a> {
     }
 }
 
-/// Tells how much was read through it.
+/// Reader that reports the bytes that pass through it.
 struct ProgressReader<R, F> {
     inner: R,
     done: u64,
@@ -358,30 +344,30 @@ impl<R: Read, F: FnMut(u64)> Read for ProgressReader<R, F> {
     }
 }
 
-/// Reads an entry that holds the name of the next one.
+/// Reads an entry that holds the long name of the next one.
 fn read_long_name(entry: &mut tar::Entry<'_, impl Read>) -> Result<Vec<u8>, String> {
     if entry.size() > NAME_BYTES_MAX {
         return Err(format!("a name in it has {} bytes", entry.size()));
     }
     let mut name = Vec::new();
     entry.read_to_end(&mut name).map_err(|error| error.to_string())?;
-    // It ends like a string of C.
+    // The name ends with a NUL byte.
     if name.last() == Some(&0) {
         name.pop();
     }
     Ok(name)
 }
 
-/// Refuses what would fill the disk, before anything is changed.
+/// Rejects an archive that would fill the disk, before anything is changed.
 fn check_space(needed: u64, free: u64) -> Result<(), String> {
     if needed.saturating_add(FREE_BYTES_RESERVE) <= free {
         return Ok(());
     }
     let (needed, free) = (needed >> 20, free >> 20);
-    Err(format!("it needs {needed} MiB on the disk and some to spare, and {free} MiB are free"))
+    Err(format!("it needs {needed} MiB of disk space plus a reserve, and only {free} MiB are free"))
 }
 
-/// Refuses names of which one is the folder of another.
+/// Rejects archives in which one name is the directory of another.
 fn check_folders(found: &HashMap<String, (u64, String)>) -> Result<(), String> {
     let folders = found.keys().flat_map(|name| name.match_indices('/').map(|(at, _)| &name[..at]));
     match folders.into_iter().find(|folder| found.contains_key(*folder)) {
@@ -422,7 +408,7 @@ fn check_manifest(
     if listed.contains(DATABASE) { Ok(()) } else { Err("it holds no database".to_owned()) }
 }
 
-/// Accepts only the places that we archive.
+/// Accepts only paths that Heeler archives.
 pub(crate) fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, String> {
     let is_known = name == ARCHIVED_FILE
         || ARCHIVED_FOLDERS
@@ -451,7 +437,7 @@ fn extract(
     }
 }
 
-/// Compares an archived file with what is there; always reads the entry to its end.
+/// Compares an archived file with the existing one. Always reads the entry to its end.
 fn compare(
     entry: &mut impl Read,
     there: &Utf8Path,
@@ -495,7 +481,7 @@ fn conflict_copy_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
     path
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 fn place(
     entry: &mut dyn Read,
     to: &Utf8Path,
@@ -516,14 +502,14 @@ fn place(
     }
     match OsDisk.rename_new(&draft.0, to) {
         Ok(()) => {}
-        // Somebody made it meanwhile; theirs is newer than ours.
+        // Another process created the file meanwhile, and it is newer than the archived one.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(at("put in place", to)(source)),
     }
     OsDisk.sync_folder(folder).map_err(at("sync", folder))
 }
 
-/// Opens the archived database, checks it and brings it up to date.
+/// Opens the archived database, checks it and migrates it.
 fn check_database(
     archive: &Utf8Path,
     copy: &Utf8Path,
@@ -546,7 +532,7 @@ fn check_database(
     }
     let epoch = db.epoch().map_err(|error| bad(error.to_string()))?;
     if !(0..=EPOCH_MAX).contains(&epoch) {
-        return Err(bad(format!("its epoch, {epoch}, cannot be one")));
+        return Err(bad(format!("its epoch {epoch} is out of range")));
     }
     while version < migrate::SCHEMA_VERSION {
         version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
@@ -556,23 +542,23 @@ fn check_database(
 
 /// The database that a restore found.
 enum ExistingDatabase {
-    /// None; while the lock is held, nobody makes one.
+    /// No database. While the lock is held, no process creates one.
     Missing { lock: LockFile },
-    /// One that no living writer can change any more, and its backup.
+    /// A database that no running writer can change any more, and its backup.
     Fenced { epoch: i64, backup: Utf8PathBuf },
-    /// One that cannot be read, so that its whole file must be replaced; nobody may have it open.
+    /// An unreadable database. Its whole file must be replaced, so no process may have it open.
     Damaged { lock: LockFile },
 }
 
-/// Fences a living writer off and backs the present database up.
+/// Fences off a running writer and backs up the present database.
 ///
-/// From the moment the epoch is raised no change of a living writer is committed, so the backup
-/// holds all of them.
+/// Once the epoch is raised, no change of a running writer is committed. So the backup contains
+/// all its changes.
 fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, RestoreError> {
     let path = dir.database();
     if !path.exists() {
         let lock = lock_state(dir, now)?;
-        // Whoever held it before may have made one.
+        // The previous holder of the lock may have created a database.
         if !path.exists() {
             return Ok(ExistingDatabase::Missing { lock });
         }
@@ -597,11 +583,11 @@ fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
     }
     let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
     crate::db::SqliteResultExt::attempt(begin, "begin a transaction")?;
-    // Restores do not count that far: the row is damaged.
+    // No number of restores reaches this limit, so the row is damaged.
     let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DatabaseError::BadRow {
         table: "meta",
         row: meta::EPOCH.to_owned(),
-        reason: "it cannot be raised".to_owned(),
+        reason: "it cannot be incremented".to_owned(),
     })?;
     meta::set(&db.conn, meta::EPOCH, &epoch.to_string())?;
     crate::db::SqliteResultExt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
@@ -619,14 +605,14 @@ fn is_damage(error: &RestoreError) -> bool {
     matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Makes the archived database fit the directory it goes into.
+/// Adapts the archived database to the state directory.
 fn prepare(new: &StateDatabase, epoch: i64) -> Result<(), RestoreError> {
     meta::set(&new.conn, meta::EPOCH, &epoch.to_string())?;
-    // Every view is written anew. The files that are there show another state, and a publisher of
-    // that state may still be at work: none of them is somebody's edit of this one.
+    // Every view is written again. The existing files show another state, and a publisher of that
+    // state may still be running, so none of them counts as an edit of this state.
     views::mark_all_due(&new.conn)?;
     views::clear_published(&new.conn)?;
-    // Of what phases did after the backup nobody knows: none is to run again by itself.
+    // The results of phases after the backup are unknown, so no phase may run again automatically.
     workflows::end_active(&new.conn)?;
     Ok(())
 }

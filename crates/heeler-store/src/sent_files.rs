@@ -1,7 +1,7 @@
-//! Files that agents handed over: `jobs/<job id>/files/<id>-<name>`, written by the job's runner.
+//! Files that agents sent: `jobs/<job id>/files/<id>-<name>`, written by the job's runner.
 //!
-//! They are kept as they came. What ends in `.jsonl` or `.lock` here is no transcript and no lock of
-//! ours. Start at [`StateDir::sent_files`].
+//! They are stored unchanged. A sent file that ends in `.jsonl` or `.lock` is not a transcript
+//! or lock of Heeler. Start at [`StateDir::sent_files`].
 
 use std::time::SystemTime;
 
@@ -13,24 +13,24 @@ use crate::layout::StateDir;
 
 const FOLDER: &str = "files";
 
-/// A file that an agent handed over.
+/// A file that an agent sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentFile {
-    /// What the agent called it.
+    /// Name that the agent gave.
     pub name: String,
-    /// Where the copy is.
+    /// Path of the copy.
     pub path: Utf8PathBuf,
-    /// Its size.
     pub bytes: u64,
 }
 
 impl StateDir {
-    /// Returns the folder of the files that a job's agent handed over; made with the first of them.
+    /// Returns the directory of the files that a job's agent sent. It is created with the first
+    /// file.
     pub fn sent_files_folder(&self, job: &JobId) -> Utf8PathBuf {
         self.jobs().join(job.as_str()).join(FOLDER)
     }
 
-    /// Returns the files that a job's agent handed over, oldest first. Links are not followed.
+    /// Returns the files that a job's agent sent, oldest first. Symbolic links are not followed.
     pub fn sent_files(&self, job: &JobId) -> Vec<SentFile> {
         let folder = resolve_inside(self.root(), &format!("jobs/{job}/{FOLDER}"));
         let Some(entries) = folder.ok().and_then(|folder| folder.read_dir_utf8().ok()) else {
@@ -40,7 +40,7 @@ impl StateDir {
             .flatten()
             .filter_map(|entry| {
                 let meta = entry.path().symlink_metadata().ok().filter(|meta| meta.is_file())?;
-                // Others are drafts, or not ours.
+                // Other files are drafts, or were not written by Heeler.
                 let (id, name) = entry.file_name().split_once('-')?;
                 let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
                 let (name, path) = (name.to_owned(), entry.path().to_owned());
@@ -53,7 +53,7 @@ impl StateDir {
     }
 }
 
-/// Says whether a path is of a file that an agent handed over.
+/// Returns true if the path is that of a file sent by an agent.
 pub fn is_sent_file(path: &Utf8Path) -> bool {
     let mut above = path.ancestors().skip(1).map(Utf8Path::file_name);
     above.next() == Some(Some(FOLDER)) && above.nth(1) == Some(Some("jobs"))

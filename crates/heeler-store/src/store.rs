@@ -1,9 +1,9 @@
-//! The one writer of a state directory.
+//! The single writer of a state directory.
 //!
-//! [`Store`] holds the directory's lock. Its thread drains a bounded queue and commits what is
-//! queued in one transaction, each command under a savepoint of its own; a caller is answered only
-//! after COMMIT. A command that fails or panics undoes itself and nothing else. A COMMIT that
-//! fails fails all its callers, and the connection is opened anew.
+//! [`Store`] holds the directory's lock. Its thread drains a bounded queue and commits the
+//! queued commands in one transaction, each under its own savepoint. A caller gets its result
+//! only after COMMIT. A command that fails or panics undoes only itself. A failed COMMIT fails
+//! all its callers, and the connection is reopened. Start at [`Store::open`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,84 +27,74 @@ use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
-/// How many commands may wait; a caller that finds the queue full waits for a place.
+/// Most commands in the queue; a caller that finds it full waits.
 const QUEUE_MAX: usize = 256;
 
-/// How many commands share a transaction at most, so that the first need not wait for ever.
+/// Most commands in one transaction, so that the first one does not wait indefinitely.
 const BATCH_MAX: usize = 512;
 
-/// How long to try for the state lock: a probe may hold it for an instant.
+/// Longest wait for the state lock, which another process may probe for an instant.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 
-/// Why a store could not be opened.
+/// Failure to open a store.
 #[derive(Debug, Error)]
 pub enum StoreOpenError {
-    /// Another process writes here, or the lock file is unusable.
+    /// Another process is the writer, or the lock file is unusable.
     #[error("cannot become the writer of {dir}")]
     Lock {
-        /// The state directory.
         dir: Utf8PathBuf,
-        /// The cause; it names the holder.
+        /// Names the holder.
         #[source]
         source: LockError,
     },
-    /// A restore is under way.
+    /// A restore is running.
     #[error("a restore of {dir} is under way; try again when it has ended")]
-    Restoring {
-        /// The state directory.
-        dir: Utf8PathBuf,
-    },
-    /// The database cannot be opened.
+    Restoring { dir: Utf8PathBuf },
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// The database cannot be brought up to date or read.
     #[error(transparent)]
     Db(#[from] DatabaseError),
     /// The backup before a migration failed, so nothing was migrated.
     #[error("the database was not migrated, because its backup failed")]
     Backup(#[source] BackupError),
-    /// A rebuild was cut off and cannot be completed.
-    #[error("a rebuild of the database was cut off and cannot be completed")]
+    /// An interrupted rebuild cannot be completed.
+    #[error("an interrupted rebuild of the database cannot be completed")]
     Rebuild(#[source] ImportError),
-    /// The writer's thread could not be started.
     #[error("cannot start the writer's thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// Why a change was not made.
+/// Failure of a change.
 #[derive(Debug, Error)]
 pub enum StoreWriteError<E> {
-    /// The command itself refused; nothing of it was kept.
+    /// The command returned an error; none of its changes was kept.
     #[error("{0}")]
     Refused(E),
-    /// The transaction could not be committed; nothing of it is visible.
+    /// The transaction could not be committed; none of its changes is visible.
     #[error("the change was not saved")]
     NotSaved(#[source] Arc<DatabaseError>),
     /// The state was restored from a backup since it was last read.
     #[error("the state was restored from a backup; read it again, then accept the restore")]
     Restored,
-    /// The command panicked; nothing of it was kept.
+    /// The command panicked; none of its changes was kept.
     #[error("internal error while changing the state: {0}")]
     Panicked(String),
-    /// The store is closed.
     #[error("the store is closed")]
     Closed,
 }
 
-/// A store, and what was found when it was opened.
+/// A store, and the findings from opening it.
 #[derive(Debug)]
 pub struct OpenedStore {
-    /// The store.
     pub store: Store,
-    /// What people changed in the views since they were published.
+    /// Changes that people made in the views since they were published.
     pub hand_edits: HandEdits,
-    /// The schema's version before, when it was brought up to date. 0: it was made.
+    /// Schema version before a migration; 0 if the database was created.
     pub migrated_from: Option<i64>,
-    /// How many temp files a crash had left.
+    /// Number of temp files removed, which a crash had left.
     pub temp_files_removed: usize,
 }
 
-/// The single writer of a state directory.
 #[derive(Debug)]
 pub struct Store {
     dir: StateDir,
@@ -118,9 +108,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Becomes the writer: takes the lock, migrates, sweeps, absorbs hand edits, publishes.
+    /// Becomes the writer: takes the lock, migrates, removes temp files, applies hand edits,
+    /// publishes.
     ///
-    /// `command` names this process to whoever is refused meanwhile.
+    /// `command` identifies this process to others that are refused meanwhile.
     pub fn open(
         dir: &StateDir,
         command: &str,
@@ -139,7 +130,7 @@ impl Store {
         let store = Store::start(dir.clone(), lock, db, epoch)?;
 
         let hand_edits = store.apply_hand_edits(now).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read what was edited by hand");
+            tracing::warn!(%error, "cannot read the views that were edited by hand");
             HandEdits::default()
         });
         if let Err(error) = store.publish_views(now) {
@@ -174,21 +165,21 @@ impl Store {
         Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
     }
 
-    /// Returns the state directory.
     pub fn dir(&self) -> &StateDir {
         &self.dir
     }
 
-    /// Says whether the directory is still where it was: nobody removed, moved or replaced it.
+    /// Returns true if the directory was not removed, moved or replaced.
     ///
-    /// If not, another process may be the writer of what is there now. Nothing there is touched.
+    /// If it was, another process may be the writer of the directory at this path. Nothing there is
+    /// touched.
     pub fn is_directory_intact(&self) -> bool {
         self.lock.is_intact()
     }
 
-    /// Runs a change on the writer's thread and returns its answer once it is committed.
+    /// Runs a change on the writer's thread and returns its result once it is committed.
     ///
-    /// While the queue is full the caller waits. A command must not call this itself: it would
+    /// The caller waits while the queue is full. A command must not call this function: it would
     /// wait for its own end.
     pub fn write<T, E, F>(&self, work: F) -> Result<T, StoreWriteError<E>>
     where
@@ -203,9 +194,9 @@ impl Store {
         answer.recv().unwrap_or(Err(StoreWriteError::Closed))
     }
 
-    /// Accepts that the state was restored: what was read before is void, writes work again.
+    /// Accepts that the state was restored. Anything read before is void; writes work again.
     ///
-    /// Refused while the restore is still under way.
+    /// Refused while the restore is running.
     pub fn accept_restore(&self) -> Result<i64, StoreOpenError> {
         let epoch = epoch_outside_restore(
             &self.dir,
@@ -215,13 +206,13 @@ impl Store {
         Ok(epoch)
     }
 
-    /// Applies what people changed in the views by hand, and says what that was.
+    /// Applies the changes that people made in the views by hand, and returns them.
     pub fn apply_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         views::apply_hand_edits(self, now)
     }
 
-    /// Writes every view that is due; none where the directory is not ours any more.
+    /// Writes every due view. Writes nothing if the directory was moved or replaced.
     pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.is_directory_intact() {
@@ -230,7 +221,7 @@ impl Store {
         }
     }
 
-    /// Takes today's backup of the database unless there is one; returns it when it was taken.
+    /// Takes today's backup of the database unless it exists; returns the path of a new backup.
     pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
         backup::take_daily_backup(&self.dir, now)
     }
@@ -242,7 +233,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The thread ends when the queue is closed; the lock is freed after it.
+        // The thread ends when the queue is closed; the lock is released after it.
         self.queue = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -254,9 +245,10 @@ impl Drop for Store {
 
 /// Returns the epoch to write under.
 ///
-/// Read before the probe: a restore that raised it earlier and still goes on is seen by the probe,
-/// and one that begins later raises it again. The other way round, a restore could begin in
-/// between, and this writer would take its fence for the epoch.
+/// The epoch is read before the restore lock is probed. A restore that raised it earlier and is
+/// still running is seen by the probe; one that begins later raises it again. In the other
+/// order, a restore could begin in between, and this writer would mistake its fence for the
+/// epoch.
 fn epoch_outside_restore(dir: &StateDir, db: &StateDatabase) -> Result<i64, StoreOpenError> {
     let epoch = db.epoch()?;
     refuse_while_restoring(dir)?;
@@ -272,8 +264,8 @@ fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreOpenError> {
     }
 }
 
-/// Applies the migrations that a database lacks, each after a backup of what is there; returns
-/// the version before, if it changed.
+/// Applies the missing migrations, each after a backup; returns the previous version if it
+/// changed.
 pub(crate) fn apply_migrations(
     dir: &StateDir,
     db: &StateDatabase,
@@ -283,7 +275,7 @@ pub(crate) fn apply_migrations(
     let found = db.schema_version()?;
     let mut version = found;
     while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
-        // A database that is only being made has nothing to lose.
+        // A new database needs no backup.
         if found > 0 {
             let label = format!("before-schema-{}", version + 1);
             backup::take(dir, &label, now).map_err(StoreOpenError::Backup)?;
@@ -293,11 +285,11 @@ pub(crate) fn apply_migrations(
     Ok((found < version).then_some(found))
 }
 
-/// A command on its way through the writer's thread.
+/// A command for the writer's thread.
 trait WriteCommand: Send {
-    /// Does its work; says whether to keep it.
+    /// Executes the command; decides between keeping and undoing its changes.
     fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
-    /// Tells the caller what became of it.
+    /// Sends the result to the caller.
     fn answer(self: Box<Self>, fate: &BatchCommitOutcome);
 }
 
@@ -307,7 +299,7 @@ enum SavepointAction {
     Rollback,
 }
 
-/// What became of a transaction.
+/// Result of a transaction.
 enum BatchCommitOutcome {
     Committed,
     NotSaved(Arc<DatabaseError>),
@@ -340,7 +332,7 @@ where
 
     fn answer(self: Box<Self>, fate: &BatchCommitOutcome) {
         let answer = match (self.result, fate) {
-            // What a command said of itself is true whatever became of the transaction.
+            // The command's own error is correct regardless of the transaction's result.
             (Some(Err(error)), _) => Err(error),
             (_, BatchCommitOutcome::NotSaved(error)) => {
                 Err(StoreWriteError::NotSaved(Arc::clone(error)))
@@ -349,7 +341,7 @@ where
             (Some(Ok(value)), BatchCommitOutcome::Committed) => Ok(value),
             (None, BatchCommitOutcome::Committed) => Err(StoreWriteError::Closed),
         };
-        // A caller that no longer waits needs no answer.
+        // The send fails if the caller no longer waits; then no answer is needed.
         drop(self.reply.send(answer));
     }
 }
@@ -359,11 +351,11 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
 }
 
-/// The thread that alone writes to the database.
+/// The only thread that writes to the database.
 struct WriterThread {
     dir: StateDir,
     lock: Arc<LockFile>,
-    /// Absent after a failure, until it can be opened anew.
+    /// `None` after a failure, until the database can be reopened.
     db: Option<StateDatabase>,
     epoch: Arc<AtomicI64>,
     due: Arc<DueSignal>,
@@ -384,7 +376,7 @@ impl WriterThread {
         }
     }
 
-    /// Runs what is queued in one transaction; every command it took is in `batch` afterwards.
+    /// Runs the queued commands in one transaction; afterwards `batch` holds every command taken.
     fn transact(
         &mut self,
         first: Box<dyn WriteCommand>,
@@ -421,7 +413,7 @@ impl WriterThread {
     }
 }
 
-/// Begins a transaction, opening the database anew where a failure closed it.
+/// Begins a transaction; reopens the database if a failure closed it.
 fn begin<'w>(
     slot: &'w mut Option<StateDatabase>,
     dir: &StateDir,
@@ -439,7 +431,7 @@ fn begin<'w>(
     if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
 }
 
-/// Runs a command under its savepoint. An error means that the whole transaction is gone.
+/// Runs a command under its savepoint. An error means that the whole transaction is lost.
 fn run_one(
     db: &StateDatabase,
     dir: &StateDir,
@@ -450,7 +442,7 @@ fn run_one(
     let keep = command.run(&mut tx);
     let marked = tx.has_marked();
     if db.conn.is_autocommit() {
-        // SQLite undoes the whole transaction by itself when the disk is full or fails.
+        // SQLite rolls back the whole transaction when the disk is full or fails.
         let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
         let text = "the disk is full or failing, and the transaction was undone".to_owned();
         let source = rusqlite::Error::SqliteFailure(full, Some(text));
@@ -468,7 +460,7 @@ fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseErr
     let cannot = |why: String| {
         let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
         let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
-        DatabaseError::Sqlite { attempt: "open the database anew", source }
+        DatabaseError::Sqlite { attempt: "reopen the database", source }
     };
     match lock.is_intact() {
         true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),

@@ -1,6 +1,6 @@
-//! One change of the state: what a command may do inside the writer's transaction.
+//! Changes of the state: the operations available inside the writer's transaction.
 //!
-//! Every change marks the views that show it and moves the counters that count it, in the same
+//! Every change marks the affected views as due and updates the affected counters, in the same
 //! transaction. Nothing here touches a file. Start at [`StoreTransaction`].
 
 mod access;
@@ -30,7 +30,8 @@ use crate::db::{
 use crate::layout::StateDir;
 use crate::views::PublishedView;
 
-/// The writer's transaction, as one command sees it. Reads (it is a [`StateDatabase`]) see its own changes.
+/// The writer's transaction, as seen by one command. It dereferences to [`StateDatabase`];
+/// queries see its own changes.
 #[derive(Debug)]
 pub struct StoreTransaction<'c> {
     db: &'c StateDatabase,
@@ -50,24 +51,26 @@ impl<'c> StoreTransaction<'c> {
         StoreTransaction { db, dir, has_due_view: Cell::new(false) }
     }
 
-    /// Says whether a view is due because of this command.
+    /// Returns true if this command marked a view as due.
     pub(crate) fn has_marked(&self) -> bool {
         self.has_due_view.get()
     }
 
-    /// Does a part of the change that may fail by itself: what fails leaves nothing, and the change
-    /// goes on.
+    /// Runs a part of the change that may fail on its own. A failed part leaves no changes, and the
+    /// command continues.
     pub fn with_savepoint<T, E: From<DatabaseError>>(
         &mut self,
         work: impl FnOnce(&mut StoreTransaction<'c>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // Savepoints of one name nest: each end means the innermost.
+        // Savepoints with the same name nest: each RELEASE or ROLLBACK applies to the innermost
+        // one.
         self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
         let marked = self.has_due_view.get();
         let done = work(self);
         if self.conn.is_autocommit() {
-            // A full disk took the whole transaction away. Whatever the caller goes on to write
-            // would be committed by itself: the connection refuses until it is opened anew.
+            // A full disk makes SQLite roll back the whole transaction. Later writes of the caller
+            // would then be committed one by one, so the connection refuses them until it is
+            // reopened.
             self.conn.pragma_update(None, "query_only", true).attempt("stop a change")?;
             let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
             let source = rusqlite::Error::SqliteFailure(full, None);
@@ -85,7 +88,8 @@ impl<'c> StoreTransaction<'c> {
         done
     }
 
-    /// Mints a job id that no job has, nor a transcript that outlived a restored database.
+    /// Generates a job id that is used neither by a job nor by a transcript that outlived a
+    /// restore.
     pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DatabaseError> {
         loop {
             let id = JobId::mint(now, fastrand::u64(..));
@@ -95,7 +99,7 @@ impl<'c> StoreTransaction<'c> {
         }
     }
 
-    /// Inserts a job; an id that is taken is an error.
+    /// Inserts a job; an existing id is an error.
     pub fn insert_job(&mut self, job: &Job) -> Result<(), DatabaseError> {
         if self.import_job(job, &LastLightExecution::default())? {
             return Ok(());
@@ -103,7 +107,7 @@ impl<'c> StoreTransaction<'c> {
         Err(DatabaseError::Exists { what: "job", id: job.head.id.to_string() })
     }
 
-    /// Inserts a job with what only Last Light knows of it; returns whether its id was new.
+    /// Inserts a job with the fields that only Last Light records; returns true if its id was new.
     pub fn import_job(
         &mut self,
         job: &Job,
@@ -123,7 +127,7 @@ impl<'c> StoreTransaction<'c> {
 
     /// Replaces a job that is still at `job.version`; returns the new version.
     ///
-    /// `started_at` stays as it is: lists page by it.
+    /// `started_at` stays unchanged, because lists page by it.
     pub fn update_job(&mut self, job: &Job) -> Result<i64, DatabaseError> {
         let id = &job.head.id;
         let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
@@ -179,7 +183,7 @@ impl<'c> StoreTransaction<'c> {
         Ok(version)
     }
 
-    /// Takes away a session that nothing was said in; its files go with the next publication.
+    /// Removes a session without messages; its files are removed by the next publication.
     pub fn discard_unused_session(&mut self, session: &Session) -> Result<(), DatabaseError> {
         let id = &session.id;
         if !sessions::remove(&self.conn, id, session.version)? {
@@ -191,8 +195,8 @@ impl<'c> StoreTransaction<'c> {
         self.mark_view_due(&PublishedView::Session(id.clone()))
     }
 
-    /// Deletes a session: its row becomes a tombstone, from which [`StoreTransaction::restore_session`] brings it
-    /// back.
+    /// Deletes a session. Its row becomes a tombstone, from which
+    /// [`StoreTransaction::restore_session`] restores it.
     pub fn delete_session(
         &mut self,
         session: &Session,
@@ -203,7 +207,7 @@ impl<'c> StoreTransaction<'c> {
         self.discard_unused_session(session)
     }
 
-    /// Brings a deleted session back as it was; `None` if it was not deleted, or is purged.
+    /// Restores a deleted session; `None` if it was not deleted, or is purged.
     pub fn restore_session(&mut self, id: &SessionId) -> Result<Option<Session>, DatabaseError> {
         let Some(buried) = self.deleted_session(id)? else { return Ok(None) };
         if !deleted_sessions::remove_deleted(&self.conn, id)? {
@@ -213,12 +217,13 @@ impl<'c> StoreTransaction<'c> {
         Ok(Some(buried.session))
     }
 
-    /// Notes that the files of a deleted session are gone for good; says whether they were not yet.
+    /// Records that the files of a deleted session are permanently removed; returns true if that is
+    /// new.
     pub fn purge_session(&mut self, id: &SessionId, now: Timestamp) -> Result<bool, DatabaseError> {
         deleted_sessions::purge(&self.conn, id, now)
     }
 
-    /// Lets no agent's next job continue a session.
+    /// Detaches a session from every agent that would continue it with its next job.
     fn detach(&mut self, session: &SessionId) -> Result<(), DatabaseError> {
         for (agent, own) in agents::with_session(&self.conn)? {
             if own == *session {
@@ -228,7 +233,7 @@ impl<'c> StoreTransaction<'c> {
         Ok(())
     }
 
-    /// Makes a session the one that the agent's next job continues; `None` starts afresh.
+    /// Sets the session that the agent's next job continues; `None` starts a new one.
     pub fn set_agent_session(
         &mut self,
         agent: &str,
@@ -244,7 +249,7 @@ impl<'c> StoreTransaction<'c> {
         self.mark_view_due(&PublishedView::State)
     }
 
-    /// Writes which schedule starts an agent next, and when.
+    /// Sets the schedule that starts an agent next, and its time.
     pub fn set_agent_next_schedule(
         &mut self,
         name: &str,
@@ -257,7 +262,7 @@ impl<'c> StoreTransaction<'c> {
         }
     }
 
-    /// Writes a schedule's state; the agent comes into being with it.
+    /// Writes a schedule's state; creates the agent if it does not exist.
     pub fn put_schedule(
         &mut self,
         agent: &str,
@@ -268,19 +273,19 @@ impl<'c> StoreTransaction<'c> {
         self.mark_view_due(&PublishedView::State)
     }
 
-    /// Takes an agent and its schedules out of `state.yaml`; jobs and sessions stay.
+    /// Removes an agent and its schedules from `state.yaml`; jobs and sessions stay.
     pub fn remove_agent(&mut self, name: &str) -> Result<(), DatabaseError> {
         agents::remove_agent(&self.conn, name)?;
         self.mark_view_due(&PublishedView::State)
     }
 
-    /// Takes a schedule out of `state.yaml`.
+    /// Removes a schedule from `state.yaml`.
     pub fn remove_schedule(&mut self, agent: &str, name: &str) -> Result<(), DatabaseError> {
         agents::remove_schedule(&self.conn, agent, name)?;
         self.mark_view_due(&PublishedView::State)
     }
 
-    /// Inserts a run; an id that is taken is an error.
+    /// Inserts a run; an existing id is an error.
     pub fn insert_run(&mut self, run: &RunRecord) -> Result<(), DatabaseError> {
         if runs::insert(&self.conn, run)? {
             return Ok(());
@@ -300,17 +305,16 @@ impl<'c> StoreTransaction<'c> {
         }
     }
 
-    /// Writes how a run ended.
     pub fn set_run_result(&mut self, id: RunId, result: &RunResult) -> Result<(), DatabaseError> {
         runs::set_result(&self.conn, id, result)
     }
 
-    /// Writes what counts as spent by a run, in millionths of a dollar.
+    /// Sets the amount spent by a run, in millionths of a dollar.
     pub fn set_run_spent(&mut self, id: RunId, micros: i64) -> Result<(), DatabaseError> {
         runs::set_spent(&self.conn, id, micros)
     }
 
-    /// Mints a session id that no session has.
+    /// Generates an unused session id.
     pub fn new_session_id(&mut self) -> Result<SessionId, DatabaseError> {
         loop {
             let id = SessionId::mint(fastrand::u32(..));
@@ -322,22 +326,22 @@ impl<'c> StoreTransaction<'c> {
         }
     }
 
-    /// Records something to be done; returns whether its id was new.
+    /// Records an effect to perform; returns true if its id was new.
     pub fn add_effect(&mut self, effect: &EffectRecord) -> Result<bool, DatabaseError> {
         effects::insert(&self.conn, effect)
     }
 
-    /// Records something to be done, or how it is to be done if it is on record already.
+    /// Records an effect to perform, or replaces the payload of an existing one.
     pub fn put_effect(&mut self, effect: &EffectRecord) -> Result<(), DatabaseError> {
         effects::put(&self.conn, effect)
     }
 
-    /// Records that an effect happened; returns whether it was still undone.
+    /// Records that an effect was performed; returns true if it was pending.
     pub fn finish_effect(&mut self, id: &str, now: Timestamp) -> Result<bool, DatabaseError> {
         effects::finish(&self.conn, id, now)
     }
 
-    /// Records that an effect will not happen any more, and why; returns whether it was still undone.
+    /// Records that an effect is given up, with the reason; returns true if it was pending.
     pub fn give_up_effect(
         &mut self,
         id: &str,
@@ -347,19 +351,19 @@ impl<'c> StoreTransaction<'c> {
         effects::give_up(&self.conn, id, error, now)
     }
 
-    /// Records that an attempt at an effect failed; it stays undone.
+    /// Records a failed attempt at an effect, which stays pending.
     pub fn fail_effect(&mut self, id: &str, error: &str) -> Result<(), DatabaseError> {
         effects::fail(&self.conn, id, error)
     }
 
-    /// Writes a fact by name.
+    /// Writes a value of the table `meta`.
     pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), DatabaseError> {
         meta::set(&self.conn, key, value)?;
         if key == meta::STARTED_AT { self.mark_view_due(&PublishedView::State) } else { Ok(()) }
     }
 
-    /// Inserts a row of Last Light's as it comes, values in the order of
-    /// [`LastLightTable::split_columns`]; returns whether its key was new.
+    /// Inserts a row of Last Light unchanged, with values in the order of
+    /// [`LastLightTable::columns`]; returns true if its key was new.
     pub fn import_row(
         &mut self,
         table: LastLightTable,
@@ -379,19 +383,19 @@ impl<'c> StoreTransaction<'c> {
         Ok(fresh)
     }
 
-    /// Marks a view as due: its file is written again by the next publication.
+    /// Marks a view as due: the next publication writes its file again.
     pub fn mark_view_due(&mut self, view: &PublishedView) -> Result<(), DatabaseError> {
         self.has_due_view.set(true);
         views::mark_due(&self.conn, &view.path())
     }
 
-    /// Marks every view that was ever published.
+    /// Marks every view that was ever published as due.
     pub fn mark_all_views_due(&mut self) -> Result<(), DatabaseError> {
         self.has_due_view.set(true);
         views::mark_all_due(&self.conn)
     }
 
-    /// Takes a file that is already there as the published view, so that it is not written anew.
+    /// Records an existing file as the published view, so that it is not written again.
     pub fn adopt_view(
         &mut self,
         view: &PublishedView,
@@ -401,7 +405,7 @@ impl<'c> StoreTransaction<'c> {
         views::record_existing(&self.conn, &view.path(), sha256, now)
     }
 
-    /// Counts jobs, sessions, workflow runs and approvals anew and returns whether a counter was wrong.
+    /// Recounts jobs, sessions, workflow runs and approvals; returns true if a counter was wrong.
     pub fn recount(&mut self) -> Result<bool, DatabaseError> {
         let mut was_wrong = false;
         for (kind, real) in [
@@ -437,7 +441,8 @@ impl<'c> StoreTransaction<'c> {
     }
 
     fn mark_agent_session(&mut self, agent: &str) -> Result<(), DatabaseError> {
-        // A name of another system may not be a file name; its session then has no such view.
+        // An agent name from another system may not be a valid file name; its session then has no
+        // such view.
         match agent.parse() {
             Ok(name) => self.mark_view_due(&PublishedView::AgentSession(name)),
             Err(_) => Ok(()),

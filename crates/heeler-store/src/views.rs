@@ -1,8 +1,8 @@
-//! The files that people and their scripts read: YAML and JSON made from the database.
+//! Views: YAML and JSON files for people and scripts, made from the database.
 //!
-//! A view is never the truth, with two exceptions that users were promised: a status reset by hand
-//! in `state.yaml` and a deleted `sessions/<agent>.json`. Keys that we do not know survive.
-//! Start at [`PublishedView`] for what there is, at [`publish_views()`] for how it is written.
+//! A view is never authoritative, with two documented exceptions: a `status` reset by hand in
+//! `state.yaml`, and a deleted `sessions/<agent>.json`. Unknown keys are preserved. Start at
+//! [`PublishedView`] for the list of views, and at `publish::publish` for how they are written.
 
 mod hand_edits;
 mod publish;
@@ -29,13 +29,12 @@ pub(crate) use view_node::ViewFormat;
 
 use crate::store::Store;
 
-/// How often views are written at most.
+/// Shortest interval between two publications.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
 
-/// How long to wait before a view that could not be written is tried again unasked.
+/// Delay before a failed view is retried without a new signal.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
 
-/// A file made from the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublishedView {
     /// `state.yaml`
@@ -59,7 +58,6 @@ impl PublishedView {
         }
     }
 
-    /// Returns the view that has this path.
     pub fn from_path(path: &str) -> Option<PublishedView> {
         if path == "state.yaml" {
             return Some(PublishedView::State);
@@ -68,7 +66,7 @@ impl PublishedView {
             return id.parse().ok().map(PublishedView::Job);
         }
         let name = path.strip_prefix("sessions/")?.strip_suffix(".json")?;
-        // No agent may have a name that looks like a session id.
+        // Agent names that look like a session id are not allowed.
         let session = name.parse().map(PublishedView::Session);
         session.ok().or_else(|| name.parse().ok().map(PublishedView::AgentSession))
     }
@@ -80,7 +78,7 @@ impl fmt::Display for PublishedView {
     }
 }
 
-/// Tells the publisher that a view is due.
+/// Signal to the publisher that a view is due.
 #[derive(Debug, Default)]
 pub(crate) struct DueSignal {
     is_due: Mutex<bool>,
@@ -93,7 +91,7 @@ impl DueSignal {
         self.changed.notify_all();
     }
 
-    /// Waits until a view is due or `most` has passed, and takes the signal.
+    /// Waits until a view is due or `most` has passed, and resets the signal.
     fn wait(&self, most: Duration) {
         let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(is_due, most, |is_due| !*is_due);
@@ -104,7 +102,7 @@ impl DueSignal {
 
 /// A thread that writes due views, at most twice a second, until it is dropped.
 ///
-/// Dropping it writes what is still due.
+/// Dropping it writes the views that are still due.
 #[derive(Debug)]
 pub struct ViewPublisher {
     store: Arc<Store>,
@@ -114,7 +112,7 @@ pub struct ViewPublisher {
 }
 
 impl ViewPublisher {
-    /// Starts the thread; `clock` tells it the time.
+    /// Starts the thread; `clock` returns the current time.
     pub fn start(
         store: Arc<Store>,
         clock: impl Fn() -> Timestamp + Send + 'static,
@@ -163,7 +161,7 @@ fn keep_publishing(
     }
 }
 
-/// Publishes, and returns whether nothing is left to be tried again.
+/// Publishes; returns true if nothing must be retried.
 fn publish_and_report(store: &Store, now: Timestamp) -> bool {
     match store.publish_views(now) {
         Ok(report) => {

@@ -1,4 +1,6 @@
-//! What `cargo xtask setup` fetched: the real Claude Code, and axe-core.
+//! Programs that `cargo xtask setup` downloads: the real Claude Code, and axe-core.
+//!
+//! Start at [`claude()`] and [`axe`].
 
 use camino::Utf8PathBuf;
 
@@ -8,7 +10,8 @@ const VERSION: &str = include_str!("../claude-version");
 /// Returns the path of the pinned claude.
 ///
 /// # Panics
-/// If it was not fetched.
+///
+/// If it was not downloaded.
 pub fn claude() -> Utf8PathBuf {
     let program = tools().join(format!("claude-{}/claude", VERSION.trim()));
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
@@ -25,10 +28,11 @@ fn tools() -> Utf8PathBuf {
 /// Also read by `cargo xtask setup`.
 const AXE_VERSION: &str = include_str!("../axe-version");
 
-/// Returns axe-core, a script that finds what is not accessible in a page.
+/// Returns axe-core, a script that finds accessibility problems of a page.
 ///
 /// # Panics
-/// If it was not fetched.
+///
+/// If it was not downloaded.
 pub fn axe() -> String {
     let script = tools().join(format!("axe-{}/axe.min.js", AXE_VERSION.trim()));
     std::fs::read_to_string(&script).unwrap_or_else(|_| {

@@ -1,7 +1,9 @@
-//! A disk that fails on demand and remembers what a power loss could undo.
+//! A simulated disk that fails on demand and records the operations that a power loss could
+//! undo.
 //!
-//! [`SimDisk`] does every operation on real files too, so readers and locks behave as they do in
-//! production. It must be used for one folder, and by nothing else at the same time.
+//! [`SimDisk`] also performs every operation on real files, so readers and locks behave as in
+//! production. It must be used for one directory, and nothing else may use that directory at
+//! the same time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{DiskBackend, OsDisk};
 
-/// What goes wrong in a call.
+/// Fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedFault {
     /// The disk is full.
@@ -21,28 +23,27 @@ pub enum SimulatedFault {
     Broken,
     /// A write takes half of the bytes; other calls work.
     Short,
-    /// A write takes half of the bytes and reports a failure of the device, as other calls do.
+    /// A write takes half of the bytes and reports a device failure; other calls report one too.
     Torn,
 }
 
 impl SimulatedFault {
-    /// Every kind there is.
     pub const ALL: [Self; 4] = [Self::Full, Self::Broken, Self::Short, Self::Torn];
 
     fn error(self) -> Option<io::Error> {
         match self {
             Self::Full => Some(io::ErrorKind::StorageFull.into()),
-            // EIO has no kind of its own.
+            // EIO has no `ErrorKind` of its own.
             Self::Broken | Self::Torn => Some(io::Error::from_raw_os_error(5)),
             Self::Short => None,
         }
     }
 }
 
-/// Identifies a file whatever its name is.
+/// Identifies a file independently of its name.
 pub(crate) type FileId = usize;
 
-/// One thing that happened, in the order it happened. Paths are relative to the root.
+/// A recorded operation. Paths are relative to the root.
 #[derive(Debug, Clone)]
 pub(crate) enum DiskOperation {
     Create { file: FileId, path: Utf8PathBuf },
@@ -56,14 +57,14 @@ pub(crate) enum DiskOperation {
     Mark(u64),
 }
 
-/// A folder as it was when the recording began, all of it on stable storage.
+/// The directory at the start of the recording, all of it on stable storage.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct InitialTree {
     pub(crate) folders: Vec<Utf8PathBuf>,
     pub(crate) files: Vec<(Utf8PathBuf, Vec<u8>)>,
 }
 
-/// A disk that fails on demand and remembers what a power loss could undo.
+/// A disk that fails on demand and records the operations that a power loss could undo.
 #[derive(Debug)]
 pub struct SimDisk {
     root: Utf8PathBuf,
@@ -74,16 +75,16 @@ pub struct SimDisk {
 #[derive(Debug, Default)]
 struct SimDiskState {
     ops: Vec<DiskOperation>,
-    /// The file behind each inode.
+    /// The file of each inode.
     files: HashMap<u64, FileId>,
     files_made: usize,
     calls: usize,
-    /// Which calls fail, and how.
+    /// The calls that fail, and their fault.
     fault: Option<(std::ops::Range<usize>, SimulatedFault)>,
 }
 
 impl SimDisk {
-    /// Simulates the disk that holds `root`; what is there now counts as synced.
+    /// Simulates the disk that holds `root`; its present content counts as synced.
     pub fn new(root: &Utf8Path) -> Self {
         let mut before = InitialTree::default();
         let mut state = SimDiskState::default();
@@ -106,7 +107,7 @@ impl SimDisk {
         Self { root: root.to_owned(), initial: before, state: Mutex::new(state) }
     }
 
-    /// Makes the call with this number fail, counted from 0, and no other.
+    /// Makes only the call with this number fail, counted from 0.
     pub fn fail_at(&self, call: usize, trouble: SimulatedFault) {
         self.lock().fault = Some((call..call + 1, trouble));
     }
@@ -116,17 +117,16 @@ impl SimDisk {
         self.lock().fault = Some((call..usize::MAX, trouble));
     }
 
-    /// Ends all trouble.
     pub fn clear_faults(&self) {
         self.lock().fault = None;
     }
 
-    /// Returns how many calls were made that change the disk.
+    /// Returns the number of calls that change the disk.
     pub fn calls(&self) -> usize {
         self.lock().calls
     }
 
-    /// Notes that the code under test has promised something: see `CrashState::marks`.
+    /// Records that the code under test has made a promise: see `CrashState::marks`.
     pub fn mark(&self, mark: u64) {
         self.lock().ops.push(DiskOperation::Mark(mark));
     }
@@ -139,7 +139,7 @@ impl SimDisk {
         self.state.lock().unwrap()
     }
 
-    /// Counts a call and returns its trouble, if it is to have any.
+    /// Counts a call and returns its fault, if it must fail.
     fn begin(&self) -> (MutexGuard<'_, SimDiskState>, Option<SimulatedFault>) {
         let mut state = self.lock();
         let call = state.calls;
@@ -148,7 +148,7 @@ impl SimDisk {
         (state, trouble.map(|(_, trouble)| trouble))
     }
 
-    /// Does a call that either works or fails, and records it if it worked.
+    /// Performs a call that either works or fails, and records it if it worked.
     fn call<T>(
         &self,
         act: impl FnOnce() -> io::Result<T>,
@@ -194,7 +194,7 @@ impl DiskBackend for SimDisk {
             |state, file| {
                 let id = state.files_made;
                 state.files_made += 1;
-                // An inode of a removed file may come again: it is another file then.
+                // The inode of a removed file may be reused: then it is another file.
                 state.files.insert(file.metadata().unwrap().ino(), id);
                 DiskOperation::Create { file: id, path: self.relative_path(path) }
             },
@@ -229,7 +229,7 @@ impl DiskBackend for SimDisk {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        // The real sync would cost milliseconds and prove nothing.
+        // A real sync would cost milliseconds and prove nothing.
         self.call(|| Ok(()), |state, ()| DiskOperation::Sync { file: state.id(file) })
     }
 
@@ -247,7 +247,7 @@ impl DiskBackend for SimDisk {
     }
 
     fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        // What is outside the root never changes.
+        // Files outside the root never change.
         let Ok(path) = path.strip_prefix(&self.root) else { return Ok(()) };
         self.call(|| Ok(()), |_, ()| DiskOperation::SyncFolder { path: path.to_owned() })
     }

@@ -1,9 +1,9 @@
-//! Every state that a power loss may leave behind, made real in a folder.
+//! Every state that a power loss may leave, created in a directory.
 //!
-//! What was synced is there. Of what was done to a file since its last sync, any beginning may be
-//! there: the last write may be torn, may have its length but NULs for data, or may be there while
-//! an earlier one is NULs. Of the names changed in a folder since its last sync, any beginning may
-//! be there. Start at `SimDisk::crashes`.
+//! Synced data are present. Of the changes of a file since its last sync, any prefix may be
+//! present: the last write may be torn, may have its length but NULs for data, or may be
+//! present while an earlier one is NULs. Of the names changed in a directory since its last
+//! sync, any prefix may be present. Start at `SimDisk::crashes`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,24 +14,24 @@ use crate::disk::{DiskOperation, FileId, SimDisk};
 /// Writes up to this length are torn at every byte, longer ones at a few.
 const TORN_EVERYWHERE_MAX: usize = 12;
 
-/// What is left after a power loss.
+/// The state after a power loss.
 #[derive(Debug)]
 pub struct CrashState {
-    /// A folder that holds what the recorded folder held. It is removed after the visit.
+    /// A directory with the remaining content of the recorded one. It is removed after the visit.
     pub root: Utf8PathBuf,
-    /// The marks that were made before the power went.
+    /// The marks that were made before the power loss.
     pub marks: Vec<u64>,
-    /// After how many operations the power went.
+    /// Number of operations before the power loss.
     pub after: usize,
 }
 
-/// The names of all folders (`None`) and files, and the files' content.
+/// The names of all directories (`None`) and files, and the files' content.
 type CrashFileTree = BTreeMap<Utf8PathBuf, Option<Vec<u8>>>;
 
 impl SimDisk {
-    /// Visits every legal state after a power loss at any moment so far; returns how many.
+    /// Visits every legal state after a power loss at any recorded moment; returns their number.
     ///
-    /// A state that several moments can leave is visited with the marks of the last of them.
+    /// A state that can occur at several moments is visited with the marks of the last one.
     pub fn crashes(&self, visit: &mut dyn FnMut(&CrashState)) -> usize {
         let ops = self.ops();
         let mut seen = HashSet::new();
@@ -78,7 +78,7 @@ impl SimDisk {
         trees
     }
 
-    /// Every legal set of names: for each folder, any beginning of its unsynced changes.
+    /// Returns every legal set of names: for each directory, any prefix of its unsynced changes.
     fn name_states(
         &self,
         happened: &[DiskOperation],
@@ -91,7 +91,7 @@ impl SimDisk {
             files.map(|(file, (path, _))| (path.clone(), Some(file))).collect();
         start.extend(self.initial.folders.iter().map(|path| (path.clone(), None)));
         let mut states = vec![start];
-        // A parent sorts before what is in it, so a folder exists before its names do.
+        // A parent sorts before its entries, so a directory exists before its names do.
         for folder in folders {
             let is_sync = |op: &DiskOperation| matches!(op, DiskOperation::SyncFolder { path } if *path == folder);
             let synced = happened.iter().rposition(is_sync).unwrap_or(0);
@@ -108,7 +108,7 @@ impl SimDisk {
             });
             states = extended.collect();
         }
-        // Names in a folder that is not there are not there either.
+        // A missing directory has no names.
         for state in &mut states {
             let names: HashSet<_> = state.keys().cloned().collect();
             state.retain(|path, _| path.ancestors().skip(1).all(|a| a == "" || names.contains(a)));
@@ -116,7 +116,7 @@ impl SimDisk {
         states
     }
 
-    /// Every legal content of a file.
+    /// Returns every legal content of a file.
     fn contents(&self, happened: &[DiskOperation], file: FileId) -> Vec<Vec<u8>> {
         let of_file = |op: &&DiskOperation| {
             matches!(op, DiskOperation::Write { file: f, .. } | DiskOperation::Truncate { file: f, .. }
@@ -143,7 +143,7 @@ impl SimDisk {
     }
 }
 
-/// The folder whose names the operation changes.
+/// Returns the directory in which the operation changes names.
 fn folder_of(op: &DiskOperation) -> Option<Utf8PathBuf> {
     match op {
         DiskOperation::Create { path, .. }
@@ -175,7 +175,7 @@ fn apply_operation(content: &mut Vec<u8>, op: &DiskOperation) {
     }
 }
 
-/// The file with a part of the write, and with NULs in place of the rest.
+/// Returns the file with a part of the write, and with NULs in place of the rest.
 fn torn_contents(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
     let len = bytes.len();
     let cuts: Vec<usize> = match len {
@@ -188,7 +188,7 @@ fn torn_contents(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
     cut_off.chain(nul_filled).collect()
 }
 
-/// The file with NULs in place of the write and all later operations done.
+/// Returns the file with NULs in place of the write and with all later operations applied.
 fn with_hole(content: &[u8], len: usize, ops: &[&DiskOperation]) -> Vec<Vec<u8>> {
     let mut holed = [content, &vec![0; len][..]].concat();
     let mut states = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
         (temp, root, disk)
     }
 
-    /// Every state as the files' names and contents, with NULs shown as `_`.
+    /// Returns every state as the files' names and contents, with NULs shown as `_`.
     fn states(disk: &SimDisk) -> BTreeSet<String> {
         let mut states = BTreeSet::new();
         disk.crashes(&mut |crash| {

@@ -1,4 +1,6 @@
-//! The real disk, with a test's own behaviour in a few of its calls.
+//! The real disk, with a test's own behaviour in some of its calls.
+//!
+//! Start at [`HookedDisk`].
 
 use std::fs::File;
 use std::io;
@@ -7,27 +9,27 @@ use std::ops::Deref;
 use camino::Utf8Path;
 use heeler_transcript::{DiskBackend, OsDisk};
 
-/// What a test has happen in calls of a disk. Each may fail, hang or count the call.
+/// A test's behaviour in calls of a disk. Each method may fail, hang or count the call.
 pub trait DiskHook: std::fmt::Debug + Send + Sync {
-    /// Happens before a file is created.
+    /// Called before a file is created.
     fn before_create(&self, _path: &Utf8Path) -> io::Result<()> {
         Ok(())
     }
-    /// Happens when a file was just created.
+    /// Called after a file was created.
     fn after_create(&self, _path: &Utf8Path) -> io::Result<()> {
         Ok(())
     }
-    /// Happens before bytes are written.
+    /// Called before bytes are written.
     fn before_write(&self, _file: &File, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
-    /// Happens instead of a sync.
+    /// Called instead of a sync.
     fn sync(&self, file: &File) -> io::Result<()> {
         OsDisk.sync(file)
     }
 }
 
-/// The real disk, with what a test has happen in its calls.
+/// The real disk, with a test's behaviour in its calls.
 #[derive(Debug, Default)]
 pub struct HookedDisk<H>(pub H);
 

@@ -1,4 +1,4 @@
-//! What the tests of Heeler share: simulated disks, proof sizes, a fake Messages API, the real claude.
+//! Shared test tools: simulated disks, proof settings, a fake Messages API, the real claude.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;

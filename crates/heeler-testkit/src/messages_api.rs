@@ -1,7 +1,8 @@
 //! A fake Messages API, so that the real Claude Code runs without network, key or cost.
 //!
-//! It keeps no script: each prompt carries its own as a directive (see [`ModelScript`]), so tests share
-//! nothing and a resumed or forked session still knows what comes next. Start at [`MessagesApi`].
+//! It stores no script: each prompt carries its own as a directive (see [`ModelScript`]). So
+//! tests share nothing, and a resumed or forked session still knows the next step. Start at
+//! [`MessagesApi`].
 
 mod mcp;
 mod reply;
@@ -23,10 +24,10 @@ use tokio::sync::oneshot;
 
 pub use self::script::{ModelScript, ModelScriptStep, ModelToolCall};
 
-/// How long a test waits for a request before it gives up.
+/// Longest time that a test waits for a request.
 const WAIT_MAX: Duration = Duration::from_secs(25);
 
-/// A running server; it stops when dropped, and with it every reply that is still under way.
+/// A running server; dropping it stops the server and every unfinished reply.
 #[derive(Debug)]
 pub struct MessagesApi {
     url: String,
@@ -35,20 +36,20 @@ pub struct MessagesApi {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One request, as it came.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct ApiRequest {
     /// `POST` and so on.
     pub method: String,
-    /// With the query.
+    /// Path with the query.
     pub path: String,
     /// Names in lower case.
     pub headers: HashMap<String, String>,
-    /// Null where there was none.
+    /// Null if the request had no body.
     pub body: Json,
 }
 
-/// What the server knows.
+/// State of the server.
 #[derive(Debug, Default)]
 struct ApiRequestLog {
     state: Mutex<ApiRequestLogState>,
@@ -58,12 +59,12 @@ struct ApiRequestLog {
 #[derive(Debug, Default)]
 struct ApiRequestLogState {
     requests: Vec<ApiRequest>,
-    /// How often each step of each prompt has failed, by the step's key.
+    /// Number of failures of each step of each prompt, by the step's key.
     failures: HashMap<String, u32>,
 }
 
 impl MessagesApi {
-    /// Starts a server of its own, on a free port of this machine.
+    /// Starts a separate server on a free local port.
     pub fn start() -> Self {
         let seen = Arc::new(ApiRequestLog::default());
         let (stop, stopped) = oneshot::channel();
@@ -88,7 +89,7 @@ impl MessagesApi {
         Self { url, request_log: seen, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Returns what `ANTHROPIC_BASE_URL` is to be.
+    /// Returns the value for `ANTHROPIC_BASE_URL`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -98,17 +99,17 @@ impl MessagesApi {
         format!("{}/mcp", self.url)
     }
 
-    /// Returns all requests so far, in the order in which they came.
+    /// Returns all requests to date in order of arrival.
     pub fn requests(&self) -> Vec<ApiRequest> {
         self.request_log.lock().requests.clone()
     }
 
-    /// Returns the requests for a reply so far: what the model was sent.
+    /// Returns the requests for a model reply to date.
     pub fn messages(&self) -> Vec<ApiRequest> {
         self.requests().into_iter().filter(ApiRequest::is_message).collect()
     }
 
-    /// Waits until so many replies have been asked for.
+    /// Waits until `count` replies have been requested.
     #[track_caller]
     pub fn wait_for_messages(&self, count: usize) {
         let until = Instant::now() + WAIT_MAX;
@@ -137,7 +138,7 @@ impl ApiRequest {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// Returns the conversation as short lines, one per block, without what Claude Code adds.
+    /// Returns the conversation as short lines, one per block, without Claude Code's additions.
     pub fn history(&self) -> Vec<String> {
         script::history(&self.body)
     }
@@ -148,7 +149,7 @@ impl ApiRequest {
         tools.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
     }
 
-    /// Returns the instructions, all blocks of them.
+    /// Returns all blocks of the system prompt.
     pub fn system(&self) -> String {
         let blocks = self.body["system"].as_array().into_iter().flatten();
         blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
@@ -164,7 +165,7 @@ impl ApiRequestLog {
         self.state.lock().unwrap()
     }
 
-    /// Notes a request and returns its number.
+    /// Records a request and returns its number.
     fn record_request(&self, request: ApiRequest) -> usize {
         let mut state = self.lock();
         state.requests.push(request);
@@ -172,7 +173,7 @@ impl ApiRequestLog {
         state.requests.len()
     }
 
-    /// Counts one more failure of a step, unless it has failed so often already.
+    /// Counts another failure of a step, unless it has failed `times` times already.
     fn fails_again(&self, key: &str, times: u32) -> bool {
         let mut state = self.lock();
         let count = state.failures.entry(key.to_owned()).or_default();

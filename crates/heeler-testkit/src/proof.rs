@@ -1,26 +1,26 @@
-//! How hard a proof tries, and how to repeat one that failed.
+//! Number of rounds of a randomized test, and the seed to repeat a failed one.
 //!
-//! `HEELER_PROOF_SCALE` is how many times; `HEELER_PROOF_SEED` is what a failure printed. Start at
-//! [`ProofSettings`].
+//! `HEELER_PROOF_SCALE` sets the number of rounds; `HEELER_PROOF_SEED` is the seed that a
+//! failure printed. Start at [`ProofSettings`].
 
-/// One proof's size and randomness.
+/// Size and randomness of one test.
 #[derive(Debug)]
 pub struct ProofSettings {
-    /// How many times to try.
+    /// Number of rounds.
     pub rounds: u64,
-    /// What repeats this run. It belongs into every failure message.
+    /// Seed that repeats this run. Every failure message must contain it.
     pub seed: u64,
 }
 
 impl ProofSettings {
-    /// A proof that tries `rounds_in_ci` times unless the environment says otherwise.
+    /// Creates settings with `rounds_in_ci` rounds unless the environment says otherwise.
     pub fn new(rounds_in_ci: u64) -> Self {
         let rounds = number("HEELER_PROOF_SCALE").unwrap_or(rounds_in_ci);
         let seed = number("HEELER_PROOF_SEED").unwrap_or_else(|| fastrand::u64(..));
         Self { rounds, seed }
     }
 
-    /// Random numbers that depend on the seed and the round alone.
+    /// Returns random numbers that depend only on the seed and the round.
     pub fn random(&self, round: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_add(round))
     }

@@ -1,7 +1,7 @@
 //! Copies the beginning of a transcript, for a fork.
 //!
-//! Only whole lines are copied, and the copy appears under its name when it is complete and
-//! synced. Start at [`copy_prefix`].
+//! Only whole lines are copied, and the copy appears under its name once it is complete and synced.
+//! Start at [`copy_prefix`].
 
 use std::fs::File;
 use std::io;
@@ -13,50 +13,40 @@ use crate::disk::{DiskBackend, DiskError, PublishMode, publish};
 use crate::line_index::LineNumbers;
 use crate::line_reader::last_line_end;
 
-/// How much of a transcript to copy.
+/// Amount of a transcript to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyLimit {
-    /// The first so many lines, faults and blank lines included.
+    /// The first lines up to this count, faults and blank lines included.
     Line(u64),
     /// The lines before this offset, which is the start of a line: a record's `next`.
     Offset(u64),
 }
 
-/// Why a transcript was not copied.
+/// Reason that a transcript was not copied.
 #[derive(Debug, Error)]
 pub enum TranscriptCopyError {
-    /// The source is shorter than what was asked for.
+    /// The source is shorter than requested.
     #[error("cannot copy {up_to:?} of {path}: its whole lines end at byte {end}")]
     TooShort {
-        /// The source.
         path: Utf8PathBuf,
-        /// What was asked for.
+        /// Requested limit.
         up_to: CopyLimit,
-        /// Where the source's last whole line ends.
+        /// End of the source's last whole line.
         end: u64,
     },
     /// The offset is in the middle of a line.
     #[error("cannot copy {path} up to byte {offset}, which is inside a line")]
-    InsideLine {
-        /// The source.
-        path: Utf8PathBuf,
-        /// What was asked for.
-        offset: u64,
-    },
-    /// Something has the copy's name already; it is left as it is.
+    InsideLine { path: Utf8PathBuf, offset: u64 },
+    /// The copy's name is taken; the existing file is left unchanged.
     #[error("cannot copy to {path}: it exists already")]
-    Exists {
-        /// The copy.
-        path: Utf8PathBuf,
-    },
-    /// A file operation failed.
+    Exists { path: Utf8PathBuf },
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// Copies the first lines of `source` to the new file `copy`; returns how many bytes it has.
+/// Copies the first lines of `source` to the new file `copy`; returns its size in bytes.
 ///
-/// The source may be appended to meanwhile. Once this returns, the copy survives a power loss.
+/// The source may be appended to meanwhile. The copy is durable when this returns.
 pub fn copy_prefix(
     disk: &dyn DiskBackend,
     source: &Utf8Path,
@@ -65,7 +55,7 @@ pub fn copy_prefix(
 ) -> Result<u64, TranscriptCopyError> {
     let file = File::open(source).map_err(DiskError::at("open", source))?;
     let len = find_end(source, &file, up_to)?;
-    // Cheaper than to find out after the work; `publish` refuses it in any case.
+    // An early check saves the work; `publish` refuses a taken name in any case.
     if copy.symlink_metadata().is_ok() {
         return Err(TranscriptCopyError::Exists { path: copy.to_owned() });
     }
@@ -78,7 +68,7 @@ pub fn copy_prefix(
     }
 }
 
-/// Returns how many bytes to copy.
+/// Returns the number of bytes to copy.
 fn find_end(source: &Utf8Path, file: &File, up_to: CopyLimit) -> Result<u64, TranscriptCopyError> {
     let failed = DiskError::at("read", source);
     let len = file.metadata().map_err(failed)?.len();

@@ -1,8 +1,8 @@
-//! The durable file operations that this product makes, behind one small interface.
+//! The durable file operations of Heeler, behind one small interface.
 //!
-//! [`DiskBackend`] exists so that tests can fail any operation and replay any power loss; production uses
-//! [`OsDisk`]. Only what changes a disk is here: reading goes straight to the file. Start at
-//! [`replace_file`].
+//! [`DiskBackend`] exists so that tests can fail any operation and replay any power loss;
+//! production uses [`OsDisk`]. Only operations that change a disk are here: reads go straight to
+//! the file. Start at [`replace_file`].
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,63 +17,61 @@ use crate::line_reader::read_at;
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// From so many files on, one sync of the whole file system is faster than one for each.
+/// Number of files from which one sync of the whole file system is faster than one for each.
 const SYNC_TOGETHER_MIN: usize = 8;
 
-/// How much of a file that is copied is held in memory.
+/// Buffer size for copying a file.
 const COPY_BLOCK_BYTES: usize = 256 * 1024;
 
-/// What failed, on which path.
+/// Failed file operation and its path.
 #[derive(Debug, Error)]
 #[error("cannot {action} {path}")]
 pub struct DiskError {
-    /// What was attempted, as a verb: `sync`, `rename`, `read`.
+    /// Operation as a verb: `sync`, `rename`, `read`.
     pub action: &'static str,
-    /// The file or folder it was attempted on.
     pub path: Utf8PathBuf,
-    /// Why it failed.
     #[source]
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// Returns a closure for `map_err` that names the action and the path.
+    /// Returns a closure for `map_err` that adds the action and the path.
     pub(crate) fn at(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self { action, path: path.to_owned(), source }
     }
 }
 
-/// Every operation that changes a disk and that a crash can cut short.
+/// Every operation that changes a disk and that a crash can interrupt.
 ///
-/// Two implementations: [`OsDisk`], and the recording and failing disk of the test kit.
+/// There are two implementations: [`OsDisk`], and the recording and failing disk of the test kit.
 pub trait DiskBackend: fmt::Debug + Send + Sync {
     /// Creates a file that must not exist yet, mode 0600, for reading and appending.
     fn create(&self, path: &Utf8Path) -> io::Result<File>;
-    /// Creates a folder that must not exist yet, mode 0700.
+    /// Creates a directory that must not exist yet, mode 0700.
     fn create_folder(&self, path: &Utf8Path) -> io::Result<()>;
-    /// Makes one `write` call at the end of the file; may write less than asked.
+    /// Makes one `write` call at the end of the file; may write less than requested.
     fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize>;
-    /// Makes one step of a copy: up to `len` bytes of `source` from `offset` on go to the end of the
-    /// file. May copy less than asked; nothing where the source ends.
+    /// Makes one step of a copy: appends up to `len` bytes of `source`, starting at `offset`, to
+    /// the file. May copy less than requested; copies nothing at the end of the source.
     fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
         copy_through_memory(source, offset, len, |block| self.write(file, block))
     }
-    /// Cuts the file to `len` bytes.
+    /// Truncates the file to `len` bytes.
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
-    /// Returns when the file's bytes and length are on stable storage.
+    /// Returns once the file's bytes and length are on stable storage.
     fn sync(&self, file: &File) -> io::Result<()>;
-    /// Returns when the bytes and lengths of all these files, which are on the file system of
+    /// Returns once the bytes and lengths of all these files, which are on the file system of
     /// `folder`, are on stable storage.
     fn sync_all(&self, _folder: &Utf8Path, files: &[&File]) -> io::Result<()> {
         files.iter().try_for_each(|file| self.sync(file))
     }
-    /// Renames a file, replacing what has the new name.
+    /// Renames a file, replacing a file with the new name.
     fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()>;
     /// Renames a file; fails with `AlreadyExists` if the new name is taken.
     fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Utf8Path) -> io::Result<()>;
-    /// Returns when the names in the folder are on stable storage.
+    /// Returns once the names in the directory are on stable storage.
     fn sync_folder(&self, path: &Utf8Path) -> io::Result<()>;
 }
 
@@ -93,7 +91,7 @@ impl DiskBackend for OsDisk {
     fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match file.write(bytes) {
-                // Nothing was written yet when a call is interrupted.
+                // An interrupted call has not written anything yet.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -104,7 +102,7 @@ impl DiskBackend for OsDisk {
     fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
         match copy_in_kernel(file, source, offset, len) {
             Ok(copied) if copied > 0 => Ok(copied),
-            // Not every file system can do it; what else is wrong a write says as well.
+            // Not every file system supports this; a write reports any other error as well.
             _ => copy_through_memory(source, offset, len, |block| self.write(file, block)),
         }
     }
@@ -133,7 +131,8 @@ impl DiskBackend for OsDisk {
         use rustix::io::Errno;
         match renameat_with(CWD, from.as_std_path(), CWD, to.as_std_path(), RenameFlags::NOREPLACE)
         {
-            // Not every file system can do it in one step. A link refuses a taken name too.
+            // Not every file system supports this in one step. A hard link refuses a taken name
+            // too.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 std::fs::hard_link(from, to)?;
                 std::fs::remove_file(from)
@@ -151,7 +150,7 @@ impl DiskBackend for OsDisk {
     }
 }
 
-/// Copies through memory: reads a block and has it written.
+/// Copies through memory: reads a block and writes it.
 fn copy_through_memory(
     source: &File,
     offset: u64,
@@ -166,7 +165,7 @@ fn copy_through_memory(
     }
 }
 
-/// Has the kernel copy, which shares the blocks where the file system can.
+/// Copies inside the kernel, which shares the blocks where the file system can.
 #[cfg(target_os = "linux")]
 fn copy_in_kernel(file: &File, source: &File, mut offset: u64, len: u64) -> io::Result<u64> {
     use rustix::fs::{OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
@@ -180,10 +179,10 @@ fn copy_in_kernel(file: &File, source: &File, mut offset: u64, len: u64) -> io::
     Ok(copied? as u64)
 }
 
-/// Replaces a file so that after any crash it holds the old bytes or the new ones, whole.
+/// Replaces a file so that after any crash it holds either the old bytes or the new ones, complete.
 ///
-/// The bytes go to `.<name>.tmp.<random>` in the same folder, which a crash may leave behind and
-/// a failure does not. Once this returns, the new content survives a power loss.
+/// The bytes go to `.<name>.tmp.<random>` in the same directory, which a crash may leave behind and
+/// a failure does not. The new content is durable when this returns.
 pub fn replace_file(
     disk: &dyn DiskBackend,
     path: &Utf8Path,
@@ -192,10 +191,11 @@ pub fn replace_file(
     publish(disk, path, PublishMode::Replace, |file| file.write_all(bytes))
 }
 
-/// Copies what `source` gives into a new file, which appears under its name whole and synced.
+/// Copies the content of `source` into a new file, which appears under its name complete and
+/// synced.
 ///
-/// Returns how many bytes it has. More than `max` of them fail as `FileTooLarge`, a taken name as
-/// `AlreadyExists`; neither leaves anything behind.
+/// Returns its size in bytes. Fails with `FileTooLarge` above `max` bytes, and with `AlreadyExists`
+/// if the name is taken; neither leaves anything behind.
 pub fn write_new_file(
     disk: &dyn DiskBackend,
     path: &Utf8Path,
@@ -222,10 +222,10 @@ pub fn write_new_file(
     Ok(copied)
 }
 
-/// Replaces many files, each as [`replace_file`] does, with few waits for the disk.
+/// Replaces many files, each like [`replace_file`], with few waits for the disk.
 ///
 /// The files are on one file system. Each has its own result, in the order given. `may_replace` is
-/// asked by number just before a file is replaced; an error leaves that file as it is.
+/// called with a file's index just before it is replaced; an error leaves that file unchanged.
 pub fn replace_files(
     disk: &dyn DiskBackend,
     files: &[(Utf8PathBuf, Vec<u8>)],
@@ -269,7 +269,7 @@ pub fn replace_files(
     results
 }
 
-/// One failure that is told for several files.
+/// Copies an error, to report one failure for several files.
 fn duplicate_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -277,14 +277,14 @@ fn duplicate_error(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns when everything written so far to the file system of `folder` is on stable storage: one
-/// wait where many new files would need as many.
+/// Returns once all earlier writes to the file system of `folder` are on stable storage: one wait
+/// where many new files would need as many.
 #[cfg(target_os = "linux")]
 pub fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(folder)?)?)
 }
 
-/// Returns when everything written so far is on its way to stable storage.
+/// Returns once all earlier writes are on their way to stable storage.
 #[cfg(not(target_os = "linux"))]
 pub fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
     rustix::fs::sync();
@@ -293,28 +293,28 @@ pub fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
 
 /// Returns a new name beside `path` for a file that is being written: `.<name>.tmp.<random>`.
 ///
-/// [`is_temp`] knows it again, so what a crash leaves behind can be swept.
+/// [`is_temp`] recognizes it, so files that a crash leaves behind can be removed.
 pub fn temp_name(path: &Utf8Path) -> Utf8PathBuf {
     let name = path.file_name().unwrap_or("file");
     folder_of(path).join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)))
 }
 
-/// Says whether a file name is one that [`temp_name`] makes.
+/// Returns true if a file name has the form that [`temp_name`] produces.
 pub fn is_temp(name: &str) -> bool {
     let Some((before, random)) = name.rsplit_once(".tmp.") else { return false };
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     before.len() > 1 && before.starts_with('.') && random.len() == 16 && random.bytes().all(is_hex)
 }
 
-/// Creates a folder and its missing ancestors, mode 0700, so that they survive a power loss.
+/// Creates a directory and its missing ancestors, mode 0700, durably.
 ///
-/// Folders that exist are left as they are.
+/// Existing directories are left unchanged.
 pub fn create_folder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), DiskError> {
     let parent = folder_of(path);
     if path.is_dir() {
-        // Whoever created it may have been killed before the sync; its parent was synced first.
+        // Its creator may have been killed before the sync; its own parent was synced first.
         return match disk.sync_folder(parent) {
-            // A folder that we may not read is one where we have created nothing.
+            // Heeler cannot have created anything in an unreadable directory.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             result => result.map_err(DiskError::at("sync folder", parent)),
         };
@@ -323,31 +323,31 @@ pub fn create_folder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), Disk
         create_folder(disk, parent)?;
     }
     match disk.create_folder(path) {
-        // Another process made it meanwhile; it may not have synced the parent yet.
+        // Another process created it meanwhile, and may not have synced the parent yet.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         result => result.map_err(DiskError::at("create folder", path))?,
     }
     disk.sync_folder(parent).map_err(DiskError::at("sync folder", parent))
 }
 
-/// What [`publish_views`] does when the final name is taken.
+/// Behaviour of [`publish`] when the final name is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublishMode {
     Replace,
     Refuse,
 }
 
-/// A file under its temporary name; dropping it takes it away.
+/// File under its temporary name; dropping it removes it.
 pub(crate) struct TempFile<'a> {
     disk: &'a dyn DiskBackend,
     path: &'a Utf8Path,
-    /// Empty once it has its final name.
+    /// Empty once the file has its final name.
     temp: Utf8PathBuf,
     file: File,
 }
 
 impl<'a> TempFile<'a> {
-    /// Makes a file beside `path` and lets `fill` write it.
+    /// Creates a file beside `path` and calls `fill` to write it.
     fn create_with(
         disk: &'a dyn DiskBackend,
         path: &'a Utf8Path,
@@ -372,7 +372,7 @@ impl<'a> TempFile<'a> {
         Ok(())
     }
 
-    /// Copies the first bytes of a file.
+    /// Copies the first `len` bytes of a file.
     pub(crate) fn copy_from(&mut self, source: &File, len: u64) -> io::Result<()> {
         let mut at = 0;
         while at < len {
@@ -384,7 +384,7 @@ impl<'a> TempFile<'a> {
         Ok(())
     }
 
-    /// Gives it its final name; its bytes are synced.
+    /// Renames the file to its final name; its bytes are synced.
     fn publish_as(mut self, taken: PublishMode) -> Result<(), DiskError> {
         let rename = if taken == PublishMode::Replace {
             DiskBackend::rename
@@ -401,13 +401,13 @@ impl<'a> TempFile<'a> {
 impl Drop for TempFile<'_> {
     fn drop(&mut self) {
         if !self.temp.as_str().is_empty() {
-            // The first error is the one to tell; a temp file left behind is swept later.
+            // The first error is the one to report; a remaining temporary file is removed later.
             drop(self.disk.remove(&self.temp));
         }
     }
 }
 
-/// Lets `fill` write a draft, then syncs it and gives it its final name.
+/// Calls `fill` to write a temporary file, then syncs it and renames it to its final name.
 pub(crate) fn publish(
     disk: &dyn DiskBackend,
     path: &Utf8Path,
@@ -421,7 +421,7 @@ pub(crate) fn publish(
     disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))
 }
 
-/// Returns the folder that holds `path`.
+/// Returns the directory that holds `path`.
 pub(crate) fn folder_of(path: &Utf8Path) -> &Utf8Path {
     match path.parent() {
         Some(parent) if parent.as_str().is_empty() => Utf8Path::new("."),

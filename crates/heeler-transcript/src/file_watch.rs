@@ -1,7 +1,7 @@
 //! Wakes followers when files change: one inotify instance and one thread for the whole process.
 //!
-//! A wake is a hint that something may have changed, never a promise that something did. Where
-//! there is no inotify, or no watch left, [`FileWatch`] says so and the follower polls. Start at
+//! A wake-up is a hint that a file may have changed, never a promise that it did. Where inotify or
+//! further watches are unavailable, [`FileWatch`] reports that and the follower polls. Start at
 //! [`WakeSignal`].
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ pub(crate) use inotify::FileWatch;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use polling::FileWatch;
 
-/// What one follower sleeps on: which of its files may have changed, and whether to stop.
+/// Signal that one follower waits on: files that may have changed, and the stop request.
 #[derive(Debug, Default)]
 pub(crate) struct WakeSignal {
     state: Mutex<WakeState>,
@@ -41,12 +41,12 @@ impl WakeSignal {
         self.lock().stopped
     }
 
-    /// Returns the files that rang since the last call.
+    /// Returns the files signalled since the last call.
     pub(crate) fn take_changed(&self) -> BTreeSet<usize> {
         std::mem::take(&mut self.lock().files)
     }
 
-    /// Sleeps until a file rings, the bell is stopped, or the time has come.
+    /// Sleeps until a file is signalled, the follower is stopped, or the time is reached.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let mut rung = self.lock();
         while rung.files.is_empty() && !rung.stopped {
@@ -85,7 +85,7 @@ mod inotify {
 
     static INOTIFY_HUB: OnceLock<Option<Arc<InotifyHub>>> = OnceLock::new();
 
-    /// The process's inotify instance, and who wants to know of which watch.
+    /// Inotify instance of the process, and the listeners of each watch.
     struct InotifyHub {
         inotify: OwnedFd,
         /// Held while a watch is added, so that no event arrives before its listener.
@@ -95,12 +95,12 @@ mod inotify {
     struct WatchListener {
         signal: Arc<WakeSignal>,
         file: usize,
-        /// Of a folder's events, only those of this name matter.
+        /// Only events for this name in the directory matter.
         name: Option<CString>,
         alive: Arc<AtomicBool>,
     }
 
-    /// Rings a bell when a file or folder changes, until it is dropped.
+    /// Watch that signals changes of a file or directory until it is dropped.
     #[derive(Debug)]
     pub(crate) struct FileWatch {
         descriptor: i32,
@@ -108,15 +108,16 @@ mod inotify {
     }
 
     impl FileWatch {
-        /// Watches an open file, whatever its name is by now. `None` if it cannot be watched.
+        /// Watches an open file, independent of its current name. `None` if it cannot be watched.
         pub(crate) fn file(opened: &File, bell: &Arc<WakeSignal>, file: usize) -> Option<Self> {
             let flags = WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF;
-            // By descriptor: the file's name may have gone to another file since it was opened.
+            // By descriptor: another file may have taken the name since this one was opened.
             let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
             Self::add(&path, flags, bell, file, None)
         }
 
-        /// Watches a folder for files that come under this name. `None` if it cannot be watched.
+        /// Watches a directory for files that appear under this name. `None` if it cannot be
+        /// watched.
         pub(crate) fn folder(
             folder: &Utf8Path,
             name: &str,
@@ -147,7 +148,7 @@ mod inotify {
             Some(Self { descriptor, alive })
         }
 
-        /// Returns whether events still come.
+        /// Returns true while events are delivered.
         pub(crate) fn is_alive(&self) -> bool {
             self.alive.load(Ordering::SeqCst)
         }
@@ -161,7 +162,7 @@ mod inotify {
             of_watch.retain(|listener| !Arc::ptr_eq(&listener.alive, &self.alive));
             if of_watch.is_empty() {
                 listeners.remove(&self.descriptor);
-                // It fails if the watch is gone already, which is as good.
+                // This fails if the watch is gone already, which is fine.
                 inotify::remove_watch(&hub.inotify, self.descriptor).ok();
             }
         }
@@ -187,7 +188,7 @@ mod inotify {
                     Err(_) => break,
                 }
             }
-            // No more events for anyone: the followers poll from now on.
+            // No more events will arrive: the followers poll from now on.
             for listener in self.lock().values().flatten() {
                 listener.alive.store(false, Ordering::SeqCst);
                 listener.signal.wake(listener.file);
@@ -205,7 +206,7 @@ mod inotify {
             }
             let gone = kind.contains(ReadFlags::IGNORED);
             for listener in listeners.get(&event.wd()).into_iter().flatten() {
-                // A folder that was moved is no longer the one at its path.
+                // A moved directory is no longer the one at its path.
                 let moved = kind.contains(ReadFlags::MOVE_SELF) && listener.name.is_some();
                 if gone || moved {
                     listener.alive.store(false, Ordering::SeqCst);
@@ -225,7 +226,7 @@ mod inotify {
     }
 }
 
-/// Systems without inotify: everything is polled.
+/// Fallback for systems without inotify: everything is polled.
 #[cfg(not(target_os = "linux"))]
 mod polling {
     use std::fs::File;

@@ -1,8 +1,8 @@
 //! Follows transcripts as they grow: every record once, in order, none lost.
 //!
-//! A file is watched first and then read to its end, and a wake that comes during the read makes
-//! another read, so nothing falls between. A last line without newline waits for it. Start at
-//! [`TranscriptFollower`].
+//! A file is watched first and then read to its end, and a wake-up during the read causes another
+//! read, so nothing is missed. A last line without newline is held until the newline arrives. Start
+//! at [`TranscriptFollower`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,56 +18,44 @@ use crate::file_watch::{FileWatch, WakeSignal};
 use crate::line_reader::{ForwardLineReader, last_line_end};
 use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord};
 
-/// How often a file is looked at where there are no events.
+/// Polling interval for files without events.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// One read of a file ends after so many bytes, so that the others get their turn.
+/// Size at which one read of a file ends, so that the other files get their turn.
 const READ_BATCH_BYTES: u64 = 1024 * 1024;
-/// How many of the bytes before the read position are remembered to notice a rewritten file.
+/// Number of bytes before the read position that are remembered to detect a rewritten file.
 const MARK_BYTES: u64 = 64;
 
-/// Where to begin in a file.
+/// Start position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowStart {
-    /// At its first line.
+    /// At the first line.
     Beginning,
-    /// Behind its last whole line.
+    /// After the last whole line.
     End,
     /// At this offset, the start of a line: a page's `end` or a record's `next`.
     Offset(u64),
 }
 
-/// News of one of the followed files, which are numbered as they were added.
+/// Update of a followed file. Files are numbered in the order they were added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowUpdate {
-    /// A new record.
     Record {
-        /// Which file.
         file: usize,
-        /// How many lines were passed before its own, since the start or the last [`FollowRestartReason`].
+        /// Number of lines before the record's line, since the start or the last
+        /// [`FollowRestartReason`].
         line: u64,
-        /// The record.
         record: TranscriptRecord,
     },
     /// New bytes that are not a record.
-    Fault {
-        /// Which file.
-        file: usize,
-        /// What was skipped.
-        fault: TranscriptFault,
-    },
+    Fault { file: usize, fault: TranscriptFault },
     /// The file is read from its beginning again.
-    Restarted {
-        /// Which file.
-        file: usize,
-        /// Why.
-        reason: FollowRestartReason,
-    },
+    Restarted { file: usize, reason: FollowRestartReason },
 }
 
-/// Why a file is read from its beginning again.
+/// Reason that a file is read from its beginning again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowRestartReason {
-    /// It was cut or rewritten in place.
+    /// It was truncated or rewritten in place.
     Rewritten,
     /// Another file has its name now.
     Replaced,
@@ -93,14 +81,13 @@ impl FollowStopper {
 }
 
 impl TranscriptFollower {
-    /// Follows nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Follows one more file, which need not exist yet; returns its number, counted from 0.
+    /// Adds a file, which need not exist yet; returns its index, from 0.
     ///
-    /// The place to start from is found now, not at the first `next`.
+    /// The start position is determined now, not at the first `next`.
     pub fn add(&mut self, path: &Utf8Path, start: FollowStart) -> usize {
         let number = self.files.len();
         self.files.push(FollowedFile::new(path, start));
@@ -108,19 +95,18 @@ impl TranscriptFollower {
         number
     }
 
-    /// Returns what can stop this follower from another thread.
+    /// Returns a handle that stops this follower from another thread.
     pub fn stopper(&self) -> FollowStopper {
         FollowStopper(Arc::clone(&self.signal))
     }
 
-    /// Returns whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.signal.is_stopped()
     }
 
-    /// Returns the next news; `None` if there is none within `timeout`, or when stopped.
+    /// Returns the next update; `None` if there is none within `timeout`, or when stopped.
     ///
-    /// An error is told once; that file is tried again, and the others go on.
+    /// An error is reported once; that file is tried again, and the others continue.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<FollowUpdate>, DiskError> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -131,7 +117,7 @@ impl TranscriptFollower {
                 return update.map(Some);
             }
             self.wake_due_polls();
-            // Taken before the read: what rings during the read is read again.
+            // Taken before the read, so that a change during the read causes another read.
             for number in self.signal.take_changed() {
                 self.read(number);
             }
@@ -172,35 +158,34 @@ impl TranscriptFollower {
     }
 }
 
-/// One file that is followed.
 #[derive(Debug)]
 struct FollowedFile {
     path: Utf8PathBuf,
     start: FollowStart,
     folder_watch: Option<FileWatch>,
     open: Option<FollowedFileHandle>,
-    /// When it was last looked at.
+    /// Time of the last read.
     read_at: Instant,
-    /// The last look ended in an error that was told.
+    /// The last read ended in an error that was reported.
     failed: bool,
 }
 
-/// The file that has the path, and how far it was read.
+/// Open file at the path, and the read position.
 #[derive(Debug)]
 struct FollowedFileHandle {
     file: File,
     watch: Option<FileWatch>,
-    /// Its events cannot be relied on.
+    /// Its events are not reliable.
     needs_polling: bool,
-    /// Behind the last line that was read.
+    /// Offset after the last line that was read.
     offset: u64,
-    /// How many lines were read.
+    /// Number of lines read.
     lines: u64,
     /// The bytes just before `offset`.
     mark: Vec<u8>,
 }
 
-/// Where one read of one file puts its news.
+/// Destination for the updates of one read of one file.
 struct FollowUpdateSink<'a> {
     number: usize,
     signal: &'a Arc<WakeSignal>,
@@ -254,7 +239,8 @@ impl FollowedFile {
                 self.start = FollowStart::Beginning;
             }
             let Some(open) = &mut self.open else { return Ok(()) };
-            // Asked before the read: if it has another file's name by then, this read is its last.
+            // Checked before the read: if another file has the name by then, this read is the last
+            // of the old file.
             let replaced = open.is_replaced(&self.path)?;
             if open.read(turn)? == FollowReadEnd::BatchEnd {
                 turn.signal.wake(turn.number);
@@ -270,7 +256,7 @@ impl FollowedFile {
     }
 }
 
-/// How far a read got.
+/// Result of a read.
 #[derive(PartialEq, Eq)]
 enum FollowReadEnd {
     FileEnd,
@@ -278,7 +264,7 @@ enum FollowReadEnd {
 }
 
 impl FollowedFileHandle {
-    /// Returns `None` if there is no such file.
+    /// Returns `None` if the file does not exist.
     fn open_at(
         path: &Utf8Path,
         start: FollowStart,
@@ -304,7 +290,7 @@ impl FollowedFileHandle {
         let open = self.file.metadata()?;
         match std::fs::metadata(path) {
             Ok(named) => Ok((named.dev(), named.ino()) != (open.dev(), open.ino())),
-            // Removed: whoever has it open may still write, and a new file may come.
+            // Removed: a process that has it open may still write, and a new file may appear.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
@@ -330,7 +316,7 @@ impl FollowedFileHandle {
         Ok(FollowReadEnd::BatchEnd)
     }
 
-    /// Returns whether the bytes before the read position are others, or no longer there.
+    /// Returns true if the bytes before the read position changed or are gone.
     fn is_rewritten(&self) -> io::Result<bool> {
         let mut found = vec![0; self.mark.len()];
         let at = self.offset.saturating_sub(self.mark.len() as u64);
@@ -345,7 +331,7 @@ impl FollowedFileHandle {
         let len = self.offset.min(MARK_BYTES);
         self.mark.resize(usize::try_from(len).unwrap_or_default(), 0);
         match self.file.read_exact_at(&mut self.mark, self.offset - len) {
-            // Cut meanwhile, which the next read notices in the same way.
+            // Truncated meanwhile, which the next read detects in the same way.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             result => result,
         }
@@ -364,7 +350,7 @@ impl FollowedFileHandle {
     }
 }
 
-/// Returns whether the file can change without an event: on another machine, or under a layer.
+/// Returns true if the file can change without an event: on another machine, or under an overlay.
 #[cfg(target_os = "linux")]
 fn loses_events(file: &File) -> bool {
     const NFS: u32 = 0x6969;
@@ -377,7 +363,7 @@ fn loses_events(file: &File) -> bool {
     const AFS: u32 = 0x5346_414f;
     const OVERLAY: u32 = 0x794c_7630;
     match rustix::fs::fstatfs(file) {
-        // The kernel's type is signed on some machines; these are 32 bits.
+        // The kernel's type is signed on some machines; these values are 32 bits.
         Ok(found) => matches!(
             found.f_type as u32,
             NFS | SMB | SMB2 | CIFS | FUSE | V9FS | CEPH | AFS | OVERLAY

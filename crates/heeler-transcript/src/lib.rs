@@ -1,13 +1,15 @@
-//! Append-only JSONL logs that survive crashes: append, sync, repair, tail, range, follow, copy,
-//! count and search.
+//! Append-only JSONL transcripts that survive crashes: append, sync, repair, tail, range, follow,
+//! copy, count and search.
 //!
-//! Only [`TranscriptWriter`] writes these files, one writer at a time. A line, once it ends in its newline, is
-//! never changed or taken back, so readers need no lock: [`read_tail`], [`read_range()`], [`count_lines`], [`TranscriptScanner`],
-//! [`ReverseTranscriptReader`], [`TranscriptFollower`] and [`search()`] see whole lines only, and report what is not a record as a
-//! [`TranscriptFault`]. This crate does not know what the lines mean. Start at [`TranscriptWriter`].
+//! Only [`TranscriptWriter`] writes these files, one writer at a time. Once a line ends in its
+//! newline, it is never changed or removed, so readers need no lock: [`read_tail`],
+//! [`read_range()`], [`count_lines`], [`TranscriptScanner`], [`ReverseTranscriptReader`],
+//! [`TranscriptFollower`] and [`search()`] return whole lines only, and report anything else as a
+//! [`TranscriptFault`]. This crate does not interpret the lines. Start at [`TranscriptWriter`].
 //!
-//! What every process of ours needs of files besides is here too: [`replace_file`], locks between
-//! processes ([`LockFile`]), and [`untrusted_file`] for files that somebody else may have put there.
+//! The crate also holds file utilities that every Heeler process needs: [`replace_file`], locks
+//! between processes ([`LockFile`]), and [`untrusted_file`] for files that others may have put
+//! there.
 
 mod copy;
 mod disk;

@@ -1,9 +1,10 @@
-//! Line numbers of large files: a sparse index beside the file, which is a cache and nothing else.
+//! Line numbers of large files: a sparse index beside the file, used only as a cache.
 //!
-//! `.<name>.idx` holds one entry per block of the file: how many newlines there are up to the end
-//! of that block. Deleting or damaging it costs a scan, never an answer: the header binds it to
-//! one file, every entry carries a checksum and a print of its block. Entries are a function of the
-//! file alone, so readers that extend the index at the same time write the same bytes. Start at [`LineNumbers`].
+//! `.<name>.idx` holds one entry per block of the file: the number of newlines up to the end of
+//! that block. A deleted or damaged index costs a scan, never a wrong answer: the header binds it
+//! to one file, and every entry carries a checksum and a fingerprint of its block. Entries are a
+//! function of the file alone, so readers that extend the index at the same time write the same
+//! bytes. Start at [`LineNumbers`].
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,30 +18,30 @@ use crate::line_reader::read_at;
 
 /// Files up to this size are scanned instead.
 const INDEX_MIN_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// The bytes between two entries, and so the most that an answer has to scan.
+/// Bytes between two entries, which is the most that a lookup has to scan.
 const BLOCK_BYTES: usize = 64 * 1024;
 
 const MAGIC: [u8; 8] = *b"HEELIDX\x01";
 const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 16;
-/// How much of the file's start the header binds it to.
+/// Number of bytes at the file's start that the header binds it to.
 const HEAD_BYTES: usize = 1024;
-/// How much of a block's end its entry remembers.
+/// Number of bytes at a block's end that its entry remembers.
 const FINGERPRINT_BYTES: usize = 64;
-/// How many entries are written at once.
+/// Number of entries written at once.
 const ENTRIES_AT_ONCE: usize = 4096;
 
-/// The numbers of a file's lines.
+/// Line numbers of a file.
 pub(crate) struct LineNumbers<'a> {
     path: &'a Utf8Path,
     file: &'a File,
-    /// The end of the last whole line.
+    /// End of the last whole line.
     whole: u64,
     index_from: u64,
     block: usize,
 }
 
-/// A place in the file, and how many lines are before it.
+/// Offset in the file, and the number of lines before it.
 #[derive(Clone, Copy)]
 struct LineAnchor {
     offset: u64,
@@ -55,7 +56,7 @@ impl<'a> LineNumbers<'a> {
         Self { path, file, whole, index_from: INDEX_MIN_FILE_BYTES, block: BLOCK_BYTES }
     }
 
-    /// Returns how many whole lines there are.
+    /// Returns the number of whole lines.
     pub(crate) fn count(&self) -> io::Result<u64> {
         let anchor = match self.index()? {
             Some(index) => index.last()?.unwrap_or(START),
@@ -64,7 +65,8 @@ impl<'a> LineNumbers<'a> {
         self.scan_to_line(anchor, u64::MAX).map(|reached| reached.lines)
     }
 
-    /// Returns where the line with this number starts: the end of the last line if there is none.
+    /// Returns the start of the line with this number, or the end of the last line if there is
+    /// none.
     pub(crate) fn line_start(&self, number: u64) -> io::Result<u64> {
         if number == 0 {
             return Ok(0);
@@ -75,12 +77,12 @@ impl<'a> LineNumbers<'a> {
         if let Some(reached) = index.find(number)? {
             return Ok(reached);
         }
-        // The entries do not tell the truth about the file: do without, and begin anew.
+        // The entries contradict the file: discard the index and scan.
         drop(std::fs::remove_file(index_path(self.path)));
         Ok(self.scan_to_line(START, number)?.offset)
     }
 
-    /// Walks from the anchor to the start of the line with this number, or to the end.
+    /// Scans from the anchor to the start of the line with this number, or to the end.
     fn scan_to_line(&self, from: LineAnchor, number: u64) -> io::Result<LineAnchor> {
         let mut buf = vec![0; self.block];
         let mut at = from;
@@ -102,7 +104,7 @@ impl<'a> LineNumbers<'a> {
         Ok(at)
     }
 
-    /// Opens the index and brings it up to date; `None` if this file is read without one.
+    /// Opens the index and updates it; `None` if this file is read without one.
     fn index(&self) -> io::Result<Option<LineIndex<'_>>> {
         if self.whole <= self.index_from {
             return Ok(None);
@@ -111,7 +113,7 @@ impl<'a> LineNumbers<'a> {
         let path = index_path(self.path);
         let mut index = match LineIndex::open(self, &path, &header)? {
             Some(index) => index,
-            // Where it cannot be written, every answer costs a scan.
+            // Without a writable index every lookup costs a scan.
             None if replace_file(&OsDisk, &path, &header).is_err() => return Ok(None),
             None => match LineIndex::open(self, &path, &header)? {
                 Some(index) => index,
@@ -122,7 +124,7 @@ impl<'a> LineNumbers<'a> {
         Ok(Some(index))
     }
 
-    /// What an index of this file starts with.
+    /// Returns the header of this file's index.
     fn header(&self) -> io::Result<[u8; HEADER_BYTES]> {
         let mut head = [0; HEAD_BYTES];
         let len = read_at(self.file, &mut head, 0)?;
@@ -135,19 +137,20 @@ impl<'a> LineNumbers<'a> {
     }
 }
 
-/// An index that belongs to its file.
+/// Index that belongs to its file.
 struct LineIndex<'a> {
     numbers: &'a LineNumbers<'a>,
     file: File,
     writable: bool,
     /// Binds entries to the header.
     salt: [u8; 8],
-    /// How many entries can be used: those whose block is there and can no longer change.
+    /// Number of usable entries: those of complete blocks that can no longer change.
     entries: u64,
 }
 
 impl<'a> LineIndex<'a> {
-    /// Returns `None` if there is no index, or not one of this file, or if its end is damaged.
+    /// Returns `None` if there is no index, if it belongs to another file, or if its end is
+    /// damaged.
     fn open(
         numbers: &'a LineNumbers<'a>,
         path: &Utf8Path,
@@ -157,7 +160,7 @@ impl<'a> LineIndex<'a> {
         let writable = both.is_ok();
         let Ok(file) = both.or_else(|_| File::open(path)) else { return Ok(None) };
         let mut found = [0; HEADER_BYTES];
-        // A cache that cannot be read is no error: the file itself has the answer.
+        // An unreadable cache is not an error: the file itself has the answer.
         if file.read_exact_at(&mut found, 0).is_err() || found != *header {
             return Ok(None);
         }
@@ -172,7 +175,7 @@ impl<'a> LineIndex<'a> {
         Ok(Some(index))
     }
 
-    /// Returns the place that the last entry stands for; `None` if there is none that holds.
+    /// Returns the position of the last entry; `None` if no entry is valid.
     fn last(&self) -> io::Result<Option<LineAnchor>> {
         let Some(last) = self.entries.checked_sub(1) else { return Ok(Some(START)) };
         let block_end = self.entries * self.numbers.block as u64;
@@ -182,8 +185,8 @@ impl<'a> LineIndex<'a> {
         Ok(self.entry(last, Some(&end[..len])).map(|lines| LineAnchor { offset: block_end, lines }))
     }
 
-    /// Returns how many lines end up to the end of a block; `None` if the entry is damaged or, where
-    /// the end of the block is given, was made from other bytes.
+    /// Returns the number of lines that end up to the end of a block; `None` if the entry is
+    /// damaged or, where the end of the block is given, was made from other bytes.
     fn entry(&self, block: u64, block_end: Option<&[u8]>) -> Option<u64> {
         let mut entry = [0; ENTRY_BYTES];
         let at = HEADER_BYTES as u64 + block * ENTRY_BYTES as u64;
@@ -221,7 +224,8 @@ impl<'a> LineIndex<'a> {
                 bytes.extend_from_slice(&self.make_entry(number, at.lines, print));
             }
             let offset = HEADER_BYTES as u64 + first * ENTRY_BYTES as u64;
-            // A cache that cannot grow, on a full disk say, is still right as far as it goes.
+            // A cache that cannot grow (on a full disk, for example) is still correct for its
+            // entries.
             self.writable = self.file.write_all_at(&bytes, offset).is_ok();
             if self.writable {
                 self.entries += (bytes.len() / ENTRY_BYTES) as u64;
@@ -230,10 +234,10 @@ impl<'a> LineIndex<'a> {
         Ok(())
     }
 
-    /// Returns where the line with this number starts; `None` if the index proves to be wrong.
+    /// Returns the start of the line with this number; `None` if the index proves to be wrong.
     fn find(&self, number: u64) -> io::Result<Option<u64>> {
         let (mut low, mut high) = (0, self.entries);
-        // The first block up to whose end at least `number` lines end.
+        // Finds the first block at the end of which at least `number` lines have ended.
         while low < high {
             let middle = low + (high - low) / 2;
             match self.entry(middle, None) {
@@ -263,9 +267,9 @@ impl<'a> LineIndex<'a> {
     }
 }
 
-/// Returns the place of the n-th newline, from 1, or else how many there are.
+/// Returns the position of the n-th newline, from 1, or else the number of newlines.
 fn nth_newline(bytes: &[u8], n: u64) -> Result<usize, u64> {
-    // Counting is several times faster than finding each.
+    // Counting is several times faster than finding each newline.
     let found = memchr_iter(b'\n', bytes).count() as u64;
     let place = usize::try_from(n - 1).ok().filter(|_| n <= found);
     place.and_then(|place| memchr_iter(b'\n', bytes).nth(place)).ok_or(found)
@@ -281,7 +285,8 @@ fn block_fingerprint(block_end: &[u8]) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// FNV-1a, written out since the value is stored: the standard hasher may change with a release.
+/// FNV-1a, implemented here because the value is stored: the standard hasher may change with a
+/// release.
 fn hash(parts: &[&[u8]]) -> u64 {
     parts.iter().copied().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -299,7 +304,7 @@ mod tests {
 
     const BLOCK: usize = 64;
 
-    /// The answers with a small index, checked against the answers without one.
+    /// Compares lookups with a small index with lookups without one.
     #[track_caller]
     fn check(path: &Utf8Path) {
         let file = File::open(path).unwrap();
@@ -389,7 +394,7 @@ mod tests {
         check(&path);
         std::fs::write(&path, lines(9, 90)).unwrap();
         check(&path);
-        // The same beginning, as long as the header looks at it.
+        // The same beginning, over the length that the header covers.
         std::fs::write(&path, lines(0, 60)).unwrap();
         check(&path);
         std::fs::write(&path, lines(0, 60).replace("59x", "\n\n\n")).unwrap();

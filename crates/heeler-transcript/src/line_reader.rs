@@ -1,6 +1,6 @@
-//! Lines of a file, forwards and backwards, by `pread`, with bounded memory.
+//! Reads lines of a file, forwards and backwards, by `pread`, with bounded memory.
 //!
-//! The file may grow meanwhile; only bytes in front of a newline are ever returned. Start at
+//! The file may grow meanwhile; only bytes before a newline are ever returned. Start at
 //! [`ForwardLineReader`] and [`BackwardLineReader`].
 
 use std::fs::File;
@@ -42,16 +42,16 @@ impl FileLine<'_> {
     }
 }
 
-/// Walks lines towards the end of the file.
+/// Reads lines towards the end of the file.
 #[derive(Debug)]
 pub(crate) struct ForwardLineReader {
     /// Bytes of the file from `offset - taken` on.
     buf: Vec<u8>,
-    /// How many bytes of `buf` belong to lines already returned.
+    /// Number of bytes of `buf` that belong to lines already returned.
     taken: usize,
-    /// Where the next line starts.
+    /// Start of the next line.
     offset: u64,
-    /// Where the next read goes on.
+    /// Offset of the next read.
     read_to: u64,
     block: usize,
 }
@@ -62,17 +62,17 @@ impl ForwardLineReader {
         Self { buf: Vec::new(), taken: 0, offset, read_to: offset, block: BLOCK_BYTES_MIN }
     }
 
-    /// Where the next line starts.
+    /// Returns the start of the next line.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The end of the file as of the last read.
+    /// Returns the end of the file as of the last read.
     pub(crate) fn end(&self) -> u64 {
         self.read_to
     }
 
-    /// Returns the next whole line; `None` at the end, also when a part of a line is left there.
+    /// Returns the next whole line; `None` at the end, even if part of a line is left there.
     pub(crate) fn next(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
         let mut searched = self.taken;
         let mut in_parts = false;
@@ -106,7 +106,7 @@ impl ForwardLineReader {
         FileLine { offset, len, bytes }
     }
 
-    /// Returns whether a line that came in several reads is in the file as it was put together.
+    /// Returns true if a line that was assembled from several reads is still the same in the file.
     ///
     /// Between two reads, a torn tail may have been cut off and another line written there.
     fn is_unchanged(&self, file: &File, end: usize) -> io::Result<bool> {
@@ -115,7 +115,7 @@ impl ForwardLineReader {
         Ok(found[..len] == self.buf[self.taken..=end])
     }
 
-    /// Forgets everything behind the last line; returns from where to search.
+    /// Drops buffered bytes after the last line; returns the position to search from.
     fn reread(&mut self, file: &File) -> io::Result<usize> {
         self.buf.clear();
         (self.taken, self.read_to) = (0, self.offset);
@@ -123,7 +123,7 @@ impl ForwardLineReader {
         Ok(0)
     }
 
-    /// Passes over a line that is too long to keep.
+    /// Skips a line that is too long to keep.
     fn skip_long_line(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
         let offset = self.offset;
         loop {
@@ -154,15 +154,15 @@ impl ForwardLineReader {
     }
 }
 
-/// Walks lines towards the start of the file.
+/// Reads lines towards the start of the file.
 #[derive(Debug)]
 pub(crate) struct BackwardLineReader {
     /// Bytes of the file from `start` on.
     buf: Vec<u8>,
-    /// The buffer of the block before, to be filled again: new memory costs as much as a search.
+    /// Buffer of the previous block, reused because new memory costs as much as a search.
     spare: Vec<u8>,
     start: u64,
-    /// How many bytes of `buf` belong to lines not yet returned.
+    /// Number of bytes of `buf` that belong to lines not yet returned.
     left: usize,
     block: usize,
 }
@@ -174,12 +174,12 @@ impl BackwardLineReader {
         Self { buf, spare, start: end, left: 0, block: BLOCK_BYTES_MIN }
     }
 
-    /// Returns the line before; `None` at the start of the file.
+    /// Returns the previous line; `None` at the start of the file.
     pub(crate) fn next(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
         if self.left == 0 && !self.read_block(file)? {
             return Ok(None);
         }
-        // The last byte is the newline of the line that is looked for.
+        // The last byte is the newline of the wanted line.
         let mut unsearched = self.left - 1;
         loop {
             let line_start = match memrchr(b'\n', &self.buf[..unsearched]) {
@@ -204,7 +204,7 @@ impl BackwardLineReader {
         }
     }
 
-    /// Passes over a line that is too long to keep.
+    /// Skips a line that is too long to keep.
     fn skip_long_line(&mut self, file: &File) -> io::Result<FileLine<'_>> {
         let line_end = self.start + self.left as u64 - 1;
         loop {
@@ -219,9 +219,10 @@ impl BackwardLineReader {
         }
     }
 
-    /// Puts the block before `start` in front of what is left; false at the start of the file.
+    /// Puts the block before `start` in front of the remaining bytes; false at the start of the
+    /// file.
     fn read_block(&mut self, file: &File) -> io::Result<bool> {
-        // A long line is met by ever larger blocks, so that it is not copied once per block.
+        // A long line is read in ever larger blocks, so that it is not copied once per block.
         let wanted = self.block.max(self.left);
         let block = usize::try_from(self.start).unwrap_or(usize::MAX).min(wanted);
         let start = self.start - block as u64;

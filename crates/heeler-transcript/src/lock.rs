@@ -1,7 +1,8 @@
-//! Locks between processes: one `flock` per file, freed by the kernel when its holder dies.
+//! Locks between processes: one `flock` per file, released by the kernel when its holder dies.
 //!
-//! A lock file is never unlinked: whoever unlinks and makes it anew gives the lock to two holders.
-//! The holder writes who it is into the file, for the one that is refused. Start at [`LockFile`].
+//! A lock file is never unlinked: unlinking and recreating it would give the lock to two holders.
+//! The holder writes its identity into the file, for the message to a refused process. Start at
+//! [`LockFile`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,25 +17,23 @@ use thiserror::Error;
 
 use crate::untrusted_file;
 
-/// How long to wait between two attempts at a lock.
+/// Pause between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The most of a lock file that is read; a holder is far smaller.
+/// Limit on the bytes read of a lock file; a holder record is far smaller.
 const HOLDER_BYTES_MAX: u64 = 4096;
 
-/// Who holds a lock.
+/// Identity of a lock's holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
-    /// The process.
     pub pid: u32,
-    /// What it does: `start`, `import herdctl`, `restore`.
+    /// Command of the holder: `start`, `import herdctl`, `restore`.
     pub command: String,
-    /// When it took the lock.
+    /// Time of acquisition.
     pub since: Timestamp,
 }
 
 impl LockHolder {
-    /// Describes this process.
     pub fn this_process(command: &str, now: Timestamp) -> LockHolder {
         LockHolder { pid: std::process::id(), command: command.to_owned(), since: now }
     }
@@ -51,31 +50,28 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// Why a lock was not taken.
+/// Reason that a lock was not acquired.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Somebody has it.
+    /// Another process holds it.
     #[error("{path} is held by {}", holder.as_ref().map_or("another process".to_owned(), ToString::to_string))]
     Held {
-        /// The lock file.
         path: Utf8PathBuf,
-        /// Who, when the file says so.
+        /// The holder, if the file names it.
         holder: Option<LockHolder>,
     },
     /// The file could not be used.
     #[error("cannot {attempt} the lock file {path}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         attempt: &'static str,
-        /// The lock file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A held lock; dropping it frees it.
+/// Held lock; dropping it releases it.
 #[derive(Debug)]
 pub struct LockFile {
     file: File,
@@ -83,7 +79,7 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock, trying again until `wait` has passed (a probe may hold it for an instant).
+    /// Acquires the lock, retrying until `wait` has passed (a probe may hold it for an instant).
     pub fn acquire(
         path: &Utf8Path,
         holder: &LockHolder,
@@ -117,9 +113,9 @@ impl LockFile {
         }
     }
 
-    /// Says who holds the lock; `None` when nobody does.
+    /// Returns the state of a held lock; `None` if it is free.
     ///
-    /// The question takes a shared lock for an instant, which is why [`LockFile::acquire`] waits.
+    /// The probe takes a shared lock for an instant, which is why [`LockFile::acquire`] waits.
     pub fn probe(path: &Utf8Path) -> Result<Option<LockState>, LockError> {
         let file = match refuse_hard_link(untrusted_file::open(path)) {
             Ok(file) => file,
@@ -133,29 +129,28 @@ impl LockFile {
         }
     }
 
-    /// Says whether the lock still guards its path: nobody unlinked or replaced the file.
+    /// Returns true if the lock still guards its path: the file was not unlinked or replaced.
     pub fn is_intact(&self) -> bool {
         is_still_at(&self.file, &self.path).unwrap_or(false)
     }
 
-    /// Returns the lock file's path.
     pub fn path(&self) -> &Utf8Path {
         &self.path
     }
 
-    /// Returns the open lock file, for a child process that is to hold the lock too: the lock is free
-    /// when the last of them has closed it.
+    /// Returns the open lock file, for a child process that must hold the lock too: the lock is
+    /// free once the last of them has closed it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Writes who holds the lock, unless the file is somebody's that is no lock at all: links in a
-    /// path may lead to any.
+    /// Writes the holder's identity, unless the file holds data that is not a lock record: links in
+    /// a path may lead to any file.
     fn write_holder(&mut self, holder: &LockHolder) -> io::Result<()> {
         let mut text = Vec::new();
         (&self.file).take(HOLDER_BYTES_MAX + 1).read_to_end(&mut text)?;
         if !is_holder_text(&text) {
-            let reason = "it holds something that is no lock's; move it away";
+            let reason = "it is not a lock file; move it away";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let mut line = serde_json::to_vec(holder)?;
@@ -166,10 +161,10 @@ impl LockFile {
     }
 }
 
-/// What a probe found of a held lock.
+/// State of a held lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockState {
-    /// Who holds it, when the file says so.
+    /// The holder, if the file names it.
     pub holder: Option<LockHolder>,
 }
 
@@ -179,8 +174,8 @@ fn open(path: &Utf8Path) -> io::Result<File> {
     refuse_hard_link(untrusted_file::open_with(&mut options, path))
 }
 
-/// Refuses a file with a second name: signing it would destroy what it is there. One without any
-/// name has been replaced meanwhile.
+/// Refuses a file with a second name: writing the holder would destroy its content. A file without
+/// any name has been replaced meanwhile.
 fn refuse_hard_link(opened: io::Result<File>) -> io::Result<File> {
     let file = opened?;
     if file.metadata()?.nlink() > 1 {
@@ -190,7 +185,8 @@ fn refuse_hard_link(opened: io::Result<File>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Says whether this is what we write, or what a power loss leaves of it: its beginning, or zeros.
+/// Returns true for a holder record, or for the remains of one after a power loss: its beginning,
+/// or zeros.
 fn is_holder_text(text: &[u8]) -> bool {
     const BEGIN: &[u8] = b"{\"pid\":";
     let shown = text.iter().position(|&byte| byte == 0).map_or(text, |end| &text[..end]);
@@ -234,7 +230,7 @@ mod tests {
             assert!(matches!(error, LockError::Io { attempt: "sign", .. }), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
         }
-        // What a lock's holder leaves, whole or cut off.
+        // Remains of a holder record, complete or truncated.
         for ours in ["", "{\"pi", "{\"pid\":7,\"comm", "\0\0\0", "{\"pid\":\0\0"] {
             std::fs::write(&path, ours).unwrap();
             drop(take().unwrap());

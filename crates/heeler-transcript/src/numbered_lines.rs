@@ -1,7 +1,8 @@
-//! Lines with their numbers, forwards from one of them: how a reader goes on where it was.
+//! Reads lines with their numbers, forwards from any line, so that a reader can continue where it
+//! stopped.
 //!
-//! Numbers are those of [`crate::read_range()`]: every line has one, also a blank one and a fault. Start at
-//! [`NumberedLineReader`].
+//! Numbers are those of [`crate::read_range()`]: every line has one, including blank lines and
+//! faults. Start at [`NumberedLineReader`].
 
 use std::fs::File;
 
@@ -13,7 +14,7 @@ use crate::line_reader::{ForwardLineReader, last_line_end};
 use crate::page::retry_while_shrinking;
 use crate::record::{TranscriptEntry, TranscriptRecord};
 
-/// Reads whole lines with their numbers, as far as the file has them.
+/// Reader of whole lines with their numbers, up to the current end of the file.
 #[derive(Debug)]
 pub struct NumberedLineReader {
     path: Utf8PathBuf,
@@ -22,24 +23,23 @@ pub struct NumberedLineReader {
     number: u64,
 }
 
-/// A line and its records: mostly one, none of a fault, several where a newline was lost.
+/// Line and its records: usually one, none for a fault, several where a newline was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumberedLine {
-    /// The line's number, from 0.
+    /// Number of the line, from 0.
     pub number: u64,
-    /// Its records, in order.
     pub records: Vec<TranscriptRecord>,
 }
 
 impl NumberedLineReader {
-    /// Starts with the line of this number; at the end of the file if it has fewer.
+    /// Starts with the line of this number, or at the end of the file if it has fewer.
     pub fn open(path: &Utf8Path, from: u64) -> Result<NumberedLineReader, DiskError> {
         let file = File::open(path).map_err(DiskError::at("open", path))?;
         let (number, offset) = retry_while_shrinking(|| {
             let whole = last_line_end(&file, file.metadata()?.len())?;
             let numbers = LineNumbers::new(path, &file, whole);
             let offset = numbers.line_start(from)?;
-            // The end is also where one line more would start.
+            // The end of the file is also the start of the line after the last.
             let number = if offset == whole { numbers.count()? } else { from };
             Ok((number, offset))
         })
@@ -72,12 +72,12 @@ impl NumberedLineReader {
         self.number
     }
 
-    /// Returns where the next line starts.
+    /// Returns the start of the next line.
     pub fn offset(&self) -> u64 {
         self.lines.offset()
     }
 
-    /// Returns the next line; `None` where the file ends now. It may be asked again later.
+    /// Returns the next line; `None` at the current end of the file. It may be called again later.
     pub fn next_line(&mut self) -> Result<Option<NumberedLine>, DiskError> {
         let line = self.lines.next(&self.file).map_err(DiskError::at("read", &self.path))?;
         let Some(line) = line else { return Ok(None) };

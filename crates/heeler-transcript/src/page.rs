@@ -1,8 +1,8 @@
-//! Pages of a transcript, read from the end: what a screen of rows needs, whatever the file's size.
+//! Pages of a transcript, read from the end: the cost depends on the page, not on the file's size.
 //!
-//! Lines are numbered from 0 in file order; what ends in a newline has a number, so faults and
-//! blank lines have one too, and a torn tail has none. A page is contiguous and made of whole
-//! lines: every byte between its `start` and `end` was looked at. Start at [`read_tail`].
+//! Lines are numbered from 0 in file order. Every line that ends in a newline has a number,
+//! including faults and blank lines; a torn tail has none. A page is contiguous and consists of
+//! whole lines: every byte between its `start` and `end` was examined. Start at [`read_tail`].
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,15 @@ pub const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A page ends early when it has this many faults.
 pub const PAGE_FAULTS_MAX: usize = 10_000;
 
-/// Where a page ends.
+/// End of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageBoundary {
     /// The end of the file.
     End,
-    /// The start of the line with this number; past the last line it is the end.
+    /// The start of the line with this number, or the end of the file if there is no such line.
     Line(u64),
-    /// The start of the line that holds this byte; past the end it is the end.
+    /// The start of the line that holds this byte, or the end of the file if the offset is beyond
+    /// it.
     Offset(u64),
 }
 
@@ -35,12 +36,12 @@ pub enum PageBoundary {
 pub struct TranscriptPage {
     /// Records in file order.
     pub records: Vec<TranscriptRecord>,
-    /// What was skipped, in file order.
+    /// Skipped faults in file order.
     pub faults: Vec<TranscriptFault>,
-    /// Offset of the first byte looked at; `Before::Offset(start)` is the page before. Zero when
-    /// there is nothing before.
+    /// Offset of the first byte examined; [`PageBoundary::Offset`] with this value requests the
+    /// previous page. Zero if there is none.
     pub start: u64,
-    /// Offset behind the last line looked at: where to follow from.
+    /// Offset after the last line examined: the position to follow from.
     pub end: u64,
 }
 
@@ -52,9 +53,9 @@ pub fn read_tail(path: &Utf8Path, count: usize) -> Result<TranscriptPage, DiskEr
     read_range(path, PageBoundary::End, count)
 }
 
-/// Returns the last `count` records of those before a place in the file.
+/// Returns the last `count` records before a position in the file.
 ///
-/// Otherwise as [`read_tail`].
+/// Otherwise like [`read_tail`].
 pub fn read_range(
     path: &Utf8Path,
     before: PageBoundary,
@@ -65,8 +66,7 @@ pub fn read_range(
         .map_err(DiskError::at("read", path))
 }
 
-/// Returns how many lines the file has, faults and blank lines included: the number that the next
-/// line will get.
+/// Returns the number of lines, faults and blank lines included. It is the number of the next line.
 pub fn count_lines(path: &Utf8Path) -> Result<u64, DiskError> {
     let file = File::open(path).map_err(DiskError::at("open", path))?;
     retry_while_shrinking(|| {
@@ -114,7 +114,7 @@ pub(crate) fn retry_while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) 
     read()
 }
 
-/// A page that is being read, newest entry first.
+/// Page being read, newest entry first.
 #[derive(Default)]
 struct TranscriptPageBuilder {
     records: Vec<TranscriptRecord>,

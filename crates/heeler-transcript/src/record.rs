@@ -1,15 +1,16 @@
-//! What counts as a record: the one decision that every reader and the writer share.
+//! Defines records: the one decision that every reader and the writer share.
 //!
-//! A line is what ends in a newline. It is a record if it is one JSON object (blank space around
-//! it is dropped). Everything else is a [`TranscriptFault`]; blank lines are neither. Two kinds of damage
-//! are undone because the outcome is certain, see [`split_line`]. Start at [`TranscriptEntry`].
+//! A line ends in a newline. It is a record if it is one JSON object (surrounding blank space is
+//! dropped). Any other line is a [`TranscriptFault`], except that blank lines are neither. Two
+//! kinds of damage are repaired because the outcome is certain, see [`split_line`]. Start at
+//! [`TranscriptEntry`].
 
 use memchr::memchr;
 use serde::de::IgnoredAny;
 
-/// The longest line, without its newline, that is appended or shown.
+/// Length limit of a line, without its newline.
 ///
-/// A longer one is refused by the writer and reported as [`TranscriptFaultKind::TooLong`] by readers.
+/// The writer refuses a longer one, and readers report it as [`TranscriptFaultKind::TooLong`].
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One whole JSON object of a transcript.
@@ -17,9 +18,10 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub struct TranscriptRecord {
     /// Byte offset of the object in the file.
     pub offset: u64,
-    /// Byte offset of the line after this record's line: where to copy up to or go on from.
+    /// Byte offset of the line after this record's line: the position to copy up to or continue
+    /// from.
     pub next: u64,
-    /// The object's JSON text.
+    /// JSON text of the object.
     pub text: String,
 }
 
@@ -28,20 +30,18 @@ pub struct TranscriptRecord {
 pub struct TranscriptFault {
     /// Byte offset of the first bad byte.
     pub offset: u64,
-    /// How many bytes are bad.
+    /// Number of bad bytes.
     pub len: u64,
-    /// What is wrong with them.
     pub kind: TranscriptFaultKind,
 }
 
-/// What is wrong with bytes that are not a record.
+/// Kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TranscriptFaultKind {
     /// The file's last line has no newline: it is being written, or its writer died.
     TornTail,
-    /// A run of NUL bytes, as a power loss leaves them.
+    /// A run of NUL bytes, as left by a power loss.
     Nul,
-    /// Not UTF-8.
     NotUtf8,
     /// Text, but not whole JSON objects.
     NotAnObject,
@@ -49,26 +49,24 @@ pub enum TranscriptFaultKind {
     TooLong,
 }
 
-/// What a reader finds: a record, or a fault that it skipped.
+/// Item found by a reader: a record, or a fault that it skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TranscriptEntry {
-    /// A good line.
     Record(TranscriptRecord),
-    /// Bytes that were skipped.
     Fault(TranscriptFault),
 }
 
-/// Returns whether `line` is exactly one JSON object.
+/// Returns true if `line` is exactly one JSON object.
 pub(crate) fn is_record(line: &[u8]) -> bool {
     as_object(line).is_some()
 }
 
 /// Passes every record and fault of one line, given without its newline, to `found`, in order.
 ///
-/// Glued records (a lost newline): the whole objects that a line starts with are records, since no
-/// proper beginning of a record is itself a whole object; what follows them is a fault.
-/// NUL runs are reported and split the line. A part after a NUL run may begin inside a record, so
-/// it counts only if all of it is whole objects: no proper ending of a record is.
+/// Glued records (a lost newline): the whole objects at the start of a line are records, because no
+/// proper prefix of a record is itself a whole object; the rest is a fault. NUL runs are reported
+/// and split the line. A part after a NUL run may begin inside a record, so it counts only if all
+/// of it is whole objects: no proper suffix of a record is.
 pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(TranscriptEntry)) {
     let next = offset + line.len() as u64 + 1;
     let record = |at: usize, text: &str| {
@@ -119,7 +117,7 @@ pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(Transcr
     }
 }
 
-/// Returns the one object that the line is, and where it starts.
+/// Returns the object that the whole line consists of, and its start.
 fn as_object(line: &[u8]) -> Option<(usize, &str)> {
     let (start, bytes) = trim(line);
     if bytes.first() != Some(&b'{') {
@@ -130,7 +128,7 @@ fn as_object(line: &[u8]) -> Option<(usize, &str)> {
     Some((start, text))
 }
 
-/// Returns where each of the whole objects starts and ends that `text` begins with.
+/// Returns the start and end of each whole object at the beginning of `text`.
 fn leading_objects(text: &str) -> Vec<(usize, usize)> {
     let mut objects = Vec::new();
     let mut at = 0;
@@ -147,7 +145,7 @@ fn leading_objects(text: &str) -> Vec<(usize, usize)> {
     }
 }
 
-/// Drops blank space around the bytes; returns where the rest starts, and the rest.
+/// Drops surrounding blank space; returns the start of the rest, and the rest.
 fn trim(bytes: &[u8]) -> (usize, &[u8]) {
     let start = bytes.trim_ascii_start();
     (bytes.len() - start.len(), start.trim_ascii_end())
@@ -164,7 +162,7 @@ mod tests {
         let mut shown = String::new();
         split_line(100, line, &mut |entry| match entry {
             TranscriptEntry::Record(TranscriptRecord { offset, text, .. }) => {
-                shown += &format!("{offset} {text}\n")
+                shown += &format!("{offset} {text}\n");
             }
             TranscriptEntry::Fault(TranscriptFault { offset, len, kind }) => {
                 shown += &format!("{offset} {kind:?} {len}\n");

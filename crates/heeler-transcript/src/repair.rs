@@ -1,7 +1,7 @@
-//! What happens to a file that does not end in a newline before it is appended to.
+//! Repairs a file that does not end in a newline before it is appended to.
 //!
-//! Nothing is thrown away: a tail that is a whole record gets its newline, and any other is moved
-//! to a file beside the log. Start at [`TailRepair`].
+//! No bytes are discarded: a tail that is a whole record gets its newline, and any other is moved
+//! to a file beside the transcript. Start at [`TailRepair`].
 
 use std::fs::File;
 use std::io;
@@ -13,21 +13,21 @@ use crate::disk::{DiskBackend, DiskError, PublishMode, publish};
 use crate::line_reader::{last_line_end, read_at};
 use crate::record::{LINE_BYTES_MAX, is_record};
 
-/// What opening a log had to repair.
+/// Repair made while opening a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TailRepair {
-    /// The last line was a whole record that lacked its newline, and got it.
+    /// The last line was a whole record without its newline, which was added.
     NewlineAdded {
-        /// Where that line starts.
+        /// Start of that line.
         offset: u64,
     },
-    /// The last line was torn, and was moved out of the log.
+    /// The last line was torn, and was moved out of the transcript.
     TornTailMoved {
-        /// Where that line started: now the end of the log.
+        /// Former start of that line: now the end of the transcript.
         offset: u64,
-        /// How many bytes were cut.
+        /// Number of bytes cut.
         len: u64,
-        /// The file that holds these bytes now.
+        /// File that holds these bytes now.
         saved_to: Utf8PathBuf,
     },
 }
@@ -55,12 +55,13 @@ pub(crate) fn repair_tail(
         return Ok(Some(TailRepair::NewlineAdded { offset }));
     }
     let kept = save_tail(disk, path, file, offset)?;
-    // Only now, with the bytes safe elsewhere, may they go from here.
+    // The bytes are removed only now that they are stored elsewhere.
     disk.truncate(file, offset).map_err(DiskError::at("cut the torn line off", path))?;
     Ok(Some(TailRepair::TornTailMoved { offset, len: len - offset, saved_to: kept }))
 }
 
-/// A whole object lacks nothing but its newline: no proper beginning of an object is one.
+/// Returns true if the tail is a whole object, which lacks only its newline: no proper prefix of an
+/// object is one.
 fn is_whole_record(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     match usize::try_from(len - offset) {
         Ok(len) if len <= LINE_BYTES_MAX => {
@@ -72,7 +73,7 @@ fn is_whole_record(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Copies the bytes from `offset` on to a new file beside the log.
+/// Copies the bytes from `offset` on to a new file beside the transcript.
 fn save_tail(
     disk: &dyn DiskBackend,
     path: &Utf8Path,

@@ -1,72 +1,60 @@
-//! Names that come from outside: what may become part of a path.
+//! Validates names from outside before they become part of a path.
 //!
-//! Every id and relative path that a user, an API client or a foreign file gives is checked here
-//! before a path is made of it. Start at [`validate_id`].
+//! Every ID and relative path from a user, an API client or a foreign file is checked here before
+//! it is used in a path. Start at [`validate_id`].
 
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
-/// The longest id: a file name holds 255 bytes, and extensions and temp names need some of them.
+/// Length limit of an ID: a file name holds 255 bytes, and extensions and temporary names need some
+/// of them.
 pub const ID_BYTES_MAX: usize = 200;
-/// The longest relative path.
+/// Length limit of a relative path.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Why a name from outside was refused.
+/// Reason that a name from outside was refused.
 #[derive(Debug, Error)]
 pub enum NameError {
-    /// Nothing was given.
     #[error("an empty name is not allowed")]
     Empty,
     /// Longer than [`ID_BYTES_MAX`] or [`PATH_BYTES_MAX`].
     #[error("the name {start:?}… has {len} bytes; at most {max} are allowed")]
     TooLong {
-        /// The first characters of the name.
+        /// First characters of the name.
         start: String,
-        /// How long it is, in bytes.
+        /// Length in bytes.
         len: usize,
-        /// How long it may be, in bytes.
+        /// Limit in bytes.
         max: usize,
     },
-    /// A character that no name may have.
+    /// Character that is not allowed in names.
     #[error("the name {name:?} holds {character:?}, which is not allowed")]
     Character {
-        /// The refused name.
         name: String,
-        /// The first character that is not allowed.
+        /// First character that is not allowed.
         character: char,
     },
-    /// An id that starts with a dot: hidden files, temp files, `.` and `..`.
+    /// ID that starts with a dot: hidden files, temporary files, `.` and `..`.
     #[error("the name {name:?} starts with a dot, which is not allowed")]
-    Dot {
-        /// The refused name.
-        name: String,
-    },
-    /// An absolute path, or one with `.` or `..` in it.
+    Dot { name: String },
+    /// Absolute path, or one with `.` or `..` in it.
     #[error("the path {path:?} must be relative and without `.` or `..`")]
-    NotInside {
-        /// The refused path.
-        path: Utf8PathBuf,
-    },
-    /// A symbolic link on the way.
+    NotInside { path: Utf8PathBuf },
+    /// Symbolic link in the path.
     #[error("{path} is a symbolic link, which is not followed here")]
-    Symlink {
-        /// The link.
-        path: Utf8PathBuf,
-    },
-    /// The path could not be looked at.
-    #[error("cannot look at {path}")]
+    Symlink { path: Utf8PathBuf },
+    /// The path could not be inspected.
+    #[error("cannot inspect {path}")]
     Unreadable {
-        /// What could not be looked at.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// Returns the id if it can safely be one component of a path.
+/// Returns the ID if it can safely be one component of a path.
 pub fn validate_id(id: &str) -> Result<&str, NameError> {
     check_text(id, ID_BYTES_MAX)?;
     let bad = |c: char| matches!(c, '/' | '\\') || c.is_control();
@@ -81,9 +69,9 @@ pub fn validate_id(id: &str) -> Result<&str, NameError> {
 
 /// Joins a path from outside to `root` if it stays inside.
 ///
-/// No component may be a symbolic link, the last one included; `root` itself may be. What does
-/// not exist yet is allowed. Someone who can write inside `root` can still put a link there
-/// afterwards: this guards against names, not against the owner of the folder.
+/// No component may be a symbolic link, the last one included; `root` itself may be. Missing
+/// components are allowed. A process that can write inside `root` can still put a link there
+/// afterwards: this guards against names, not against the owner of the directory.
 pub fn resolve_inside(root: &Utf8Path, relative: &str) -> Result<Utf8PathBuf, NameError> {
     check_text(relative, PATH_BYTES_MAX)?;
     if let Some(character) = relative.chars().find(|&c| c == '\\' || c.is_control()) {

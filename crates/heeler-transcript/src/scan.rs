@@ -1,5 +1,5 @@
-//! A whole transcript from a place on, with the memory of one line: forwards entry by entry, or
-//! backwards line by line.
+//! Reads a whole transcript from any position with the memory of one line: forwards entry by entry,
+//! or backwards line by line.
 //!
 //! Start at [`TranscriptScanner`] and [`ReverseTranscriptReader`].
 
@@ -18,7 +18,7 @@ use crate::untrusted_file;
 
 /// Iterates over the records and faults of a file, oldest first.
 ///
-/// It ends at the end that the file has when it gets there; a torn tail is its last fault.
+/// It stops at the end that the file has when it gets there; a torn tail is its last fault.
 #[derive(Debug)]
 pub struct TranscriptScanner {
     path: Utf8PathBuf,
@@ -29,7 +29,6 @@ pub struct TranscriptScanner {
 }
 
 impl TranscriptScanner {
-    /// Starts at the beginning of the file.
     pub fn open(path: &Utf8Path) -> Result<Self, DiskError> {
         Self::open_at(path, 0)
     }
@@ -74,11 +73,11 @@ impl Iterator for TranscriptScanner {
     }
 }
 
-/// Walks the whole lines of a file towards its start. No line is parsed, so what is only passed over
-/// costs a look for its end.
+/// Reads the whole lines of a file towards its start. Lines are not parsed, so skipping one costs
+/// only the search for its end.
 ///
-/// It begins at the end that the file has when it is opened; a torn tail is not looked at. A link is
-/// not followed.
+/// It begins at the end that the file has when it is opened; a torn tail is ignored. A link is not
+/// followed.
 #[derive(Debug)]
 pub struct ReverseTranscriptReader {
     path: Utf8PathBuf,
@@ -86,17 +85,16 @@ pub struct ReverseTranscriptReader {
     lines: BackwardLineReader,
 }
 
-/// A whole line, as it stands in the file.
+/// Whole line, exactly as in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct RawLine<'l> {
     /// Byte offset of the line.
     pub offset: u64,
-    /// The line without its newline; nothing of one that is longer than a record can be.
+    /// Line without its newline; empty if the line exceeds the length limit of a record.
     pub bytes: &'l [u8],
 }
 
 impl RawLine<'_> {
-    /// Returns the line's records, in order.
     pub fn records(&self) -> Vec<TranscriptRecord> {
         let mut records = Vec::new();
         split_line(self.offset, self.bytes, &mut |entry| match entry {

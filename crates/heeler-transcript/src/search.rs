@@ -1,7 +1,7 @@
 //! Searches transcripts for a text or a regular expression, with ripgrep's own engine.
 //!
-//! What is matched is the line as it stands in the file, JSON escapes included; what is shown are
-//! records only. A torn tail is not searched. Start at [`search`].
+//! The pattern is matched against the line in the file, JSON escapes included; only records are
+//! returned. A torn tail is not searched. Start at [`search`].
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -23,69 +23,58 @@ use crate::record::{LINE_BYTES_MAX, TranscriptEntry, TranscriptRecord, split_lin
 const HEAP_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// What to look for.
 #[derive(Debug, Clone)]
 pub struct TranscriptQuery {
-    /// The text or expression.
     pub pattern: SearchPattern,
-    /// Whether case matters.
     pub case: CaseSensitivity,
-    /// The search ends after so many hits.
+    /// Number of hits after which the search ends.
     pub hits_max: usize,
 }
 
-/// A text or an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SearchPattern {
-    /// Exactly this text.
+    /// Exact text.
     Literal(String),
-    /// This regular expression, in the syntax of Rust's `regex` crate.
+    /// Regular expression, in the syntax of Rust's `regex` crate.
     Regex(String),
 }
 
-/// Whether case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CaseSensitivity {
-    /// It does.
     Sensitive,
-    /// It does not.
     Insensitive,
-    /// It does if the pattern has an upper-case letter.
+    /// Case-sensitive if the pattern has an upper-case letter.
     #[default]
     Smart,
 }
 
-/// A record that matches.
+/// Matching record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptHit<'a> {
-    /// The file it is in.
     pub path: &'a Utf8Path,
-    /// The number of its line, from 0.
+    /// Number of its line, from 0.
     pub line: u64,
-    /// The record.
     pub record: TranscriptRecord,
 }
 
-/// What a search came to.
+/// Summary of a search.
 #[derive(Debug, Default)]
 pub struct TranscriptSearchOutcome {
-    /// How many records matched and were shown.
+    /// Number of matching records passed on.
     pub hits: usize,
-    /// How many lines matched and were not shown since they are damaged or too long.
+    /// Number of matching lines not passed on because they are damaged or too long.
     pub faults: usize,
-    /// The files that could not be read, to their end at least.
+    /// Files that could not be read, or not to their end.
     pub unreadable: Vec<DiskError>,
-    /// Whether it ended early, by `hits_max` or by the caller.
+    /// The search ended early, by `hits_max` or by the caller.
     pub ended_early: bool,
 }
 
-/// The regular expression is not one.
+/// Invalid regular expression.
 #[derive(Debug, Error)]
 #[error("cannot search for {pattern:?}")]
 pub struct SearchPatternError {
-    /// What was given.
     pub pattern: String,
-    /// What is wrong with it.
     #[source]
     pub source: grep_regex::Error,
 }
@@ -103,7 +92,7 @@ pub fn search(
         .line_number(true)
         .heap_limit(Some(HEAP_BYTES_MAX))
         .binary_detection(BinaryDetection::none())
-        // Another encoding would move every offset.
+        // Transcoding from another encoding would shift every offset.
         .bom_sniffing(false)
         .build();
     let mut searched = TranscriptSearchOutcome {
@@ -131,17 +120,17 @@ pub fn search(
     Ok(searched)
 }
 
-/// Finds a query in a text, as [`search`] does in files.
+/// Matches a query against a text, as [`search`] does with files.
 #[derive(Debug)]
 pub struct LineMatcher(RegexMatcher);
 
 impl LineMatcher {
-    /// Makes one; fails as the search would.
+    /// Compiles the query; fails as the search would.
     pub fn new(query: &TranscriptQuery) -> Result<LineMatcher, SearchPatternError> {
         build_matcher(query).map(LineMatcher)
     }
 
-    /// Says whether a line has what is looked for.
+    /// Returns true if a line matches.
     pub fn matches(&self, line: &str) -> bool {
         matches!(self.0.is_match(line.as_bytes()), Ok(true))
     }
@@ -167,7 +156,7 @@ fn search_file(
     hits: TranscriptHitSink<'_>,
 ) -> io::Result<()> {
     let file = File::open(hits.path)?;
-    // Behind the last newline, bytes may still change.
+    // Bytes after the last newline may still change.
     let whole = last_line_end(&file, file.metadata()?.len())?;
     let inner = file.take(whole);
     let reader = LineLimitingReader { inner, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
@@ -176,11 +165,11 @@ fn search_file(
 
 /// Puts a newline into lines that are too long, so that the searcher's memory stays bounded.
 ///
-/// One byte is overwritten and none is added, so offsets stay true. Where it did is in `cuts`.
+/// One byte is overwritten and none is added, so offsets stay true. The positions are in `cuts`.
 struct LineLimitingReader<'a, R> {
     inner: R,
     offset: u64,
-    /// Length of the line that is being read, so far.
+    /// Number of bytes read of the current line.
     line_len: usize,
     max: usize,
     cuts: &'a RefCell<Vec<u64>>,
@@ -188,7 +177,7 @@ struct LineLimitingReader<'a, R> {
 
 impl<R: Read> Read for LineLimitingReader<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // Less than a line's limit at a time, so at most one cut is needed.
+        // Reads less than the line limit at a time, so at most one cut is needed.
         let wanted = buf.len().min(BLOCK_BYTES).min(self.max);
         let read = self.inner.read(&mut buf[..wanted])?;
         let block = &mut buf[..read];
@@ -243,7 +232,7 @@ impl TranscriptHitSink<'_> {
             TranscriptEntry::Record(record) => records.push(record),
             TranscriptEntry::Fault(_) => self.out.faults += 1,
         });
-        // Of glued records, not all need match.
+        // Not all glued records of a line need match.
         let is_match = |record: &TranscriptRecord| {
             matches!(self.matcher.is_match(record.text.as_bytes()), Ok(true))
         };

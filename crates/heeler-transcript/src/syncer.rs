@@ -1,7 +1,7 @@
-//! The background sync: one thread per process that syncs each dirty log within a second.
+//! The background sync: one thread per process that syncs each dirty transcript within a second.
 //!
-//! It only knows which logs are dirty since when. A failed sync stops that log and no other.
-//! Start at [`schedule_sync`].
+//! It only knows since when each transcript is dirty. A failed sync stops that transcript and no
+//! other. Start at [`schedule_sync`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::writer::SyncedFile;
 
-/// How long a log may be dirty before its sync starts; the sync itself has the rest of a second.
+/// Time that a transcript may be dirty before its sync starts; the sync itself has the rest of a
+/// second.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
 
-/// Dirty logs, the one that waits longest first.
+/// Dirty transcripts, the longest-waiting first.
 #[derive(Default)]
 struct SyncQueue {
     waiting: Mutex<VecDeque<(Instant, Weak<SyncedFile>)>>,
@@ -22,9 +23,9 @@ struct SyncQueue {
 
 static QUEUE: OnceLock<Option<Arc<SyncQueue>>> = OnceLock::new();
 
-/// Has the log synced soon; returns false if this process cannot start a thread.
+/// Schedules a sync of the transcript; returns false if this process cannot start a thread.
 ///
-/// To be called once when the log becomes dirty, not for every line.
+/// Must be called once when the transcript becomes dirty, not for every line.
 pub(crate) fn schedule_sync(core: &Arc<SyncedFile>) -> bool {
     let Some(queue) = QUEUE.get_or_init(start) else { return false };
     let due = Instant::now() + SYNC_AFTER;
@@ -48,7 +49,7 @@ impl SyncQueue {
             let (due, core) = self.take();
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if let Some(core) = core.upgrade() {
-                // The log remembers a failure and tells it at its next append.
+                // The transcript remembers a failure and reports it at its next append.
                 drop(core.sync());
             }
         }

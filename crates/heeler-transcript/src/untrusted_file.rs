@@ -1,7 +1,8 @@
-//! Opens files that somebody else may have put there: a cloned repository, an import's source.
+//! Opens files that others may have put there: a cloned repository, the source of an import.
 //!
-//! A link is not followed, a pipe is not waited for, and what is no regular file is refused. Only
-//! the last component is guarded; [`crate::resolve_inside`] and the state directory guard those before it.
+//! A link is not followed, a pipe is not waited for, and anything but a regular file is refused.
+//! Only the last path component is guarded; [`crate::resolve_inside`] and the state directory guard
+//! those before it. Start at [`open`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -11,16 +12,15 @@ use camino::Utf8Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// The largest YAML or JSON record that is read: it is held in memory whole. An inline transcript of
-/// a hundred thousand entries is a tenth of it.
+/// Size limit of a YAML or JSON record, which is held in memory whole. An inline transcript of a
+/// hundred thousand entries takes a tenth of it.
 pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 
-/// Opens a file for reading.
 pub fn open(path: &Utf8Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
 
-/// Opens a file as the options say.
+/// Opens a file with the given options.
 pub fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options
@@ -30,7 +30,7 @@ pub fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Result<File>
     if file.metadata()?.is_file() { Ok(file) } else { Err(refusal_error("it is not a file")) }
 }
 
-/// Reads a file whole; one that is longer than `max` is refused.
+/// Reads a whole file; fails if it is longer than `max`.
 pub fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -40,7 +40,7 @@ pub fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a record whole, as text.
+/// Reads a whole record as text.
 pub fn read_text(path: &Utf8Path) -> io::Result<String> {
     String::from_utf8(read(path, RECORD_BYTES_MAX)?)
         .map_err(|_| refusal_error("it is not UTF-8 text"))

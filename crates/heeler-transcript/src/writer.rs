@@ -1,9 +1,9 @@
-//! The one writer of a transcript.
+//! The only writer of a transcript.
 //!
-//! A [`TranscriptWriter`] holds an exclusive lock on its file and appends whole lines, one `write` for each
-//! call. Whatever fails, no half line stays behind, and a line that readers could have seen is
-//! never taken back. What it must not do: retry a failed sync, or go on after one. Start at
-//! [`TranscriptWriter::open_file`].
+//! A [`TranscriptWriter`] holds an exclusive lock on its file and appends whole lines, one `write`
+//! per call. After any failure, no half line stays behind, and a line that readers could have seen
+//! is never removed. It must not retry a failed sync, or continue after one. Start at
+//! [`TranscriptWriter::open`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -20,10 +20,10 @@ use crate::record::{LINE_BYTES_MAX, is_record};
 use crate::repair::{TailRepair, repair_tail};
 use crate::syncer;
 
-/// [`TranscriptWriter::append_all`] makes one `write` for about this many bytes.
+/// Approximate size of one `write` by [`TranscriptWriter::append_all`].
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// When an appended line survives a power loss. It survives a crash of ours at once.
+/// Time at which an appended line survives a power loss. It survives a crash of Heeler at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TranscriptDurability {
     /// When the append returns.
@@ -33,12 +33,10 @@ pub enum TranscriptDurability {
     Interval,
 }
 
-/// How to open a [`TranscriptWriter`].
+/// Options for opening a [`TranscriptWriter`].
 #[derive(Debug, Clone)]
 pub struct TranscriptWriterOptions {
-    /// When an appended line survives a power loss.
     pub durability: TranscriptDurability,
-    /// The disk that is written to.
     pub disk: Arc<dyn DiskBackend>,
 }
 
@@ -48,134 +46,115 @@ impl Default for TranscriptWriterOptions {
     }
 }
 
-/// A log that is ready for appends.
+/// Transcript that is ready for appends.
 #[derive(Debug)]
 pub struct OpenedTranscript {
-    /// The log.
     pub writer: TranscriptWriter,
-    /// What had to be repaired first.
+    /// Repair that was made first.
     pub repair: Option<TailRepair>,
 }
 
-/// Why a log could not be opened.
+/// Reason that a transcript could not be opened.
 #[derive(Debug, Error)]
 pub enum TranscriptOpenError {
     /// Another process, or another part of this one, has it open.
     #[error("transcript {path} already has a writer; wait until it ends, or stop it")]
-    Busy {
-        /// The file.
-        path: Utf8PathBuf,
-    },
-    /// A folder, a pipe or a device has the log's name.
+    Busy { path: Utf8PathBuf },
+    /// A directory, a pipe or a device has the transcript's name.
     #[error("transcript {path} is not a regular file")]
-    NotAFile {
-        /// The path.
-        path: Utf8PathBuf,
-    },
-    /// A file operation failed.
+    NotAFile { path: Utf8PathBuf },
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// Why a line was not acknowledged.
+/// Reason that a line was not acknowledged.
 #[derive(Debug, Error)]
 pub enum AppendError {
     /// The line is not exactly one JSON object without newlines, so readers would not show it.
     #[error("cannot append to transcript {path}: the line is not one JSON object")]
-    NotARecord {
-        /// The file.
-        path: Utf8PathBuf,
-    },
+    NotARecord { path: Utf8PathBuf },
     /// The line is longer than [`LINE_BYTES_MAX`].
     #[error(
         "cannot append to transcript {path}: the line has {len} bytes, at most {max} are allowed"
     )]
     TooLong {
-        /// The file.
         path: Utf8PathBuf,
         /// Length of the line in bytes.
         len: usize,
-        /// The limit.
         max: usize,
     },
-    /// The disk took less than the line. No part of it remains; try again when there is space.
-    #[error("cannot append to transcript {path}; try again when the disk takes writes")]
+    /// The disk accepted less than the line. No part of it remains; try again when there is space.
+    #[error("cannot append to transcript {path}; try again when the disk accepts writes")]
     Write {
-        /// The file.
         path: Utf8PathBuf,
-        /// How many of the lines given to [`TranscriptWriter::append_all`] are in the file, as if they had
-        /// been appended alone. Always 0 for [`TranscriptWriter::append`].
+        /// Number of lines given to [`TranscriptWriter::append_all`] that are in the file, as if
+        /// each had been appended alone. Always 0 for [`TranscriptWriter::append`].
         appended: usize,
-        /// Why the write failed.
         #[source]
         source: io::Error,
     },
-    /// A half line could not be cut off again. The log must be reopened, which repairs it.
+    /// A half line could not be cut off again. The transcript must be reopened, which repairs it.
     #[error("transcript {path} ends in a half line that cannot be cut off; reopen it")]
     HalfLine {
-        /// The file.
         path: Utf8PathBuf,
-        /// Why cutting it off failed.
+        /// Reason that cutting it off failed.
         #[source]
         source: io::Error,
     },
-    /// The line may not survive a power loss. The log must be reopened.
+    /// The line may not survive a power loss. The transcript must be reopened.
     #[error(transparent)]
     Sync(#[from] SyncError),
 }
 
-/// A sync failed, now or earlier; the log refuses appends until it is reopened.
+/// A sync failed, now or earlier; the transcript refuses appends until it is reopened.
 #[derive(Debug, Error)]
 pub enum SyncError {
     /// The sync failed now.
-    #[error("cannot sync transcript {path}; what was not synced may be lost in a power loss")]
+    #[error("cannot sync transcript {path}; unsynced lines may be lost in a power loss")]
     Failed {
-        /// The file.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// An earlier operation failed.
-    #[error("transcript {path} takes no more lines since {reason}; reopen it")]
+    #[error("transcript {path} accepts no more lines because {reason}; reopen it")]
     Refused {
-        /// The file.
         path: Utf8PathBuf,
-        /// What failed.
+        /// Earlier failure.
         reason: String,
     },
 }
 
-/// The one writer of a transcript.
+/// The only writer of a transcript.
 #[derive(Debug)]
 pub struct TranscriptWriter {
     core: Arc<SyncedFile>,
     durability: TranscriptDurability,
     /// Length of the file; it ends in a newline or is empty.
     len: u64,
-    /// The bytes of the write that is being made.
+    /// Bytes of the current write.
     batch: Vec<u8>,
 }
 
-/// The part of a log that the background sync shares.
+/// Part of a transcript that the background sync shares.
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
     path: Utf8PathBuf,
     file: File,
     disk: Arc<dyn DiskBackend>,
-    /// Something was written since the last sync began.
+    /// Bytes were written since the last sync began.
     dirty: AtomicBool,
-    /// Why no more lines are taken.
+    /// Reason that no more lines are accepted.
     failure: OnceLock<String>,
-    /// Held during a sync: the kernel tells a failure to one caller only.
+    /// Held during a sync: the kernel reports a failure to one caller only.
     syncing: Mutex<()>,
 }
 
 impl TranscriptWriter {
     /// Opens or creates the file, takes its lock, and repairs a torn tail.
     ///
-    /// When it returns, the file's name and what it holds are on stable storage: whoever wrote
-    /// the file before may have been killed before it could see to that.
+    /// When it returns, the file's name and content are on stable storage: the previous writer may
+    /// have been killed before it synced them.
     pub fn open(
         path: &Utf8Path,
         options: TranscriptWriterOptions,
@@ -199,28 +178,27 @@ impl TranscriptWriter {
         Ok(OpenedTranscript { writer: log, repair })
     }
 
-    /// The file that is written.
     pub fn path(&self) -> &Utf8Path {
         &self.core.path
     }
 
-    /// The length of the file: the offset that the next line gets.
+    /// Returns the length of the file: the offset of the next line.
     pub fn end(&self) -> u64 {
         self.len
     }
 
     /// Appends one line, given without its newline.
     ///
-    /// On `Ok` the line is in the file, whole, and survives a crash of this process; when it
-    /// survives a power loss is what [`TranscriptDurability`] says.
+    /// On `Ok` the whole line is in the file and survives a crash of this process;
+    /// [`TranscriptDurability`] determines when it survives a power loss.
     pub fn append(&mut self, line: &[u8]) -> Result<(), AppendError> {
         self.append_all(&[line])
     }
 
     /// Appends lines in as few writes as sensible.
     ///
-    /// All lines are checked before the first is written. Where a write fails, the lines before
-    /// the failure are in the file and counted in [`AppendError::Write`]; none is there in part.
+    /// All lines are checked before the first is written. If a write fails, the lines before the
+    /// failure are in the file and counted in [`AppendError::Write`]; none is there in part.
     pub fn append_all(&mut self, lines: &[&[u8]]) -> Result<(), AppendError> {
         self.core.refuse_after_failure()?;
         for line in lines {
@@ -255,12 +233,12 @@ impl TranscriptWriter {
         }
     }
 
-    /// Returns when every appended line survives a power loss.
+    /// Returns once every appended line survives a power loss.
     pub fn sync(&mut self) -> Result<(), SyncError> {
         self.core.sync()
     }
 
-    /// Syncs and closes the log. Dropping it does the same and hides the error.
+    /// Syncs and closes the transcript. Dropping it does the same and hides the error.
     pub fn close(mut self) -> Result<(), SyncError> {
         self.sync()
     }
@@ -280,7 +258,7 @@ impl TranscriptWriter {
         Ok(())
     }
 
-    /// Makes one write; returns how many whole lines it left in the file.
+    /// Makes one write; returns the number of whole lines it left in the file.
     fn write_batch(&mut self) -> (usize, Result<(), WriteFailure>) {
         let written = self.core.disk.write(&self.core.file, &self.batch);
         let source = match written {
@@ -305,7 +283,8 @@ impl TranscriptWriter {
         }
     }
 
-    /// Cuts what a failed write left behind its last whole line; returns how many bytes it keeps.
+    /// Cuts the bytes that a failed write left after its last whole line; returns the number of
+    /// bytes kept.
     ///
     /// Whole lines stay: a reader may have shown them already.
     fn cut_half_line(&self) -> io::Result<usize> {
@@ -336,7 +315,7 @@ impl TranscriptWriter {
                 if syncer::schedule_sync(&self.core) {
                     Ok(())
                 } else {
-                    // No thread could be started: slower, but as safe.
+                    // No thread could be started: syncing here is slower, but as safe.
                     self.core.sync()
                 }
             }
@@ -346,19 +325,19 @@ impl TranscriptWriter {
 
 impl Drop for TranscriptWriter {
     fn drop(&mut self) {
-        // Nobody is left to tell; `close` is for those who want to know.
+        // `drop` cannot return the error; callers that need it use `close`.
         drop(self.core.sync());
-        // The background sync may hold the file for a moment longer than the log.
+        // The background sync may hold the file for a moment longer than the writer.
         drop(self.core.file.unlock());
     }
 }
 
 impl SyncedFile {
-    /// Syncs if something was written since the last sync. A failure is final.
+    /// Syncs if bytes were written since the last sync. A failure is final.
     pub(crate) fn sync(&self) -> Result<(), SyncError> {
         let _guard = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.refuse_after_failure()?;
-        // Cleared before the sync: what is written during it needs another one.
+        // Cleared before the sync: bytes written during it need another one.
         if !self.dirty.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
@@ -369,7 +348,7 @@ impl SyncedFile {
     }
 
     fn record_failure(&self, reason: String) {
-        // The first failure is the one to tell.
+        // The first failure is the one to report.
         drop(self.failure.set(reason));
     }
 
@@ -383,7 +362,7 @@ impl SyncedFile {
     }
 }
 
-/// Why one write did not take all bytes.
+/// Reason that one write did not accept all bytes.
 enum WriteFailure {
     /// No half line remains.
     Refused(io::Error),
@@ -417,7 +396,7 @@ fn open_locked(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<File, Transcri
                 return Err(DiskError::at("lock", path)(source).into());
             }
         }
-        // A lock on a file that was replaced meanwhile excludes nobody.
+        // A lock on a file that was replaced meanwhile excludes no other process.
         if let Ok(named) = std::fs::metadata(path)
             && (named.dev(), named.ino()) == (opened.dev(), opened.ino())
         {
@@ -434,7 +413,7 @@ fn open_or_create(disk: &dyn DiskBackend, path: &Utf8Path) -> io::Result<File> {
         }
         match disk.create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // A dangling link would be neither there nor creatable, forever.
+                // A dangling link would neither be readable nor creatable, forever.
                 if path.is_symlink() {
                     return Err(error);
                 }

@@ -1,4 +1,4 @@
-//! Text that is being written: a cursor, the keys of readline, undo.
+//! Text editor of the input: cursor, readline keys, undo.
 
 use std::ops::Range;
 
@@ -6,35 +6,35 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use crate::text::columns;
 
-/// How many changes can be undone.
+/// Most changes that can be undone.
 const UNDO_MAX: usize = 100;
 
-/// How long a text may be whose changes can be undone: each is kept whole.
+/// Longest text whose changes can be undone, because each step keeps the whole text.
 const UNDO_BYTES_MAX: usize = 32 * 1024;
 
-/// How long a text may be; what is beyond is not taken.
+/// Length limit of the text; an insertion beyond it is rejected.
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// How wide a tab is shown.
+/// Display width of a tab.
 pub(crate) const TAB_COLUMNS: usize = 4;
 
-/// Text that is being written.
+/// Text with a cursor.
 #[derive(Debug, Default)]
 pub(crate) struct TextEditor {
     text: String,
-    /// Where the next character goes, at the edge of a grapheme.
+    /// Offset of the cursor, at a grapheme boundary.
     cursor: usize,
-    /// What was cut last.
+    /// Text that was cut last.
     last_cut: String,
     undo: Vec<(String, usize)>,
 }
 
-/// How it is shown in a number of columns.
+/// Layout of the text for a number of columns.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EditorLayout {
-    /// Which part of the text each row has.
+    /// Range of the text in each row.
     pub(crate) rows: Vec<Range<usize>>,
-    /// The row and column of the cursor.
+    /// Row and column of the cursor.
     pub(crate) cursor: (usize, usize),
 }
 
@@ -51,21 +51,21 @@ impl TextEditor {
         self.cursor
     }
 
-    /// Replaces all of it; the cursor is at its end.
+    /// Replaces the text; the cursor moves to its end.
     pub(crate) fn set(&mut self, text: &str) {
         self.push_undo();
         text.clone_into(&mut self.text);
         self.cursor = self.text.len();
     }
 
-    /// Takes all of it out.
+    /// Takes the whole text.
     pub(crate) fn take(&mut self) -> String {
         self.cursor = 0;
         self.undo.clear();
         std::mem::take(&mut self.text)
     }
 
-    /// Writes at the cursor; says whether there was room.
+    /// Inserts at the cursor; returns false if there is no room.
     pub(crate) fn insert(&mut self, text: &str) -> bool {
         if self.text.len() + text.len() > TEXT_BYTES_MAX {
             return false;
@@ -79,7 +79,7 @@ impl TextEditor {
         true
     }
 
-    /// Replaces a part of it; the cursor is after it.
+    /// Replaces a range; the cursor moves behind it.
     pub(crate) fn replace(&mut self, range: Range<usize>, with: &str) {
         self.push_undo();
         self.text.replace_range(range.clone(), with);
@@ -124,7 +124,7 @@ impl TextEditor {
         self.text.len() - right.len()
     }
 
-    /// Where the word of blanks begins that Ctrl+W cuts.
+    /// Returns the start of the whitespace-separated word that Ctrl+W cuts.
     fn word_start_before(&self) -> usize {
         let left = self.text[..self.cursor].trim_end();
         left.rfind(char::is_whitespace).map_or(0, |at| self.text.ceil_char_boundary(at + 1))
@@ -138,12 +138,11 @@ impl TextEditor {
         self.text[self.cursor..].find('\n').map_or(self.text.len(), |at| self.cursor + at)
     }
 
-    /// Moves the cursor.
     pub(crate) fn move_cursor(&mut self, to: CursorMotion) {
         self.cursor = self.target_offset(to);
     }
 
-    /// Deletes from the cursor to there.
+    /// Deletes from the cursor to the target.
     pub(crate) fn delete(&mut self, to: CursorMotion) {
         let range = self.range(to);
         if !range.is_empty() {
@@ -151,7 +150,7 @@ impl TextEditor {
         }
     }
 
-    /// Cuts from the cursor to there; a line end where there is nothing else.
+    /// Cuts from the cursor to the target; at the end of a line, cuts the line break.
     pub(crate) fn cut(&mut self, to: CursorMotion) {
         let mut range = self.range(to);
         if range.is_empty() && to == CursorMotion::LineEnd {
@@ -163,7 +162,7 @@ impl TextEditor {
         }
     }
 
-    /// Writes what was cut last.
+    /// Inserts the text that was cut last.
     pub(crate) fn paste_last_cut(&mut self) {
         let cut = std::mem::take(&mut self.last_cut);
         self.insert(&cut);
@@ -189,7 +188,7 @@ impl TextEditor {
         }
     }
 
-    /// Moves the cursor a row up or down; says whether there is one.
+    /// Moves the cursor one row up or down; returns false if there is no such row.
     pub(crate) fn move_cursor_row(&mut self, down: bool, width: usize) -> bool {
         let EditorLayout { rows, cursor: (row, column) } = self.rows(width);
         let to = if down { row.checked_add(1) } else { row.checked_sub(1) };
@@ -207,7 +206,7 @@ impl TextEditor {
         true
     }
 
-    /// Returns how it is shown. A row that is full has another after it for the cursor.
+    /// Returns the layout. A full last row is followed by an empty one for the cursor.
     pub(crate) fn rows(&self, width: usize) -> EditorLayout {
         let width = width.max(1);
         let mut rows = vec![];
@@ -236,12 +235,12 @@ impl TextEditor {
             cursor = (rows.len(), used);
         }
         rows.push(start..self.text.len());
-        // A newline that would stand beyond a full row has no column of its own.
+        // A line break after a full row has no column of its own.
         EditorLayout { rows, cursor: (cursor.0, cursor.1.min(width.saturating_sub(1))) }
     }
 }
 
-/// Where the cursor can go.
+/// Target of a cursor motion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CursorMotion {
     PreviousGrapheme,
@@ -255,7 +254,7 @@ pub(crate) enum CursorMotion {
     End,
 }
 
-/// Returns how many columns a grapheme takes where it is written.
+/// Returns the display width of a grapheme in the editor.
 pub(crate) fn grapheme_columns(grapheme: &str) -> usize {
     match grapheme {
         "\t" => TAB_COLUMNS,
@@ -268,7 +267,7 @@ pub(crate) fn grapheme_columns(grapheme: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Does things to a text with `|` for the cursor.
+    /// Applies `does` to a text in which `|` marks the cursor.
     #[track_caller]
     fn check(before: &str, does: impl Fn(&mut TextEditor), after: &str) {
         let at = before.find('|').unwrap();

@@ -1,8 +1,8 @@
-//! The loop between the terminal, a screen and a conversation.
+//! Event loop between the terminal, a screen and a conversation. Start at [`run_screen`].
 //!
-//! A key is drawn at once; what is shown is drawn at most every [`FRAME_INTERVAL`]. Whatever waits is taken in
-//! before a frame, so no frame is drawn for what the next would change. A terminal that is gone is a
-//! wish to leave; the conversation is heard to its end all the same.
+//! A key press is drawn at once; output is drawn at most every [`FRAME_INTERVAL`]. All pending
+//! input is processed before a frame, so that no frame is obsolete when it is drawn. A closed
+//! terminal counts as a request to leave; the output of the conversation is still read to its end.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
@@ -16,26 +16,26 @@ use crate::picker::{SessionPicker, SessionPickerEntry, SessionPickerOutcome};
 use crate::terminal::{self, TerminalHandle, TerminalInput, is_terminal_acquired};
 use crate::{ChatScreen, keys};
 
-/// The least time between two frames that no key asks for.
+/// Shortest time between two frames without a key press.
 const FRAME_INTERVAL: Duration = Duration::from_millis(16);
 
-/// How much is taken in before it is looked whether a frame is due: whoever tells faster than it can be
-/// taken in keeps nobody from seeing it.
+/// Most inputs processed before a check for a due frame, so that output that arrives faster than it
+/// is processed does not stop the drawing.
 const INPUT_BATCH_MAX: usize = 1000;
 
-/// How often the time on the screen goes on while the agent works.
+/// Interval at which the elapsed time is updated while the agent works.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether somebody leaves who picks a session.
+/// Interval of checks for a request to leave the session picker.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// With Ctrl: the program stops, and the shell has the terminal until `fg`.
+/// With Ctrl: suspends the program; the shell has the terminal until `fg`.
 const SUSPEND_KEY: KeyCode = KeyCode::Char('z');
 
-/// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
-/// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
+/// Shows a conversation until it has ended. User actions are passed to `wish`, which must not wait:
+/// its receiver may itself be waiting to send output. `clock` returns the current time.
 ///
-/// The last words go with the screen: they are to be printed once the terminal is given back.
+/// Exit messages disappear with the screen; the caller prints them after the terminal is released.
 pub fn run_screen(
     terminal: &mut TerminalHandle,
     screen: &mut ChatScreen,
@@ -75,22 +75,22 @@ pub fn run_screen(
     .run();
 }
 
-/// How a frame is drawn.
+/// Way of drawing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameMode {
-    /// What has changed.
+    /// Draws only changes.
     Changes,
-    /// All of it: somebody else has written to the terminal.
+    /// Draws everything, because another program wrote to the terminal.
     Full,
-    /// The same, when somebody has the program go on that is stopped before.
+    /// Suspends the program, then draws everything when it continues.
     AfterSuspend,
 }
 
-/// Why a frame is due.
+/// Urgency of the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FrameUrgency {
     Never,
-    /// Something was shown.
+    /// There is new output.
     Soon,
     /// A key was pressed.
     Now,
@@ -102,7 +102,7 @@ struct ScreenLoop<'a, Clock, Wishes, Canvas> {
     screen: &'a mut ChatScreen,
     clock: Clock,
     on_action: Wishes,
-    /// Says whether the terminal is still there.
+    /// Returns false if the terminal is gone.
     draw: Canvas,
     is_terminal_gone: bool,
 }
@@ -125,10 +125,10 @@ where
             match self.inputs.recv_timeout(wait) {
                 Ok(input) => due = due.max(self.process_input(input)),
                 Err(RecvTimeoutError::Timeout) if due == FrameUrgency::Soon => {
-                    due = FrameUrgency::Now
+                    due = FrameUrgency::Now;
                 }
                 Err(RecvTimeoutError::Timeout) if self.screen.is_ticking() => {
-                    due = FrameUrgency::Now
+                    due = FrameUrgency::Now;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => due = FrameUrgency::Exit,
@@ -153,14 +153,14 @@ where
         }
     }
 
-    /// The terminal is gone: the person has left, in a way.
+    /// Reports the loss of the terminal, once.
     fn hang_up(&mut self) {
         if !std::mem::replace(&mut self.is_terminal_gone, true) {
             (self.on_action)(UserAction::HangUp);
         }
     }
 
-    /// Takes one input in and those that wait behind it, up to a key: that is drawn first.
+    /// Processes an input and those that wait behind it, up to a key press, which is drawn first.
     fn process_input(&mut self, input: TerminalInput) -> FrameUrgency {
         self.screen.set_time((self.clock)());
         let (mut next, mut left) = (Some(input), INPUT_BATCH_MAX);
@@ -191,9 +191,9 @@ where
     }
 }
 
-/// Lets a person pick a session; none if they leave. What somebody finds who looks into the sessions
-/// comes by `cards`, each with its place in the list; `seen` is told which of them is seen first.
-/// `is_left` says whether they leave by other means than the terminal, as by a signal.
+/// Lets a person pick a session; returns `None` if they leave. Summaries of sessions arrive through
+/// `cards`, each with its index in the list; `seen` receives the first visible index. `is_left`
+/// returns true if the person leaves by other means than the terminal, such as a signal.
 pub fn run_picker(
     terminal: &mut TerminalHandle,
     picker: &mut SessionPicker,
@@ -269,8 +269,8 @@ mod tests {
         TerminalInput::Output(Box::new(ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry }))
     }
 
-    /// Takes inputs in on a terminal that is there for some frames; returns the wishes, and how many
-    /// frames were drawn.
+    /// Processes inputs on a terminal that lasts for `frames_max` frames; returns the actions and
+    /// the number of frames.
     fn run(inputs: Vec<TerminalInput>, frames_max: usize) -> (Vec<UserAction>, usize) {
         let (tell, waiting) = sync_channel(inputs.len());
         inputs.into_iter().for_each(|input| tell.send(input).unwrap());

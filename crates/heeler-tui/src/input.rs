@@ -1,4 +1,4 @@
-//! The line a person types: many lines, history, search, completion, pasted blocks.
+//! Input line: multi-line editing, history, search, completion, pasted blocks.
 
 mod history;
 mod menu;
@@ -15,37 +15,37 @@ pub use self::menu::{CompletionSources, FileCompleter};
 use crate::TerminalTheme;
 use crate::editor::{CursorMotion, EditorLayout, TAB_COLUMNS, TextEditor};
 
-/// How many lines of before are kept.
+/// Most lines in the history.
 const HISTORY_MAX: usize = 1000;
-/// What is pasted is a block of its own from so many lines or bytes on.
+/// Lines and bytes from which a pasted text becomes a block.
 const BLOCK_LINES: usize = 6;
 const BLOCK_BYTES: usize = 2000;
 
-/// What came of a key.
+/// Result of a key press.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputKeyOutcome {
-    /// The key means nothing here.
+    /// The key has no meaning here.
     Ignored,
-    /// It was taken.
+    /// The key was handled.
     Handled,
-    /// This is to be sent.
+    /// Text to send.
     Send(String),
-    /// There is no more room.
+    /// The text limit is reached.
     Full,
 }
 
-/// The line that is typed.
+/// Input line.
 pub(crate) struct InputWidget {
     editor: TextEditor,
     completion: CompletionSources,
     history: Vec<String>,
-    /// Which line of before is shown, and what was typed before that.
+    /// Index of the recalled history line, and the text before the recall.
     recalled: Option<(usize, String)>,
     search: Option<HistorySearch>,
     menu: Option<CompletionMenu>,
-    /// Long texts that were pasted; a token stands for each.
+    /// Long pasted texts; each is represented by a token in the text.
     pasted_blocks: Vec<String>,
-    /// How many columns there were when it was drawn.
+    /// Width at the last drawing.
     columns: usize,
 }
 
@@ -68,12 +68,12 @@ impl InputWidget {
         self.editor.is_empty()
     }
 
-    /// Says whether a key like Esc or Tab is meant for it: something is offered or searched for.
+    /// Returns true if a menu or search is open, which keys like Esc and Tab then control.
     pub(crate) fn has_popup(&self) -> bool {
         self.menu.is_some() || self.search.is_some()
     }
 
-    /// Puts a text before what is typed, on lines of its own.
+    /// Inserts a text before the typed text, on separate lines.
     pub(crate) fn suggest(&mut self, text: &str) {
         let before =
             self.search.as_ref().map_or(self.editor.text(), |search| &search.original_text);
@@ -83,7 +83,7 @@ impl InputWidget {
         self.close_popups();
     }
 
-    /// Forgets what is typed.
+    /// Clears the input.
     pub(crate) fn clear(&mut self) {
         self.editor.take();
         self.pasted_blocks.clear();
@@ -94,7 +94,7 @@ impl InputWidget {
         (self.search, self.menu, self.recalled) = (None, None, None);
     }
 
-    /// Takes a pasted text as one block.
+    /// Inserts a pasted text; a long one becomes a block.
     pub(crate) fn paste(&mut self, text: &str) -> InputKeyOutcome {
         let text = sanitize_typed(text);
         let lines = text.lines().count();
@@ -118,7 +118,7 @@ impl InputWidget {
         InputKeyOutcome::Handled
     }
 
-    /// Returns what is typed, with all that was pasted.
+    /// Returns the typed text, with tokens replaced by the pasted texts.
     fn take_full_text(&mut self) -> String {
         let mut text = self.editor.take();
         for (at, block) in std::mem::take(&mut self.pasted_blocks).iter().enumerate() {
@@ -142,7 +142,6 @@ impl InputWidget {
         InputKeyOutcome::Send(text)
     }
 
-    /// Takes a key.
     pub(crate) fn handle_key(&mut self, key: KeyEvent) -> InputKeyOutcome {
         if self.search.is_some()
             && let Some(did) = self.handle_search_key(key)
@@ -192,7 +191,7 @@ impl InputWidget {
             'u' => self.editor.cut(CursorMotion::LineStart),
             'w' => self.editor.cut(CursorMotion::PreviousBlank),
             'y' => self.editor.paste_last_cut(),
-            // What terminals send for Ctrl+_ is told as Ctrl+7.
+            // Terminals report Ctrl+_ as Ctrl+7.
             '_' | '7' => self.editor.undo(),
             'p' => return self.recall_history(false),
             'n' => return self.recall_history(true),
@@ -247,7 +246,7 @@ impl InputWidget {
         InputKeyOutcome::Handled
     }
 
-    /// Deletes what is before the cursor: a character, or a block as a whole.
+    /// Deletes the character before the cursor, or a whole block.
     fn backspace(&mut self) {
         let at = self.editor.cursor();
         let before = &self.editor.text()[..at];
@@ -266,13 +265,13 @@ impl InputWidget {
         self.recall_history(down)
     }
 
-    /// Returns how many rows it takes.
+    /// Returns the number of rows.
     pub(crate) fn height(&mut self, columns: usize) -> usize {
         self.columns = columns.saturating_sub(2);
         self.editor.rows(self.columns).rows.len()
     }
 
-    /// Draws it; returns where the cursor is.
+    /// Draws the input; returns the position of the cursor.
     pub(crate) fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) -> Position {
         let EditorLayout { rows, cursor } = self.editor.rows(self.columns);
         let height = usize::from(area.height);
@@ -296,13 +295,14 @@ impl InputWidget {
     }
 }
 
-/// Returns text as it may be typed: line breaks are `\n`, and nothing steers the terminal.
+/// Returns text that is safe to insert: line breaks become `\n`, and terminal control characters
+/// are removed.
 fn sanitize_typed(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     text.chars().filter(|c| !is_terminal_control(*c)).collect()
 }
 
-/// Returns what stands for a block.
+/// Returns the token for a block.
 fn block_token(number: usize, block: &str) -> String {
     format!("[pasted #{}: {} lines]", number + 1, block.lines().count())
 }
@@ -326,7 +326,7 @@ mod tests {
         InputWidget::new(completion, vec!["first".to_owned(), "second\nline".to_owned()])
     }
 
-    /// Types keys: `<Name>` for those that are no characters, `^x` for Ctrl+X.
+    /// Presses keys: `<Name>` for named keys, `^x` for Ctrl+X.
     fn keys(input: &mut InputWidget, text: &str) -> InputKeyOutcome {
         let mut did = InputKeyOutcome::Ignored;
         let mut left = text;

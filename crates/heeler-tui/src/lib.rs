@@ -1,8 +1,9 @@
-//! The screen of a conversation in a terminal: data in, keys out.
+//! Terminal screen of a conversation: output and keys in, user actions out.
 //!
-//! [`ChatScreen`] takes what is [`heeler_chat::Output`] and keys, and gives [`heeler_chat::Wish`]es; it
-//! knows no clock and no terminal. [`event_loop()`] is the loop around it, [`SessionPicker`] the list of sessions to
-//! resume. Whatever agents say is untrusted: none of it reaches the terminal but as text.
+//! [`ChatScreen`] takes [`heeler_chat::ChatOutput`] values and key events, and returns
+//! [`heeler_chat::UserAction`] values; it knows no clock and no terminal. [`run_screen`] is the
+//! loop around it, [`SessionPicker`] the list of sessions to resume. Text of agents is untrusted:
+//! it never reaches the terminal as control sequences.
 
 mod editor;
 mod event_loop;

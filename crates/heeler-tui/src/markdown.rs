@@ -1,4 +1,4 @@
-//! Markdown of agents as lines of a terminal.
+//! Layout of markdown from agents for a terminal.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use ratatui::style::{Modifier, Style};
@@ -7,10 +7,10 @@ use ratatui::text::{Line, Span};
 use crate::TerminalTheme;
 use crate::text::{LineBreakMode, TextFlow, truncate_to_width, width as width_of};
 
-/// How deep lists and quotes are shown to be; what is deeper stands there.
+/// Deepest level of lists and quotes that is indented.
 const DEPTH_MAX: usize = 8;
 
-/// Lays out text, which must be harmless already.
+/// Lays out text, which must be sanitized already.
 pub(crate) fn markdown_lines(
     text: &str,
     width: usize,
@@ -30,14 +30,14 @@ struct MarkdownLayout<'t> {
     width: usize,
     theme: &'t TerminalTheme,
     lines: Vec<Line<'static>>,
-    /// What the open block says so far.
+    /// Content of the open block.
     spans: Vec<Span<'static>>,
     styles: Vec<Style>,
-    /// The lists and quotes around it, outermost first.
+    /// Lists and quotes around the block, outermost first.
     containers: Vec<MarkdownContainer>,
-    /// Begins the next line of the innermost item: its sign.
+    /// Marker of the innermost list item, for its first line.
     item_marker: Option<String>,
-    /// A blank line is due before the next block.
+    /// The next block needs a blank line before it.
     needs_blank_line: bool,
     in_code_block: bool,
     links: Vec<(String, usize)>,
@@ -46,7 +46,7 @@ struct MarkdownLayout<'t> {
 
 enum MarkdownContainer {
     Quote,
-    /// With the next number, and how wide the sign is.
+    /// With the next number, and the width of the marker.
     List(Option<u64>, usize),
 }
 
@@ -132,7 +132,7 @@ impl<'t> MarkdownLayout<'t> {
                 }
             }
             Tag::Link { dest_url, .. } => {
-                self.links.push((dest_url.into_string(), self.span_count()))
+                self.links.push((dest_url.into_string(), self.span_count()));
             }
             Tag::Image { dest_url, .. } => {
                 self.push_text("image: ", self.theme.dim);
@@ -197,7 +197,8 @@ impl<'t> MarkdownLayout<'t> {
         self.styles.push(self.style().patch(style));
     }
 
-    /// Says whether it is in a list, as far out as is looked: hostile text may be very deep.
+    /// Returns true inside a list. Only the innermost levels are checked: hostile text may be very
+    /// deep.
     fn in_list(&self) -> bool {
         let mut around = self.containers.iter().rev().take(DEPTH_MAX);
         around.any(|around| matches!(around, MarkdownContainer::List(..)))
@@ -220,12 +221,12 @@ impl<'t> MarkdownLayout<'t> {
         self.item_marker = Some(sign);
     }
 
-    /// How much was said in this block, to see what a link says.
+    /// Returns the number of spans in this block, to find the text of a link later.
     fn span_count(&self) -> usize {
         self.spans.len()
     }
 
-    /// Says where a link goes, unless that is what it says.
+    /// Appends the URL of a link, unless its text is the URL.
     fn end_link(&mut self) {
         let Some((url, from)) = self.links.pop() else { return };
         let said = self.spans.get(from..).unwrap_or_default();
@@ -235,7 +236,7 @@ impl<'t> MarkdownLayout<'t> {
         }
     }
 
-    /// Lays out what was said as a block.
+    /// Lays out the open block.
     fn flush(&mut self) {
         if self.spans.is_empty() {
             return;
@@ -262,14 +263,14 @@ impl<'t> MarkdownLayout<'t> {
         }
     }
 
-    /// Returns what begins the first line of a block and its further ones.
+    /// Returns the margins of the first and the further lines of a block.
     fn margins(&mut self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         let mut rest = String::new();
         for around in self.containers.iter().take(DEPTH_MAX) {
             match around {
                 MarkdownContainer::Quote => rest.push_str("│ "),
                 MarkdownContainer::List(_, indent) => {
-                    rest.extend(std::iter::repeat_n(' ', *indent))
+                    rest.extend(std::iter::repeat_n(' ', *indent));
                 }
             }
         }
@@ -322,7 +323,7 @@ impl<'t> MarkdownLayout<'t> {
     }
 }
 
-/// Returns the lines that begin a text which is too long to be shown whole, and how many are left.
+/// Truncates lines to a limit, and adds a line with the number of omitted ones.
 pub(crate) fn truncate_lines(
     lines: &mut Vec<Line<'static>>,
     max: usize,

@@ -1,4 +1,4 @@
-//! The list of sessions to resume.
+//! List of sessions to resume.
 
 use heeler_model::is_terminal_control;
 use jiff::Timestamp;
@@ -10,62 +10,60 @@ use ratatui::text::Line;
 use crate::text::{one_line, truncate_to_width, width};
 use crate::{TerminalTheme, keys};
 
-/// How many rows a session takes.
+/// Rows per session.
 const ENTRY_ROWS: usize = 3;
 
-/// How much is kept of what was said.
+/// Bytes of a message that are kept.
 const EXCERPT_BYTES_MAX: usize = 1000;
 
-/// A session that could be resumed.
+/// Session that can be resumed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionPickerEntry {
-    /// Its id.
     pub id: String,
-    /// The agent.
     pub agent: String,
-    /// When something was last said.
+    /// Time of the last message.
     pub at: Option<Timestamp>,
-    /// How many entries it has, if that is known.
+    /// Number of entries, if known.
     pub entries: Option<u64>,
-    /// What the person said first.
+    /// First message of the person.
     pub first_message: String,
-    /// What was said last.
+    /// Last message.
     pub last_message: String,
-    /// Where it lies, if not with ours.
+    /// Name of the other program's directory, for a foreign session.
     pub foreign_source: Option<String>,
-    /// Why it cannot be resumed.
+    /// Reason for which it cannot be resumed.
     pub fault: Option<String>,
-    /// Nobody has looked into it yet: only its name and time are known.
+    /// Only name and time are known so far.
     pub is_loading: bool,
 }
 
-/// What became of it.
+/// Result of the picker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionPickerOutcome {
-    /// This one, by id.
+    /// Picked session, by ID.
     Session(String),
-    /// None: the person leaves.
+    /// The person leaves.
     Cancelled,
 }
 
-/// The list.
+/// Session picker.
 pub struct SessionPicker {
     entries: Vec<SessionPickerEntry>,
-    /// What each can be found by.
+    /// Searchable text of each entry.
     search_texts: Vec<String>,
     theme: TerminalTheme,
     search: String,
-    /// Those that have the words, by their place.
+    /// Indexes of the entries that match the search.
     matches: Vec<usize>,
     selected: usize,
-    /// The first that is seen.
+    /// First visible entry.
     top: usize,
     page: usize,
     hint: Option<String>,
 }
 
 impl SessionPicker {
-    /// Makes a list, in the order given.
+    /// Creates a picker; the entries keep their order.
     pub fn new(mut cards: Vec<SessionPickerEntry>, theme: TerminalTheme) -> SessionPicker {
         cards.iter_mut().for_each(sanitize_entry);
         let words = cards.iter().map(search_text).collect();
@@ -83,7 +81,7 @@ impl SessionPicker {
         }
     }
 
-    /// Takes in what was found when somebody looked into the session at a place of the list.
+    /// Replaces the entry at an index after the session was read.
     pub fn update_entry(&mut self, at: usize, mut card: SessionPickerEntry) {
         if at >= self.entries.len() {
             return;
@@ -91,29 +89,29 @@ impl SessionPicker {
         sanitize_entry(&mut card);
         self.search_texts[at] = search_text(&card);
         self.entries[at] = card;
-        // What it was found by before, its id, is among its words still.
+        // The ID by which it matched before is still part of its search text.
         if let Err(place) = self.matches.binary_search(&at)
             && self.matches_search(&self.search_texts[at])
         {
             self.matches.insert(place, at);
-            // What is chosen stays so.
+            // The selected entry stays selected.
             self.selected += usize::from(place <= self.selected && self.matches.len() > 1);
         }
     }
 
-    /// Returns the place in the list of the first session that is seen.
+    /// Returns the index of the first visible session.
     pub fn first_visible(&self) -> usize {
         self.matches.get(self.top).copied().unwrap_or_default()
     }
 
-    /// Takes a key; returns what became of it once that is known.
+    /// Handles an event; returns the result once the person has decided.
     pub fn handle_event(&mut self, event: &Event) -> Option<SessionPickerOutcome> {
         match event {
             Event::Mouse(mouse) if mouse.kind == MouseEventKind::ScrollUp => {
-                self.move_selection(1, true)
+                self.move_selection(1, true);
             }
             Event::Mouse(mouse) if mouse.kind == MouseEventKind::ScrollDown => {
-                self.move_selection(1, false)
+                self.move_selection(1, false);
             }
             Event::Paste(text) => self.extend_search(&one_line(text)),
             event => return self.handle_key(keys::pressed_key(event)?),
@@ -173,7 +171,7 @@ impl SessionPicker {
             if back { self.selected.saturating_sub(by) } else { (self.selected + by).min(last) };
     }
 
-    /// Searches for more words: all of them must be there.
+    /// Extends the search; an entry must contain all words.
     fn extend_search(&mut self, more: &str) {
         self.search.push_str(more);
         let found =
@@ -187,7 +185,7 @@ impl SessionPicker {
         wanted.split_whitespace().all(|word| words.contains(word))
     }
 
-    /// Draws the list. Times are told from `now`.
+    /// Draws the list. Ages are relative to `now`.
     pub fn draw(&mut self, frame: &mut Frame, now: Timestamp) {
         let area = frame.area();
         if area.is_empty() {
@@ -216,9 +214,9 @@ impl SessionPicker {
         lines.truncate(room + 1);
         if self.matches.is_empty() {
             let told = if self.entries.is_empty() {
-                "  there is no session yet"
+                "  no sessions yet"
             } else {
-                "  none has these words"
+                "  no matching sessions"
             };
             lines.push(Line::styled(truncate_to_width(told, columns), self.theme.dim));
         }
@@ -245,8 +243,8 @@ impl SessionPicker {
         let sign = if is_chosen { "▸" } else { " " };
         let first = match card.first_message.as_str() {
             "" if card.is_loading => "…",
-            "" if card.fault.is_some() => "(it cannot be read)",
-            "" => "(nothing was said)",
+            "" if card.fault.is_some() => "(unreadable)",
+            "" => "(no messages)",
             first => first,
         };
         let style = if is_chosen { self.theme.selected } else { self.theme.user };
@@ -278,20 +276,20 @@ impl SessionPicker {
     }
 }
 
-/// Leaves of a card's texts what fits a line, and nothing that steers the terminal.
+/// Shortens an entry's texts to one line, and removes terminal control characters.
 fn sanitize_entry(card: &mut SessionPickerEntry) {
     for text in [&mut card.first_message, &mut card.last_message, &mut card.agent] {
         *text = one_line(crate::text::byte_prefix(text, EXCERPT_BYTES_MAX).0);
     }
 }
 
-/// Returns what a session can be found by.
+/// Returns the searchable text of a session.
 fn search_text(card: &SessionPickerEntry) -> String {
     let (id, agent, first, last) = (&card.id, &card.agent, &card.first_message, &card.last_message);
     format!("{id} {agent} {first} {last}").to_lowercase()
 }
 
-/// Tells how long ago something was.
+/// Returns the age of a time.
 fn format_age(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_secs() {
         ..60 => "now".to_owned(),

@@ -1,5 +1,5 @@
-//! What a tool wants to do, so that a person can judge it: nothing in it hides, and none of its lines
-//! can pose as one of ours.
+//! Preview of a tool call for a permission question: nothing in it is hidden, and none of its lines
+//! can imitate the user interface.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -9,13 +9,13 @@ use crate::TerminalTheme;
 use crate::text::{LineBreakMode, TextFlow, byte_prefix, reveal_hidden};
 use crate::transcript_cell::format_value;
 
-/// How much is laid out; how much more there is, is told.
+/// Bytes that are laid out; the number of omitted bytes is shown.
 const PREVIEW_BYTES_MAX: usize = 1 << 20;
 
-/// How many unchanged lines are shown around a change.
+/// Unchanged lines shown around a change.
 const CONTEXT_LINES: usize = 2;
 
-/// Lays out what a tool wants to do.
+/// Lays out a tool call.
 pub(crate) fn preview_lines(
     tool: &str,
     input: &Json,
@@ -79,12 +79,12 @@ impl ToolPreviewLayout<'_> {
 
     fn push_field(&mut self, name: &str, it: &Json) {
         let shown = format_value(it);
-        // What is most of a request stands by itself.
+        // The main field of a request is shown without its name.
         let named = if name == "command" { shown } else { format!("{name}: {shown}") };
         self.push_text("", &named, Style::new());
     }
 
-    /// Shows an edit: what goes, what comes, and a little around it.
+    /// Renders an edit: removed lines, added lines, and some context.
     fn push_edit(&mut self, edit: &Json) {
         let (Some(old), Some(new)) = (edit["old_string"].as_str(), edit["new_string"].as_str())
         else {

@@ -1,6 +1,7 @@
-//! What agents ask the person: one at a time, in a panel above the input.
+//! Questions of agents: one at a time, in a panel above the input.
 //!
-//! A key counts as an answer only to what was on the screen when it was pressed. Start at [`QuestionPanel`].
+//! A key press answers a question only if the question was on the screen at that time. Start at
+//! [`QuestionPanel`].
 
 use std::collections::VecDeque;
 
@@ -19,60 +20,60 @@ use crate::editor::{CursorMotion, TextEditor};
 use crate::preview;
 use crate::text::{LineBreakMode, TextFlow, reveal_hidden, truncate_to_width};
 
-/// What the agent is told by a plain no.
+/// Message to the agent for a denial without a reason.
 const DENIED_MESSAGE: &str = "the person does not want this";
 
-/// What can be said to a request.
+/// Choices of a permission question.
 const PERMISSION_CHOICES: [&str; 3] = ["allow it once", "deny it", "deny it and say why"];
 
-/// What agents wait for.
+/// Panel of open questions.
 #[derive(Default)]
 pub(crate) struct QuestionPanel {
     waiting: VecDeque<ChatQuestion>,
     state: QuestionPanelState,
 }
 
-/// Where the person is with the first of them.
+/// State of the first question.
 #[derive(Default)]
 struct QuestionPanelState {
-    /// It was on the screen, so it can be answered.
+    /// The question was on the screen, so it can be answered.
     is_visible: bool,
     cursor: usize,
-    /// Which options are ticked, where several can be.
+    /// Selected options, if several can be chosen.
     selected: Vec<bool>,
-    /// Answers to its first questions: what was asked, what is answered.
+    /// Answers so far: question and answer.
     answers: Vec<(String, String)>,
-    /// Words of their own that are being typed.
+    /// Answer or reason that is being typed.
     text_input: Option<TextEditor>,
-    /// How far the preview is scrolled, and whether it has all the room.
+    /// Scroll position of the preview, and if it uses all rows.
     scrolled: usize,
     is_expanded: bool,
-    /// How it looks in a number of columns.
+    /// Layout for a number of columns.
     cached_layout: Option<(usize, Vec<Line<'static>>)>,
-    /// How many lines of it were seen at once.
+    /// Visible lines of the preview.
     page: usize,
 }
 
-/// What came of a key.
+/// Result of a key press.
 #[derive(Debug, PartialEq)]
 pub(crate) enum QuestionKeyOutcome {
-    /// The key means nothing here.
+    /// The key has no meaning here.
     Ignored,
-    /// It was taken.
+    /// The key was handled.
     Handled,
-    /// This is the answer.
+    /// Answer to send.
     Answer(UserAction),
 }
 
 impl QuestionPanel {
-    /// Takes something that is asked; what is known is not asked twice.
+    /// Adds a question, once.
     pub(crate) fn add(&mut self, question: ChatQuestion) {
         if self.waiting.iter().all(|known| known.ask.id != question.ask.id) {
             self.waiting.push_back(question);
         }
     }
 
-    /// Takes back what is settled; says whether that was on the screen.
+    /// Removes a question; returns true if it was on the screen.
     pub(crate) fn remove(&mut self, ask: &str) -> bool {
         let place = self.waiting.iter().position(|known| known.ask.id == ask);
         let Some(at) = place else { return false };
@@ -80,27 +81,27 @@ impl QuestionPanel {
         at == 0 && std::mem::take(&mut self.state).is_visible
     }
 
-    /// Forgets all: it is another session.
+    /// Removes all questions, because the session was replaced.
     pub(crate) fn clear(&mut self) {
         *self = QuestionPanel::default();
     }
 
-    /// Says whether something can be answered: it is on the screen.
+    /// Returns true if a question is on the screen and can be answered.
     pub(crate) fn is_visible(&self) -> bool {
         self.state.is_visible && !self.waiting.is_empty()
     }
 
-    /// Says whether something is asked.
+    /// Returns true if there are open questions.
     pub(crate) fn is_open(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Says whether words are being typed here.
+    /// Returns true if an answer is being typed.
     pub(crate) fn is_typing(&self) -> bool {
         self.is_visible() && self.state.text_input.is_some()
     }
 
-    /// Takes a paste, where words are typed.
+    /// Inserts a pasted text into the typed answer.
     pub(crate) fn paste(&mut self, text: &str) {
         if let Some(words) = &mut self.state.text_input {
             words.insert(&crate::text::sanitize(text));
@@ -121,14 +122,14 @@ impl QuestionPanel {
         self.submit_answer(QuestionAnswer::Deny { message: why.to_owned(), interrupt })
     }
 
-    /// Returns the question that is to be answered next; none if this is a request.
+    /// Returns the question to answer next; `None` for a permission question.
     fn open_question(&self) -> Option<&Json> {
         let ask = &self.waiting.front()?.ask;
         let questions = if ask.kind == "question" { questions(&ask.input) } else { &[] };
         questions.get(self.state.answers.len())
     }
 
-    /// Returns what can be chosen: signs of their own where several can be.
+    /// Returns the choices, with check boxes if several can be chosen.
     fn choices(&self) -> Vec<String> {
         let Some(question) = self.open_question() else {
             return PERMISSION_CHOICES.map(str::to_owned).to_vec();
@@ -147,17 +148,17 @@ impl QuestionPanel {
             format!("{tick}{label}{about}")
         };
         let mut choices: Vec<String> = options(question).iter().enumerate().map(option).collect();
-        choices.push("something else, in your words".to_owned());
+        choices.push("another answer, in your own words".to_owned());
         choices
     }
 
-    /// Scrolls what is wanted; how far that can go is known when it is drawn.
+    /// Scrolls the preview; the range is limited when it is drawn.
     pub(crate) fn scroll(&mut self, lines: usize, up: bool) {
         let scrolled = self.state.scrolled;
         self.state.scrolled = if up { scrolled.saturating_sub(lines) } else { scrolled + lines };
     }
 
-    /// Takes a key. Only to be asked when [`QuestionPanel::is_visible`].
+    /// Handles a key. Call it only if [`QuestionPanel::is_visible`].
     pub(crate) fn handle_key(&mut self, key: KeyEvent) -> QuestionKeyOutcome {
         if self.state.text_input.is_some() {
             return self.handle_text_key(key);
@@ -226,7 +227,7 @@ impl QuestionPanel {
         ticked.map(|(option, _)| text(&option["label"]).to_owned()).collect()
     }
 
-    /// Takes a number: a tick where several can be chosen, else the choice.
+    /// Handles a number: toggles an option if several can be chosen, else chooses it.
     fn choose_number(&mut self, at: usize) -> QuestionKeyOutcome {
         if self.allows_multiple() {
             self.toggle_option(at);
@@ -235,7 +236,7 @@ impl QuestionPanel {
         self.choose(at)
     }
 
-    /// Takes a choice.
+    /// Chooses an option.
     fn choose(&mut self, at: usize) -> QuestionKeyOutcome {
         if let Some(question) = self.open_question() {
             let label = options(question).get(at).map(|option| text(&option["label"]).to_owned());
@@ -257,7 +258,7 @@ impl QuestionPanel {
         }
     }
 
-    /// Takes the answer to the open question; all of them go together.
+    /// Records the answer to the current question; all answers are sent together.
     fn record_answer(&mut self, answer: String) -> QuestionKeyOutcome {
         let asked = self.open_question().map(|question| text(&question["question"]).to_owned());
         self.state.answers.push((asked.unwrap_or_default(), answer));
@@ -322,13 +323,13 @@ impl QuestionPanel {
         QuestionKeyOutcome::Handled
     }
 
-    /// Returns how many rows it wants of those there are.
+    /// Returns the number of rows it needs, of those available.
     pub(crate) fn height(&mut self, columns: usize, rows: usize, theme: &TerminalTheme) -> usize {
         if self.waiting.is_empty() {
             return 0;
         }
         let lines = self.layout(columns, theme).len();
-        // The rest of the screen keeps something, unless all is wanted.
+        // Leaves some rows for the rest of the screen, unless the preview is expanded.
         let most = if self.state.is_expanded { rows } else { rows - (rows / 4).min(4) };
         let below = if self.state.text_input.is_some() { 1 } else { self.choices().len() };
         (2 + lines + below).min(most)
@@ -378,8 +379,8 @@ impl QuestionPanel {
         }
     }
 
-    /// Draws it; returns where the cursor is, if words are typed. What does not fit to be answered is
-    /// not to be answered.
+    /// Draws the panel; returns the position of the cursor, if an answer is typed. A question that
+    /// does not fit cannot be answered.
     pub(crate) fn draw(
         &mut self,
         area: Rect,
@@ -396,7 +397,8 @@ impl QuestionPanel {
         if is_bare && self.state.text_input.is_none() {
             self.state.text_input = Some(TextEditor::default());
         }
-        // Whoever answers must have seen something of it, and whether that is all.
+        // A person must have seen part of the question, and that there is more, before they can
+        // answer.
         let least = self.layout(columns, theme).len().min(2);
         self.state.is_visible = rows >= 2 + least;
         let choices = if self.state.text_input.is_some() { vec![] } else { self.choices() };
@@ -424,7 +426,7 @@ impl QuestionPanel {
         cursor.filter(|_| has_keys)
     }
 
-    /// Returns what is seen of the preview, with what is cut told.
+    /// Returns the visible lines of the preview, with a note about omitted ones.
     fn visible_lines(
         &mut self,
         columns: usize,
@@ -446,7 +448,7 @@ impl QuestionPanel {
         lines
     }
 
-    /// Adds the line that is typed; returns where the cursor is.
+    /// Adds the line of the typed answer; returns the position of the cursor.
     fn text_input_line(&self, area: Rect, lines: &mut Vec<Line<'static>>) -> Option<Position> {
         let words = self.state.text_input.as_ref()?;
         let columns = usize::from(area.width).saturating_sub(2).max(1);

@@ -1,4 +1,4 @@
-//! What a person sees of a conversation and does to it: data in, wishes out.
+//! Chat screen: shows a conversation and turns key presses into user actions.
 
 use std::collections::HashMap;
 
@@ -16,34 +16,35 @@ use crate::transcript::{BACKGROUND_LIMITS, FOCUSED_LIMITS, TranscriptViewport, T
 use crate::transcript_cell::TranscriptCell;
 use crate::{TerminalTheme, keys, status_line};
 
-/// How far the wheel scrolls.
+/// Lines per step of the mouse wheel.
 const WHEEL_LINES: usize = 3;
 
-/// The least heights at which parts of the screen are there at all.
+/// Smallest screen heights at which optional parts are shown.
 const STATUS_ROWS_MIN: usize = 3;
 const BUSY_ROWS_MIN: usize = 5;
 const CHIPS_ROWS_MIN: usize = 6;
 const RULE_ROWS_MIN: usize = 8;
 
-/// What stands where nothing was said yet.
-const EMPTY_TRANSCRIPT_HINT: &str = "  Type and press Enter; /help tells what else can be typed.";
+/// Hint in an empty transcript.
+const EMPTY_TRANSCRIPT_HINT: &str =
+    "  Type a message and press Enter; /help lists commands and keys.";
 
-/// What stands above the oldest that can be scrolled to.
+/// Hint above the oldest entry that can be scrolled to.
 const SCROLL_LIMIT_HINT: &str =
-    "↑ more is not kept on the screen: /search TEXT finds it, /export writes it";
+    "↑ older entries are not shown: /search TEXT finds them, /export writes them";
 
-/// Who gets the keys while something is asked.
+/// Receiver of keys while a question is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyFocus {
-    /// What is asked, unless something is typed already.
+    /// The question, unless there is typed text.
     Auto,
-    /// What is asked.
+    /// The question.
     Question,
     /// The input.
     Input,
 }
 
-/// The screen.
+/// Chat screen.
 pub struct ChatScreen {
     theme: TerminalTheme,
     transcripts: HashMap<ChatSpeaker, TranscriptWidget>,
@@ -53,18 +54,18 @@ pub struct ChatScreen {
     questions: QuestionPanel,
     focus: KeyFocus,
     input: InputWidget,
-    /// Said until the next key.
+    /// Message shown until the next key press.
     hint: Option<String>,
-    /// Ctrl+C was pressed: once more leaves.
+    /// Ctrl+C was pressed; a second press leaves.
     exit_is_armed: bool,
     unfolded: bool,
     now: Timestamp,
-    /// How many lines of the transcript were seen.
+    /// Visible lines of the transcript.
     page: usize,
 }
 
 impl ChatScreen {
-    /// Makes a screen; `history` is what the person typed before, oldest first.
+    /// Creates a screen; `history` are earlier input lines, oldest first.
     pub fn new(
         theme: TerminalTheme,
         completion: CompletionSources,
@@ -87,17 +88,17 @@ impl ChatScreen {
         }
     }
 
-    /// Says what time it is from now on.
+    /// Sets the current time.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = now;
     }
 
-    /// Says whether the passing of time shows.
+    /// Returns true if the screen shows an elapsed time.
     pub fn is_ticking(&self) -> bool {
         self.busy_since.is_some()
     }
 
-    /// Takes something in that is to be shown from now on.
+    /// Handles output of the conversation.
     pub fn handle_output(&mut self, shown: ChatOutput) {
         match shown {
             ChatOutput::Entry { of, entry } => {
@@ -118,14 +119,14 @@ impl ChatScreen {
             ChatOutput::QuestionAsked(question) => self.questions.add(question),
             ChatOutput::QuestionClosed { ask } => {
                 if self.questions.remove(&ask) {
-                    // Who was about to answer that answers nothing else by it.
+                    // A key press meant for this question must not answer another one.
                     self.focus = KeyFocus::Auto;
-                    self.hint = Some("what was asked is settled".to_owned());
+                    self.hint = Some("the question was closed".to_owned());
                 }
             }
             ChatOutput::Notice(text) => self.push_notice(TranscriptCell::Notice(sanitize(&text))),
             ChatOutput::ExitMessage(text) => {
-                self.push_notice(TranscriptCell::System(sanitize(&text)))
+                self.push_notice(TranscriptCell::System(sanitize(&text)));
             }
             ChatOutput::Error(text) => self.push_notice(TranscriptCell::Failed(sanitize(&text))),
             ChatOutput::Status(status) => {
@@ -159,7 +160,7 @@ impl ChatScreen {
         }
     }
 
-    /// Takes a key, a paste or a new size; returns what the person wants by it.
+    /// Handles a key, paste, mouse or resize event; returns the resulting actions.
     pub fn handle_event(&mut self, event: &Event) -> Vec<UserAction> {
         match event {
             Event::Paste(text) => {
@@ -175,7 +176,7 @@ impl ChatScreen {
         }
     }
 
-    /// Scrolls the transcript, or what is asked where that has all the room.
+    /// Scrolls the transcript, or the question if it fills the screen.
     fn handle_wheel(&mut self, up: bool) -> Vec<UserAction> {
         match up {
             _ if self.page == 0 && self.questions.is_visible() => {
@@ -197,7 +198,7 @@ impl ChatScreen {
             false => self.input.paste(text),
         };
         if did == InputKeyOutcome::Full {
-            self.hint = Some("that is too long to be typed here: name a file with @".to_owned());
+            self.hint = Some("the text is too long to paste: refer to a file with @".to_owned());
         }
     }
 
@@ -224,7 +225,7 @@ impl ChatScreen {
         self.handle_input_key(key)
     }
 
-    /// Says whether what is asked gets the keys, once it is seen.
+    /// Returns true if keys go to the question as soon as it is visible.
     fn question_wants_focus(&self) -> bool {
         match self.focus {
             KeyFocus::Auto => self.input.is_empty() && !self.input.has_popup(),
@@ -255,7 +256,7 @@ impl ChatScreen {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         let is_shift = key.modifiers.contains(KeyModifiers::SHIFT);
         match key.code {
-            // A long request is paged through, and the transcript with Shift then.
+            // PgUp and PgDn scroll a long question; with Shift they scroll the transcript.
             KeyCode::PageUp | KeyCode::PageDown if self.question_has_focus() && !is_shift => None,
             KeyCode::PageUp => Some(self.scroll_up(page)),
             KeyCode::PageDown => Some(self.scroll_down(page)),
@@ -311,14 +312,15 @@ impl ChatScreen {
                 vec![UserAction::SendLine(text)]
             }
             InputKeyOutcome::Full => {
-                self.hint = Some("there is no room for more".to_owned());
+                self.hint = Some("the input is full".to_owned());
                 vec![]
             }
             InputKeyOutcome::Handled | InputKeyOutcome::Ignored => vec![],
         }
     }
 
-    /// Interrupts who is at work; else clears what is typed, or goes to the end or back to the agent.
+    /// Interrupts a running agent; else clears the input, scrolls to the end, or returns to the
+    /// agent's view.
     fn handle_escape(&mut self) -> Vec<UserAction> {
         let view = self.view.clone();
         let is_busy = match &view {
@@ -347,7 +349,8 @@ impl ChatScreen {
         worker.is_some_and(|worker| worker.state == ChatJobState::Running)
     }
 
-    /// Returns the line that tells that whoever is looked at is at work, and what Esc does then.
+    /// Returns the line that shows the activity of the agent or worker in view, and the effect of
+    /// Esc.
     fn busy_line(&self, columns: usize) -> Option<String> {
         match &self.view {
             ChatSpeaker::Coordinator => {
@@ -355,13 +358,13 @@ impl ChatScreen {
                 Some(status_line::busy_line(what, since, self.now, self.status.queued, columns))
             }
             ChatSpeaker::Worker(name) => {
-                let told = format!("* {} is at work · Esc stops it", one_line(name));
+                let told = format!("* {} is running · Esc stops it", one_line(name));
                 self.is_worker_running(name).then(|| truncate_to_width(&told, columns))
             }
         }
     }
 
-    /// Draws it all.
+    /// Draws the screen.
     pub fn draw(&mut self, frame: &mut Frame) {
         let area = frame.area();
         if area.is_empty() {
@@ -412,7 +415,7 @@ impl ChatScreen {
         }
     }
 
-    /// There is a cursor where something can be typed.
+    /// Returns the position of the cursor, if text can be typed.
     fn cursor_position(&self, asked: Option<Position>, typed: Position) -> Option<Position> {
         if self.question_has_focus() { asked } else { Some(typed) }
     }
@@ -438,7 +441,7 @@ impl ChatScreen {
             )],
             false => lines,
         };
-        // What is little stands at the bottom, near the input.
+        // A short transcript is drawn at the bottom, near the input.
         let top = area.bottom() - (lines.len() as u16).min(area.height);
         for (y, line) in (top..area.bottom()).zip(&lines) {
             frame.buffer_mut().set_line(area.x, y, line, area.width);
@@ -467,7 +470,7 @@ impl ChatScreen {
         }
     }
 
-    /// Draws the line above the input: to whom it is said.
+    /// Returns the line above the input; it names the worker that receives the input.
     fn separator_line(&self, columns: usize) -> Line<'static> {
         let to = match &self.view {
             ChatSpeaker::Coordinator => String::new(),
@@ -484,7 +487,7 @@ impl ChatScreen {
             return Line::styled(truncate_to_width(&hint, columns), self.theme.attention);
         }
         if self.questions.is_open() && !self.questions.is_visible() {
-            let told = truncate_to_width("? something is asked: make the window larger", columns);
+            let told = truncate_to_width("? a question is open: enlarge the window", columns);
             return Line::styled(told, self.theme.attention);
         }
         match &self.view {
@@ -496,7 +499,7 @@ impl ChatScreen {
         }
     }
 
-    /// Shares the rows out: the input first, what is seen of the transcript last.
+    /// Distributes the rows: the input first, the transcript last.
     fn compute_layout(&mut self, columns: usize, rows: usize) -> ScreenLayout {
         let mut plan = ScreenLayout {
             input: self.input.height(columns).clamp(1, (rows / 3).max(1)),
@@ -514,7 +517,7 @@ impl ChatScreen {
     }
 }
 
-/// How many rows each part has, from the top.
+/// Rows of each part, from the top.
 #[derive(Default)]
 struct ScreenLayout {
     transcript: usize,

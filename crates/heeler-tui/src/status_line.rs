@@ -1,4 +1,4 @@
-//! The lines around the input: what goes on, and who there is.
+//! Lines around the input: activity, status and workers.
 
 use heeler_chat::{ChatJobState, ChatSpeaker, ConversationStatus};
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use crate::TerminalTheme;
 use crate::text::{one_line, truncate_to_width, width as width_of};
 
-/// Returns the line that tells what the agent is doing.
+/// Returns the line that shows the agent's activity.
 pub(crate) fn busy_line(
     what: &str,
     since: Timestamp,
@@ -32,7 +32,7 @@ pub(crate) fn busy_line(
     truncate_to_width(&format!("* {}{rest}", truncate_to_width(&what, room.max(8))), width)
 }
 
-/// Returns the status line: what does not fit is left out from its end.
+/// Returns the status line; parts that do not fit are omitted from its end.
 pub(crate) fn status_line(
     status: &ConversationStatus,
     width: usize,
@@ -74,7 +74,7 @@ pub(crate) fn status_line(
     Line::styled(truncate_to_width(&shown, width), theme.dim)
 }
 
-/// Returns the chips: the agent and its workers, around the one that is looked at.
+/// Returns the line of the agent and its workers, scrolled to the one in view.
 pub(crate) fn worker_chips(
     status: &ConversationStatus,
     view: &ChatSpeaker,
@@ -99,7 +99,7 @@ pub(crate) fn worker_chips(
             (if is_seen { format!("[{chip}]") } else { format!(" {chip} ") }, is_seen)
         })
         .collect();
-    // As many before the one that is looked at as leave it room.
+    // Shows as many entries before the one in view as fit.
     let seen = chips.iter().position(|chip| chip.1).unwrap_or_default();
     let mut first = seen;
     let mut used = width_of(&chips[seen].0) + 2;
@@ -124,7 +124,7 @@ pub(crate) fn worker_chips(
     Line::from(spans)
 }
 
-/// Returns a number as people say it.
+/// Returns a number in short form, such as `12k`.
 fn format_count(number: u64) -> String {
     match number {
         ..1000 => number.to_string(),

@@ -1,7 +1,8 @@
-//! The terminal: the only module that touches it.
+//! Access to the terminal; no other module touches it.
 //!
-//! [`TerminalHandle::open_file`] takes it over (raw mode, alternate screen, wheel, bracketed paste) and starts a
-//! thread that reads keys. It is given back when the value is dropped and before a panic is told.
+//! [`TerminalHandle::open`] acquires it (raw mode, alternate screen, wheel, bracketed paste) and
+//! starts a thread that reads keys. It is released when the handle is dropped, and before a panic
+//! message is printed.
 
 use std::io::{self, Stdout, stdout};
 use std::panic;
@@ -27,49 +28,48 @@ use ratatui::crossterm::{cursor, execute};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-/// How much may wait to be shown; whoever has more waits.
+/// Most pending inputs; further senders wait.
 const INPUT_QUEUE_MAX: usize = 256;
 
-/// How long the keyboard is waited for before it is seen whether the size has changed or all is over.
+/// Longest wait for a key before a check for a resize or the end.
 const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How long crossterm looks for keys; where there is no time at all it does not look.
+/// Poll timeout of crossterm; with zero it would not look for keys at all.
 const POLL_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Asks for buttons, of which the wheel is two, and not for every move of the mouse.
+/// Enables mouse button events, which include the wheel, but not motion events.
 const ENABLE_MOUSE_BUTTONS: &str = "\x1b[?1000h\x1b[?1006h";
 
 /// The terminal cannot be used.
 #[derive(Debug, Error)]
-#[error("cannot use the terminal; a pipe in its place gets plain lines")]
+#[error("cannot use the terminal; use a pipe for plain output")]
 pub struct TerminalError(#[source] io::Error);
 
-/// What reaches the loop.
+/// Input of the event loop.
 pub(crate) enum TerminalInput {
-    /// A key, a paste, a new size.
+    /// Key, paste, mouse or resize event.
     Event(Event),
-    /// Something to show.
+    /// Output to show.
     Output(Box<ChatOutput>),
-    /// Nothing is shown any more.
+    /// There will be no more output.
     OutputEnded,
     /// The terminal is gone.
     HungUp,
 }
 
-/// What is drawn on.
 pub(crate) type TerminalCanvas = ratatui::Terminal<CrosstermBackend<Stdout>>;
 
-/// A terminal that is ours until this is dropped.
+/// Acquired terminal; dropping it releases the terminal.
 pub struct TerminalHandle {
     pub(crate) canvas: TerminalCanvas,
     pub(crate) inputs: Receiver<TerminalInput>,
-    /// Where inputs come from.
+    /// Sender of inputs.
     pub(crate) sender: SyncSender<TerminalInput>,
     is_closed: Arc<AtomicBool>,
 }
 
 impl TerminalHandle {
-    /// Takes the terminal over. Standard input and output must be one.
+    /// Acquires the terminal. Standard input and output must be terminals.
     pub fn open() -> Result<TerminalHandle, TerminalError> {
         install_panic_hook();
         let (tell, inputs) = sync_channel(INPUT_QUEUE_MAX);
@@ -83,7 +83,7 @@ impl TerminalHandle {
             }
         };
         let keys = (tell.clone(), Arc::clone(&is_over));
-        // Never joined: it waits for at most a key that it then leaves to others.
+        // The thread is never joined: it exits within one poll after the handle is dropped.
         thread::spawn(move || read_keys(&keys.0, &keys.1));
         Ok(TerminalHandle { canvas, inputs, sender: tell, is_closed: is_over })
     }
@@ -105,7 +105,7 @@ fn acquire_terminal() -> io::Result<()> {
         Print(ENABLE_MOUSE_BUTTONS),
         EnableBracketedPaste,
         EnableFocusChange,
-        // Tells Shift+Enter from Enter; a terminal that cannot do it ignores this.
+        // Distinguishes Shift+Enter from Enter; terminals without support ignore it.
         PushKeyboardEnhancementFlags(keys)
     );
     if taken.is_err() {
@@ -114,7 +114,7 @@ fn acquire_terminal() -> io::Result<()> {
     taken
 }
 
-/// Undoes all of [`acquire_terminal`]. A terminal that is gone takes nothing, and needs nothing.
+/// Reverts [`acquire_terminal`]. Errors are ignored: a closed terminal needs no reset.
 fn release_terminal() {
     let _gone = execute!(
         stdout(),
@@ -128,24 +128,24 @@ fn release_terminal() {
     let _gone = disable_raw_mode();
 }
 
-/// Clears the screen, so that the next frame draws all of it. ratatui's own way asks the terminal where
-/// the cursor is, and one that does not answer would count as gone.
+/// Clears the screen, so that the next frame draws everything. ratatui's own method asks the
+/// terminal for the cursor position, and a terminal that does not answer would count as gone.
 pub(crate) fn clear(canvas: &mut TerminalCanvas) -> io::Result<()> {
     canvas.backend_mut().clear()?;
-    // What was drawn last is forgotten.
+    // Discards the previous buffer, so that all cells are drawn.
     canvas.swap_buffers();
     Ok(())
 }
 
-/// Gives the terminal back and stops the program, with all that the shell has started with it;
-/// takes the terminal again when somebody has it go on.
+/// Releases the terminal and stops the process group; acquires the terminal again when the program
+/// continues.
 pub(crate) fn suspend() -> io::Result<()> {
     release_terminal();
     rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
     acquire_terminal()
 }
 
-/// Says whether the terminal is taken: a panic gives it back behind everybody's back.
+/// Returns true if the terminal is acquired: a panic releases it from another thread.
 pub(crate) fn is_terminal_acquired() -> bool {
     is_raw_mode_enabled().unwrap_or(false)
 }
@@ -163,10 +163,10 @@ fn install_panic_hook() {
     });
 }
 
-/// Reads keys until the terminal is gone or given back.
+/// Reads keys until the terminal is gone or released.
 fn read_keys(tell: &SyncSender<TerminalInput>, is_over: &AtomicBool) {
     loop {
-        // crossterm would read a terminal that is gone for ever.
+        // crossterm would read from a closed terminal forever.
         let is_gone = match wait_for_key() {
             Ok(is_gone) => is_gone,
             Err(rustix::io::Errno::INTR) => false,
@@ -188,7 +188,7 @@ fn read_keys(tell: &SyncSender<TerminalInput>, is_over: &AtomicBool) {
     }
 }
 
-/// Waits for a key, or a moment; says whether the terminal is gone.
+/// Waits for a key or a timeout; returns true if the terminal is gone.
 fn wait_for_key() -> Result<bool, rustix::io::Errno> {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];

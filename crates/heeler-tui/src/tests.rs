@@ -1,4 +1,4 @@
-//! Screens as text, for keys and what is shown.
+//! Tests of screens as text, after keys and output.
 
 use expect_test::{Expect, expect};
 use heeler_chat::{
@@ -33,12 +33,12 @@ fn the_manual_has_every_command_and_key() {
 }
 
 const COMMANDS: &[(&str, &str, &str)] = &[
-    ("help", "", "what can be typed here"),
-    ("view", "[WORKER]", "look at a worker"),
+    ("help", "", "show commands and keys"),
+    ("view", "[WORKER]", "view a worker"),
     ("workers", "", "the workers of this session"),
 ];
 
-/// A screen and the terminal that it is on.
+/// Screen with its test terminal.
 struct ScreenFixture {
     screen: ChatScreen,
     terminal: Terminal<TestBackend>,
@@ -118,7 +118,7 @@ impl ScreenFixture {
         self.screen.handle_output(ChatOutput::QuestionAsked(ChatQuestion { of, job, ask }));
     }
 
-    /// Presses keys, as on a screen that is drawn after each.
+    /// Presses keys; the screen is drawn after each.
     fn keys(&mut self, text: &str) -> Vec<UserAction> {
         let mut wishes = vec![];
         for event in events(text) {
@@ -129,7 +129,7 @@ impl ScreenFixture {
     }
 }
 
-/// Returns what a terminal shows, with the cursor's place if it is seen.
+/// Returns the content of the terminal, with the position of a visible cursor.
 fn text(terminal: &Terminal<TestBackend>) -> String {
     let buffer = terminal.backend().buffer();
     let mut lines: Vec<String> = vec![];
@@ -146,7 +146,7 @@ fn text(terminal: &Terminal<TestBackend>) -> String {
     lines.join("\n")
 }
 
-/// Returns keys: `<Name>` for those that are no characters, with `C-`, `A-` and `S-` before the name.
+/// Returns keys: `<Name>` for named keys, with the prefixes `C-`, `A-` and `S-`.
 fn events(text: &str) -> Vec<Event> {
     let mut events = vec![];
     let mut left = text;

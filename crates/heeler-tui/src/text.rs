@@ -1,4 +1,4 @@
-//! Text of others, made harmless and fitted to a width.
+//! Untrusted text: sanitizing, and fitting to a width.
 
 use heeler_model::is_terminal_control;
 use ratatui::buffer::CellWidth as _;
@@ -6,10 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// How wide a tab is shown.
+/// Replacement of a tab.
 const TAB: &str = "    ";
 
-/// Returns text without anything that could steer a terminal; tabs are spaces.
+/// Returns text without terminal control characters; tabs become spaces.
 pub(crate) fn sanitize(text: &str) -> String {
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
     let stripped = anstream::adapter::strip_str(&lines).to_string();
@@ -24,12 +24,12 @@ pub(crate) fn sanitize(text: &str) -> String {
     shown
 }
 
-/// Returns text on one line, harmless.
+/// Returns sanitized text on one line.
 pub(crate) fn one_line(text: &str) -> String {
     sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns text in which nothing hides: whoever allows something must see what it is.
+/// Returns text with hidden characters escaped: a person must see exactly what they allow.
 pub(crate) fn reveal_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -49,12 +49,12 @@ fn is_hidden(c: char) -> bool {
     is_blank || is_terminal_control(c) || width(c.encode_utf8(&mut [0; 4])) == 0
 }
 
-/// Returns how many columns a text without line breaks takes.
+/// Returns the display width of a text without line breaks.
 pub(crate) fn width(text: &str) -> usize {
     text.graphemes(true).map(columns).sum()
 }
 
-/// Returns how many columns a grapheme takes; none where it cannot be shown.
+/// Returns the display width of a grapheme; 0 if it cannot be shown.
 pub(crate) fn columns(grapheme: &str) -> usize {
     match grapheme.as_bytes() {
         [byte] => usize::from(!byte.is_ascii_control()),
@@ -63,9 +63,9 @@ pub(crate) fn columns(grapheme: &str) -> usize {
     }
 }
 
-/// Returns the beginning of a text that fits, with `…` where something is missing.
+/// Returns the beginning of a text that fits, with `…` if it was shortened.
 pub(crate) fn truncate_to_width(text: &str, columns_max: usize) -> String {
-    // No grapheme of one byte is wider than a column: short text needs no counting.
+    // A grapheme is never wider than its bytes, so short text needs no counting.
     if text.len() <= columns_max || width(text) <= columns_max {
         return text.to_owned();
     }
@@ -84,31 +84,30 @@ pub(crate) fn truncate_to_width(text: &str, columns_max: usize) -> String {
     shown
 }
 
-/// Returns the longest beginning of at most so many bytes, and whether that is all.
+/// Returns the longest prefix within a number of bytes; the flag is true if it is the whole text.
 pub(crate) fn byte_prefix(text: &str, bytes_max: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(bytes_max.min(text.len()));
     (&text[..end], end == text.len())
 }
 
-/// Where a line may be broken.
+/// Positions at which a line may be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineBreakMode {
-    /// Between words, which swallows the blanks there; within one only if it fills a line.
+    /// Between words, without the whitespace there; within a word only if it exceeds a line.
     Words,
-    /// Anywhere: blanks count.
+    /// Anywhere; whitespace is kept.
     Anywhere,
 }
 
 /// Lays out text between margins.
 #[derive(Debug, Clone)]
 pub(crate) struct TextFlow {
-    /// Begins the first line.
+    /// Margin of the first line.
     pub(crate) first_margin: Vec<Span<'static>>,
-    /// Begins every further line.
+    /// Margin of further lines.
     pub(crate) rest_margin: Vec<Span<'static>>,
-    /// How many columns there are.
+    /// Total columns.
     pub(crate) width: usize,
-    /// Where lines are broken.
     pub(crate) breaks: LineBreakMode,
 }
 
@@ -128,7 +127,7 @@ impl TextFlow {
         self.push_wrapped_line(&line, before, out);
     }
 
-    /// Lays out one line of text as one or more; `before` is where the text begins.
+    /// Wraps one line of text; `before` is the number of lines before the text.
     fn push_wrapped_line(
         &self,
         glyphs: &[StyledGlyph<'_>],
@@ -148,16 +147,16 @@ impl TextFlow {
         }
     }
 
-    /// Returns how many glyphs are on the next line, and where the one after begins.
+    /// Returns the number of glyphs on the next line, and the start of the following one.
     fn split_line(&self, glyphs: &[StyledGlyph<'_>], room: usize) -> (usize, usize) {
         let mut used = 0;
-        // Where the line may end, and where the next begins then.
+        // Possible end of the line, and the start of the next one.
         let mut fits = None;
         for (at, glyph) in glyphs.iter().enumerate() {
             let is_blank = self.breaks == LineBreakMode::Words && glyph.text == " ";
             used += glyph.columns;
             if is_blank {
-                // Blanks that begin a line are its indent.
+                // Spaces at the start of a line are its indent.
                 if at > 0 && glyphs[at - 1].text != " " {
                     let blanks = glyphs[at..].iter().take_while(|glyph| glyph.text == " ");
                     fits = Some((at, at + blanks.count()));
@@ -207,7 +206,7 @@ fn build_line(margin: &[Span<'static>], glyphs: &[StyledGlyph<'_>], room: usize)
             spans.push(Span::styled(std::mem::take(&mut text), style));
         }
         style = glyph.style;
-        // One that no line has room for stands there as one that does.
+        // A glyph wider than a line is replaced by one that fits.
         text.push_str(if glyph.columns > room { "�" } else { glyph.text });
     }
     if !text.is_empty() {

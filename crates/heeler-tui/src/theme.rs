@@ -1,40 +1,39 @@
-//! Colours. Nothing is told by a colour alone: every mark is also a sign or a word.
+//! Colour themes. No information depends on colour alone: every mark is also a symbol or a word.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How things look.
+/// Styles of the screen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TerminalTheme {
-    /// What is said aside.
+    /// Secondary text.
     pub(crate) dim: Style,
-    /// What a person said.
+    /// Messages of the person.
     pub(crate) user: Style,
-    /// Headings.
     pub(crate) heading: Style,
-    /// Code, in a line and in blocks.
+    /// Code, inline and in blocks.
     pub(crate) code: Style,
-    /// Something went well; what is added.
+    /// Success; added lines.
     pub(crate) good: Style,
-    /// Something went wrong; what is taken away.
+    /// Failure; removed lines.
     pub(crate) bad: Style,
-    /// A person is wanted.
+    /// A person must act.
     pub(crate) attention: Style,
-    /// What is chosen.
+    /// Selected item.
     pub(crate) selected: Style,
 }
 
 impl TerminalTheme {
-    /// For a dark background.
+    /// Returns the theme for a dark background.
     pub fn dark() -> TerminalTheme {
         TerminalTheme::coloured(Color::Cyan, Color::LightBlue, Color::LightYellow)
     }
 
-    /// For a light background.
+    /// Returns the theme for a light background.
     pub fn light() -> TerminalTheme {
         TerminalTheme::coloured(Color::Blue, Color::Magenta, Color::Red)
     }
 
-    /// Without any colour.
+    /// Returns the theme without colours.
     pub fn plain() -> TerminalTheme {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         TerminalTheme {

@@ -1,7 +1,9 @@
-//! A transcript on the screen: a window of what was said, of which only what is seen is laid out.
+//! Transcript on the screen: a bounded window of entries, of which only the visible part is laid
+//! out.
 //!
-//! The window is bounded. Entries that leave it at the old end are asked for again when somebody
-//! scrolls there; [`Wish::DropEntries`] tells the conversation from where on. Start at [`TranscriptWidget`].
+//! Entries that leave the window at the old end are requested again when the person scrolls there;
+//! [`UserAction::DropEntries`] tells the conversation where the window begins. Start at
+//! [`TranscriptWidget`].
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,30 +14,30 @@ use crate::TerminalTheme;
 use crate::text::sanitize;
 use crate::transcript_cell::{self, TranscriptCell};
 
-/// How much is held of a transcript whose end is looked at, in entries and bytes.
+/// Limits of a transcript whose end is in view, in entries and bytes.
 pub(crate) const FOCUSED_LIMITS: TranscriptLimits =
     TranscriptLimits { cells: 2000, bytes: 8 << 20 };
-/// How much is held of one that nobody looks at.
+/// Limits of a transcript that is not in view.
 pub(crate) const BACKGROUND_LIMITS: TranscriptLimits =
     TranscriptLimits { cells: 300, bytes: 1 << 20 };
-/// How much is held of one whose past is looked at; nothing older is asked for then.
+/// Limits of a transcript that is scrolled back; beyond them, no older entries are requested.
 pub(crate) const SCROLLED_LIMITS: TranscriptLimits =
     TranscriptLimits { cells: 20_000, bytes: 64 << 20 };
 
-/// How many things stay laid out that are not seen.
+/// Most cached layouts of cells that are not visible.
 const CACHED_LAYOUTS_MAX: usize = 256;
 
-/// How much of what is being said is shown; all of it comes as an entry.
+/// Bytes of an unfinished message that are shown; the complete message arrives as an entry.
 const STREAM_BYTES_MAX: usize = 32 * 1024;
 
-/// How much is held.
+/// Limits of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TranscriptLimits {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
 }
 
-/// How things are laid out.
+/// Size and folding of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TranscriptViewport {
     pub(crate) width: usize,
@@ -43,43 +45,43 @@ pub(crate) struct TranscriptViewport {
     pub(crate) unfolded: bool,
 }
 
-/// What is seen of it.
+/// Scroll position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScrollPosition {
-    /// Its end.
+    /// The end is visible.
     End,
-    /// From this line of this thing on.
+    /// Number of the first visible cell, and the first visible line in it.
     At { cell: i64, line: usize },
 }
 
 struct HeldCell {
     cell: TranscriptCell,
-    /// Which entry it is, counted from the first that was shown; none of what is no entry.
+    /// Number of the entry, counted from the first shown one; `None` for a notice.
     entry: Option<i64>,
     cached_layout: Option<(usize, bool, Vec<Line<'static>>)>,
 }
 
-/// A transcript on the screen.
+/// Transcript on the screen.
 pub(crate) struct TranscriptWidget {
     cells: VecDeque<HeldCell>,
-    /// The number of the first of them; it goes down when older ones come.
+    /// Number of the first cell; it decreases when older ones are added.
     first: i64,
     bytes: usize,
     cached_layouts: usize,
-    /// The number of the next entry.
+    /// Number of the next entry.
     next_entry: i64,
-    /// The oldest entry, as the conversation has it.
+    /// Number of the oldest entry from the conversation's view.
     conversation_oldest: i64,
     has_older: bool,
     awaits_older: bool,
-    /// The calls whose outcome is not known, by their ids: which thing each is.
+    /// Tool calls without a result, by ID: the number of the cell.
     calls: HashMap<String, i64>,
-    /// What is being said.
+    /// Unfinished message.
     stream: String,
     cached_stream_layout: Option<(usize, Vec<Line<'static>>)>,
     position: ScrollPosition,
     viewport: TranscriptViewport,
-    /// How much has come since its end was seen.
+    /// Entries added since the end was visible.
     unseen_below: usize,
 }
 
@@ -105,7 +107,7 @@ impl Default for TranscriptWidget {
 }
 
 impl TranscriptWidget {
-    /// Takes another entry in.
+    /// Adds an entry.
     pub(crate) fn push_entry(&mut self, entry: &ConversationEntry, bounds: TranscriptLimits) {
         let number = self.next_entry;
         self.next_entry += 1;
@@ -122,7 +124,7 @@ impl TranscriptWidget {
         self.trim(bounds);
     }
 
-    /// Takes something in that is no entry.
+    /// Adds a cell that is not an entry.
     pub(crate) fn push_notice(&mut self, cell: TranscriptCell, bounds: TranscriptLimits) {
         self.push(cell, None);
         self.trim(bounds);
@@ -136,7 +138,7 @@ impl TranscriptWidget {
         }
     }
 
-    /// Gives an outcome to its call; says whether that is held.
+    /// Adds a result to its tool call; returns false if the call is not in the window.
     fn attach_outcome(&mut self, entry: &ConversationEntry) -> bool {
         let id = entry.call.as_ref().filter(|_| transcript_cell::is_outcome(entry));
         let Some(at) = id.and_then(|id| self.calls.remove(id)) else { return false };
@@ -151,7 +153,7 @@ impl TranscriptWidget {
         true
     }
 
-    /// Takes the next piece of what is being said.
+    /// Appends to the unfinished message.
     pub(crate) fn append_stream(&mut self, text: &str) {
         self.stream.push_str(text);
         self.cached_stream_layout = None;
@@ -162,13 +164,14 @@ impl TranscriptWidget {
         }
     }
 
-    /// Forgets what was being said.
+    /// Removes the unfinished message.
     pub(crate) fn clear_stream(&mut self) {
         self.stream.clear();
         self.cached_stream_layout = None;
     }
 
-    /// Takes older entries in. If nobody has asked for them they are the tail, with all that was shown.
+    /// Adds older entries. If none were requested, they are the end of the transcript and replace
+    /// all entries.
     pub(crate) fn prepend_entries(
         &mut self,
         entries: &[ConversationEntry],
@@ -182,7 +185,8 @@ impl TranscriptWidget {
         self.awaits_older = false;
         self.has_older = has_more && !entries.is_empty();
         self.conversation_oldest -= entries.len() as i64;
-        // So much has come meanwhile that what they were before is let go: they are asked for again.
+        // So many entries arrived meanwhile that the window moved: the older ones are requested
+        // again.
         if !fits {
             return;
         }
@@ -198,7 +202,7 @@ impl TranscriptWidget {
         for held in page.cells.into_iter().rev() {
             self.cells.push_front(held);
         }
-        // What these calls gave may still come.
+        // Results of these calls may still arrive.
         self.calls
             .extend(page.calls.into_iter().map(|(id, at)| (id, at - page.first + self.first)));
         self.trim(bounds);
@@ -213,9 +217,10 @@ impl TranscriptWidget {
         (self.position, self.unseen_below) = (ScrollPosition::End, 0);
     }
 
-    /// Lets the oldest go that are beyond what may be held.
+    /// Removes the oldest cells beyond the limits.
     pub(crate) fn trim(&mut self, bounds: TranscriptLimits) {
-        // What is asked for has its place before the oldest that is held now.
+        // Requested entries belong before the current oldest one, so nothing may be removed until
+        // they arrive.
         let is_end = self.position == ScrollPosition::End && !self.awaits_older;
         let bounds = if is_end { bounds } else { SCROLLED_LIMITS };
         let mut is_trimmed = false;
@@ -238,12 +243,12 @@ impl TranscriptWidget {
         }
     }
 
-    /// Returns the oldest entry that is held, or the next one.
+    /// Returns the number of the oldest entry in the window, or of the next one.
     fn oldest_entry(&self) -> i64 {
         self.cells.iter().find_map(|held| held.entry).unwrap_or(self.next_entry)
     }
 
-    /// Returns the wishes that bring older entries, if there may be any.
+    /// Returns the actions that load older entries, if there may be any.
     fn request_older(&mut self, of: &ChatSpeaker) -> Vec<UserAction> {
         let oldest = self.oldest_entry();
         let entries = usize::try_from(oldest - self.conversation_oldest).unwrap_or_default();
@@ -261,40 +266,40 @@ impl TranscriptWidget {
         }
     }
 
-    /// Says whether there are older entries than those that are held.
+    /// Returns true if there are entries older than the window.
     fn has_older_entries(&self) -> bool {
         self.has_older || self.oldest_entry() > self.conversation_oldest
     }
 
-    /// Says whether all that there is is held, as far as that was told.
+    /// Returns true if the window has all known entries.
     pub(crate) fn is_complete(&self) -> bool {
         !self.has_older_entries()
     }
 
-    /// Says whether no more is held than this.
+    /// Returns true if the largest limits are reached.
     fn is_full(&self) -> bool {
         self.cells.len() >= SCROLLED_LIMITS.cells || self.bytes >= SCROLLED_LIMITS.bytes
     }
 
-    /// Says whether the oldest that is held is seen and nothing older will come.
+    /// Returns true if the oldest cell is visible and no older ones will be loaded.
     pub(crate) fn is_at_limit(&self) -> bool {
         let is_top = self.position == ScrollPosition::At { cell: self.first, line: 0 };
         is_top && !self.awaits_older && self.is_full() && self.has_older_entries()
     }
 
-    /// Says how much has come below what is seen; none if its end is seen.
+    /// Returns the number of entries below the visible part; `None` if the end is visible.
     pub(crate) fn unseen_below(&self) -> Option<usize> {
         (self.position != ScrollPosition::End).then_some(self.unseen_below)
     }
 
-    /// Goes to its end.
+    /// Scrolls to the end.
     pub(crate) fn go_to_end(&mut self, bounds: TranscriptLimits) {
         self.position = ScrollPosition::End;
         self.unseen_below = 0;
         self.trim(bounds);
     }
 
-    /// Scrolls towards the past; returns what is wanted for that.
+    /// Scrolls up; returns the actions that load older entries.
     pub(crate) fn scroll_up(
         &mut self,
         lines: usize,
@@ -317,7 +322,7 @@ impl TranscriptWidget {
                 line = self.layout_cell(at, theme).len();
             }
         }
-        // All of it is seen already.
+        // Everything is visible already.
         if self.position == ScrollPosition::End && (at, line) == (0, 0) && left == lines {
             return self.request_older(of);
         }
@@ -325,7 +330,7 @@ impl TranscriptWidget {
         if left > 0 || (at, line) == (0, 0) { self.request_older(of) } else { vec![] }
     }
 
-    /// Scrolls towards the end.
+    /// Scrolls down.
     pub(crate) fn scroll_down(
         &mut self,
         lines: usize,
@@ -349,7 +354,7 @@ impl TranscriptWidget {
         }
     }
 
-    /// Returns where what is seen begins.
+    /// Returns cell and line of the first visible line.
     fn first_visible_line(&mut self, theme: &TerminalTheme) -> (usize, usize) {
         if let ScrollPosition::At { cell, line } = self.position {
             return (cell_index(cell, self.first).unwrap_or_default(), line);
@@ -367,7 +372,7 @@ impl TranscriptWidget {
         (0, 0)
     }
 
-    /// Returns the lines that are seen.
+    /// Returns the visible lines.
     pub(crate) fn visible_lines(
         &mut self,
         shape: TranscriptViewport,
@@ -376,7 +381,7 @@ impl TranscriptWidget {
     ) -> Vec<Line<'static>> {
         self.viewport = shape;
         if let ScrollPosition::At { cell, line } = self.position {
-            // A thing that is laid out anew may have fewer lines.
+            // After a resize the cell may have fewer lines.
             let at = cell_index(cell, self.first).unwrap_or_default();
             let line = line.min(self.layout_cell(at, theme).len().saturating_sub(1));
             self.position = ScrollPosition::At { cell: self.first + at as i64, line };
@@ -406,7 +411,8 @@ impl TranscriptWidget {
         seen
     }
 
-    /// Lays a thing out, unless that is done; what is being said comes after all of them.
+    /// Returns the layout of a cell, cached if possible; the index after the last cell is the
+    /// unfinished message.
     fn layout_cell(&mut self, at: usize, theme: &TerminalTheme) -> &[Line<'static>] {
         let TranscriptViewport { width, unfolded, .. } = self.viewport;
         if at >= self.cells.len() {
@@ -431,7 +437,7 @@ impl TranscriptWidget {
         &self.cached_stream_layout.insert(laid.unwrap_or_else(|| (width, lay()))).1
     }
 
-    /// Forgets how things look that are not seen, if that is known of many.
+    /// Drops cached layouts of cells that are not visible, if there are many.
     fn evict_layouts(&mut self, at: usize) {
         if self.cached_layouts <= CACHED_LAYOUTS_MAX {
             return;

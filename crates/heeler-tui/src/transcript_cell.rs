@@ -1,4 +1,4 @@
-//! One thing in a transcript, kept as little as it takes to show it.
+//! Cell of a transcript on the screen, with only the data needed to show it.
 
 use heeler_chat::{ConversationEntry, EntryRole};
 use jiff::Timestamp;
@@ -10,18 +10,18 @@ use crate::TerminalTheme;
 use crate::text::{LineBreakMode, TextFlow, byte_prefix, one_line, sanitize, truncate_to_width};
 use crate::{markdown, text};
 
-/// How much is kept of what somebody says; the rest is in the file.
+/// Bytes of a message that are kept; the file has the rest.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// How much is kept of what a tool was given, and of what it gave.
+/// Bytes of a tool's input, and of its result, that are kept.
 const TOOL_BYTES_MAX: usize = 16 * 1024;
-/// How much is kept of the one line that tells what a tool was given.
+/// Bytes of the one-line summary of a tool's input.
 const SUMMARY_BYTES_MAX: usize = 512;
-/// The least width of a second column that stands beside a wide first one.
+/// Smallest width of a second column beside a wide first one.
 const COLUMN_MIN: usize = 24;
-/// How many lines a thing has at most.
+/// Most lines of a cell.
 const LINES_MAX: usize = 2000;
 
-/// What of a tool's input tells most, where it has such a field.
+/// Fields of a tool's input that summarize it best, in order of preference.
 const SUMMARY_FIELDS: [&str; 9] = [
     "command",
     "file_path",
@@ -34,26 +34,26 @@ const SUMMARY_FIELDS: [&str; 9] = [
     "prompt",
 ];
 
-/// One thing in a transcript.
+/// Cell of a transcript.
 #[derive(Debug)]
 pub(crate) enum TranscriptCell {
-    /// The person's words.
+    /// Message of the person.
     User(String),
-    /// The agent's.
+    /// Message of the agent.
     Agent(String),
-    /// The program's, as part of the conversation.
+    /// Message of the program, as part of the conversation.
     System(String),
-    /// Somebody else's: who, what.
+    /// Message of another role: name and text.
     Other(String, String),
-    /// A tool was used.
+    /// Tool call.
     Tool(Box<ToolCallCell>),
-    /// The program's, beside the conversation.
+    /// Message of the program, outside of the conversation.
     Notice(String),
-    /// What could not be done.
+    /// Error message.
     Failed(String),
 }
 
-/// A tool that is used.
+/// Tool call, with its result if known.
 #[derive(Debug)]
 pub(crate) struct ToolCallCell {
     name: String,
@@ -63,7 +63,7 @@ pub(crate) struct ToolCallCell {
     outcome: Option<ToolResultCell>,
 }
 
-/// What a tool gave.
+/// Result of a tool call.
 #[derive(Debug)]
 pub(crate) struct ToolResultCell {
     text: String,
@@ -73,7 +73,7 @@ pub(crate) struct ToolResultCell {
 }
 
 impl TranscriptCell {
-    /// Makes one of an entry.
+    /// Creates the cell for an entry.
     pub(crate) fn of(entry: &ConversationEntry) -> TranscriptCell {
         let said = || truncate_bytes(&sanitize(&content_text(&entry.content)), MESSAGE_BYTES_MAX);
         match &entry.role {
@@ -85,7 +85,7 @@ impl TranscriptCell {
         }
     }
 
-    /// Returns roughly how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let own = size_of::<TranscriptCell>();
         own + match self {
@@ -106,7 +106,7 @@ impl TranscriptCell {
         }
     }
 
-    /// Lays it out.
+    /// Lays out the cell.
     pub(crate) fn lines(
         &self,
         width: usize,
@@ -129,7 +129,7 @@ impl TranscriptCell {
     }
 }
 
-/// Returns whether an entry is what a tool gave, and not that it was called.
+/// Returns true if an entry is the result of a tool call, not the call.
 pub(crate) fn is_outcome(entry: &ConversationEntry) -> bool {
     entry.role == EntryRole::Tool && entry.args.is_none() && entry.call.is_some()
 }
@@ -151,7 +151,7 @@ impl ToolCallCell {
         call
     }
 
-    /// Takes what the tool gave.
+    /// Adds the result of the call.
     pub(crate) fn set_outcome(&mut self, entry: &ConversationEntry) {
         self.outcome = Some(ToolResultCell {
             text: truncate_bytes(&sanitize(&content_text(&entry.content)), TOOL_BYTES_MAX),
@@ -201,17 +201,17 @@ impl ToolCallCell {
         let outcome = self.outcome.as_ref()?;
         outcome.took_ms.or_else(|| {
             let took = outcome.at?.duration_since(self.at?).as_millis();
-            // What has no call of its own to be measured from took no known time.
+            // A result without a call has no known duration.
             i64::try_from(took).ok().filter(|took| *took > 0)
         })
     }
 }
 
-/// Lays out what the agent says.
+/// Lays out a message of the agent.
 pub(crate) fn agent_lines(text: &str, width: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     let said = markdown::markdown_lines(text, width.saturating_sub(2), theme);
-    // Markdown can say nothing, such as where links go that are not there.
+    // Markdown may render as nothing, such as unused link definitions.
     if said.is_empty() {
         lines.extend(plain_lines("● ", text, Style::new(), width));
     }
@@ -222,15 +222,15 @@ pub(crate) fn agent_lines(text: &str, width: usize, theme: &TerminalTheme) -> Ve
     lines
 }
 
-/// Lays out somebody's words, apart from those before.
+/// Lays out a message, with a blank line before it.
 fn message_lines(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     lines.extend(plain_lines(sign, text, style, width));
     lines
 }
 
-/// Lays out what the program tells. Where a line has a second column, set off by blanks, that goes on
-/// below itself, or on lines of its own where there is no room beside the first.
+/// Lays out a notice. The second column of a line, separated by two or more spaces, wraps below
+/// itself, or moves to separate lines if there is no room beside the first.
 fn notice_lines(text: &str, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     for line in text.trim_end().lines() {
@@ -247,7 +247,7 @@ fn notice_lines(text: &str, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns what stands before and behind the first gap of a line that is wider than between words.
+/// Splits a line at its first gap of two or more spaces.
 fn split_columns(line: &str) -> (&str, &str) {
     let indent = line.len() - line.trim_start().len();
     match line[indent..].find("  ") {
@@ -257,7 +257,7 @@ fn split_columns(line: &str) -> (&str, &str) {
 }
 
 fn text_flow(sign: &str, hang: usize, width: usize) -> TextFlow {
-    // What is wide in a narrow window begins its lines at the edge.
+    // In a narrow window, lines begin at the edge.
     let sign = if text::width(sign) * 3 <= width { sign } else { "" };
     let rest = vec![Span::raw(format!("{sign}{}", " ".repeat(hang)))];
     TextFlow {
@@ -269,7 +269,7 @@ fn text_flow(sign: &str, hang: usize, width: usize) -> TextFlow {
 }
 
 fn plain_lines(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
-    // What is wide in a narrow window begins its lines at the edge.
+    // In a narrow window, lines begin at the edge.
     let indent = Some(text::width(sign)).filter(|indent| indent * 3 <= width).unwrap_or(0);
     let flow = TextFlow {
         first_margin: vec![Span::styled(sign.to_owned(), style)],
@@ -284,7 +284,7 @@ fn plain_lines(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'
     lines
 }
 
-/// Returns what is said: text, the text in a list of blocks, or the data as it is.
+/// Returns the content as text: a string, the text of a list of blocks, or the JSON.
 fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
@@ -297,7 +297,7 @@ fn content_text(content: &Json) -> String {
     }
 }
 
-/// Returns what a tool was given, in short.
+/// Returns a short summary of a tool's input.
 pub(crate) fn summarize_input(input: &Json) -> String {
     let telling =
         SUMMARY_FIELDS.iter().find_map(|key| input[*key].as_str().filter(|it| !it.is_empty()));
@@ -314,7 +314,7 @@ pub(crate) fn summarize_input(input: &Json) -> String {
     }
 }
 
-/// Returns what a tool was given, a field after the other.
+/// Returns a tool's input, one field per line.
 fn format_fields(input: &Json) -> String {
     match input {
         Json::Object(fields) => {
@@ -340,7 +340,7 @@ fn truncate_bytes(text: &str, bytes_max: usize) -> String {
     }
 }
 
-/// Returns a length of time as people tell it.
+/// Returns a duration, such as `1.2s` or `3m 05s`.
 pub(crate) fn format_duration(ms: i64) -> String {
     match ms {
         ..1000 => format!("{ms}ms"),

@@ -1,4 +1,5 @@
-//! Snapshots as one stream, a git bundle: to another machine, or to the same one again.
+//! Exports and imports snapshots as a git bundle, for another machine or the same one. Start at
+//! [`SnapshotStore::export`].
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,18 +12,18 @@ use crate::object_id::ObjectFormat;
 use crate::snapshot::{CommitId, SnapshotName};
 use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_at, is_key};
 
-/// How a snapshot is named in the file, and a commit whose parents are not there.
+/// Ref prefixes in a bundle: of a snapshot, and of a commit without its parents.
 const SNAPSHOT: &str = "refs/heeler/";
 const SHALLOW: &str = "refs/heeler-shallow/";
 
-/// The most names that a file may have, and the longest line of its head.
+/// Limits on the number of refs in a bundle, and on the length of a header line.
 const NAMES_MAX: usize = 1_000_000;
 const LINE_BYTES_MAX: u64 = 1024;
 
 impl SnapshotStore {
-    /// Writes commits of snapshots with all that they need, each under a name: a git bundle.
+    /// Writes snapshot commits with all objects that they need, each under a name, as a git bundle.
     ///
-    /// The same snapshots give the same bytes, wherever they have been meanwhile.
+    /// The same snapshots give the same bytes, even after they were moved between machines.
     pub fn export(
         &self,
         snapshots: &[(SnapshotName, CommitId)],
@@ -46,9 +47,9 @@ impl SnapshotStore {
         work.write_bundle(&head, &commits, to)
     }
 
-    /// Takes over the snapshots of an export into the repository `key` under `dir`, which is made
-    /// if it is missing. All of them must have names below `prefix`: other names are somebody else's.
-    /// Returns their names, which mean the same as where they come from.
+    /// Imports the snapshots of an export into the repository `key` under `dir`, which is created
+    /// if it is missing. All of them must have names below `prefix`: other names belong to others.
+    /// Returns their names, which refer to the same snapshots as at their source.
     pub fn import(
         dir: &Utf8Path,
         key: &str,
@@ -63,13 +64,13 @@ impl SnapshotStore {
         let below = format!("{prefix}/");
         if let Some((name, _)) = head.snapshots.iter().find(|it| !it.0.as_str().starts_with(&below))
         {
-            return Err(bad_export(&format!("{name} is not of {prefix}")));
+            return Err(bad_export(&format!("{name} is not below {prefix}")));
         }
         create_folder(&OsDisk, dir)?;
         let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
         let snapshots = SnapshotStore::open_or_create(&dir, key, head.format, |_| Ok(()))?;
         if snapshots.format != head.format {
-            return Err(bad_export("its objects are named by another hash than those here"));
+            return Err(bad_export("its objects use another hash algorithm than this repository"));
         }
         snapshots.add_shallow(&head.shallow)?;
         let work = snapshots.begin_shared()?;
@@ -86,8 +87,9 @@ impl SnapshotStore {
         Ok((snapshots, names))
     }
 
-    /// Notes commits whose parents do not come along. It is noted before they come, so that none is
-    /// ever there without; of those that are here already the parents are, or it is noted.
+    /// Records commits without parents as shallow. This happens before the commits are imported, so
+    /// that none ever lacks the record. Commits that already exist here have their parents, or are
+    /// recorded.
     fn add_shallow(&self, more: &[CommitId]) -> Result<(), SnapshotError> {
         if more.is_empty() {
             return Ok(());
@@ -109,7 +111,7 @@ fn bad_export(reason: &str) -> SnapshotError {
 }
 
 impl SnapshotOperation<'_> {
-    /// Returns which commits whose parents are not here these lead to.
+    /// Returns the shallow commits that are ancestors of these commits.
     fn shallow_ancestors(&self, commits: &str) -> Result<Vec<CommitId>, SnapshotError> {
         let path = self.snapshots.root.join("repo.git/shallow");
         let text = untrusted_file::read_text(&path).unwrap_or_default();
@@ -131,7 +133,8 @@ impl SnapshotOperation<'_> {
         to: &mut dyn Write,
     ) -> Result<(), SnapshotError> {
         to.write_all(head.as_bytes()).map_err(SnapshotError::Export)?;
-        // What is reused depends on how the objects happen to lie here.
+        // Reused deltas depend on the local pack layout, and the same snapshots must give the same
+        // bytes.
         let fresh = ["--no-reuse-delta", "--no-reuse-object", "--threads=1", "--delta-base-offset"];
         let args = [&["pack-objects", "--stdout", "--revs", "-q"][..], &fresh[..]].concat();
         let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
@@ -140,7 +143,7 @@ impl SnapshotOperation<'_> {
     }
 }
 
-/// What the first lines of an export say.
+/// Header of an export.
 struct BundleHeader {
     format: ObjectFormat,
     snapshots: Vec<(SnapshotName, CommitId)>,
@@ -153,14 +156,15 @@ impl BundleHeader {
             BundleHeader { format: ObjectFormat::Sha1, snapshots: Vec::new(), shallow: Vec::new() };
         let first = read_line(file)?;
         if first != "# v2 git bundle" && first != "# v3 git bundle" {
-            return Err(io::Error::other("it is no git bundle"));
+            return Err(io::Error::other("it is not a git bundle"));
         }
         for _ in 0..NAMES_MAX {
             let text = read_line(file)?;
             if text.is_empty() {
                 return Ok(head);
             }
-            head.add(&text).ok_or_else(|| io::Error::other(format!("it says {text:?}")))?;
+            head.add(&text)
+                .ok_or_else(|| io::Error::other(format!("unexpected header line {text:?}")))?;
         }
         Err(io::Error::other("it has too many names"))
     }

@@ -1,7 +1,8 @@
 //! The two commits of a snapshot.
 //!
-//! The first one's tree is the user's index, the second's is the work tree. The second has the first
-//! as its last parent and the user's `HEAD` as its first; the last line of its message says the rest.
+//! The first commit's tree is the user's index, the second's is the work tree. The second has the
+//! user's `HEAD` as its first parent and the first commit as its last; the last line of its message
+//! holds the remaining metadata.
 
 use std::io;
 
@@ -13,13 +14,13 @@ use crate::pack_writer::PackWriter;
 use crate::snapshot::{CommitId, Snapshot, SnapshotOmission};
 use crate::work_tree::HeadState;
 
-/// What begins the last line of a snapshot's message.
+/// Start of the last line of a snapshot's message.
 const MARK: &str = "Heeler: ";
 
-/// Who makes the commits. Nobody's name: they are never shown as anybody's work.
+/// Committer of the commits. A neutral name: they are never attributed to a person.
 const COMMITTER: &str = "heeler <heeler@localhost>";
 
-/// What the commits say.
+/// Content of the commits.
 pub(crate) struct SnapshotCommitDraft<'a> {
     pub(crate) head: &'a HeadState,
     pub(crate) index_tree: ObjectId,
@@ -35,7 +36,7 @@ struct SnapshotCommitMetadata {
 }
 
 impl SnapshotCommitDraft<'_> {
-    /// Puts both commits into a pack; returns the second.
+    /// Adds both commits to a pack; returns the second.
     pub(crate) fn write(
         &self,
         pack: &mut PackWriter,
@@ -76,19 +77,19 @@ impl SnapshotCommitDraft<'_> {
     }
 }
 
-/// Reads a snapshot back from the text of its commit; `None` when the commit is none.
+/// Parses a snapshot from the text of its commit; `None` if the commit is not a snapshot.
 pub(crate) fn read_commit(commit: &CommitId, text: &str) -> Option<Snapshot> {
     let line = text.trim_end().lines().next_back()?.strip_prefix(MARK)?;
     let SnapshotCommitMetadata { base, branch, left_out } = serde_json::from_str(line).ok()?;
     Some(Snapshot { commit: commit.clone(), base, branch, omissions: left_out })
 }
 
-/// Reads the tree of a commit.
+/// Returns the tree of a commit.
 pub(crate) fn parse_tree(text: &str) -> Option<ObjectId> {
     ObjectId::parse(text.lines().next()?.strip_prefix("tree ")?.as_bytes())
 }
 
-/// Reads which commit holds what was staged: the last parent.
+/// Returns the commit that holds the staged files: the last parent.
 pub(crate) fn parse_staged_commit(text: &str) -> Option<CommitId> {
     let parents = text.lines().take_while(|line| !line.is_empty());
     parents.filter_map(|line| line.strip_prefix("parent ")).last().and_then(CommitId::parse)

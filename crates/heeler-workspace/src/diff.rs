@@ -1,4 +1,5 @@
-//! What changed between two snapshots, or since one.
+//! Differences between two snapshots, or between a snapshot and the current files. Start at
+//! [`SnapshotStore::diff`].
 
 use std::io::{self, Read};
 
@@ -11,26 +12,26 @@ use crate::snapshot::{CommitId, Snapshot, SnapshotName};
 use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore};
 use crate::work_tree::WorkTree;
 
-/// The longest patch that a [`SnapshotDiff`] holds.
+/// Size limit of the patch in a [`SnapshotDiff`].
 pub const PATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a snapshot is compared with.
+/// Target that a snapshot is compared with.
 #[derive(Debug, Clone, Copy)]
 pub enum DiffTarget<'a> {
-    /// Another snapshot, or any commit that is kept here.
+    /// Another snapshot, or any commit in this repository.
     Commit(&'a CommitId),
-    /// The files as they are now.
+    /// The current files.
     Now(&'a WorkTree),
 }
 
-/// What changed between two states.
+/// Differences between two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotDiff {
-    /// A line for each file, and a total.
+    /// One line per file, and a total.
     pub summary: String,
-    /// The unified diff, whose bytes are those of the files.
+    /// Unified diff, with the exact bytes of the files.
     pub patch: Vec<u8>,
-    /// Whether the patch was cut at [`PATCH_BYTES_MAX`].
+    /// The patch was cut at [`PATCH_BYTES_MAX`].
     pub cut: bool,
 }
 
@@ -43,15 +44,15 @@ impl SnapshotStore {
         }
     }
 
-    /// Reads a snapshot by its commit.
+    /// Returns a snapshot by its commit.
     pub fn snapshot(&self, commit: &CommitId) -> Result<Snapshot, SnapshotError> {
         let text = self.begin_shared()?.commit_text(commit)?;
         let none = || SnapshotError::NotASnapshot { commit: commit.to_string() };
         read_commit(commit, &text).ok_or_else(none)
     }
 
-    /// Returns the last state of a work tree that was recorded, also for a comparison; `None` if that
-    /// is not known any more.
+    /// Returns the last recorded state of a work tree, including states recorded for a comparison;
+    /// `None` if it is no longer known.
     pub fn last_commit(&self, top: &Utf8Path) -> Result<Option<CommitId>, SnapshotError> {
         let kept = self.root.join("kept").join(short_digest(top.as_str()));
         let work = self.begin_shared()?;
@@ -59,7 +60,7 @@ impl SnapshotStore {
         Ok(commit.filter(|commit| work.commit_text(commit).is_ok()))
     }
 
-    /// Compares a snapshot with another, or with the files as they are now.
+    /// Compares a snapshot with another, or with the current files.
     pub fn diff(
         &self,
         from: &CommitId,
@@ -75,7 +76,7 @@ impl SnapshotStore {
             }
         };
         let summary = work.diff_tree(from, &to, &["--stat=100"])?.0;
-        // So that a patch can be applied, binary files too.
+        // The patch must be applicable, including binary files.
         let how = ["--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"];
         let (patch, cut) = work.diff_tree(from, &to, &how)?;
         Ok(SnapshotDiff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
@@ -83,7 +84,7 @@ impl SnapshotStore {
 }
 
 impl SnapshotOperation<'_> {
-    /// Returns the text of a commit that is kept here.
+    /// Returns the text of a commit in this repository.
     pub(crate) fn commit_text(&self, commit: &CommitId) -> Result<String, SnapshotError> {
         let none = |_| SnapshotError::NotASnapshot { commit: commit.to_string() };
         self.git(&["cat-file", "commit", commit.as_str()])?.text(self.lock_input()).map_err(none)

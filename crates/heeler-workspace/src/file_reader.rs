@@ -1,4 +1,4 @@
-//! Reading the files of a work tree, which others may be changing at this moment.
+//! Reads files of a work tree that other processes may be changing. Start at [`WorkTreeRoot`].
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,22 +11,22 @@ use rustix::io::Errno;
 use crate::object_id::{ObjectFormat, ObjectHasher, ObjectId, ObjectKind};
 use crate::snapshot_cache::{FileStat, GitFileMode};
 
-/// How often a file is read again because it changed meanwhile.
+/// Limit on repeated reads of a file that changes meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
-/// How much of a file is held in memory while it is hashed.
+/// Buffer size for hashing a file.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// The topmost folder of a work tree, held open.
+/// Top directory of a work tree, held open.
 pub(crate) struct WorkTreeRoot(OwnedFd);
 
-/// What a file was when it was read.
+/// Result of reading a file.
 pub(crate) enum FileReadOutcome<T> {
-    /// This, and the file is as `stat` says; `None` when it would not hold still.
+    /// Content, and the file's `stat`; `None` if the file kept changing.
     Read(T, Option<FileStat>),
-    /// It is gone, or something else has taken its place.
+    /// The file is gone, or is no longer a regular file.
     Missing,
-    /// It may not be read.
+    /// Permission denied.
     Denied,
 }
 
@@ -36,7 +36,7 @@ impl WorkTreeRoot {
         Ok(WorkTreeRoot(openat(CWD, top.as_std_path(), flags, FsMode::empty())?))
     }
 
-    /// Returns the id that a file's content has in git, reading it in blocks.
+    /// Returns the git object ID of a file's content, reading it in blocks.
     pub(crate) fn hash_file(
         &self,
         path: &[u8],
@@ -68,12 +68,12 @@ impl WorkTreeRoot {
                     Err(error) => return Err(error),
                 }
             }
-            // An id with a wrong size in it is that of nothing.
+            // The ID contains the size, so with a wrong size it matches no object.
             Ok((hash.finish(), read == stat.size))
         })
     }
 
-    /// Returns a file's content; one that has grown past `max` is refused.
+    /// Returns a file's content; refuses a file that has grown past `max`.
     pub(crate) fn read_bytes(
         &self,
         path: &[u8],
@@ -91,12 +91,12 @@ impl WorkTreeRoot {
         })
     }
 
-    /// Opens a file without following a link: also a folder on the way may have become one.
+    /// Opens a file without following links: a directory in the path may have become one, too.
     #[cfg(target_os = "linux")]
     fn open_file(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         use rustix::fs::{ResolveFlags, openat2};
         match openat2(&self.0, path, flags, FsMode::empty(), ResolveFlags::NO_SYMLINKS) {
-            // An old kernel, or a container that does not know the call.
+            // An old kernel, or a container that blocks the system call.
             Err(Errno::NOSYS | Errno::PERM) => openat(&self.0, path, flags, FsMode::empty()),
             result => result,
         }
@@ -123,7 +123,7 @@ impl WorkTreeRoot {
     ) -> FileReadOutcome<T> {
         let mut last = None;
         for _ in 0..ATTEMPTS_MAX {
-            // A pipe in the file's place is not waited for.
+            // Opening a pipe in the file's place must not block.
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let opened = match self.open_file(path, flags) {
                 Ok(opened) => opened,

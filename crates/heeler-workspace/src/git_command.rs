@@ -1,4 +1,5 @@
-//! Running git: a clean environment, our own config, a limit of time, and no child that outlives it.
+//! Runs git: with a clean environment, Heeler's own config, a time limit, and no child that
+//! outlives it. Start at [`GitCommand`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,63 +14,55 @@ use camino::Utf8Path;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 
-/// The longest that one call of git may take.
+/// Time limit of one git command.
 pub const GIT_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// The most of git's complaints that is kept.
+/// Limit on the kept bytes of git's standard error.
 const STDERR_BYTES_MAX: u64 = 4096;
 
-/// Why a call of git did not succeed.
+/// Reason that a git command failed.
 #[derive(Debug, Error)]
 pub enum GitError {
-    /// There is no such program.
-    #[error("git is not installed, or not on PATH; install it to record work trees")]
+    /// The program `git` was not found.
+    #[error("git is not installed, or not on PATH; install it to take snapshots")]
     Missing,
-    /// It could not be started or talked to.
+    /// It could not be started, or communication with it failed.
     #[error("cannot run git {verb}")]
     Start {
-        /// The git command.
         verb: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It ended with a complaint.
+    /// It ended with an error.
     #[error("git {verb} failed: {complaint}")]
     Failed {
-        /// The git command.
         verb: String,
-        /// What it wrote on stderr, or how it ended.
+        /// Its standard error, or its exit status.
         complaint: String,
     },
-    /// It took too long and was killed, with all that it had started.
-    #[error("git {verb} took longer than {} s and was ended", limit.as_secs())]
-    TooLong {
-        /// The git command.
-        verb: String,
-        /// The limit.
-        limit: Duration,
-    },
+    /// It took too long and was killed, with all its children.
+    #[error("git {verb} took longer than {} s and was killed", limit.as_secs())]
+    TooLong { verb: String, limit: Duration },
 }
 
-/// One call of git.
+/// One git command.
 pub(crate) struct GitCommand {
     command: Command,
     verb: String,
     limit: Duration,
 }
 
-/// What a call of git is fed.
+/// Input of a git command.
 pub(crate) enum GitInput<'a> {
-    /// Nothing; it holds this lock until it ends, also when we die before it.
+    /// None; git holds this lock until it ends, even if this process dies before.
     HoldLock(&'a File),
-    /// What this writes.
+    /// The output of this function.
     Write(&'a mut (dyn FnMut(&mut dyn Write) -> io::Result<()> + Send)),
 }
 
 impl GitCommand {
-    /// Prepares `git <args>` on a repository of ours. Nothing of the caller's environment reaches it
-    /// but `PATH`.
+    /// Prepares `git <args>` on a repository of Heeler. Nothing of the caller's environment reaches
+    /// it except `PATH`.
     pub(crate) fn new(
         git_dir: &Utf8Path,
         objects: &Utf8Path,
@@ -100,13 +93,14 @@ impl GitCommand {
         ]);
         command.args(["-c", "core.attributesFile=/dev/null", "-c", "core.excludesFile=/dev/null"]);
         command.args(["-c", "protocol.allow=never"]);
-        // A folder that is always there; no call means the one that this process happens to be in.
+        // A directory that always exists; no command depends on the current directory of this
+        // process.
         command.args(args).current_dir(git_dir).process_group(0);
         let verb = args.iter().find(|arg| !arg.starts_with('-')).map_or("", |arg| arg).to_owned();
         Ok(GitCommand { command, verb, limit: GIT_TIME_MAX })
     }
 
-    /// Adds an argument that need not be text.
+    /// Adds an argument that need not be UTF-8.
     pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> GitCommand {
         self.command.arg(arg);
         self
@@ -128,20 +122,20 @@ impl GitCommand {
         self
     }
 
-    /// Runs it and returns what it wrote, as text.
+    /// Runs the command and returns its output as text.
     pub(crate) fn text(self, feed: GitInput<'_>) -> Result<String, GitError> {
         let bytes = self.output(feed)?;
         Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// Runs it and returns what it wrote.
+    /// Runs the command and returns its output.
     pub(crate) fn output(self, feed: GitInput<'_>) -> Result<Vec<u8>, GitError> {
         let mut bytes = Vec::new();
         self.read(feed, &mut |out| out.read_to_end(&mut bytes).map(|_| ()))?;
         Ok(bytes)
     }
 
-    /// Runs it and hands what it writes to `reader`, which may stop before the end.
+    /// Runs the command and passes its output to `reader`, which may stop before the end.
     pub(crate) fn read(
         mut self,
         feed: GitInput<'_>,
@@ -168,16 +162,16 @@ impl GitCommand {
     }
 }
 
-/// How a call ended.
+/// End of a git command.
 struct GitExit {
     status: ExitStatus,
     stderr: Vec<u8>,
     killed: bool,
-    /// Whether it was fed and read to the end.
+    /// Result of writing its input and reading its output.
     io: io::Result<()>,
 }
 
-/// Feeds and reads a child until it ends, or its time does.
+/// Writes to and reads from a child until it ends or its time is up.
 fn run_child(
     child: &mut Child,
     feed: GitInput<'_>,
@@ -190,7 +184,7 @@ fn run_child(
     std::thread::scope(|scope| {
         let watchdog = scope.spawn(move || match wait.recv_timeout(limit) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                // It is not waited for yet, so the group is still this child's.
+                // The child has not been waited for yet, so the process group is still its own.
                 let _unused = kill_process_group(group, Signal::KILL);
                 true
             }
@@ -211,7 +205,7 @@ fn run_child(
         let read = stdout.map_or(Ok(()), |mut stdout| reader(&mut stdout));
         let fed = feeder.join().expect("the feeder does not panic");
         let complaint = complaints.join().expect("reading does not panic");
-        // Waiting comes after the pipes are closed: by then the group has ended, or ends by itself.
+        // The wait comes after the pipes are closed: by then the group has ended, or is about to.
         let status = child.wait();
         drop(ended);
         let killed = watchdog.join().expect("the watchdog does not panic");
@@ -227,7 +221,7 @@ fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Finds the program among the folders of a search path.
+/// Finds the program in the directories of a search path.
 fn find_git(path: &OsStr) -> Result<PathBuf, GitError> {
     std::env::split_paths(path)
         .filter(|folder| folder.is_absolute())
@@ -276,7 +270,7 @@ mod tests {
                 let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
                 let stat = stat.unwrap_or_default();
                 let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-                // Killed: gone, or dead and not yet buried. On a busy machine it dies a moment later.
+                // Killed: gone, or a zombie. On a busy machine it dies a moment later.
                 if matches!(state, None | Some('Z' | 'X')) {
                     break;
                 }

@@ -1,9 +1,9 @@
-//! Git snapshots of a work tree, and worktrees made of them.
+//! Git snapshots of a work tree, and worktrees created from them.
 //!
-//! A snapshot holds every tracked and untracked file of somebody's [`WorkTree`], byte for byte, as a
-//! commit in a repository of ours. Nothing is written into the user's repository, and nothing that
-//! an agent wrote there is run: git never sees its config, hooks or filters. This crate does not
-//! know what a session is. Start at [`SnapshotStore`].
+//! A snapshot holds every tracked and untracked file of a user's [`WorkTree`], byte for byte, as a
+//! commit in a repository of Heeler. Nothing is written into the user's repository, and nothing
+//! that an agent wrote there is executed: git never sees its config, hooks or filters. This crate
+//! has no notion of sessions. Start at [`SnapshotStore`].
 
 mod bundle;
 mod commit;

@@ -1,7 +1,7 @@
-//! Locks of a snapshot repository: many work in it side by side, one prunes it alone.
+//! Locks of a snapshot repository: many operations share it, pruning needs it exclusively.
 //!
-//! A git that we started holds the lock with us (it is its stdin), so that a lock is free only when
-//! neither of us is at work any more, however we died.
+//! A git child holds the lock too (as its standard input), so that a lock is free only when parent
+//! and child have both ended, even if they were killed.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,20 +13,19 @@ use heeler_transcript::untrusted_file;
 use crate::git_command::GIT_TIME_MAX;
 use crate::snapshot_store::SnapshotError;
 
-/// How long to wait between two attempts at a lock.
+/// Pause between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(3);
 
-/// How long to wait for a lock: whoever holds it is bounded by git's own limit, a few times over.
+/// Time to wait for a lock: a few times git's own time limit, which bounds every holder.
 const LOCK_WAIT_MAX: Duration = GIT_TIME_MAX.saturating_mul(4);
 
-/// How a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockMode {
     Shared,
     Exclusive,
 }
 
-/// Takes a lock, waiting for whoever has it.
+/// Acquires a lock and waits for its holder.
 pub(crate) fn acquire(path: &Utf8Path, hold: LockMode) -> Result<File, SnapshotError> {
     let deadline = Instant::now() + LOCK_WAIT_MAX;
     loop {
@@ -41,7 +40,7 @@ pub(crate) fn acquire(path: &Utf8Path, hold: LockMode) -> Result<File, SnapshotE
     }
 }
 
-/// Takes a lock if it is free.
+/// Acquires a lock if it is free.
 pub(crate) fn try_acquire(path: &Utf8Path, hold: LockMode) -> Result<Option<File>, SnapshotError> {
     let error = |source| SnapshotError::Io { attempt: "lock", path: path.to_owned(), source };
     let mut options = OpenOptions::new();

@@ -1,9 +1,10 @@
-//! Object ids, computed here, so that what is stored is what is on disk: no filter, no conversion.
+//! Object IDs, computed in this process, so that the stored bytes are the bytes on disk: no filter,
+//! no conversion. Start at [`ObjectId`].
 
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 
-/// Which hash names a repository's objects.
+/// Hash algorithm of a repository's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectFormat {
     Sha1,
@@ -25,13 +26,13 @@ impl ObjectFormat {
         }
     }
 
-    /// Returns the id that means no object.
+    /// Returns the ID that denotes no object.
     pub(crate) fn null(self) -> String {
         "0".repeat(2 * self.bytes())
     }
 }
 
-/// An object's id: 20 or 32 bytes.
+/// Object ID: 20 or 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectId {
     bytes: [u8; 32],
@@ -73,7 +74,7 @@ impl ObjectId {
     }
 }
 
-/// What an object is; the number is that of packs.
+/// Kind of object; the number is that of pack files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectKind {
     Commit = 1,
@@ -91,7 +92,7 @@ impl ObjectKind {
     }
 }
 
-/// Computes an id from the parts of what it names.
+/// Incremental hasher of an object.
 pub(crate) enum ObjectHasher {
     Sha1(Sha1),
     Sha256(Sha256),
@@ -105,7 +106,7 @@ impl ObjectHasher {
         }
     }
 
-    /// Begins an object of so many bytes.
+    /// Begins an object of `size` bytes.
     pub(crate) fn begin(format: ObjectFormat, kind: ObjectKind, size: u64) -> ObjectHasher {
         let mut hash = ObjectHasher::new(format);
         hash.update(format!("{} {size}\0", kind.name()).as_bytes());
@@ -127,7 +128,7 @@ impl ObjectHasher {
         oid.expect("a digest has 20 or 32 bytes")
     }
 
-    /// Returns the id of an object at hand.
+    /// Returns the ID of an object in memory.
     pub(crate) fn hash_object(format: ObjectFormat, kind: ObjectKind, bytes: &[u8]) -> ObjectId {
         let mut hash = ObjectHasher::begin(format, kind, bytes.len() as u64);
         hash.update(bytes);
@@ -135,7 +136,7 @@ impl ObjectHasher {
     }
 }
 
-/// Returns the first 16 hex digits of a text's SHA-256, to name a file by it.
+/// Returns the first 16 hex digits of a text's SHA-256, for use as a file name.
 pub(crate) fn short_digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

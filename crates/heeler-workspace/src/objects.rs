@@ -1,5 +1,6 @@
-//! Bringing the objects of a user's repository into ours: by hard link, or by copy between file
-//! systems. Nothing there is changed, and ours needs nothing of theirs afterwards.
+//! Brings the objects of a user's repository into Heeler's: by hard link, or by copy between file
+//! systems. The user's repository is not changed and is not needed afterwards. Start at
+//! [`link_objects`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, DirEntry, File};
@@ -12,24 +13,25 @@ use heeler_transcript::{OsDisk, replace_file, sync_file_system, temp_name, untru
 use crate::snapshot_cache::{RACY_NS, mtime_ns};
 use crate::snapshot_store::{FILE_MODE, SnapshotError, io_at};
 
-/// How often one repository may borrow objects of another, which borrows.
+/// Depth limit of repositories that borrow objects from others.
 const ALTERNATES_DEPTH_MAX: usize = 5;
 
-/// From so many new files on, one sync of the file system is faster than one for each.
+/// Number of new files from which one sync of the file system is faster than one for each.
 const SYNC_TOGETHER_MIN: usize = 64;
 
-/// The most that is read of `info/alternates`, and of our own stamps.
+/// Limit on the bytes read of `info/alternates`, and of Heeler's own stamps.
 const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How often a repository may be repacked under our eyes before that is an error.
+/// Number of concurrent repacks of a repository after which an error is returned.
 const REPACKS_MAX: usize = 5;
 
-/// Which of a pack's files are taken, the one that makes it known last.
+/// Files of a pack that are linked; the index, which makes the pack visible, comes last.
 const PACK_PARTS: [&str; 4] = ["pack", "rev", "promisor", "idx"];
 
-/// Links every object file of `theirs`, and of those it borrows from, that `ours` lacks.
+/// Links every object file of `theirs`, and of the repositories it borrows from, that `ours` lacks.
 ///
-/// `stamps` is a file that says which folders have been read through: they are read again only when they have changed.
+/// The file `stamps` records the directories that were read completely: they are read again only
+/// after they have changed.
 pub(crate) fn link_objects(
     theirs: &Utf8Path,
     ours: &Utf8Path,
@@ -61,7 +63,7 @@ fn link_objects_with(
     Ok(())
 }
 
-/// Returns an objects folder and all that it borrows from.
+/// Returns an objects directory and all that it borrows from.
 pub(crate) fn with_alternates(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
     let mut all = vec![objects.to_owned()];
     let mut from = 0;
@@ -87,7 +89,7 @@ pub(crate) fn with_alternates(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, Sn
     Ok(all)
 }
 
-/// Gives a file a second name, if the file system can.
+/// Creates a hard link, if the file system can.
 type LinkFn = fn(&Utf8Path, &Utf8Path) -> io::Result<()>;
 
 struct ObjectLinker<'a> {
@@ -95,13 +97,13 @@ struct ObjectLinker<'a> {
     ours: &'a Utf8Path,
     old_stamps: BTreeMap<String, i64>,
     new_stamps: BTreeMap<String, i64>,
-    /// The new files, which are to be synced.
+    /// New files that must be synced.
     files: Vec<Utf8PathBuf>,
     fs_now_ns: i64,
 }
 
 impl ObjectLinker<'_> {
-    /// Loose objects come before packs: git packs an object before it drops the loose one.
+    /// Links loose objects before packs: git packs an object before it drops the loose one.
     fn link_directory(&mut self, objects: &Utf8Path) -> Result<(), SnapshotError> {
         for first in 0..=u8::MAX {
             let name = format!("{first:02x}");
@@ -112,7 +114,7 @@ impl ObjectLinker<'_> {
         self.link_unless_unchanged(&objects.join("pack"), |linked, folder| {
             for _ in 1..REPACKS_MAX {
                 match linked.link_packs(folder) {
-                    // Repacked meanwhile: what it held is in another pack by now.
+                    // Repacked meanwhile: its objects are in another pack by now.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     result => return result,
                 }
@@ -173,7 +175,7 @@ impl ObjectLinker<'_> {
                 return Ok(());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-            // Another file system, somebody else's file, too many links.
+            // Another file system, a file of another user, or too many links.
             Err(_) => copy(from, to)?,
         }
         self.files.push(to.to_owned());
@@ -188,7 +190,7 @@ impl ObjectLinker<'_> {
             File::open(file)?.sync_data()?;
             File::open(file.parent().unwrap_or(self.ours))?.sync_all()?;
         }
-        // The folder of a first object is new itself.
+        // The directory of a first object is new itself.
         if self.files.is_empty() { Ok(()) } else { File::open(self.ours)?.sync_all() }
     }
 }
@@ -233,7 +235,7 @@ fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i64> {
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// Says whether a pack of ours is there under the same name in a user's repository.
+/// Returns the packs that exist under the same name in a user's repository.
 pub(crate) fn shared_packs(ours: &Utf8Path, theirs: &[Utf8PathBuf]) -> io::Result<Vec<String>> {
     let mut packs = list_names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
     packs.retain(|name| theirs.iter().any(|folder| folder.join("pack").join(name).exists()));

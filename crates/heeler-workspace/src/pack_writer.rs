@@ -1,8 +1,9 @@
-//! New objects as one git pack, written here: two files to sync and no process to start, where loose
-//! objects would need a sync each.
+//! Writes new objects as one git pack in this process: two files to sync and no process to start,
+//! where loose objects would need a sync each.
 //!
-//! A pack and its index are written aside, synced, and renamed into place, the index last: it makes the pack
-//! known. Each is noted in `packs/` first; when there are many, git makes one of them.
+//! A pack and its index are written under temporary names, synced, and renamed into place, the
+//! index last: it makes the pack visible. Each pack is first recorded in `packs/`; when there are
+//! many, git merges them. Start at [`PackWriter`].
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -22,24 +23,24 @@ use crate::snapshot_store::{
     FILE_MODE, SnapshotError, SnapshotOperation, entries, io_at, write_file,
 };
 
-/// So many packs of ours are made into one.
+/// Number of Heeler's own packs at which they are merged.
 const PACKS_MAX: usize = 40;
 
-/// The largest index of a pack that is read to make one of many.
+/// Size limit of a pack index that is read for merging.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
-/// An offset from here on takes a place in the index's table of large ones.
+/// Offsets from this value on are stored in the index's table of large offsets.
 const LARGE_OFFSET: u64 = 1 << 31;
 
 const INDEX_MAGIC: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 
-/// How many numbers the index begins with: of objects up to each first byte.
+/// Number of fan-out entries at the start of an index: objects up to each first byte.
 const FAN_OUT: usize = 256;
 
-/// A pack being written.
+/// Pack being written.
 pub(crate) struct PackWriter {
     file: BufWriter<File>,
-    /// Where it is written, without the ending.
+    /// Path of the temporary files, without extension.
     draft: Utf8PathBuf,
     format: ObjectFormat,
     offset: u64,
@@ -63,13 +64,13 @@ impl PackWriter {
         options.read(true).write(true).create_new(true).mode(FILE_MODE);
         let file = options.open(pack_path(&draft))?;
         let mut file = BufWriter::with_capacity(1 << 16, file);
-        // How many objects there are is put in at the end.
+        // The object count is filled in at the end.
         file.write_all(b"PACK\0\0\0\x02\0\0\0\0")?;
         let (objects, seen) = (Vec::new(), HashSet::new());
         Ok(PackWriter { file, draft, format, offset: 12, objects, seen })
     }
 
-    /// Puts an object in.
+    /// Adds an object.
     pub(crate) fn add(&mut self, kind: ObjectKind, bytes: &[u8]) -> io::Result<ObjectId> {
         let oid = ObjectHasher::hash_object(self.format, kind, bytes);
         if !self.seen.insert(oid) {
@@ -96,8 +97,8 @@ impl PackWriter {
         Ok(oid)
     }
 
-    /// Writes the trees of the folders in which something changed (all with `None`), and returns the
-    /// topmost one's id. Both lists are in the order of their paths.
+    /// Writes the trees of the directories with changes (all with `None`), and returns the root
+    /// tree's ID. Both lists are sorted by path.
     pub(crate) fn write_trees(
         &mut self,
         files: &[TreeEntry<'_>],
@@ -137,7 +138,7 @@ impl PackWriter {
         self.add(ObjectKind::Tree, &body)
     }
 
-    /// Makes the pack known, on stable storage. `notes` is where it is noted first.
+    /// Publishes the pack on stable storage, after recording it in `notes`.
     pub(crate) fn finish(mut self, packs: &Utf8Path, notes: &Utf8Path) -> io::Result<()> {
         self.file.flush()?;
         let mut file = self.file.get_ref();
@@ -207,14 +208,14 @@ fn index_path(name: &Utf8Path) -> Utf8PathBuf {
     Utf8PathBuf::from(format!("{name}.idx"))
 }
 
-/// Returns those of sorted paths that begin so.
+/// Returns the sorted paths that have this prefix.
 fn paths_with_prefix<'p, 'q>(paths: &'p [&'q [u8]], prefix: &[u8]) -> &'p [&'q [u8]] {
     let paths = &paths[paths.partition_point(|path| *path < prefix)..];
     &paths[..paths.partition_point(|path| path.starts_with(prefix))]
 }
 
 impl SnapshotOperation<'_> {
-    /// Has git make one pack of our many, which also finds what they have in common.
+    /// Merges Heeler's own packs into one with git, which also finds deltas between them.
     pub(crate) fn merge_packs(&self) -> Result<(), SnapshotError> {
         let notes = self.snapshots.root.join("packs");
         let names = entries(&notes)?;
@@ -231,7 +232,7 @@ impl SnapshotOperation<'_> {
                     read_object_ids(&bytes, self.snapshots.format, &mut oids);
                     merged.push(name);
                 }
-                // Somebody else has merged it, or is just putting it in place.
+                // Another process has merged it, or is just publishing it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(io_at("read", &index)(error)),
             }
@@ -256,7 +257,8 @@ impl SnapshotOperation<'_> {
         Ok(())
     }
 
-    /// Drops packs that were being put in place when somebody was killed. Nobody else is at work.
+    /// Removes packs that were being published when a process was killed. Requires the exclusive
+    /// lock.
     pub(crate) fn drop_torn_packs(&self) -> Result<(), SnapshotError> {
         let packs = self.snapshots.objects().join("pack");
         for name in entries(&self.snapshots.root.join("packs"))? {
@@ -267,11 +269,11 @@ impl SnapshotOperation<'_> {
         Ok(())
     }
 
-    /// The index goes first: without it the rest is unknown.
+    /// Removes a pack. The index goes first: without it the rest is invisible.
     fn drop_pack(&self, name: &str) -> Result<(), SnapshotError> {
         let pack = self.snapshots.objects().join("pack").join(format!("pack-{name}"));
         let note = self.snapshots.root.join("packs").join(name);
-        // A name that no digest has is nobody's pack.
+        // A name that is not a digest is not a pack of Heeler.
         let is_ours = CommitId::parse(name).is_some();
         let files = [index_path(&pack), pack_path(&pack)].into_iter().filter(|_| is_ours);
         for file in files.chain([note]) {
@@ -286,7 +288,7 @@ impl SnapshotOperation<'_> {
     }
 }
 
-/// Reads which objects a pack of ours has; a damaged index has none to tell.
+/// Reads the object IDs of a pack index; a damaged index yields none.
 fn read_object_ids(index: &[u8], format: ObjectFormat, oids: &mut Vec<ObjectId>) {
     let begin = INDEX_MAGIC.len() + 4 * FAN_OUT;
     let Some(head) = index.get(..begin) else { return };

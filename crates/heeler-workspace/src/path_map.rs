@@ -1,11 +1,12 @@
-//! Many paths, each with a value, in the order of their bytes: one text, and no map.
+//! Sorted list of many paths, each with a value, in one byte buffer instead of a map.
 //!
-//! A snapshot compares three such lists (what git lists, what the last snapshot had, what is on disk).
-//! In the same order they are compared side by side, without a copy or a hash of any path.
+//! A snapshot compares three such lists (git's list, the last snapshot, the files on disk). In the
+//! same order they are compared side by side, without copying or hashing any path. Start at
+//! [`PathMap`].
 
 use std::ops::Range;
 
-/// The paths; one is found by its number or by its bytes.
+/// Sorted paths with values, found by index or by bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathMap<T> {
     text: Vec<u8>,
@@ -13,9 +14,9 @@ pub(crate) struct PathMap<T> {
 }
 
 impl<T> PathMap<T> {
-    /// Takes paths as parts of a text. Of equal ones the last counts.
+    /// Builds the map from ranges of a text. Of equal paths the last counts.
     pub(crate) fn new(text: Vec<u8>, mut rows: Vec<(Range<usize>, T)>) -> PathMap<T> {
-        // Git lists in this order already; sorting sees that.
+        // Git lists in this order already, which the sort detects.
         rows.sort_by(|(one, _), (other, _)| text[one.clone()].cmp(&text[other.clone()]));
         rows.dedup_by(|later, kept| {
             let is_same = text[later.0.clone()] == text[kept.0.clone()];
@@ -43,14 +44,14 @@ impl<T> PathMap<T> {
         self.rows.iter().map(|(range, value)| (&self.text[range.clone()], value))
     }
 
-    /// Finds a path among those of a range.
+    /// Finds a path within a range.
     pub(crate) fn find(&self, within: &Range<usize>, path: &[u8]) -> Option<usize> {
         let rows = &self.rows[within.clone()];
         let found = rows.binary_search_by(|(range, _)| self.text[range.clone()].cmp(path));
         found.ok().map(|at| within.start + at)
     }
 
-    /// Returns those of a range that begin so.
+    /// Returns the part of a range that has this prefix.
     pub(crate) fn with_prefix(&self, within: &Range<usize>, prefix: &[u8]) -> Range<usize> {
         let rows = &self.rows[within.clone()];
         let start = rows.partition_point(|(range, _)| &self.text[range.clone()] < prefix);

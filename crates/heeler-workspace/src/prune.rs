@@ -1,4 +1,5 @@
-//! Giving space back: objects that no snapshot and no worktree of ours needs.
+//! Frees space: removes objects that no snapshot and no worktree of Heeler needs. Start at
+//! [`SnapshotStore::prune`].
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,20 +16,22 @@ use crate::snapshot_store::{
     SnapshotError, SnapshotOperation, SnapshotStore, entries, io_at, remove_folder, write_file,
 };
 
-/// Objects younger than this stay: an agent in a worktree may be about to use them.
+/// Objects younger than this are kept: an agent in a worktree may be about to use them.
 pub const PRUNE_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The most that is read of a list of refs or a log of them.
+/// Limit on the bytes read of a list of refs or a reflog.
 const REFS_BYTES_MAX: u64 = 256 << 20;
 
 impl SnapshotStore {
-    /// Drops the objects that neither a snapshot nor a worktree of ours needs, unless they are younger
-    /// than [`PRUNE_AGE`]. Packs that are still the user's own stay as they are: they cost nothing.
+    /// Removes the objects that neither a snapshot nor a worktree of Heeler needs, unless they are
+    /// younger than [`PRUNE_AGE`]. Packs shared with the user's repository are kept: they take no
+    /// extra space.
     pub fn prune(&self, now: Timestamp) -> Result<(), SnapshotError> {
         let work = self.begin_exclusive()?;
         self.drop_leftovers()?;
         work.drop_torn_packs()?;
-        // What is linked from now on is linked anew: some of it may be about to go.
+        // The stamps are removed so that everything is linked again: some linked objects may be
+        // pruned now.
         let stamps = self.root.join("linked");
         match fs::remove_file(&stamps) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -54,7 +57,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Drops what is left of worktrees that are gone, and folders without names in them.
+    /// Removes the remains of deleted worktrees, and empty directories of names.
     fn drop_leftovers(&self) -> Result<(), SnapshotError> {
         let there = self.worktrees()?;
         let admin = self.root.join("repo.git/worktrees");
@@ -62,7 +65,7 @@ impl SnapshotStore {
             let text =
                 untrusted_file::read_text(&admin.join(&id).join("gitdir")).unwrap_or_default();
             let at = Utf8Path::new(text.trim_end()).parent().map(Utf8Path::to_owned);
-            // A worktree that somebody moved still has its files: it stays.
+            // A worktree that a user moved still has its files, so it stays.
             let is_gone = at.is_none_or(|at| !there.contains(&at) && !at.exists());
             if is_gone {
                 remove_folder(&admin.join(&id))?;
@@ -77,7 +80,7 @@ fn drop_empty(folder: &Utf8Path) -> Result<(), SnapshotError> {
         let path = folder.join(name);
         if path.is_dir() {
             drop_empty(&path)?;
-            // It stays when there is a name in it.
+            // This fails, as intended, if the directory holds a name.
             let _unused = fs::remove_dir(&path);
         }
     }
@@ -85,7 +88,7 @@ fn drop_empty(folder: &Utf8Path) -> Result<(), SnapshotError> {
 }
 
 impl SnapshotOperation<'_> {
-    /// Tells the git that is about to prune of everything that is needed: it finds it as refs.
+    /// Writes all needed objects as refs, so that git's prune keeps them.
     fn write_roots(&self) -> Result<(), SnapshotError> {
         let root = &self.snapshots.root;
         let repo = root.join("repo.git");
@@ -118,7 +121,7 @@ impl SnapshotOperation<'_> {
         write_file(&path, known.as_bytes()).map_err(io_at("write", &path))
     }
 
-    /// Keeps the ids of objects that are there; logs may name others.
+    /// Returns the IDs of existing objects; reflogs may name others.
     fn existing_objects(&self, oids: &BTreeSet<String>) -> Result<Vec<String>, SnapshotError> {
         let mut feed =
             |to: &mut dyn io::Write| oids.iter().try_for_each(|oid| writeln!(to, "{oid}"));
@@ -133,7 +136,7 @@ struct PruneRoots {
 }
 
 impl PruneRoots {
-    /// Takes every object id in the small text files below a folder: refs, logs, `HEAD`.
+    /// Collects every object ID in the small text files below a directory: refs, logs, `HEAD`.
     fn add_files_below(&mut self, folder: &Utf8Path) -> Result<(), SnapshotError> {
         let mut folders: Vec<Utf8PathBuf> = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {

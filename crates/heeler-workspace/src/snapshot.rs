@@ -1,30 +1,30 @@
-//! The words of this crate: a commit, a snapshot's name, a snapshot, and what it leaves out.
+//! Basic types of this crate: commit ID, snapshot name, snapshot, and its omissions. Start at
+//! [`Snapshot`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The longest name of a snapshot.
+/// Length limit of a snapshot name.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// How many paths are named as examples of what was left out.
+/// Limit on example paths of an omission.
 pub const EXAMPLES_MAX: usize = 5;
 
-/// A commit's object id in hex: 40 digits, or 64 where the repository uses SHA-256.
+/// Commit ID in hex: 40 digits, or 64 if the repository uses SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct CommitId(String);
 
 impl CommitId {
-    /// Reads an id; `None` when it is not a whole one.
+    /// Parses a complete ID.
     pub fn parse(text: &str) -> Option<CommitId> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let whole = matches!(text.len(), 40 | 64) && text.bytes().all(is_hex);
         whole.then(|| CommitId(text.to_owned()))
     }
 
-    /// Returns the digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,7 +34,7 @@ impl TryFrom<String> for CommitId {
     type Error = String;
 
     fn try_from(text: String) -> Result<CommitId, String> {
-        CommitId::parse(&text).ok_or_else(|| format!("{text:?} is no whole commit id"))
+        CommitId::parse(&text).ok_or_else(|| format!("{text:?} is not a complete commit ID"))
     }
 }
 
@@ -44,23 +44,21 @@ impl fmt::Display for CommitId {
     }
 }
 
-/// What a snapshot is found by: parts of letters, digits, `-`, `_` and `.`, with `/` between them.
+/// Name of a snapshot: parts of letters, digits, `-`, `_` and `.`, separated by `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct SnapshotName(String);
 
-/// A text that cannot name a snapshot.
+/// Text that is not a valid snapshot name.
 #[derive(Debug, Error)]
 #[error("{0:?} cannot name a snapshot; use parts of letters, digits, - and _, with / between them")]
 pub struct SnapshotNameError(pub String);
 
 impl SnapshotName {
-    /// Reads a name.
     pub fn parse(text: &str) -> Result<SnapshotName, SnapshotNameError> {
         let fits = text.len() <= NAME_BYTES_MAX && text.split('/').all(is_part);
         if fits { Ok(SnapshotName(text.to_owned())) } else { Err(SnapshotNameError(text.into())) }
     }
 
-    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -72,7 +70,7 @@ impl fmt::Display for SnapshotName {
     }
 }
 
-/// Says whether git takes this as one part of a ref's name, and we as a file's.
+/// Returns true if the text is valid both as a part of a git ref name and as a file name.
 fn is_part(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !part.is_empty()
@@ -83,91 +81,48 @@ fn is_part(part: &str) -> bool {
         && !part.contains("..")
 }
 
-/// One recorded state of a work tree.
+/// Recorded state of a work tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The commit in our repository whose tree is the work tree.
+    /// Commit in Heeler's repository; its tree is the work tree.
     pub commit: CommitId,
-    /// The commit that `HEAD` was at; `None` where nothing was committed yet.
+    /// Commit of `HEAD`; `None` if there was no commit yet.
     pub base: Option<CommitId>,
-    /// The branch that was checked out; `None` when `HEAD` was detached.
+    /// Checked-out branch; `None` if `HEAD` was detached.
     pub branch: Option<String>,
-    /// What is on disk and not in the snapshot.
+    /// Files on disk that are not in the snapshot.
     pub omissions: Vec<SnapshotOmission>,
 }
 
-/// Something of a work tree that a snapshot does not hold. Examples are at most [`EXAMPLES_MAX`].
+/// Part of a work tree that a snapshot does not hold. It has at most [`EXAMPLES_MAX`] examples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum SnapshotOmission {
-    /// Files and folders that `.gitignore` or `info/exclude` names; a folder counts once.
-    Ignored {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
-    /// A repository inside the work tree that is no submodule.
-    NestedRepository {
-        /// Its folder.
-        path: String,
-    },
-    /// A submodule: which commit it is at is recorded, its files are not.
-    Submodule {
-        /// Its folder.
-        path: String,
-    },
-    /// Large files of Git LFS whose pointer is recorded in place of the content.
-    Lfs {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
-    /// Folders without a file: git has no word for them.
-    EmptyFolder {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
-    /// Files past the limits. Of a tracked one, the version that was last staged is recorded.
+    /// Files and directories that `.gitignore` or `info/exclude` names; a directory counts once.
+    Ignored { count: u64, examples: Vec<String> },
+    /// Repository inside the work tree that is not a submodule.
+    NestedRepository { path: String },
+    /// Submodule: its commit is recorded, its files are not.
+    Submodule { path: String },
+    /// Large files of Git LFS; the pointer is recorded in place of the content.
+    Lfs { count: u64, examples: Vec<String> },
+    /// Directories without a file, which git cannot represent.
+    EmptyFolder { count: u64, examples: Vec<String> },
+    /// Files above the limits. Of a tracked file, the last staged version is recorded.
     TooLarge {
-        /// How many.
         count: u64,
-        /// Their bytes.
+        /// Total size in bytes.
         bytes: u64,
-        /// Some of them.
         examples: Vec<String>,
     },
-    /// Tracked files that a sparse checkout keeps away.
-    NotCheckedOut {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
-    /// Files and folders that could not be read, or changed all the while.
-    Unreadable {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
+    /// Tracked files that a sparse checkout excludes.
+    NotCheckedOut { count: u64, examples: Vec<String> },
+    /// Files and directories that could not be read, or kept changing.
+    Unreadable { count: u64, examples: Vec<String> },
     /// Sockets, pipes and devices.
-    Special {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
+    Special { count: u64, examples: Vec<String> },
     /// Files in conflict: their content is recorded, the three sides of the merge are not.
-    Conflict {
-        /// How many.
-        count: u64,
-        /// Some of them.
-        examples: Vec<String>,
-    },
+    Conflict { count: u64, examples: Vec<String> },
 }
 
 impl fmt::Display for SnapshotOmission {

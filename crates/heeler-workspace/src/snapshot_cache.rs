@@ -1,9 +1,9 @@
-//! What was known of each file when it was last recorded, so that only what changed is read again.
+//! Cache of each file's state at its last recording, so that only changed files are read again.
 //!
-//! A file counts as unchanged when size, mode, inode and both times are the same to the nanosecond,
-//! and it had not been touched in the two seconds before it was looked at: a later change within the same
-//! tick of the clock would not show. Git's own index is not trusted for this: after `autocrlf` or a
-//! filter its blobs are not the bytes on disk.
+//! A file counts as unchanged if size, mode, inode and both times are the same to the nanosecond,
+//! and it had not been touched in the two seconds before it was examined: a later change within the
+//! same clock tick would not be visible. Git's own index is not trusted for this: after `autocrlf`
+//! or a filter its blobs are not the bytes on disk. Start at [`SnapshotCache`].
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,15 +18,15 @@ use crate::path_map::PathMap;
 use crate::snapshot::CommitId;
 use crate::snapshot_store::{SnapshotError, io_at, write_file};
 
-/// A file touched so shortly before it was looked at is looked at again.
+/// A file touched within this time before it was examined is examined again.
 pub(crate) const RACY_NS: i64 = 2_000_000_000;
 
-/// The largest cache that is read: some ten million files.
+/// Size limit of a cache that is read: about ten million files.
 const CACHE_BYTES_MAX: u64 = 2 << 30;
 
 const MAGIC: &[u8; 8] = b"heeler2\n";
 
-/// What tells one state of a file from another.
+/// Attributes that distinguish two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileStat {
     pub(crate) size: u64,
@@ -50,12 +50,12 @@ impl FileStat {
         }
     }
 
-    /// Says whether a change after this look would show.
+    /// Returns true if a change after this `stat` would be visible.
     pub(crate) fn is_settled(&self, fs_now_ns: i64) -> bool {
         self.mtime_ns.max(self.ctime_ns).saturating_add(RACY_NS) <= fs_now_ns
     }
 
-    /// Returns git's mode for it.
+    /// Returns the git mode of the file.
     pub(crate) fn git_mode(&self) -> Option<GitFileMode> {
         match self.mode & 0o170_000 {
             0o100_000 if self.mode & 0o100 != 0 => Some(GitFileMode::Executable),
@@ -66,7 +66,7 @@ impl FileStat {
     }
 }
 
-/// What git knows of a path.
+/// Git file mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GitFileMode {
     File,
@@ -86,7 +86,7 @@ impl GitFileMode {
         }
     }
 
-    /// Reads what was written as a number.
+    /// Decodes a stored mode.
     fn from_byte(byte: u8) -> Option<GitFileMode> {
         let all =
             [GitFileMode::File, GitFileMode::Executable, GitFileMode::Link, GitFileMode::Submodule];
@@ -108,29 +108,29 @@ impl GitFileMode {
 pub(crate) struct RecordedFile {
     pub(crate) mode: GitFileMode,
     pub(crate) oid: ObjectId,
-    /// The file it was read from; `None` when that is to be read again.
+    /// State of the file when it was read; `None` if it must be read again.
     pub(crate) stat: Option<FileStat>,
 }
 
 /// All paths of a snapshot.
 pub(crate) type RecordedFiles = PathMap<RecordedFile>;
 
-/// What tells one state of an index from another: its size, a checksum, and the digest that git ends it with.
+/// Identifies the state of an index: its size, a checksum, and the digest at its end.
 pub(crate) type IndexState = [u8; 32];
 
-/// The last snapshot of a work tree, as a start for the next.
+/// Last snapshot of a work tree, as a starting point for the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotCache {
     pub(crate) commit: CommitId,
-    /// The tree of that commit.
+    /// Tree of that commit.
     pub(crate) tree: ObjectId,
-    /// The state of the user's index then, and the tree that it makes.
+    /// State of the user's index at that time, and the tree that it produces.
     pub(crate) index: Option<(IndexState, ObjectId)>,
     pub(crate) files: RecordedFiles,
 }
 
 impl SnapshotCache {
-    /// Reads a cache; one that is damaged counts as missing.
+    /// Reads a cache; a damaged one counts as missing.
     pub(crate) fn read(path: &Utf8Path) -> Option<SnapshotCache> {
         let mut bytes = untrusted_file::read(path, CACHE_BYTES_MAX).ok()?;
         let (body, sum) = bytes.split_last_chunk()?;
@@ -142,14 +142,14 @@ impl SnapshotCache {
     }
 }
 
-/// What a cache says besides the files.
+/// Content of a cache besides the files.
 pub(crate) struct SnapshotCacheHeader<'a> {
     pub(crate) commit: &'a CommitId,
     pub(crate) tree: ObjectId,
     pub(crate) index: Option<(IndexState, ObjectId)>,
 }
 
-/// Returns a cache as it is written.
+/// Encodes a cache for writing.
 pub(crate) fn encode<'a>(
     head: &SnapshotCacheHeader<'_>,
     files: impl Iterator<Item = (&'a [u8], &'a RecordedFile)>,
@@ -178,14 +178,14 @@ pub(crate) fn encode<'a>(
     body
 }
 
-/// Returns what tells a damaged text from a whole one; quick also where no instruction computes digests.
+/// Returns a checksum that detects damage; fast even without hardware support for digests.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
     crc.sum()
 }
 
-/// Puts what is at most a path, so that its length fits.
+/// Appends a byte string no longer than a path, so that its length fits.
 fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     body.extend_from_slice(bytes);
@@ -229,18 +229,19 @@ fn get_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     rest.split_off(..usize::try_from(len).ok()?)
 }
 
-/// A time in the far future or past is the last or first that there is: it was set by somebody, and then
-/// the other time shows a change.
+/// Clamps a time in the far future or past to the representable range: it was set deliberately, and
+/// then the other time shows a change.
 fn ns(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Returns when a file or folder was last changed.
+/// Returns the modification time of a file or directory.
 pub(crate) fn mtime_ns(found: &fs::Metadata) -> i64 {
     ns(found.mtime(), found.mtime_nsec())
 }
 
-/// Returns the file system's idea of now, which need not be the clock's: it is what stamps files.
+/// Returns the current time of the file system, which stamps files and may differ from the system
+/// clock.
 pub(crate) fn fs_now_ns(scratch: &Utf8Path) -> Result<i64, SnapshotError> {
     let probe = scratch.join("now");
     write_file(&probe, b"").map_err(io_at("write", &probe))?;

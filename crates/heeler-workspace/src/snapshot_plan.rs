@@ -1,4 +1,5 @@
-//! What a snapshot holds of each path: as it was, read again, as it is staged, or nothing.
+//! Decides the snapshot content of each path: unchanged, read again, staged version, or nothing.
+//! Start at [`SnapshotPlan`].
 
 use std::io;
 use std::num::NonZero;
@@ -14,20 +15,20 @@ use crate::take_snapshot::GitFileList;
 use crate::walk::{GitPathStatus, GitPathStatuses, PathTally, WorkTreeScan};
 use crate::work_tree::WorkTree;
 
-/// How many threads hash files.
+/// Limit on threads that hash files.
 const THREADS_MAX: usize = 4;
 
-/// What the last snapshot had.
+/// Content of the last snapshot.
 pub(crate) struct PreviousSnapshot {
     tree: ObjectId,
-    /// For each path that counts now.
+    /// Recorded file of each current path.
     files: Vec<Option<RecordedFile>>,
-    /// The paths that do not count any more.
+    /// Paths that are no longer part of the snapshot.
     removed: Vec<Vec<u8>>,
 }
 
 impl PreviousSnapshot {
-    /// Compares the paths of then and now, which have the same order.
+    /// Compares the previous and the current paths, which have the same order.
     pub(crate) fn new(cache: SnapshotCache, known: &GitPathStatuses) -> PreviousSnapshot {
         let mut files = vec![None; known.len()];
         let mut gone = Vec::new();
@@ -46,23 +47,23 @@ impl PreviousSnapshot {
     }
 }
 
-/// Which files the snapshot has, and which of them are still to be read.
+/// Files of the snapshot, and those of them that must still be read.
 ///
-/// Paths are named by their number in the list of those that count.
+/// Paths are identified by their index in the list of current paths.
 pub(crate) struct SnapshotPlan<'a> {
     snapshots: &'a SnapshotStore,
     top: WorkTreeRoot,
     pub(crate) listed: &'a GitFileList,
     previous: Option<&'a PreviousSnapshot>,
     fs_now: i64,
-    /// What is recorded of each path.
+    /// Recorded state of each path.
     pub(crate) files: Vec<Option<RecordedFile>>,
-    /// What git does not have yet.
+    /// Files with content that git does not have yet.
     unwritten: Vec<(usize, FileStat)>,
     walked: WorkTreeScan,
     sparse: PathTally,
     pub(crate) too_large: Vec<(usize, u64)>,
-    /// Those of them whose staged version is a pointer of Git LFS.
+    /// Those of them with a Git LFS pointer as their staged version.
     pub(crate) lfs: PathTally,
 }
 
@@ -90,7 +91,7 @@ impl<'a> SnapshotPlan<'a> {
         })
     }
 
-    /// Decides for every file what is recorded of it.
+    /// Decides the recorded state of every file.
     pub(crate) fn classify_files(&mut self, mut walked: WorkTreeScan) {
         let found = std::mem::take(&mut walked.stats);
         self.walked = walked;
@@ -118,12 +119,12 @@ impl<'a> SnapshotPlan<'a> {
         self.carry_over();
     }
 
-    /// Returns what the last snapshot had of a path.
+    /// Returns the last snapshot's state of a path.
     fn previous_file(&self, at: usize) -> Option<RecordedFile> {
         self.previous.and_then(|start| start.files[at])
     }
 
-    /// Reads files to see whether git has them already.
+    /// Hashes files to find those that git has already.
     fn hash_files(&mut self, unsure: Vec<(usize, FileStat)>) {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (top, known, format) = (&self.top, &self.listed.statuses, self.snapshots.format);
@@ -157,7 +158,8 @@ impl<'a> SnapshotPlan<'a> {
         };
         let Some(mode) = stat.git_mode() else { return };
         let in_index = match self.listed.statuses.value(at) {
-            // A file that is only meant to be added is listed as empty, and not in git.
+            // `git add --intent-to-add` lists a file as empty although git does not have its
+            // content.
             GitPathStatus::Tracked { oid: tracked, .. } => *tracked == oid && stat.size > 0,
             GitPathStatus::Untracked => false,
         };
@@ -172,7 +174,7 @@ impl<'a> SnapshotPlan<'a> {
         }
     }
 
-    /// Keeps the staged version of what is tracked but cannot be recorded as it is on disk.
+    /// Keeps the staged version of a tracked file that cannot be recorded from disk.
     fn keep_staged(&mut self, at: usize) {
         if let GitPathStatus::Tracked { mode, oid, .. } = *self.listed.statuses.value(at) {
             self.files[at] = Some(RecordedFile { mode, oid, stat: None });
@@ -189,7 +191,8 @@ impl<'a> SnapshotPlan<'a> {
         self.keep_staged(at);
     }
 
-    /// Keeps submodules, and what lies where we cannot or do not look, as the index has them.
+    /// Keeps the index entries of submodules, and of paths in directories that cannot or must not
+    /// be read.
     fn carry_over(&mut self) {
         let unseen =
             self.walked.nested_repositories.iter().chain(&self.walked.unreadable_directories);
@@ -209,7 +212,7 @@ impl<'a> SnapshotPlan<'a> {
         }
     }
 
-    /// Puts what git does not have into a pack.
+    /// Adds the content that git does not have to a pack.
     pub(crate) fn write_objects(&mut self, pack: &mut PackWriter) -> io::Result<()> {
         for (at, seen) in std::mem::take(&mut self.unwritten) {
             let max = self.snapshots.limits.file_bytes_max;
@@ -227,13 +230,13 @@ impl<'a> SnapshotPlan<'a> {
         Ok(())
     }
 
-    /// Returns all that is recorded, in the order of the paths.
+    /// Returns all recorded files, sorted by path.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = (&[u8], &RecordedFile)> {
         let paths = self.listed.statuses.iter().map(|(path, _)| path);
         paths.zip(&self.files).filter_map(|(path, file)| Some((path, file.as_ref()?)))
     }
 
-    /// Puts the trees that git does not have into a pack; returns the topmost one.
+    /// Adds the trees that git does not have to a pack; returns the root tree.
     pub(crate) fn write_trees(&self, pack: &mut PackWriter) -> io::Result<ObjectId> {
         let files: Vec<TreeEntry<'_>> =
             self.recorded().map(|(path, file)| (path, file.mode, file.oid)).collect();

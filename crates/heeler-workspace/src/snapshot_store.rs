@@ -1,9 +1,10 @@
-//! The repository of ours that holds the snapshots of one repository's work trees.
+//! Heeler's repository for the snapshots of one user repository's work trees.
 //!
-//! `<dir>/<key>/` has `repo.git` with the objects, to which our worktrees belong; `refs/`, the names of
-//! snapshots, one file each; `cache/` and `kept/`, the last snapshot of each work tree; `tmp/`, what work
-//! in progress needs. Git runs with a `GIT_DIR` under `tmp/` that is made for the call: its locks vanish
-//! with it, and no agent can have written into its config. Start at [`SnapshotStore`].
+//! `<dir>/<key>/` has `repo.git` with the objects, to which Heeler's worktrees belong; `refs/`, the
+//! names of snapshots, one file each; `cache/` and `kept/`, the last snapshot of each work tree;
+//! `tmp/`, data of operations in progress. Git runs with a `GIT_DIR` under `tmp/` that is created
+//! for the call: its locks vanish with it, and no agent can have written into its config. Start at
+//! [`SnapshotStore`].
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -24,7 +25,7 @@ use crate::snapshot::{CommitId, SnapshotName, SnapshotOmission};
 use crate::snapshot_cache::SnapshotCacheHeader;
 use crate::work_tree::{WorkTree, WorkTreeFindError};
 
-/// The folders of a repository of ours.
+/// Directories of a repository of Heeler.
 const FOLDERS: [&str; 10] = [
     "repo.git/objects/info",
     "repo.git/objects/pack",
@@ -38,17 +39,17 @@ const FOLDERS: [&str; 10] = [
     "tmp",
 ];
 
-/// Folders in it that come when they are needed.
+/// Directories in it that are created when they are needed.
 const LAZY_FOLDERS: [&str; 2] = ["packs", "repo.git/worktrees"];
 
-/// What is ours is for nobody else to read.
+/// File mode: only the owner may read Heeler's files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// The most that is read of a small file of ours.
+/// Limit on the bytes read of a small file of Heeler.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
-/// Settings of a user's repository that make `git status` and `git commit` in a worktree of ours do as
-/// they do there. None of them names a program.
+/// Settings of a user's repository that make `git status` and `git commit` behave the same in
+/// Heeler's worktrees. None of them names a program.
 const COPIED_SETTINGS: [&str; 9] = [
     "user.name",
     "user.email",
@@ -61,82 +62,69 @@ const COPIED_SETTINGS: [&str; 9] = [
     "core.quotepath",
 ];
 
-/// No file is converted on its way to or from a work tree, whatever `.gitattributes` says: this has the last word.
+/// Attributes that prevent any conversion of files to or from a work tree. They take precedence
+/// over `.gitattributes`.
 const ATTRIBUTES: &str = "* -text !eol !crlf -ident !filter !working-tree-encoding !diff !merge\n";
 
-/// Objects that a partial clone lacks are no damage. There is no such remote, and none is asked.
+/// Config that makes git accept the missing objects of a partial clone. The named remote does not
+/// exist, and no remote is contacted.
 const PARTIAL_CLONE_CONFIG: &str =
     "[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n";
 
-/// Why something about snapshots was not done.
+/// Reason that a snapshot operation failed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// Git could not be run, or did not do as told.
+    /// Git could not be run, or failed.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The work tree's repository could not be read.
     #[error(transparent)]
     Find(#[from] WorkTreeFindError),
-    /// A file of ours could not be written durably.
+    /// A file of Heeler could not be written durably.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A part of a repository of ours is a link.
+    /// A part of a repository of Heeler is a link.
     #[error(transparent)]
     Link(#[from] NameError),
-    /// Some other file could not be used.
+    /// Another file could not be used.
     #[error("cannot {attempt} {path}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         attempt: &'static str,
-        /// The file or folder.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There is no such repository of ours.
+    /// Heeler has no such repository.
     #[error("there is no snapshot repository {key} in {dir}")]
     NoRepository {
-        /// Where it was looked for.
+        /// Directory that was searched.
         dir: Utf8PathBuf,
-        /// Its name.
+        /// Key of the repository.
         key: String,
     },
-    /// A commit that is no snapshot of this repository.
-    #[error("{commit} is not a snapshot that is kept here")]
-    NotASnapshot {
-        /// The commit.
-        commit: String,
-    },
-    /// The place for a worktree is taken.
-    #[error("{at} exists already; name a folder that does not")]
-    Taken {
-        /// The folder.
-        at: Utf8PathBuf,
-    },
-    /// The folder is no worktree of ours.
-    #[error("{at} is not a worktree of ours")]
-    NotAWorktree {
-        /// The folder.
-        at: Utf8PathBuf,
-    },
-    /// Removing the worktree would lose what no snapshot can hold.
+    /// The commit is not a snapshot of this repository.
+    #[error("{commit} is not a snapshot in this repository")]
+    NotASnapshot { commit: String },
+    /// The path for a worktree is taken.
+    #[error("{at} already exists; choose another path")]
+    Taken { at: Utf8PathBuf },
+    /// The directory is not a worktree of Heeler.
+    #[error("{at} is not a worktree of Heeler")]
+    NotAWorktree { at: Utf8PathBuf },
+    /// Removing the worktree would lose files that no snapshot can hold.
     #[error(
-        "{at} holds what a snapshot cannot keep; move it away or say that it may go: {}",
+        "{at} holds files that a snapshot cannot keep; move them away or allow discarding them: {}",
         format_omissions(left_out)
     )]
     WouldLose {
-        /// The folder.
         at: Utf8PathBuf,
-        /// What would be lost. The snapshot of the rest has been taken.
+        /// Files that would be lost. The snapshot of the rest has been taken.
         left_out: Vec<SnapshotOmission>,
     },
-    /// What was read is no export of ours, or is damaged.
-    #[error("the export holds no snapshots that can be taken over: {reason}")]
-    BadExport {
-        /// What is wrong.
-        reason: String,
-    },
+    /// The input is not an export of Heeler, or is damaged.
+    #[error("the export cannot be imported: {reason}")]
+    BadExport { reason: String },
     /// An export cannot be written.
     #[error("cannot write the snapshots")]
     Export(#[source] io::Error),
@@ -146,23 +134,23 @@ fn format_omissions(left_out: &[SnapshotOmission]) -> String {
     left_out.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The largest file that a snapshot takes in, unless git has it already as it is.
+/// Size limit of a file in a snapshot, unless git already has the same content.
 pub const FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 
-/// How many untracked files a snapshot takes in.
+/// Limit on untracked files in a snapshot.
 pub const UNTRACKED_FILES_MAX: usize = 50_000;
 
-/// How many bytes of untracked files a snapshot takes in.
+/// Limit on the total bytes of untracked files in a snapshot.
 pub const UNTRACKED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// How much a snapshot takes in. What is past it is [`SnapshotOmission::TooLarge`].
+/// Limits of a snapshot. Files above them are reported as [`SnapshotOmission::TooLarge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// The largest file that is not in git already as it is.
+    /// Size limit of a file that git does not have already with the same content.
     pub file_bytes_max: u64,
-    /// How many untracked files.
+    /// Limit on the number of untracked files.
     pub untracked_files_max: usize,
-    /// How many bytes of untracked files together.
+    /// Limit on the total bytes of untracked files.
     pub untracked_bytes_max: u64,
 }
 
@@ -176,7 +164,7 @@ impl Default for SnapshotLimits {
     }
 }
 
-/// Returns a closure for `map_err` that names the attempt and the path.
+/// Returns a closure for `map_err` that adds the operation and the path.
 pub(crate) fn io_at(
     attempt: &'static str,
     path: &Utf8Path,
@@ -184,21 +172,21 @@ pub(crate) fn io_at(
     move |source| SnapshotError::Io { attempt, path: path.to_owned(), source }
 }
 
-/// The snapshots of one repository's work trees.
+/// Snapshots of one user repository's work trees.
 #[derive(Debug, Clone)]
 pub struct SnapshotStore {
-    /// `<dir>/<key>`.
     pub(crate) root: Utf8PathBuf,
     pub(crate) limits: SnapshotLimits,
     pub(crate) format: ObjectFormat,
-    /// Folders that are never recorded: our own, and those that the caller names.
+    /// Directories that are never recorded: Heeler's own, and those that the caller names.
     pub(crate) excluded: Vec<Utf8PathBuf>,
 }
 
 impl SnapshotStore {
-    /// Opens the snapshots of a work tree's repository under `dir`, making their repository if it is missing.
+    /// Opens the snapshots of a work tree's repository under `dir`, and creates their repository if
+    /// it is missing.
     ///
-    /// A worktree of ours belongs to the repository that it was made in.
+    /// A worktree of Heeler belongs to the repository that it was created in.
     pub fn open(dir: &Utf8Path, tree: &WorkTree) -> Result<SnapshotStore, SnapshotError> {
         create_folder(&OsDisk, dir)?;
         let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
@@ -209,7 +197,7 @@ impl SnapshotStore {
         }
         let config = tree.common_file("config")?.unwrap_or_default();
         let format = parse_object_format(&config);
-        // A repository made anew in the same place may name its objects in another way.
+        // A repository created again in the same place may use another hash algorithm.
         let suffix = if format == ObjectFormat::Sha256 { "-sha256" } else { "" };
         let key = format!("{}{suffix}", short_digest(tree.common_dir.as_str()));
         let snapshots = SnapshotStore::open_or_create(&dir, &key, format, |snapshots| {
@@ -222,7 +210,7 @@ impl SnapshotStore {
         Ok(snapshots)
     }
 
-    /// Opens a repository of ours by its key; the user's may be gone.
+    /// Opens a repository of Heeler by its key; the user's may be gone.
     pub fn open_key(dir: &Utf8Path, key: &str) -> Result<SnapshotStore, SnapshotError> {
         let none = || SnapshotError::NoRepository { dir: dir.to_owned(), key: key.to_owned() };
         if !is_key(key) {
@@ -244,7 +232,7 @@ impl SnapshotStore {
         Ok(SnapshotStore { root, limits: SnapshotLimits::default(), format, excluded: vec![dir] })
     }
 
-    /// Says which repositories of ours are under `dir`, by key.
+    /// Returns the keys of Heeler's repositories under `dir`.
     pub fn keys(dir: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
         let mut keys: Vec<String> = entries(dir)?
             .into_iter()
@@ -254,31 +242,31 @@ impl SnapshotStore {
         Ok(keys)
     }
 
-    /// Names this repository among those under the same folder.
+    /// Returns the key of this repository, unique in its directory.
     pub fn key(&self) -> &str {
         self.root.file_name().expect("a root is a key joined to a folder")
     }
 
-    /// Returns the user's repository that this one was made for; it may be gone.
+    /// Returns the user's repository that this one was created for; it may be gone.
     pub fn origin(&self) -> Option<Utf8PathBuf> {
         untrusted_file::read_text(&self.root.join("origin")).ok().map(Utf8PathBuf::from)
     }
 
-    /// Sets other limits than the usual.
+    /// Replaces the default limits.
     #[must_use]
     pub fn with_limits(mut self, limits: SnapshotLimits) -> SnapshotStore {
         self.limits = limits;
         self
     }
 
-    /// Names folders that are not recorded though they are in a work tree: the state directory.
+    /// Excludes directories from snapshots although they are in a work tree: the state directory.
     #[must_use]
     pub fn excluding(mut self, folders: &[Utf8PathBuf]) -> SnapshotStore {
         self.excluded.extend(folders.iter().filter_map(|folder| folder.canonicalize_utf8().ok()));
         self
     }
 
-    /// Finds the commit that a name means.
+    /// Returns the commit of a name.
     pub fn commit_of(&self, name: &SnapshotName) -> Result<Option<CommitId>, SnapshotError> {
         self.read_ref(&self.ref_path(name))
     }
@@ -306,7 +294,7 @@ impl SnapshotStore {
         Ok(found)
     }
 
-    /// Drops names. The space is given back by [`SnapshotStore::prune`].
+    /// Removes names. [`SnapshotStore::prune`] frees the space.
     pub fn forget(&self, names: &[SnapshotName]) -> Result<(), SnapshotError> {
         for name in names {
             let path = self.ref_path(name);
@@ -352,19 +340,19 @@ impl SnapshotStore {
         Utf8PathBuf::from(format!("{}.lock", self.root))
     }
 
-    /// Begins work beside others; nobody prunes meanwhile.
+    /// Begins an operation that may run beside others; pruning is excluded meanwhile.
     pub(crate) fn begin_shared(&self) -> Result<SnapshotOperation<'_>, SnapshotError> {
         SnapshotOperation::new(self, lock::acquire(&self.lock_path(), LockMode::Shared)?)
     }
 
-    /// Begins work that nobody else may do anything during.
+    /// Begins an operation that excludes all others.
     pub(crate) fn begin_exclusive(&self) -> Result<SnapshotOperation<'_>, SnapshotError> {
         let lock = lock::acquire(&self.lock_path(), LockMode::Exclusive)?;
         self.remove_unlocked_leftovers()?;
         SnapshotOperation::new(self, lock)
     }
 
-    /// Removes what a crash left behind, unless somebody is at work.
+    /// Removes the leftovers of a crash, unless an operation is in progress.
     pub(crate) fn remove_leftovers(&self) -> Result<(), SnapshotError> {
         let is_clean = entries(&self.root.join("tmp"))?.is_empty()
             && entries(&self.root.join("pending"))?.is_empty();
@@ -377,13 +365,13 @@ impl SnapshotStore {
         }
     }
 
-    /// Removes what nobody works on, with the lock held alone.
+    /// Removes leftovers, with the exclusive lock held.
     fn remove_unlocked_leftovers(&self) -> Result<(), SnapshotError> {
         let pending = self.root.join("pending");
         for name in entries(&pending)? {
             let note = pending.join(&name);
             let path = Utf8PathBuf::from(untrusted_file::read_text(&note).unwrap_or_default());
-            // The note is ours; still, nothing goes that is not named as a draft is.
+            // Heeler wrote the note, but only a path named like a temporary file is removed.
             if path.file_name().is_some_and(is_temp) {
                 remove_folder(&path)?;
             }
@@ -393,7 +381,8 @@ impl SnapshotStore {
         entries(&tmp)?.iter().try_for_each(|name| remove_folder(&tmp.join(name)))
     }
 
-    /// Opens a repository of ours, making it if it is missing: it appears whole or not at all.
+    /// Opens a repository of Heeler and creates it if it is missing: it appears complete or not at
+    /// all.
     pub(crate) fn open_or_create(
         dir: &Utf8Path,
         key: &str,
@@ -431,7 +420,7 @@ impl SnapshotStore {
         self.write("repo.git/config", config(self.format, true).as_bytes())
     }
 
-    /// Takes over the harmless settings of the user's repository.
+    /// Copies the harmless settings of the user's repository.
     fn copy_settings(&self, theirs: &str) -> Result<(), SnapshotError> {
         let copy = self.root.join("tmp/config");
         write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))?;
@@ -442,7 +431,7 @@ impl SnapshotStore {
         let git = work.git(&["config", "--no-includes", "--list", "-z", "--file"])?;
         let listed = match git.arg(&copy).text(work.lock_input()) {
             Ok(listed) => listed,
-            // What git itself cannot read has nothing to tell.
+            // A config that git itself cannot read provides no settings.
             Err(GitError::Failed { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -460,7 +449,7 @@ impl SnapshotStore {
     }
 }
 
-/// Work in progress: a lock, and a folder that goes when it ends.
+/// Operation in progress: a lock, and a temporary directory that is removed at its end.
 pub(crate) struct SnapshotOperation<'a> {
     pub(crate) snapshots: &'a SnapshotStore,
     pub(crate) lock: File,
@@ -504,15 +493,17 @@ impl<'a> SnapshotOperation<'a> {
         }
     }
 
-    /// Takes the lock of one work tree.
+    /// Acquires the lock of one work tree.
     pub(crate) fn lock_tree(&self, top: &Utf8Path) -> Result<File, SnapshotError> {
         let path = self.snapshots.root.join("locks").join(short_digest(top.as_str()));
         lock::acquire(&path, LockMode::Exclusive)
     }
 
-    /// Notes the last snapshot of a work tree: the commit, held against pruning, and its cache.
+    /// Records the last snapshot of a work tree: the commit, protected against pruning, and its
+    /// cache.
     ///
-    /// Nothing is synced: what a power loss takes back or damages is only where the next one starts.
+    /// Nothing is synced: a power loss can only lose or damage the starting point of the next
+    /// snapshot.
     pub(crate) fn record_last_snapshot(
         &self,
         top: &Utf8Path,
@@ -534,12 +525,12 @@ impl<'a> SnapshotOperation<'a> {
         self.scratch.join("git")
     }
 
-    /// Prepares a call of git on our objects.
+    /// Prepares a git command on Heeler's objects.
     pub(crate) fn git(&self, args: &[&str]) -> Result<GitCommand, GitError> {
         GitCommand::new(&self.git_dir(), &self.snapshots.objects(), args)
     }
 
-    /// What a call of git is fed that reads nothing.
+    /// Returns the input for a git command that reads nothing.
     pub(crate) fn lock_input(&self) -> crate::git_command::GitInput<'_> {
         crate::git_command::GitInput::HoldLock(&self.lock)
     }
@@ -547,16 +538,16 @@ impl<'a> SnapshotOperation<'a> {
 
 impl Drop for SnapshotOperation<'_> {
     fn drop(&mut self) {
-        // What stays is swept at the next opening.
+        // Remaining files are removed at the next opening.
         let _unused = fs::remove_dir_all(&self.scratch);
     }
 }
 
-/// Our config: nothing but what git must know, and no collecting of garbage behind our back.
+/// Returns Heeler's git config: only the required settings, and no automatic garbage collection.
 fn config(format: ObjectFormat, is_precious: bool) -> String {
-    // A `git gc` in a worktree of ours knows nothing of our snapshots: objects are precious to it.
+    // A `git gc` in a worktree does not know Heeler's snapshots, so it must keep all objects.
     let bare = if is_precious { "\tbare = true\n\tlogAllRefUpdates = true\n" } else { "" };
-    // What a snapshot needs is on the disk before its name is.
+    // Objects of a snapshot must be on disk before its name is.
     let sync = if is_precious { "" } else { "\tfsync = objects\n\tfsyncMethod = batch\n" };
     let precious = if is_precious { "\tpreciousObjects = true\n" } else { "" };
     let object_format = match format {
@@ -570,7 +561,7 @@ fn config(format: ObjectFormat, is_precious: bool) -> String {
     )
 }
 
-/// Reads which hash a repository uses, from the text of its config.
+/// Returns the hash algorithm of a repository from the text of its config.
 fn parse_object_format(config: &str) -> ObjectFormat {
     let mut section = String::new();
     for line in config.lines().map(|line| line.trim().to_ascii_lowercase()) {
@@ -587,8 +578,8 @@ fn parse_object_format(config: &str) -> ObjectFormat {
     ObjectFormat::Sha1
 }
 
-/// Refuses a repository of which a part is elsewhere: it may have come with somebody's state directory,
-/// and what we write goes nowhere else.
+/// Refuses a repository with a part that is a link: it may have come with a foreign state
+/// directory, and nothing may be written outside.
 fn refuse_links(root: &Utf8Path) -> Result<(), SnapshotError> {
     let (folder, key) = (root.parent().unwrap_or(root), root.file_name().unwrap_or_default());
     for name in FOLDERS.iter().chain(&LAZY_FOLDERS) {
@@ -597,7 +588,7 @@ fn refuse_links(root: &Utf8Path) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-/// Returns the key of the repository of ours that this folder belongs to.
+/// Returns the key of Heeler's repository that this directory belongs to.
 fn own_repository_key<'a>(dir: &Utf8Path, common_dir: &'a Utf8Path) -> Option<&'a str> {
     let root = common_dir.strip_prefix(dir).ok()?.parent()?;
     let key = root.file_name().filter(|key| is_key(key))?;
@@ -609,14 +600,14 @@ pub(crate) fn is_key(text: &str) -> bool {
     !text.is_empty() && text.len() <= 100 && text.bytes().all(plain)
 }
 
-/// Writes a file that is for nobody else to read, whatever the user's umask allows.
+/// Writes a file that only the owner may read, regardless of the umask.
 pub(crate) fn write_file(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options();
     file.write(true).create(true).truncate(true).mode(FILE_MODE);
     file.open(path)?.write_all(bytes)
 }
 
-/// Returns the names in a folder; none when there is no such folder.
+/// Returns the names in a directory; none if it does not exist.
 pub(crate) fn entries(folder: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
     let listed = match folder.read_dir_utf8() {
         Ok(listed) => listed,
@@ -629,7 +620,8 @@ pub(crate) fn entries(folder: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
     listed.map(name).collect()
 }
 
-/// Removes a folder and all in it, if it is there. Folders that may not be changed are opened up first.
+/// Removes a directory and its content, if it exists. Directories without write permission are made
+/// writable first.
 pub(crate) fn remove_folder(path: &Utf8Path) -> Result<(), SnapshotError> {
     let removed = match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,4 +1,5 @@
-//! Taking a snapshot: what changed since the last one is read, the rest is known.
+//! Takes a snapshot: reads only the files that changed since the last one. Start at
+//! [`SnapshotStore::take`].
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -23,16 +24,16 @@ use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_
 use crate::walk::{GitPathStatus, GitPathStatuses, walk};
 use crate::work_tree::WorkTree;
 
-/// The largest index that is read: some ten million files.
+/// Size limit of an index that is read: about ten million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
 
-/// A pointer of Git LFS is shorter than this, and begins so.
+/// Size limit and prefix of a Git LFS pointer.
 const POINTER_BYTES_MAX: u64 = 1024;
 const POINTER_BEGIN: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 impl SnapshotStore {
-    /// Records a work tree as it is now. The name, if taken, then means this snapshot; it may not
-    /// lie below another name, as `a/b` does below `a`.
+    /// Records the current state of a work tree. An existing name then refers to this snapshot; a
+    /// name must not be below another name, as `a/b` is below `a`.
     ///
     /// Snapshots of one work tree wait for each other; those of different ones do not.
     pub fn take(
@@ -48,17 +49,17 @@ impl SnapshotStore {
     }
 }
 
-/// What the user's index says.
+/// Content of the user's index.
 struct IndexCopy {
-    /// The copy of it; may be missing.
+    /// Path of the copy; may be missing.
     copy: Utf8PathBuf,
     state: IndexState,
 }
 
-/// What `git ls-files` says of a work tree.
+/// Output of `git ls-files` for a work tree.
 pub(crate) struct GitFileList {
     pub(crate) statuses: GitPathStatuses,
-    /// Paths in conflict, with the side that stands for them.
+    /// Paths in conflict, with the side that represents them.
     pub(crate) conflicts: HashMap<Vec<u8>, ConflictSide>,
 }
 
@@ -70,11 +71,11 @@ pub(crate) struct ConflictSide {
     oid: ObjectId,
 }
 
-/// The user's own version in a conflict; the common ancestor is 1, the other side 3.
+/// Index stage of the user's own version in a conflict; the common ancestor is 1, the other side 3.
 const STAGE_OURS: u8 = 2;
 
 impl SnapshotOperation<'_> {
-    /// Records a work tree whose lock is held, under a name or, for a comparison, none.
+    /// Records a work tree with its lock held, under a name, or without one for a comparison.
     pub(crate) fn record(
         &self,
         tree: &WorkTree,
@@ -106,7 +107,7 @@ impl SnapshotOperation<'_> {
             (listed, cache.join().expect("reading does not panic"))
         });
         let listed = listed?;
-        // A cache whose commit is not the kept one may speak of objects that are gone.
+        // A cache for another commit than the kept one may refer to pruned objects.
         let cache = cache.filter(|cache| Some(&cache.commit) == kept_commit.as_ref());
         let index_tree = self.index_tree(&index, &listed, cache.as_ref())?;
         let walked = walk(&tree.top, &listed.statuses)?;
@@ -125,7 +126,7 @@ impl SnapshotOperation<'_> {
             SnapshotCacheHeader { commit: &stored.commit, tree: stored.tree, index };
         let cache = encode(&head_of_cache, plan.recorded());
         self.record_last_snapshot(&tree.top, &head_of_cache, &cache)?;
-        // Packs that stay many for now are no reason to fail.
+        // A failed merge of packs is no reason to fail the snapshot.
         let _unused = self.merge_packs();
         let left_out = stored.omissions;
         Ok(Snapshot {
@@ -147,7 +148,7 @@ impl SnapshotOperation<'_> {
         if !bytes.is_empty() {
             write_file(&copy, &bytes).map_err(io_at("write", &copy))?;
         }
-        // A split index has its larger half beside it.
+        // A split index keeps its larger half in a second file.
         for entry in tree.git_dir.read_dir_utf8().map_err(io_at("list", &tree.git_dir))? {
             let entry = entry.map_err(io_at("list", &tree.git_dir))?;
             if entry.file_name().starts_with("sharedindex.") {
@@ -160,21 +161,22 @@ impl SnapshotOperation<'_> {
         Ok(IndexCopy { copy, state: index_state(&bytes) })
     }
 
-    /// Takes over where the history of a shallow clone ends.
+    /// Copies the boundary of a shallow clone's history.
     fn copy_shallow(&self, tree: &WorkTree) -> Result<(), SnapshotError> {
         let ours = self.snapshots.root.join("repo.git/shallow");
         let theirs = tree.common_file("shallow")?;
         if theirs.as_deref() == untrusted_file::read_text(&ours).ok().as_deref() {
             return Ok(());
         }
-        // Ours may hold commits whose parents only an older list calls missing.
+        // Heeler's repository may hold commits with parents that only an older list marks as
+        // missing.
         let Some(theirs) = theirs else { return Ok(()) };
         self.snapshots.write("repo.git/shallow", theirs.as_bytes())?;
         let copy = self.git_dir().join("shallow");
         write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))
     }
 
-    /// Asks git which files are tracked, and which are neither that nor ignored.
+    /// Asks git for the tracked files, and for those neither tracked nor ignored.
     fn list_files(&self, tree: &WorkTree, index: &IndexCopy) -> Result<GitFileList, SnapshotError> {
         let excludes = self.scratch.join("exclude");
         let patterns = tree.common_file("info/exclude")?.unwrap_or_default();
@@ -192,7 +194,7 @@ impl SnapshotOperation<'_> {
         Ok(GitFileList::new(output))
     }
 
-    /// Returns the tree that the user's index makes.
+    /// Returns the tree that the user's index produces.
     fn index_tree(
         &self,
         index: &IndexCopy,
@@ -206,13 +208,13 @@ impl SnapshotOperation<'_> {
         if !listed.conflicts.is_empty() {
             self.resolve_conflicts(index, listed)?;
         }
-        // Objects that a partial clone lacks are those of files that are not on disk either.
+        // Objects that a partial clone lacks belong to files that are not on disk either.
         let git = self.git(&["write-tree", "--missing-ok"])?.env("GIT_INDEX_FILE", &index.copy);
         let text = git.text(self.lock_input())?;
         ObjectId::parse(text.as_bytes()).ok_or(SnapshotError::NotASnapshot { commit: text })
     }
 
-    /// In the copy of the index, puts one side in place of each conflict.
+    /// Replaces each conflict in the copy of the index by one side.
     fn resolve_conflicts(
         &self,
         index: &IndexCopy,
@@ -235,7 +237,8 @@ impl SnapshotOperation<'_> {
         Ok(())
     }
 
-    /// Tells large files of Git LFS from other large files: what is staged of them is a pointer.
+    /// Distinguishes large files of Git LFS from other large files: their staged version is a
+    /// pointer.
     fn find_lfs_pointers(&self, plan: &mut SnapshotPlan<'_>) -> Result<(), SnapshotError> {
         let staged = |at: usize| plan.files[at].map(|file| file.oid.hex());
         let oids: Vec<Option<String>> = plan.too_large.iter().map(|(at, _)| staged(*at)).collect();
@@ -264,7 +267,7 @@ impl SnapshotOperation<'_> {
         Ok(())
     }
 
-    /// Asks git about objects.
+    /// Runs a git batch command on objects.
     fn run_batch<'b>(
         &self,
         how: &str,
@@ -278,7 +281,7 @@ impl SnapshotOperation<'_> {
         Ok(self.git(&["cat-file", how])?.output(GitInput::Write(&mut feed))?)
     }
 
-    /// Writes what is new as git objects.
+    /// Writes new content as git objects.
     fn store_objects(
         &self,
         plan: &mut SnapshotPlan<'_>,
@@ -301,7 +304,8 @@ struct StoredSnapshot {
 }
 
 impl GitFileList {
-    /// Reads records such as `? path` and `H 100644 <id> 0<tab>path`, each with a zero byte after it.
+    /// Parses records such as `? path` and `H 100644 <id> 0<tab>path`, each terminated by a zero
+    /// byte.
     fn new(output: Vec<u8>) -> GitFileList {
         let mut conflicts = HashMap::new();
         let mut rows = Vec::with_capacity(output.len() / 80);
@@ -328,17 +332,17 @@ fn index_state(index: &[u8]) -> IndexState {
     state
 }
 
-/// Returns the length of a record's path, and what is known of it.
+/// Returns the length of a record's path, and its status.
 fn read_record(
     record: &[u8],
     conflicts: &mut HashMap<Vec<u8>, ConflictSide>,
 ) -> Option<(usize, GitPathStatus)> {
     let (tag, rest) = (record.first()?, record.get(2..)?);
     if *tag == b'?' {
-        // A folder is a repository of its own; the walk finds it.
+        // An untracked directory is a repository of its own; the walk finds it.
         return (!rest.ends_with(b"/")).then_some((rest.len(), GitPathStatus::Untracked));
     }
-    // Mode, id and stage have a fixed length, but for the two lengths of ids.
+    // Mode, ID and stage have a fixed length, except that IDs have one of two lengths.
     let tab = [49, 73].into_iter().find(|at| rest.get(*at) == Some(&b'\t'))?;
     let (fields, path) = (&rest[..tab], &rest[tab + 1..]);
     let mode = GitFileMode::parse(&fields[..6])?;
@@ -354,7 +358,7 @@ fn read_record(
     Some((path.len(), GitPathStatus::Tracked { mode, oid, sparse: *tag == b'S' }))
 }
 
-/// Returns a pattern that means this path and no other.
+/// Returns a pathspec that matches this path and no other.
 fn literal_pathspec(path: &str) -> String {
     path.chars()
         .flat_map(|letter| {

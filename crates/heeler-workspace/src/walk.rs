@@ -1,7 +1,8 @@
-//! Walking a work tree: the state of every file that counts, and what is there besides.
+//! Walks a work tree: the state of every relevant file, and the other files found.
 //!
-//! Git says which files count (it knows the ignore rules); the walk looks at each of them, follows no
-//! link, enters no other repository, and says why the rest is left out.
+//! Git decides which files are relevant (it knows the ignore rules); the walk examines each of
+//! them, follows no link, enters no other repository, and records why the rest is omitted. Start at
+//! [`walk`].
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,29 +17,30 @@ use crate::snapshot::{EXAMPLES_MAX, SnapshotOmission};
 use crate::snapshot_cache::{FileStat, GitFileMode};
 use crate::snapshot_store::{SnapshotError, io_at};
 
-/// How deep folders may lie in each other; what is below is unreadable. Paths end at 4,096 bytes anyway.
+/// Depth limit of directories; deeper ones count as unreadable. Paths are limited to 4,096 bytes
+/// anyway.
 const DEPTH_MAX: usize = 1000;
 
-/// What git knows of a path that counts.
+/// Git's status of a relevant path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GitPathStatus {
-    /// It is in the user's index.
+    /// In the user's index.
     Tracked { mode: GitFileMode, oid: ObjectId, sparse: bool },
-    /// It is neither there nor ignored.
+    /// Neither in the index nor ignored.
     Untracked,
 }
 
-/// The paths that count.
+/// Relevant paths with their status.
 pub(crate) type GitPathStatuses = PathMap<GitPathStatus>;
 
-/// What the walk saw.
+/// Result of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct WorkTreeScan {
-    /// For each path that counts, the file as it is.
+    /// Current state of each relevant path.
     pub(crate) stats: Vec<Option<FileStat>>,
-    /// Folders that are repositories of their own, without the slash.
+    /// Directories that are repositories of their own, without the trailing slash.
     pub(crate) nested_repositories: Vec<Vec<u8>>,
-    /// Folders that may not be read.
+    /// Directories that could not be read.
     pub(crate) unreadable_directories: Vec<Vec<u8>>,
     pub(crate) submodules: Vec<Vec<u8>>,
     pub(crate) ignored: PathTally,
@@ -47,7 +49,7 @@ pub(crate) struct WorkTreeScan {
     pub(crate) special: PathTally,
 }
 
-/// How many, and some of them.
+/// Number of paths, and some examples.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct PathTally {
     pub(crate) count: u64,
@@ -62,7 +64,7 @@ impl PathTally {
         }
     }
 
-    /// Puts it among what was left out, if there is any.
+    /// Adds the tally to the omissions, unless it is empty.
     pub(crate) fn add_to(
         self,
         to: &mut Vec<SnapshotOmission>,
@@ -74,7 +76,6 @@ impl PathTally {
     }
 }
 
-/// Walks a work tree.
 pub(crate) fn walk(top: &Utf8Path, known: &GitPathStatuses) -> Result<WorkTreeScan, SnapshotError> {
     let folder = openat(CWD, top.as_std_path(), folder_flags(), FsMode::empty());
     let folder = folder.map_err(|errno| io_at("read", top)(errno.into()))?;
@@ -92,7 +93,7 @@ struct WorkTreeWalker<'a> {
     scan: WorkTreeScan,
 }
 
-/// A folder, open, with what is in it.
+/// Open directory with its entries.
 struct DirectoryListing {
     folder: Dir,
     names: Vec<u8>,
@@ -100,7 +101,8 @@ struct DirectoryListing {
 }
 
 impl WorkTreeWalker<'_> {
-    /// Looks at a folder; `path` is empty or ends with a slash, and `within` it lie these paths.
+    /// Examines a directory; `path` is empty or ends with a slash, and `within` is the range of
+    /// relevant paths below it.
     fn walk_directory(
         &mut self,
         listed: &DirectoryListing,
@@ -181,7 +183,8 @@ impl WorkTreeWalker<'_> {
         path.truncate(length);
     }
 
-    /// Says why nothing in a folder counts: it is a nested repository's parent, ignored, or empty.
+    /// Records why nothing in a directory is relevant: it leads to a nested repository, is ignored,
+    /// or is empty.
     fn classify_skipped_directory(
         &mut self,
         listed: &DirectoryListing,
@@ -221,7 +224,7 @@ impl DirectoryListing {
             }
             let mut kind = entry.file_type();
             if kind == FileType::Unknown {
-                // Not every file system says it with the name.
+                // Not every file system returns the type with the name.
                 let stat = statat(listed.folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 kind = FileType::from_raw_mode(stat.st_mode);
             }

@@ -1,4 +1,4 @@
-//! Finding somebody's work tree by looking at files, without running git.
+//! Finds a user's work tree by reading files, without running git. Start at [`WorkTree::find`].
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -9,63 +9,55 @@ use thiserror::Error;
 
 use crate::snapshot::CommitId;
 
-/// The most that is read of a small file of a repository's: `HEAD`, `commondir`, a ref.
+/// Limit on the bytes read of a small file of a repository: `HEAD`, `commondir`, a ref.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
-/// The most that is read of `packed-refs`, `config`, `info/exclude`.
+/// Limit on the bytes read of `packed-refs`, `config`, `info/exclude`.
 const LARGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// How often one ref may name another.
+/// Limit on chained symbolic refs.
 const SYMREFS_MAX: usize = 5;
 
-/// A work tree of a git repository.
+/// Work tree of a git repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkTree {
-    /// Its topmost folder, without links in the path.
+    /// Top directory, without links in the path.
     pub top: Utf8PathBuf,
-    /// The folder with its `HEAD` and index.
+    /// Directory with its `HEAD` and index.
     pub git_dir: Utf8PathBuf,
-    /// The folder with the objects and refs; of a linked worktree it is the main one's.
+    /// Directory with the objects and refs; for a linked worktree, that of the main one.
     pub common_dir: Utf8PathBuf,
 }
 
-/// Why a work tree was not found or not understood.
+/// Reason that a work tree was not found or not understood.
 #[derive(Debug, Error)]
 pub enum WorkTreeFindError {
     /// A file of the repository could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// `.git` is there but leads to no repository.
+    /// `.git` exists but leads to no repository.
     #[error("{path} is not a git repository: {reason}")]
     Broken {
-        /// The `.git` file or folder.
+        /// The `.git` file or directory.
         path: Utf8PathBuf,
-        /// What is missing.
+        /// Missing part.
         reason: &'static str,
     },
-    /// The folder is inside a bare repository: there are no files to record.
-    #[error("{path} is a bare git repository; name a folder with its files checked out")]
-    Bare {
-        /// The repository.
-        path: Utf8PathBuf,
-    },
-    /// Refs are kept in a way that only git itself can read.
+    /// The directory is inside a bare repository: there are no files to record.
+    #[error("{path} is a bare git repository; choose a directory with checked-out files")]
+    Bare { path: Utf8PathBuf },
+    /// The refs are stored in a format that only git itself can read.
     #[error(
         "{path} keeps its refs as reftable, which is not supported; `git refs migrate --ref-format=files` changes that"
     )]
-    RefFormat {
-        /// The repository.
-        path: Utf8PathBuf,
-    },
+    RefFormat { path: Utf8PathBuf },
 }
 
-/// Where `HEAD` is.
+/// State of `HEAD`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadState {
     pub(crate) commit: Option<CommitId>,
@@ -73,14 +65,14 @@ pub(crate) struct HeadState {
 }
 
 impl WorkTree {
-    /// Finds the work tree that a folder is in; `None` when it is in none.
+    /// Finds the work tree that contains a directory; `None` if there is none.
     pub fn find(folder: &Utf8Path) -> Result<Option<WorkTree>, WorkTreeFindError> {
         let start = canonicalize(folder)?;
         for top in start.ancestors() {
             let dot_git = top.join(".git");
             match fs::metadata(&dot_git) {
                 Ok(found) if found.is_dir() => {
-                    // A folder named .git that is none is passed over, as git does.
+                    // A directory named .git that is not a repository is skipped, as git does.
                     if is_git_dir(&dot_git) {
                         return WorkTree::from_git_dir(top, &dot_git).map(Some);
                     }
@@ -112,7 +104,7 @@ impl WorkTree {
         Ok(WorkTree { top: top.to_owned(), git_dir, common_dir })
     }
 
-    /// Reads which commit and branch are checked out.
+    /// Returns the checked-out commit and branch.
     pub(crate) fn head(&self) -> Result<HeadState, WorkTreeFindError> {
         let path = self.git_dir.join("HEAD");
         let text = read(&path, SMALL_BYTES_MAX)?;
@@ -130,7 +122,7 @@ impl WorkTree {
 
     fn resolve(&self, mut name: String) -> Result<Option<CommitId>, WorkTreeFindError> {
         for _ in 0..SYMREFS_MAX {
-            // A name that leads out of the repository is nobody's ref.
+            // A name that leads out of the repository is not a valid ref.
             if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
                 return Ok(None);
             }
@@ -153,19 +145,19 @@ impl WorkTree {
         Ok(line.and_then(CommitId::parse))
     }
 
-    /// Reads a file of the repository's that is only data; `None` when it is not there.
+    /// Reads a data file of the repository; `None` if it does not exist.
     pub(crate) fn common_file(&self, name: &str) -> Result<Option<String>, WorkTreeFindError> {
         read(&self.common_dir.join(name), LARGE_BYTES_MAX)
     }
 }
 
-/// Reads where a `.git` file leads.
+/// Returns the target of a `.git` file.
 fn read_gitdir_file(dot_git: &Utf8Path) -> Result<Utf8PathBuf, WorkTreeFindError> {
     let broken = |reason| WorkTreeFindError::Broken { path: dot_git.to_owned(), reason };
     let text = read(dot_git, SMALL_BYTES_MAX)?.ok_or(broken("it is gone"))?;
     let target = trimmed(&text).strip_prefix("gitdir:").ok_or(broken("it names no gitdir"))?;
     let folder = dot_git.parent().unwrap_or(dot_git).join(target.trim_start());
-    if folder.is_dir() { Ok(folder) } else { Err(broken("the folder that it names is missing")) }
+    if folder.is_dir() { Ok(folder) } else { Err(broken("the directory that it names is missing")) }
 }
 
 fn is_git_dir(folder: &Utf8Path) -> bool {
@@ -179,9 +171,9 @@ fn canonicalize(path: &Utf8Path) -> Result<Utf8PathBuf, WorkTreeFindError> {
         .map_err(|source| WorkTreeFindError::Read { path: path.to_owned(), source })
 }
 
-/// Reads a plain file as text, at most so much of it; what is not UTF-8 in it is replaced.
+/// Reads a regular file as text, up to `max` bytes; invalid UTF-8 is replaced.
 fn read(path: &Utf8Path, max: u64) -> Result<Option<String>, WorkTreeFindError> {
-    // A folder of that name is a ref's parent, not a ref.
+    // A directory of that name is a parent of refs, not a ref.
     if path.is_dir() {
         return Ok(None);
     }

@@ -1,7 +1,8 @@
-//! Worktrees of our repository, made of snapshots.
+//! Worktrees of Heeler's repository, created from snapshots.
 //!
-//! A worktree is made under a draft's name and renamed when it is whole. To git it is a linked worktree
-//! of `repo.git`, locked, so that no `git worktree prune` drops it.
+//! A worktree is created under a temporary name and renamed when it is complete. To git it is a
+//! linked worktree of `repo.git`, locked, so that `git worktree prune` does not remove it. Start at
+//! [`SnapshotStore::add_worktree`].
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -23,20 +24,20 @@ use crate::snapshot_store::{
 use crate::walk::{GitPathStatus, walk};
 use crate::work_tree::WorkTree;
 
-/// What to do about files that no snapshot can hold when a worktree is removed.
+/// Policy for files that no snapshot can hold when a worktree is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnrecordedPolicy {
-    /// Refuse to remove it when there are any, ignored files and empty folders aside.
+    /// Refuse to remove the worktree if there are any, except ignored files and empty directories.
     Keep,
-    /// They may go.
+    /// Discard them.
     Discard,
 }
 
 impl SnapshotStore {
-    /// Makes a worktree of our repository with the files of a snapshot, byte for byte.
+    /// Creates a worktree of Heeler's repository with the files of a snapshot, byte for byte.
     ///
-    /// `HEAD` is detached at the snapshot's base, and what was staged is staged, so that `git status`
-    /// says what it said then.
+    /// `HEAD` is detached at the snapshot's base, and the staged files are staged again, so that
+    /// `git status` reports the same as when the snapshot was taken.
     pub fn add_worktree(
         &self,
         snapshot: &CommitId,
@@ -57,7 +58,8 @@ impl SnapshotStore {
         work.check_out(snapshot, &draft.path)?;
         work.register_worktree(&recorded, &staged, &draft.path, &at)?;
         work.cache_contents((snapshot, tree), &draft.path, &at)?;
-        // Whoever made it is told so, and a record may name it: a power loss must not empty its files.
+        // The caller is told that it exists, and a record may name it: a power loss must not lose
+        // its files.
         sync_file_system(&draft.path).map_err(io_at("sync", &draft.path))?;
         fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
         let folder = at.parent().expect("it was placed in a folder");
@@ -66,7 +68,7 @@ impl SnapshotStore {
         WorkTree::find(&at)?.ok_or(SnapshotError::NotAWorktree { at })
     }
 
-    /// Lists the worktrees of this repository that are there.
+    /// Lists the existing worktrees of this repository.
     pub fn worktrees(&self) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
         let admin = self.root.join("repo.git/worktrees");
         let mut found = Vec::new();
@@ -83,9 +85,10 @@ impl SnapshotStore {
         Ok(found)
     }
 
-    /// Records a worktree of ours under `name`, then removes it. Returns that snapshot.
+    /// Records a worktree of Heeler under `name`, then removes it. Returns that snapshot.
     ///
-    /// Nothing may be at work in it: what is written after the snapshot goes with the folder.
+    /// No process may be working in it: files written after the snapshot are removed with the
+    /// directory.
     pub fn remove_worktree(
         &self,
         at: &Utf8Path,
@@ -122,8 +125,8 @@ impl SnapshotStore {
         Ok(snapshot)
     }
 
-    /// Returns where git keeps what it knows of a worktree of ours. An agent can write the file that
-    /// says so: what it names must know the worktree in turn.
+    /// Returns git's administrative directory of a worktree of Heeler. An agent can write the file
+    /// that names it, so the directory must name the worktree in turn.
     fn admin_dir(&self, at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
         let none = || SnapshotError::NotAWorktree { at: at.to_owned() };
         let text = untrusted_file::read_text(&at.join(".git")).map_err(|_| none())?;
@@ -139,7 +142,8 @@ impl SnapshotStore {
     }
 }
 
-/// Says whether removing a folder would lose this: ignored files are made again, the rest is work.
+/// Returns true if removing a directory would lose work: ignored files can be regenerated, the rest
+/// cannot.
 fn would_lose(left: &SnapshotOmission) -> bool {
     match left {
         SnapshotOmission::Ignored { .. }
@@ -155,7 +159,7 @@ fn would_lose(left: &SnapshotOmission) -> bool {
     }
 }
 
-/// Returns the path with its folder made and free of links.
+/// Creates the parent directory and returns the path without links.
 fn prepare_path(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
     let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else {
         return Err(SnapshotError::Taken { at: at.to_owned() });
@@ -164,7 +168,7 @@ fn prepare_path(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
     Ok(folder.canonicalize_utf8().map_err(io_at("find", folder))?.join(name))
 }
 
-/// A folder outside our repository that is not to outlive a crash: a note says that it is there.
+/// Directory outside Heeler's repository that must not outlive a crash: a note records it.
 struct PendingFolder {
     path: Utf8PathBuf,
     note: Utf8PathBuf,
@@ -181,7 +185,7 @@ impl PendingFolder {
         Ok(pending)
     }
 
-    /// Ends it: the folder has become something else, or is gone.
+    /// Ends the pending state: the directory has become permanent, or is gone.
     fn done(self) -> Result<(), SnapshotError> {
         fs::remove_file(&self.note).map_err(io_at("remove", &self.note))
     }
@@ -189,7 +193,7 @@ impl PendingFolder {
 
 impl Drop for PendingFolder {
     fn drop(&mut self) {
-        // After a success both are gone; what stays after a failure is swept at the next opening.
+        // After a success both are gone; leftovers of a failure are removed at the next opening.
         if fs::remove_dir_all(&self.path).is_ok() {
             let _unused = fs::remove_file(&self.note);
         }
@@ -197,7 +201,7 @@ impl Drop for PendingFolder {
 }
 
 impl SnapshotOperation<'_> {
-    /// Fills a folder with the files of a commit.
+    /// Fills a directory with the files of a commit.
     fn check_out(&self, commit: &CommitId, to: &Utf8Path) -> Result<(), SnapshotError> {
         let workers = ["-c", "checkout.workers=0", "-c", "core.symlinks=true"];
         let args = ["read-tree", "--reset", "-u", commit.as_str()];
@@ -210,7 +214,7 @@ impl SnapshotOperation<'_> {
         git.env("GIT_INDEX_FILE", self.scratch.join("index"))
     }
 
-    /// Makes a folder a linked worktree of `repo.git`.
+    /// Makes a directory a linked worktree of `repo.git`.
     fn register_worktree(
         &self,
         recorded: &Snapshot,
@@ -218,7 +222,8 @@ impl SnapshotOperation<'_> {
         draft: &Utf8Path,
         at: &Utf8Path,
     ) -> Result<(), SnapshotError> {
-        // The index becomes that of what was staged; what is on disk as it was staged stays known.
+        // The index is set to the staged tree; the entries of unchanged files keep their cached
+        // `stat`.
         self.with_index(self.git(&["read-tree", "-m", staged.as_str()])?)
             .output(self.lock_input())?;
         let name: String = at
@@ -256,12 +261,13 @@ impl SnapshotOperation<'_> {
             File::open(&path).and_then(|file| file.sync_all()).map_err(io_at("sync", &path))?;
         }
         create_folder(&OsDisk, &repo.join("worktrees"))?;
-        // One that is there is of a worktree that is gone.
+        // An existing directory belongs to a worktree that is gone.
         remove_folder(&admin)?;
         fs::rename(&folder, &admin).map_err(io_at("make", &admin))
     }
 
-    /// Records what is in a new worktree, so that its first snapshot reads only what changed.
+    /// Records the content of a new worktree in the cache, so that its first snapshot reads only
+    /// changed files.
     fn cache_contents(
         &self,
         (commit, tree): (&CommitId, ObjectId),
@@ -293,7 +299,8 @@ impl SnapshotOperation<'_> {
     }
 }
 
-/// Reads a line of `git ls-tree`, `100644 blob <id><tab>path`: the length of the path, and what it is.
+/// Parses a line of `git ls-tree`, `100644 blob <id><tab>path`: the length of the path, and its
+/// status.
 fn parse_tree_line(line: &[u8]) -> Option<(usize, GitPathStatus)> {
     let tab = line.iter().position(|&byte| byte == b'\t')?;
     let mut fields = line[..tab].split(|&byte| byte == b' ');

@@ -1,4 +1,5 @@
-//! Adopting a herdctl state directory in place, at the first command that is run in it.
+//! Adoption of a herdctl state directory in place, by the first command that runs in it. Start at
+//! [`adopt_if_foreign`].
 
 use std::time::Instant;
 
@@ -8,7 +9,8 @@ use crate::context::{self, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
-/// Adopts the state directory when it is herdctl's and not ours yet; says so in one line.
+/// Adopts the state directory if it is herdctl's and not yet adopted, and prints a one-line
+/// summary.
 pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
     if !import::is_adoptable(&place.state_dir) {
         return Ok(());
@@ -25,22 +27,22 @@ pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
     Ok(())
 }
 
-/// Writes the files that people and scripts read, so that they tell what the database knows, and
-/// takes the day's backup.
+/// Publishes the views, so that they agree with the database, and makes the day's backup.
 ///
-/// Opening the store publishes. Where another process has become the writer, that one does.
+/// Opening the store publishes the views. If another process has become the writer, that process
+/// publishes them.
 pub(crate) fn publish_views(place: &CommandContext, command: &str) {
     let now = context::now();
     let done = place.store(command, now).map_err(|failure| failure.error);
     let done = done.and_then(|store| Ok(store.backup_daily(now)?));
     if let Err(error) = done {
-        tracing::warn!("the files beside the database or its backup were not written: {error:#}");
+        tracing::warn!("the views or the database backup were not written: {error:#}");
     }
 }
 
-/// A directory that has backups of ours lost its database: that is a case for the doctor.
+/// Refuses a directory that has Heeler's backups but no database: `heeler doctor` must repair it.
 fn refuse_lost_database(place: &CommandContext) -> CommandResult {
-    // A rebuild or restore that was cut off is completed by what comes next.
+    // The next command completes an interrupted rebuild or restore.
     if place.state_dir.join("rebuild.json").exists() {
         return Ok(());
     }

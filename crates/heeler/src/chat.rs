@@ -1,4 +1,5 @@
-//! A conversation with a fleet: what holds its parts together. Start at [`ChatInputQueue`].
+//! `heeler chat`: connects a [`Conversation`] with the fleet and with a screen or plain lines.
+//! Start at [`ChatInputQueue`].
 
 pub(crate) mod daemon_fleet;
 mod job_follower;
@@ -27,40 +28,39 @@ use crate::context;
 use crate::failure::CommandResult;
 use crate::output;
 
-/// How many happenings wait to be taken; what follows runs has to wait then, never a person.
+/// Fleet events that may wait to be handled. Beyond this, the threads that follow runs wait; input
+/// from the user never waits.
 const QUEUED_EVENTS_MAX: usize = 1024;
-/// How long it waits before it looks again.
+/// Delay before a full queue is checked again.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(2);
-/// How many things wait to be drawn.
+/// Outputs that may wait to be drawn.
 const DISPLAY_QUEUE_MAX: usize = 1024;
-/// How many files of a folder are looked at for completion.
+/// Files of a folder that are examined for completion.
 const FILES_MAX: usize = 10_000;
-/// How many of the person's lines can be called back.
+/// Earlier prompts that the user can recall.
 const HISTORY_MAX: usize = 200;
-/// How often time passes for a conversation.
+/// Interval at which a conversation handles the passing of time.
 const TICK: Duration = Duration::from_millis(500);
-/// How often it is tried again to write what a disk did not take.
+/// Interval between attempts to write entries that the disk rejected.
 const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a conversation takes.
+/// Input of a conversation.
 enum ChatLoopInput {
-    /// Of a person.
     UserRequest(UserAction),
-    /// Of the fleet.
     FleetEvent(ChatFleetEvent),
 }
 
-/// Where everything comes together that a conversation takes.
+/// Queue that joins all input of a conversation: user actions, signals and fleet events.
 pub(crate) struct ChatInputQueue {
     sender: Sender<ChatLoopInput>,
     receiver: Receiver<ChatLoopInput>,
-    /// What came while nothing could be taken.
+    /// Input that arrived while only exit requests were handled.
     deferred: VecDeque<ChatLoopInput>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl ChatInputQueue {
-    /// Makes every signal that ends a process a wish to leave.
+    /// Creates the queue. Every signal that ends a process becomes an exit request.
     pub(crate) fn new() -> CommandResult<ChatInputQueue> {
         let (tell, inputs) = channel();
         handle_signals(tell.clone())?;
@@ -68,7 +68,7 @@ impl ChatInputQueue {
         Ok(ChatInputQueue { sender: tell, receiver: inputs, deferred: late, waiting })
     }
 
-    /// Takes what happens in a fleet too.
+    /// Also takes the events of a fleet, from a thread of its own.
     pub(crate) fn forward_events(&self, happened: Receiver<ChatFleetEvent>) {
         let (teller, count) = (self.sender.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
@@ -84,17 +84,17 @@ impl ChatInputQueue {
         });
     }
 
-    /// Says whether somebody wants to leave before there is a conversation.
+    /// Returns true if the user wants to leave before there is a conversation.
     pub(crate) fn is_exit_requested(&mut self) -> bool {
         self.next_exit_request(Duration::ZERO).is_some()
     }
 
-    /// Returns what came first, if something comes in time.
+    /// Returns the oldest input, waiting for up to `wait`.
     fn next(&mut self, wait: Duration) -> Option<ChatLoopInput> {
         self.deferred.pop_front().or_else(|| self.receiver.recv_timeout(wait).ok())
     }
 
-    /// Returns the next wish to leave, if one comes in time. All else stays for later.
+    /// Returns the next exit request, waiting for up to `wait`. All other input is kept for later.
     fn next_exit_request(&mut self, wait: Duration) -> Option<ChatLoopInput> {
         let until = Instant::now() + wait;
         loop {
@@ -126,7 +126,8 @@ fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
                         terminates += 1;
                         if terminates == 1 { UserAction::HangUp } else { UserAction::Exit }
                     }
-                    // A terminal that is closed tells it in several ways: none of them hurries.
+                    // A closing terminal sends several signals. They must not count as a second,
+                    // urgent request.
                     _ = hangup.recv() => UserAction::HangUp,
                 };
                 if tell.send(ChatLoopInput::UserRequest(wish)).is_err() {
@@ -138,7 +139,7 @@ fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Holds a conversation in lines until it ends.
+/// Runs a conversation on plain lines until it ends.
 pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> CommandResult {
     let mut face = PlainChatPrinter::new(inputs.sender.clone());
     run(&mut talk, &mut inputs, &mut |talk, is_line| {
@@ -146,7 +147,7 @@ pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> C
             face.on_line_read();
         }
         for shown in talk.take_output() {
-            // Whoever read has gone: the conversation ends as it should.
+            // The reader of stdout is gone: end the conversation in an orderly way.
             if face.show(&shown).is_err() && !talk.has_ended() {
                 talk.handle_action(UserAction::HangUp, context::now());
             }
@@ -156,7 +157,7 @@ pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> C
     Ok(())
 }
 
-/// Holds a conversation on a screen until it ends.
+/// Runs a conversation on a full screen until it ends.
 pub(crate) fn run_on_screen(
     mut talk: Conversation,
     mut inputs: ChatInputQueue,
@@ -173,7 +174,7 @@ pub(crate) fn run_on_screen(
                 if let ChatOutput::ExitMessage(text) = &shown {
                     last_words.push(text.clone());
                 }
-                // A closed terminal: the conversation ends as it should.
+                // The terminal is closed: end the conversation in an orderly way.
                 if show.send(shown).is_err() && !talk.has_ended() {
                     talk.handle_action(UserAction::HangUp, context::now());
                 }
@@ -184,19 +185,21 @@ pub(crate) fn run_on_screen(
     let completion = CompletionSources { commands: COMMANDS, files: Box::new(complete_files) };
     let mut screen = ChatScreen::new(theme(env), completion, history);
     heeler_tui::run_screen(&mut terminal, &mut screen, shown, context::now, move |wish| {
-        // It has ended already.
+        // Fails only if the conversation has ended already.
         drop(tell.send(ChatLoopInput::UserRequest(wish)));
     });
     let last_words = talking.join();
     drop(terminal);
-    let broken = |_| anyhow::anyhow!("the conversation broke off; everything shown is on disk");
-    // They went with the screen. All is saved, so a terminal that is gone is no failure.
+    let broken = |_| {
+        anyhow::anyhow!("the conversation ended unexpectedly; everything shown is saved on disk")
+    };
+    // The exit messages vanished with the screen. All is saved, so a closed terminal is no failure.
     let told = last_words.map_err(broken)?.into_iter().try_for_each(output::print_line);
     drop(told);
     Ok(())
 }
 
-/// Chooses the colours.
+/// Chooses the colours by `NO_COLOR` and `COLORFGBG`.
 pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
     let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
     let background = env.get("COLORFGBG").and_then(|it| it.rsplit(';').next()?.parse::<u8>().ok());
@@ -207,7 +210,7 @@ pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
     }
 }
 
-/// Returns what the person said before, oldest first.
+/// Returns the user's earlier prompts, oldest first.
 pub(crate) fn prompt_history(book: &SessionFile) -> Vec<String> {
     let page = book.entries_before(&ChatSpeaker::Coordinator, None, HISTORY_MAX);
     let entries = page.map(|page| page.entries).unwrap_or_default();
@@ -218,7 +221,7 @@ pub(crate) fn prompt_history(book: &SessionFile) -> Vec<String> {
         .collect()
 }
 
-/// Names the files of a folder that begin so.
+/// Returns the paths of files that complete `typed`, sorted.
 fn complete_files(typed: &str) -> Vec<String> {
     let (folder, start) =
         typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (folder, start));
@@ -240,7 +243,7 @@ fn complete_files(typed: &str) -> Vec<String> {
     names
 }
 
-/// Hands in what comes, and time, until the conversation is over.
+/// Feeds input and clock ticks to the conversation until it ends.
 fn run(
     talk: &mut Conversation,
     inputs: &mut ChatInputQueue,

@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and the help that teaches it.
+//! The command line: commands, shared arguments and their help. Start at [`CliArgs`].
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use crate::completion;
 use crate::context::CommandContext;
 use crate::logging::LogOutputFormat;
 
-/// Runs fleets of coding agents and never loses their work.
+/// Run fleets of coding agents and never lose their work
 #[derive(Parser)]
 #[command(
     name = "heeler",
@@ -21,8 +21,8 @@ use crate::logging::LogOutputFormat;
     max_term_width = 100,
     arg_required_else_help = true,
     subcommand_required = true,
-    after_help = "Start with `heeler init`, or run any command in a herdctl project: it is adopted in place.\n\
-        Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 70 our bug, 130 interrupted."
+    after_help = "Start with `heeler init`, or run any command in a herdctl project: its state is adopted in place.\n\
+        Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 70 internal error, 130 interrupted."
 )]
 pub(crate) struct CliArgs {
     #[command(flatten)]
@@ -31,54 +31,54 @@ pub(crate) struct CliArgs {
     pub(crate) command: CliCommand,
 }
 
-/// Options that every command takes.
+/// Options of every command.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Config file, or the folder to look upward from [default: the working directory]
+    /// Config file, or the folder to search upward from [default: working directory]
     #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) config: Option<Utf8PathBuf>,
-    /// State directory [default: .heeler or .herdctl beside the config file]
+    /// State directory [default: .heeler or .herdctl next to the config file]
     #[arg(
         short = 's', long = "state-dir", alias = "state", global = true, value_name = "DIR",
         env = "HEELER_STATE_DIR", hide_env_values = true, value_hint = ValueHint::DirPath
     )]
     pub(crate) state_dir: Option<Utf8PathBuf>,
-    /// Say more on stderr; repeat for more still (or set HEELER_LOG)
+    /// Log more to stderr; repeat for even more (or set HEELER_LOG)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Say nothing but results and errors
+    /// Print only results and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum CliCommand {
-    /// Run the fleet: schedules, queue, recovery
+    /// Start the daemon, which runs the fleet's schedules and jobs
     #[command(after_help = commands::start::ABOUT)]
     Start(commands::start::StartArgs),
-    /// End the daemon; jobs that run are waited for
+    /// Stop the daemon after its running jobs have finished
     #[command(after_help = commands::stop::ABOUT)]
     Stop(commands::stop::StopArgs),
-    /// Let a new daemon take over; jobs run on
+    /// Replace the daemon with a new one; running jobs continue
     #[command(after_help = commands::restart::ABOUT)]
     Restart(commands::restart::RestartArgs),
-    /// Let the daemon read its config again
+    /// Make the daemon reread its config
     #[command(after_help = commands::reload::ABOUT)]
     Reload(commands::reload::ReloadArgs),
-    /// Ask an agent to do something, watch it, and end with its outcome
+    /// Give an agent a job, watch it, and exit with its outcome
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
-    /// Talk with an agent, and with the workers that it sets to work
+    /// Chat with an agent and the workers it starts
     #[command(after_help = commands::chat::ABOUT)]
     Chat(commands::chat::ChatArgs),
-    /// End running jobs (the same as `jobs cancel`)
+    /// Cancel running jobs (same as `jobs cancel`)
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::JobCancelArgs),
-    /// Run one agent in a folder that is prepared for it; the engine does that
+    /// Supervise one run in a prepared folder (internal: started by the daemon)
     #[command(hide = true)]
     Runner(commands::runner::RunnerArgs),
-    /// Show the fleet: what runs, what comes next, what failed
+    /// Show the fleet: running jobs, upcoming jobs and failures
     #[command(after_help = commands::status::ABOUT)]
     Status(commands::status::StatusArgs),
     /// List, show and change schedules
@@ -89,13 +89,13 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::schedule::ScheduleCommand,
     },
-    /// Run, watch and steer workflows: phases that agents do, in order, with your consent
+    /// Run, watch and control workflows: phases of work with approval gates
     #[command(after_help = commands::workflow::ABOUT)]
     Workflow {
         #[command(subcommand)]
         command: commands::workflow::WorkflowCommand,
     },
-    /// List, show and switch off agents
+    /// List, show, enable and disable agents
     #[command(
         after_help = "Examples:\n  heeler agent list\n  heeler agent show coder\n  heeler agent disable coder"
     )]
@@ -103,7 +103,7 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::agent::AgentCommand,
     },
-    /// Answer what workflows and running agents ask people
+    /// Answer questions from workflows and running agents
     #[command(
         after_help = "Examples:\n  heeler approvals list\n  heeler approvals approve ask-1a2b3c4d\n  heeler approvals reply ask-1a2b3c4d 'the second one'"
     )]
@@ -111,13 +111,13 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::approvals::ApprovalsCommand,
     },
-    /// Sum up what was spent
+    /// Summarize spending
     #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
     /// Open the dashboard in a browser, logged in
     #[command(after_help = commands::open::ABOUT)]
     Open(commands::open::OpenArgs),
-    /// Make, list and revoke tokens by which programs use the API
+    /// Create, list and revoke API tokens for programs
     #[command(
         after_help = "Examples:\n  heeler token create ci --scope operate --expires 30d\n  heeler token list\n  heeler token revoke ci"
     )]
@@ -125,7 +125,7 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::token::TokenCommand,
     },
-    /// Give people passwords for the dashboard
+    /// Manage dashboard users and their passwords
     #[command(
         after_help = "Examples:\n  heeler password set\n  heeler password set ann --scope read\n  heeler password list"
     )]
@@ -133,74 +133,74 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::password::PasswordCommand,
     },
-    /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`, `fork`
+    /// List jobs, newest first; subcommands act on one job
     Jobs(commands::jobs::JobsArgs),
-    /// Show one job (herdctl's spelling of `jobs show`)
+    /// Show one job (herdctl's name for `jobs show`)
     #[command(hide = true)]
     Job(commands::jobs::JobArgs),
-    /// Print the newest transcript lines of an agent or of the fleet
+    /// Print the newest transcript rows of an agent or of the fleet
     Logs(commands::logs::LogsArgs),
     /// List, show, fork, resume and delete sessions
     Session {
         #[command(subcommand)]
         command: commands::session::SessionCommand,
     },
-    /// List sessions (herdctl's spelling of `session list`)
+    /// List sessions (herdctl's name for `session list`)
     #[command(hide = true)]
     Sessions(commands::session::list::SessionListArgs),
     /// Find text in all transcripts
     Search(commands::search::SearchArgs),
-    /// Make a fleet that works at once, or add an agent to one
+    /// Create a fleet that works at once, or add an agent to one
     Init(commands::init::InitArgs),
     /// Check, show or edit the configuration
     Config {
         #[command(subcommand)]
         command: commands::config::ConfigCommand,
     },
-    /// Take over the state of herdctl, Last Light or agents-fleet
+    /// Import the state of herdctl, Last Light or agents-fleet
     Import(commands::import::ImportArgs),
-    /// Examine the state directory; say what is wrong and the cure
+    /// Check the state directory; report problems and how to fix them
     Doctor(commands::doctor::DoctorArgs),
-    /// Write the state directory (database, transcripts, files) to one file, also while a daemon runs
+    /// Write the state directory to one archive, even while a daemon runs
     Backup(commands::backup::BackupArgs),
-    /// Bring back what `backup` wrote; nothing newer is deleted
+    /// Restore an archive made by `backup`; newer data is kept
     Restore(commands::backup::RestoreArgs),
-    /// See Heeler at work in a folder of its own
+    /// Try Heeler in a folder of its own
     #[command(after_help = commands::demo::ABOUT)]
     Demo(commands::demo::DemoArgs),
-    /// Be a scripted agent (started by a run)
+    /// Act as a scripted agent (internal: started by a run)
     #[command(hide = true)]
     Play(commands::play::PlayArgs),
-    /// Record the work tree of this folder (started by a run)
+    /// Take a snapshot of this folder (internal: started by a run)
     #[command(hide = true)]
     Snapshot(commands::snapshot::SnapshotArgs),
     /// Print a shell's completion script
     #[command(
-        after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too."
+        after_help = "Bash: source <(heeler completions bash)\nAgent names, job IDs and session IDs are completed too."
     )]
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages
     Man(commands::completions::ManArgs),
-    /// Print the version, and those of what is inside
+    /// Print Heeler's version and its components' versions
     Version(commands::completions::VersionArgs),
 }
 
-/// How many a list shows when nobody says.
+/// Default of `--limit`.
 const LIMIT: &str = "20";
 
-/// Which part of a list, and in what form.
+/// Filters, page and format of a list.
 #[derive(Args, Clone)]
 pub(crate) struct ListPageArgs {
-    /// Only this agent's
+    /// Show only entries of this agent
     #[arg(short, long, value_name = "NAME", add = agents())]
     pub(crate) agent: Option<String>,
-    /// Only what is newer: a length (2h, 7d) or a date
+    /// Show only entries newer than this: an age (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,
-    /// Only what comes after this one in the list; for the next page
+    /// Show entries older than this ID (for the next page)
     #[arg(long, value_name = "ID", add = jobs_or_sessions())]
     pub(crate) before: Option<String>,
-    /// How many to show
+    /// Number of entries to show
     #[arg(short = 'l', long, value_name = "N", default_value = LIMIT)]
     pub(crate) limit: NonZeroU32,
     /// Print JSON
@@ -230,7 +230,7 @@ impl ListPageArgs {
         format!("heeler {command}{}", given.collect::<String>())
     }
 
-    /// Says that there is nothing to show, and why.
+    /// Returns the message for an empty list, with the reason.
     pub(crate) fn empty_list_note(
         &self,
         what: &str,
@@ -246,7 +246,7 @@ impl ListPageArgs {
     }
 }
 
-/// Completes job and session ids.
+/// Completes job and session IDs.
 fn jobs_or_sessions() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
         let mut found = completion::jobs(typed);
@@ -255,22 +255,22 @@ fn jobs_or_sessions() -> ArgValueCompleter {
     })
 }
 
-/// Reads what somebody may.
+/// Parses an access scope.
 pub(crate) fn scope() -> impl clap::builder::TypedValueParser<Value = AccessScope> {
     words(AccessScope::ALL.iter().map(|scope| scope.as_str()))
 }
 
-/// Reads a job status, with the list of them on a mistake.
+/// Parses a job status; an error lists the valid ones.
 pub(crate) fn job_status() -> impl clap::builder::TypedValueParser<Value = JobStatus> {
     words(JobStatus::ALL.iter().map(|status| status.as_str()))
 }
 
-/// Reads the status of an approval.
+/// Parses an approval status.
 pub(crate) fn approval_status() -> impl clap::builder::TypedValueParser<Value = ApprovalStatus> {
     words(ApprovalStatus::ALL.iter().map(|status| status.as_str()))
 }
 
-/// Reads a session status.
+/// Parses a session status.
 pub(crate) fn session_status() -> impl clap::builder::TypedValueParser<Value = SessionStatus> {
     words(SessionStatus::ALL.iter().map(|status| status.as_str()))
 }
@@ -290,27 +290,27 @@ pub(crate) fn agents() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::agents)
 }
 
-/// Completes session ids.
+/// Completes session IDs.
 pub(crate) fn sessions() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::sessions)
 }
 
-/// Completes ids of what waits for an answer.
+/// Completes IDs of open approvals.
 pub(crate) fn approvals() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::approvals)
 }
 
-/// Completes names of workflows.
+/// Completes workflow names.
 pub(crate) fn workflows() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::workflows)
 }
 
-/// Completes ids of workflow runs.
+/// Completes workflow run IDs.
 pub(crate) fn workflow_runs() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::workflow_runs)
 }
 
-/// Completes names of workflows and ids of their runs.
+/// Completes workflow names and workflow run IDs.
 pub(crate) fn workflows_or_runs() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
         let mut found = completion::workflows(typed);
@@ -319,18 +319,18 @@ pub(crate) fn workflows_or_runs() -> ArgValueCompleter {
     })
 }
 
-/// Reads the status of a workflow run.
+/// Parses the status of a workflow run.
 pub(crate) fn run_status() -> impl clap::builder::TypedValueParser<Value = WorkflowRunStatus> {
     words(WorkflowRunStatus::ALL.iter().map(|status| status.as_str()))
 }
 
-/// Completes job ids.
+/// Completes job IDs.
 pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::jobs)
 }
 
-/// Lets the words at the end of every help fit the terminal: lines of a paragraph flow together, what is
-/// indented stays as it is.
+/// Rewraps the text after every command's options to the terminal: lines of a paragraph are joined,
+/// indented lines stay.
 pub(crate) fn reflow_help(command: clap::Command) -> clap::Command {
     let command = match command.get_after_help().map(ToString::to_string) {
         Some(text) => command.after_help(reflow_text(&text)),
@@ -355,7 +355,7 @@ fn reflow_text(text: &str) -> String {
 }
 
 impl CliCommand {
-    /// Says what is logged, and how.
+    /// Returns the log format of the command.
     pub(crate) fn log_form(&self) -> LogOutputFormat {
         match self {
             CliCommand::Start(args) if args.is_daemon() && args.json => LogOutputFormat::Json,
@@ -364,7 +364,8 @@ impl CliCommand {
         }
     }
 
-    /// Says whether stdout is promised to be JSON, so that a failure is told in JSON too.
+    /// Returns true if the command promises JSON on stdout; its failures are then printed as JSON
+    /// too.
     pub(crate) fn wants_json(&self) -> bool {
         use commands::config::ConfigCommand;
         use commands::jobs::JobsCommand;

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, one module each. [`run`] calls the one that was typed.
 
 pub(crate) mod agent;
 pub(crate) mod approvals;

@@ -1,7 +1,9 @@
-//! What completes beyond commands and options: agents and jobs of the fleet at hand.
+//! Shell completion of values: agents, jobs, sessions, approvals and workflows of the current
+//! fleet.
 //!
-//! Completion must never fail or speak: where nothing can be read, nothing is offered. State may be
-//! a stranger's, so names that no config could have are not offered: a shell would be given them.
+//! Completion must never fail or print: if nothing can be read, nothing is offered. The state may
+//! come from another person, so names that no config could contain are not offered: they would be
+//! passed to a shell.
 
 use std::ffi::OsStr;
 
@@ -15,15 +17,15 @@ use crate::context::{self, CommandContext};
 use crate::fleet_config;
 use crate::output;
 
-/// How many jobs are offered.
+/// Jobs, sessions or runs that are offered.
 const JOBS_MAX: usize = 50;
-/// How many approvals are offered.
+/// Approvals that are offered.
 const APPROVALS_MAX: usize = 50;
-/// How much of what is asked is shown beside one.
+/// Characters of a question that are shown next to its ID.
 const HELP_CHARS_MAX: usize = 60;
 
 fn place() -> Option<CommandContext> {
-    // The words typed so far are our own arguments; the parser does not hand them to completers.
+    // The words typed so far are this process's arguments; clap does not pass them to completers.
     let words: Vec<String> = std::env::args().collect();
     let option = |names: [&str; 2]| {
         let at = words.iter().position(|word| names.contains(&word.as_str()))?;
@@ -38,7 +40,7 @@ fn place() -> Option<CommandContext> {
     CommandContext::find(&global).ok()
 }
 
-/// Opens without adopting: pressing Tab changes nothing.
+/// Opens the state without adopting it: pressing Tab must change nothing.
 fn reader(place: &CommandContext) -> Option<StoreReader> {
     StoreReader::open(&StateDir::open(&place.state_dir).ok()?).ok()
 }
@@ -64,7 +66,7 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// Offers what waits for an answer, with what it is beside it.
+/// Offers open approvals, with their questions.
 pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
     let typed = typed.to_string_lossy();
@@ -81,7 +83,7 @@ pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// Offers the newest jobs, with their agent and age beside them.
+/// Offers the newest jobs, with their agent, status and age.
 pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
     let now = context::now();
@@ -134,7 +136,7 @@ pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// Offers the newest runs of workflows.
+/// Offers the newest workflow runs.
 pub(crate) fn workflow_runs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
     let now = context::now();

@@ -1,6 +1,7 @@
-//! Where a command is: the config file, the state directory, the user's heeler folder.
+//! Environment of a command: config file, state directory, Heeler's home folder. Start at
+//! [`CommandContext`].
 //!
-//! This is the one reader of the environment and of the clock.
+//! No other module reads environment variables or the clock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,15 +24,14 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// How long a database is waited for that another process brings up to date.
+/// Time to wait for a database that another process upgrades.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a daemon is waited for that ends when nothing is left to do.
+/// Time to wait for a temporary daemon that has nothing left to do.
 const IDLE_DAEMON_WAIT: Duration = Duration::from_secs(2);
 
-/// Config file names, in the order in which they are looked for, with the state directory of each.
+/// Config file names in the order of the search, with the state directory of each.
 pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("heeler.yaml", ".heeler"),
     ("heeler.yml", ".heeler"),
@@ -39,28 +39,27 @@ pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("herdctl.yml", ".herdctl"),
 ];
 
-/// Where a command is.
+/// Config, state directory and environment of a command.
 #[derive(Clone)]
 pub(crate) struct CommandContext {
-    /// The fleet's config file, when there is one.
+    /// The fleet's config file, if there is one.
     pub(crate) config: Option<Utf8PathBuf>,
     /// The fleet's state directory; it need not exist yet.
     pub(crate) state_dir: Utf8PathBuf,
-    /// The user's own folder: session locks, interactive sessions. Unknown where HOME is not set,
-    /// as under cron: few commands need it.
+    /// Heeler's home folder, with session locks and conversations. Unknown if HOME is not set, as
+    /// under cron; few commands need it.
     pub(crate) home: Option<Utf8PathBuf>,
-    /// Whether the user named the state directory.
+    /// True if the user named the state directory.
     is_state_dir_named: bool,
     /// The environment, read once.
     pub(crate) env: BTreeMap<String, String>,
-    /// The working directory.
     pub(crate) working_dir: Utf8PathBuf,
-    /// Whether to keep quiet about what is not a result.
+    /// True if only results and errors are printed.
     pub(crate) quiet: bool,
 }
 
 impl CommandContext {
-    /// Finds the fleet that the options and the working directory speak of.
+    /// Finds the fleet by the options and the working directory.
     pub(crate) fn find(global: &GlobalArgs) -> CommandResult<CommandContext> {
         let env = environment();
         let here = working_directory()?;
@@ -87,8 +86,8 @@ impl CommandContext {
         let home = home(&env, &here);
         let config = config.map(|(file, _)| file);
         let is_named = global.state_dir.is_some();
-        let shown = config.as_deref().map_or("without a config file", Utf8Path::as_str);
-        tracing::info!("the fleet is {shown}, its state is in {state_dir}");
+        let shown = config.as_deref().map_or("none", Utf8Path::as_str);
+        tracing::info!("config file: {shown}; state directory: {state_dir}");
         Ok(CommandContext {
             config,
             state_dir,
@@ -100,7 +99,7 @@ impl CommandContext {
         })
     }
 
-    /// A fleet whose files and environment are given.
+    /// Creates a context from a config file and an environment.
     pub(crate) fn from_parts(config: Utf8PathBuf, env: BTreeMap<String, String>) -> CommandContext {
         let here = parent_dir(&config).to_owned();
         let state_dir = here.join(CONFIG_NAMES[0].1);
@@ -116,13 +115,13 @@ impl CommandContext {
         }
     }
 
-    /// Takes the state directory for one that may be new, though it was named.
+    /// Accepts a new state directory even if the user named it.
     pub(crate) fn allow_new_state(mut self) -> CommandContext {
         self.is_state_dir_named = false;
         self
     }
 
-    /// Returns who gives commands here, for the record.
+    /// Returns the user's name, for the record.
     pub(crate) fn caller_name(&self) -> String {
         let named = ["USER", "LOGNAME"].into_iter().filter_map(|name| self.env.get(name));
         match named.map(|name| output::one_line(name)).find(|name| !name.is_empty()) {
@@ -134,7 +133,7 @@ impl CommandContext {
         }
     }
 
-    /// Returns the folder of sockets, which is made if need be.
+    /// Returns the folder of sockets, and creates it if needed.
     pub(crate) fn socket_dir(&self) -> CommandResult<Utf8PathBuf> {
         let folder = |name: &str| self.env.get(name).map(|path| Utf8Path::new(path.as_str()));
         let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
@@ -142,7 +141,7 @@ impl CommandContext {
         found.map_err(|error| CommandFailure::new(FailureCode::Refused, error))
     }
 
-    /// Returns the config file, for commands that need one.
+    /// Returns the config file, or fails if there is none.
     pub(crate) fn config_file(&self) -> CommandResult<&Utf8Path> {
         self.config.as_deref().ok_or_else(|| {
             CommandFailure::message(
@@ -154,9 +153,10 @@ impl CommandContext {
     }
 }
 
-/// Reading the state.
+/// Access to the state.
 impl CommandContext {
-    /// Opens the state for reading; `None` when there is none yet. A herdctl directory is adopted.
+    /// Opens the state for reading; returns `None` if there is none yet. Adopts a herdctl
+    /// directory.
     pub(crate) fn open_reader(&self) -> CommandResult<Option<StoreReader>> {
         match std::fs::metadata(&self.state_dir) {
             Ok(found) if found.is_dir() => {}
@@ -175,7 +175,7 @@ impl CommandContext {
                 Err(DatabaseOpenError::Missing { .. }) => {
                     return self.refuse_lost_database(&dir).map(|()| None);
                 }
-                // A daemon that has just started makes or upgrades it.
+                // A daemon that has just started may be upgrading the database.
                 Err(DatabaseOpenError::Older { .. })
                     if is_state_locked(&dir) && Instant::now() < deadline =>
                 {
@@ -191,7 +191,7 @@ impl CommandContext {
         CommandFailure::message(FailureCode::Refused, message)
     }
 
-    /// No database is fine in a new directory, and a loss in one that has jobs or backups.
+    /// Refuses a directory that lost its database: one with jobs or backups. A new one needs none.
     fn refuse_lost_database(&self, dir: &StateDir) -> CommandResult {
         let entries = |folder: Utf8PathBuf| folder.read_dir_utf8().map(Iterator::count);
         let jobs = entries(dir.jobs());
@@ -209,12 +209,12 @@ impl CommandContext {
             && !dir.database().exists()
             && !dir.root().join("schema").exists()
         {
-            true => Err(self.unusable("it holds no state of ours".to_owned())),
+            true => Err(self.unusable("it holds no Heeler state".to_owned())),
             false => Ok(()),
         }
     }
 
-    /// Opens the state for reading in search of one thing.
+    /// Opens the state to look up one item; fails if there is no state.
     pub(crate) fn reader_for(&self, what: &str, id: &str) -> CommandResult<StoreReader> {
         self.open_reader()?.ok_or_else(|| {
             let message = format!("there is no {what} `{id}`: {} is empty", self.state_dir);
@@ -222,13 +222,12 @@ impl CommandContext {
         })
     }
 
-    /// Returns everything that can be read of the fleet. Of one that has no state yet, nothing is on
-    /// record.
+    /// Returns a reader of the fleet. Without state, the reader is empty.
     pub(crate) fn open_records(&self) -> CommandResult<FleetReader> {
         self.open_records_with(None)
     }
 
-    /// The same, by a config that was read already.
+    /// Returns a reader of the fleet that uses a config that is already loaded.
     pub(crate) fn open_records_with(
         &self,
         loaded: Option<LoadedConfig>,
@@ -249,7 +248,7 @@ impl CommandContext {
         Ok(StateDir::open(&self.state_dir)?)
     }
 
-    /// Becomes the writer of the state directory, and tells what people had changed by hand.
+    /// Becomes the writer of the state directory, and reports manual edits of its files.
     pub(crate) fn store(&self, command: &str, now: Timestamp) -> CommandResult<Store> {
         let dir = StateDir::create(&self.state_dir)?;
         let opened = self.open_store(&dir, command, now)?;
@@ -261,22 +260,21 @@ impl CommandContext {
                 edit.schedule.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
             let (agent, was, is) = (&edit.agent, &edit.old_status, &edit.new_status);
             output::print_note(&format!(
-                "state.yaml: {agent}{schedule} is now {is}, it was {was}"
+                "state.yaml was edited: {agent}{schedule} is now {is}, it was {was}"
             ))?;
         }
         for agent in &opened.hand_edits.detached {
             output::print_note(&format!(
-                "sessions/{agent}.json was deleted: {agent} starts afresh"
+                "sessions/{agent}.json was deleted: {agent} starts a new session"
             ))?;
         }
         for path in &opened.hand_edits.moved_aside {
-            output::print_note(&format!("a file that could not be read is kept as {path}"))?;
+            output::print_note(&format!("an unreadable file was moved to {path}"))?;
         }
         Ok(opened.store)
     }
 
-    /// Becomes the writer. A daemon that was started for an earlier command and has nothing left to
-    /// do is waited for.
+    /// Becomes the writer. Waits for a temporary daemon that has nothing left to do.
     fn open_store(
         &self,
         dir: &StateDir,
@@ -300,7 +298,7 @@ impl CommandContext {
         }
     }
 
-    /// Brings a database of an older heeler up to date, for commands that write anyway.
+    /// Upgrades a database of an older Heeler, for commands that write anyway.
     pub(crate) fn migrate_database(&self) -> CommandResult {
         let is_older = self.state_dir.is_dir()
             && matches!(StoreReader::open(&self.dir()?), Err(DatabaseOpenError::Older { .. }));
@@ -310,7 +308,7 @@ impl CommandContext {
         Ok(())
     }
 
-    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    /// Finds an agent by its qualified name, or by its own name if that is unique.
     pub(crate) fn find_agent(&self, reader: &StoreReader, name: &str) -> CommandResult<String> {
         let mut names = reader.agent_names()?;
         if let Some(file) = &self.config
@@ -330,15 +328,15 @@ impl CommandContext {
                 FailureCode::NotFound,
                 format!("there is no agent `{name}`"),
             )
-            .hint("heeler status lists them")),
+            .hint("heeler status lists all agents")),
             several => {
-                let message = format!("`{name}` may be any of: {}", several.join(", "));
+                let message = format!("`{name}` is ambiguous: {}", several.join(", "));
                 Err(CommandFailure::message(FailureCode::Usage, message))
             }
         }
     }
 
-    /// Returns a job's transcript: its own, or its session's for what Last Light ran.
+    /// Returns a job's transcript; for an imported Last Light job, its session's.
     pub(crate) fn log_path(
         &self,
         reader: &StoreReader,
@@ -358,7 +356,7 @@ impl CommandContext {
     }
 }
 
-/// Returns the user's own folder, as the environment has it.
+/// Returns Heeler's home folder: `HEELER_HOME`, or `.heeler` in `HOME`.
 pub(crate) fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> Option<Utf8PathBuf> {
     match (env.get("HEELER_HOME"), env.get("HOME")) {
         (Some(path), _) => Some(here.join(path)),
@@ -367,23 +365,26 @@ pub(crate) fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> Option<Ut
     }
 }
 
-/// Says that the user's own folder is not known.
+/// Returns the failure for an unknown home folder.
 pub(crate) fn no_home() -> CommandFailure {
-    CommandFailure::message(FailureCode::Usage, "HOME is not set, so session locks have no place")
-        .hint("HEELER_HOME=/some/folder heeler …")
+    CommandFailure::message(
+        FailureCode::Usage,
+        "HOME is not set, so there is no folder for session locks",
+    )
+    .hint("HEELER_HOME=/some/folder heeler …")
 }
 
-/// Our own variables that the processes of a job keep: none of an agent's.
+/// Variables of Heeler's own that a job's processes keep. None is passed to an agent.
 const KEPT_VARIABLES: [&str; 3] = ["PATH", "HEELER_LOG", "RUST_BACKTRACE"];
 
-/// Returns the engine's view of the fleet in a state directory, which is made if need be.
+/// Returns the engine's context for a state directory, which is created if needed.
 pub(crate) fn engine_fleet(
     state_dir: &Utf8Path,
     env: &BTreeMap<String, String>,
 ) -> CommandResult<heeler_engine::EngineContext> {
     let kept = env.iter().filter(|(name, _)| KEPT_VARIABLES.contains(&name.as_str()));
     let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
-    // Whole: they do not work in this folder.
+    // The path must be absolute: those processes have another working directory.
     let home = home(env, &working_directory()?).map(|home| ("HEELER_HOME".to_owned(), home.into()));
     Ok(heeler_engine::EngineContext {
         dir: StateDir::create(state_dir)?,
@@ -393,13 +394,13 @@ pub(crate) fn engine_fleet(
     })
 }
 
-/// Returns the time. Every command takes it once, so that one output has one `now`.
+/// Returns the current time. Every command calls this once, so that one output has one `now`.
 #[expect(clippy::disallowed_methods, reason = "the program's one look at the clock")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Returns our own program.
+/// Returns the path of this program.
 pub(crate) fn program() -> CommandResult<Utf8PathBuf> {
     Utf8PathBuf::from_path_buf(std::env::current_exe()?).map_err(|path| {
         let message = format!("the path of this program, {}, is not valid UTF-8", path.display());
@@ -407,7 +408,6 @@ pub(crate) fn program() -> CommandResult<Utf8PathBuf> {
     })
 }
 
-/// Returns the working directory.
 pub(crate) fn working_directory() -> CommandResult<Utf8PathBuf> {
     let here = std::env::current_dir().map_err(|error| {
         CommandFailure::new(FailureCode::Failed, error).hint("change to a folder that exists")
@@ -420,30 +420,30 @@ pub(crate) fn working_directory() -> CommandResult<Utf8PathBuf> {
     })
 }
 
-/// Returns the environment; variables that are not UTF-8 cannot be named in a config file.
+/// Returns the environment without non-UTF-8 variables, which a config file cannot name.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Says whether some process writes the state.
+/// Returns true if a process writes the state.
 fn is_state_locked(dir: &StateDir) -> bool {
     LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some())
 }
 
-/// Says whether a path is a file itself: a link planted in a state directory may lead anywhere.
+/// Returns true if a path is a regular file and no link: a planted link may lead anywhere.
 fn is_file(path: &Utf8Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
-/// Returns the folder that a file lies in.
+/// Returns the folder of a file.
 pub(crate) fn parent_dir(file: &Utf8Path) -> &Utf8Path {
     file.parent().unwrap_or(Utf8Path::new(""))
 }
 
-/// Whose files are followed when they are found and not named: as git has it, those of the user
-/// and of root. Anyone can put a `heeler.yaml` into a folder that is open to all.
+/// Users that may own config files that are found rather than named: the user and root, as in git.
+/// Anyone can put a `heeler.yaml` into a folder that is writable by all.
 struct TrustedOwners(Vec<u32>);
 
 impl TrustedOwners {
@@ -455,8 +455,8 @@ impl TrustedOwners {
         TrustedOwners(users)
     }
 
-    /// Says whether the path, what it links to and its folder belong to those users; keeps the
-    /// first path that does not.
+    /// Returns true if the path, its link target and its folder belong to these users; otherwise
+    /// records the first such path in `passed_over`.
     fn is_trusted(&self, path: &Utf8Path, passed_over: &mut Option<Utf8PathBuf>) -> bool {
         let ours = |found: io::Result<std::fs::Metadata>| {
             found.is_ok_and(|found| self.0.contains(&found.uid()))
@@ -475,7 +475,7 @@ impl TrustedOwners {
         }
         let message = format!("{state_dir} belongs to another user");
         Err(CommandFailure::message(FailureCode::Refused, message)
-            .hint(format!("--state-dir {state_dir} if you trust what is in it")))
+            .hint(format!("--state-dir {state_dir} if you trust its content")))
     }
 }
 
@@ -497,14 +497,14 @@ fn named_config(given: &Utf8Path) -> CommandResult<Option<ConfigCandidate>> {
     Ok(Some((given.to_owned(), state_name)))
 }
 
-/// Lists the config files in a folder and in those above it, nearest first.
+/// Lists the config files in a folder and the folders above it, nearest first.
 fn candidates(from: &Utf8Path) -> impl Iterator<Item = ConfigCandidate> {
     from.ancestors()
         .flat_map(|folder| CONFIG_NAMES.map(|(name, state)| (folder.join(name), state)))
         .filter(|(file, _)| file.is_file())
 }
 
-/// A state directory without a config file is still worth reading.
+/// Finds a state directory without a config file, which can still be read.
 fn find_state_dir(
     here: &Utf8Path,
     trust: &TrustedOwners,

@@ -1,7 +1,9 @@
-//! The daemon of a fleet, as commands see it: found, started in the background, asked.
+//! Client side of the fleet's daemon: commands find it, start it in the background and send
+//! requests.
 //!
-//! Whether one runs is told by the state's lock; `daemon.json` only says where it listens. Commands
-//! that write use [`request`]; those that make no sense without a daemon use [`connect_required`].
+//! The state's lock tells whether a daemon runs; `daemon.json` only names its socket. Commands that
+//! change something use [`request`]; commands that make no sense without a daemon use
+//! [`connect_required`].
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -21,49 +23,42 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// How long a command waits for a daemon while another process writes the state.
+/// Time that a command waits for a daemon while another process writes the state.
 const START_WAIT: Duration = Duration::from_secs(60);
 
-/// How long a daemon that has said that it ends may take to do so.
+/// Time for a daemon to end after it announced that.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
 
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a daemon may take to answer what it can answer at once.
+/// Time for a daemon to answer a command that needs no work.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// What a daemon that was started in the background tells whoever started it, once.
+/// Message of a background daemon to the process that started it, sent once.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "daemon")]
 pub(crate) enum DaemonReadiness {
-    /// It listens.
-    Ready {
-        /// Its process.
-        pid: u32,
-    },
-    /// Another process writes the state.
+    /// The daemon accepts connections.
+    Ready { pid: u32 },
     Held {
-        /// Who, in words.
+        /// Description of that process.
         holder: String,
     },
-    /// It cannot start.
+    /// The daemon cannot start.
     Failed {
-        /// The exit code.
+        /// Exit code.
         code: u8,
-        /// Why.
         message: String,
-        /// What to do about it.
         hint: Option<String>,
     },
 }
 
-/// Connects to the fleet's daemon; `None` if there is none.
+/// Connects to the fleet's daemon; returns `None` if there is none.
 pub(crate) fn connect(place: &CommandContext) -> CommandResult<Option<DaemonClient>> {
     let Some(file) = read_daemon_file(place)? else { return Ok(None) };
     match DaemonClient::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
-        // Nothing was asked yet: it has ended, or is just doing so.
+        // No command was sent yet, so the daemon has ended or is ending.
         Err(
             DaemonClientError::NoDaemon { .. }
             | DaemonClientError::Ending
@@ -73,7 +68,7 @@ pub(crate) fn connect(place: &CommandContext) -> CommandResult<Option<DaemonClie
     }
 }
 
-/// Reads what the fleet's daemon says of itself, which may have died since.
+/// Reads the daemon file, which may describe a daemon that has died since.
 pub(crate) fn read_daemon_file(place: &CommandContext) -> CommandResult<Option<DaemonFile>> {
     if !place.state_dir.is_dir() {
         return Ok(None);
@@ -81,30 +76,30 @@ pub(crate) fn read_daemon_file(place: &CommandContext) -> CommandResult<Option<D
     DaemonFile::read(&place.dir()?).map_err(|error| CommandFailure::new(FailureCode::Failed, error))
 }
 
-/// Says whether a daemon runs that a person started.
+/// Returns true if a permanent daemon runs.
 pub(crate) fn is_permanent(place: &CommandContext) -> CommandResult<bool> {
     let is_permanent =
         read_daemon_file(place)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
     Ok(is_permanent && connect(place)?.is_some())
 }
 
-/// Connects to the fleet's daemon, without which the command makes no sense.
+/// Connects to the fleet's daemon, or fails if none runs.
 pub(crate) fn connect_required(place: &CommandContext) -> CommandResult<DaemonClient> {
     connect(place)?.ok_or_else(|| no_daemon(place))
 }
 
-/// Says that no daemon runs, or which process keeps it from running.
+/// Returns the failure for a missing daemon; names another process that writes the state.
 pub(crate) fn no_daemon(place: &CommandContext) -> CommandFailure {
     let message = match find_writer(place) {
         Ok(Some(writer)) => {
-            format!("no daemon answers in {}; it is written to by {writer}", place.state_dir)
+            format!("no daemon answers in {}; the directory is in use by {writer}", place.state_dir)
         }
         _ => format!("no daemon runs in {}", place.state_dir),
     };
     CommandFailure::message(FailureCode::NoDaemon, message).hint("heeler start")
 }
 
-/// Says who writes the state, in words; `None` if nobody does.
+/// Describes the process that writes the state; returns `None` if there is none.
 pub(crate) fn find_writer(place: &CommandContext) -> CommandResult<Option<String>> {
     if !place.state_dir.is_dir() {
         return Ok(None);
@@ -116,7 +111,7 @@ pub(crate) fn find_writer(place: &CommandContext) -> CommandResult<Option<String
     }))
 }
 
-/// Asks the fleet's daemon; without one, one that ends when it is idle is started for it.
+/// Sends a command to the fleet's daemon; starts a temporary one if none runs.
 pub(crate) fn request(
     place: &CommandContext,
     command: &DaemonCommand,
@@ -124,7 +119,7 @@ pub(crate) fn request(
     request_unless(place, command, &|| false)
 }
 
-/// The same, unless it is given up before the daemon has heard it.
+/// Like [`request`], but gives up if `is_given_up` before the daemon received the command.
 pub(crate) fn request_unless(
     place: &CommandContext,
     command: &DaemonCommand,
@@ -133,8 +128,8 @@ pub(crate) fn request_unless(
     request_as(place, command, None, is_given_up)
 }
 
-/// The same under a name of the request's own, under which it is done once: if the daemon dies over
-/// it, the next one is asked.
+/// Like [`request`], with an idempotency key: if the daemon dies meanwhile, the command is sent to
+/// the next one, and done only once.
 pub(crate) fn request_idempotent(
     place: &CommandContext,
     command: &DaemonCommand,
@@ -149,20 +144,20 @@ fn request_as(
     name: Option<&str>,
     is_given_up: &dyn Fn() -> bool,
 ) -> CommandResult<CommandReply> {
-    // An agent has an environment of its own, and its daemon is there.
+    // Not inside a run: an agent's environment differs, and its daemon is running.
     if starts_a_run(command) && !place.env.contains_key("HEELER_RUN") {
         replace_outdated(place)?;
     }
-    // A run may need a clone first, which takes its time.
+    // A run may need a git clone first, which can take long.
     let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;
     loop {
         let mut daemon = connect_or_start_unless(place, is_given_up)?;
         let answer = daemon.send_command_once(command, name, patience);
         let may_ask_again = match &answer {
-            // It has done nothing; the next one will.
+            // The daemon did nothing; the next one will.
             Err(DaemonClientError::Ending) => true,
-            // If it was done, the next one says so.
+            // If the command was done, the next daemon returns its answer.
             Err(DaemonClientError::Io { .. }) => name.is_some(),
             _ => false,
         };
@@ -173,8 +168,7 @@ fn request_as(
     }
 }
 
-/// Says whether a command may make an agent start now, by the config and the environment of the
-/// daemon.
+/// Returns true if a command may start an agent now, with the daemon's config and environment.
 fn starts_a_run(command: &DaemonCommand) -> bool {
     let triggers = |change: &ScheduleChange| *change == ScheduleChange::Trigger;
     match command {
@@ -189,8 +183,8 @@ fn starts_a_run(command: &DaemonCommand) -> bool {
     }
 }
 
-/// Lets a daemon that was started for an earlier command make way if the config or the environment
-/// is another by now: whoever starts no daemon expects their own to count. Its jobs go on.
+/// Stops a temporary daemon if the config or the environment has changed since its start: users who
+/// never start a daemon expect their current ones to apply. Its jobs continue.
 fn replace_outdated(place: &CommandContext) -> CommandResult {
     let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
     else {
@@ -202,7 +196,7 @@ fn replace_outdated(place: &CommandContext) -> CommandResult {
     }
 }
 
-/// Variables that differ from one terminal to the next and mean nothing to an agent.
+/// Variables that differ between terminals and have no effect on an agent.
 const IGNORED_VARIABLES: [&str; 13] = [
     "_",
     "COLUMNS",
@@ -219,7 +213,7 @@ const IGNORED_VARIABLES: [&str; 13] = [
     "WINDOWID",
 ];
 
-/// Tells the config and the environment of a command from others.
+/// Hashes the config and the environment of a command, to detect changes.
 pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
     let mut hasher = DefaultHasher::new();
     let is_kept = |name: &str| !IGNORED_VARIABLES.contains(&name);
@@ -236,7 +230,7 @@ pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
     Ok(hasher.finish())
 }
 
-/// Asks a daemon that runs already.
+/// Sends a command to a daemon that is already running.
 pub(crate) fn request_running(
     place: &CommandContext,
     command: &DaemonCommand,
@@ -244,10 +238,10 @@ pub(crate) fn request_running(
     Ok(connect_required(place)?.send_command(command, Some(ANSWER_WAIT))?)
 }
 
-/// Connects to the fleet's daemon, or starts one that ends when it is idle.
+/// Connects to the fleet's daemon, or starts a temporary one.
 ///
-/// Two commands may do so at once: the one whose daemon comes second finds the first one's. A daemon
-/// that is connected to does not end by itself.
+/// If two commands do so at the same time, the one that comes second uses the daemon of the first.
+/// A temporary daemon does not end while a client is connected.
 pub(crate) fn connect_or_start(place: &CommandContext) -> CommandResult<DaemonClient> {
     connect_or_start_unless(place, &|| false)
 }
@@ -261,18 +255,18 @@ fn connect_or_start_unless(
         if is_given_up() {
             return Err(CommandFailure::message(
                 FailureCode::Interrupted,
-                "interrupted before it was asked",
+                "interrupted before the daemon received the command",
             ));
         }
         if let Some(client) = connect(place)? {
             return Ok(client);
         }
-        // A directory that was named by mistake is not made.
+        // Do not create a directory that was named by mistake.
         drop(place.open_reader()?);
         match launch(place, DaemonMode::UntilIdle)? {
             DaemonReadiness::Ready { .. } => {}
             DaemonReadiness::Held { .. } if Instant::now() < deadline => {
-                std::thread::sleep(POLL_INTERVAL)
+                std::thread::sleep(POLL_INTERVAL);
             }
             DaemonReadiness::Held { holder } => return Err(already_running(place, &holder)),
             DaemonReadiness::Failed { code, message, hint } => {
@@ -300,13 +294,13 @@ pub(crate) fn launch(place: &CommandContext, mode: DaemonMode) -> CommandResult<
         Some(Ok(readiness)) => Ok(readiness),
         _ => {
             let log = fleet.dir.logs().join("heeler.log");
-            let message = format!("the daemon did not start; the end of {log} says why");
+            let message = format!("the daemon did not start; see the end of {log}");
             Err(CommandFailure::message(FailureCode::Failed, message))
         }
     }
 }
 
-/// Makes a failure of what a daemon in the background told.
+/// Converts a failure that a background daemon reported.
 fn background_failure(code: u8, message: String, hint: Option<String>) -> CommandFailure {
     let known = [FailureCode::Usage, FailureCode::NotFound, FailureCode::Refused];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(FailureCode::Failed);
@@ -315,7 +309,7 @@ fn background_failure(code: u8, message: String, hint: Option<String>) -> Comman
     CommandFailure { hint, ..CommandFailure::message(code, message) }
 }
 
-/// Starts a daemon in the background that stays; one that would end when idle makes way for it.
+/// Starts a permanent daemon in the background, replacing a temporary one.
 pub(crate) fn start_permanent(place: &CommandContext) -> CommandResult<u32> {
     let deadline = Instant::now() + START_WAIT;
     loop {
@@ -338,14 +332,14 @@ pub(crate) fn start_permanent(place: &CommandContext) -> CommandResult<u32> {
     }
 }
 
-/// Says that another process, which is most likely a daemon, writes the state.
+/// Returns the failure for a state directory that another process, most likely a daemon, writes.
 pub(crate) fn already_running(place: &CommandContext, holder: &str) -> CommandFailure {
-    let message = format!("{} is held by {holder}", place.state_dir);
+    let message = format!("{} is in use by {holder}", place.state_dir);
     CommandFailure::message(FailureCode::Refused, message)
         .hint("heeler status, heeler stop or heeler restart")
 }
 
-/// Lets a daemon that would end when idle end now; its jobs go on.
+/// Stops a temporary daemon; its jobs continue.
 pub(crate) fn stop_idle_daemon(place: &CommandContext) -> CommandResult {
     let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
     else {
@@ -361,7 +355,7 @@ pub(crate) fn stop_idle_daemon(place: &CommandContext) -> CommandResult {
     }
 }
 
-/// Waits until a daemon that has said that it ends has done so.
+/// Waits until a daemon that announced its end has ended.
 pub(crate) fn wait_for_exit(place: &CommandContext, pid: u32) -> CommandResult {
     let deadline = Instant::now() + EXIT_WAIT;
     let lock = place.dir()?.lock();
@@ -381,16 +375,16 @@ pub(crate) fn wait_for_exit(place: &CommandContext, pid: u32) -> CommandResult {
     }
 }
 
-/// Says that a daemon answered something else than what it was asked.
+/// Returns the failure for an answer that does not fit the command.
 pub(crate) fn unexpected(answer: &CommandReply) -> CommandFailure {
     CommandFailure::message(
         FailureCode::Failed,
-        format!("the daemon answered something else: {answer:?}"),
+        format!("unexpected answer from the daemon: {answer:?}"),
     )
-    .hint("heeler restart, if it is of another version")
+    .hint("heeler restart, if the daemon has another version")
 }
 
-/// Prints what a daemon answered.
+/// Prints a daemon's answer.
 pub(crate) fn print_answer(answer: &CommandReply, json: bool) -> CommandResult {
     if json {
         return Ok(output::print_json(&to_json(answer))?);
@@ -410,11 +404,11 @@ pub(crate) fn print_answer(answer: &CommandReply, json: bool) -> CommandResult {
             }
         }
         CommandReply::WorkflowRun { run, status, is_new } => {
-            let known = if *is_new { "" } else { " (it was there already)" };
+            let known = if *is_new { "" } else { " (already active)" };
             output::print_line(format!("{run} {status}{known}"))?;
         }
         CommandReply::Reloaded { changes } if changes.is_empty() => {
-            output::print_line("read again; nothing has changed")?;
+            output::print_line("config reread; nothing has changed")?;
         }
         CommandReply::Reloaded { changes } => {
             for change in changes {
@@ -426,12 +420,12 @@ pub(crate) fn print_answer(answer: &CommandReply, json: bool) -> CommandResult {
     Ok(())
 }
 
-/// Returns what programs get of an answer.
+/// Returns a daemon's answer as JSON.
 pub(crate) fn to_json(answer: &CommandReply) -> Value {
     match DaemonReply::from(answer.clone()) {
         DaemonReply::Job(job) => json!({ "job": job }),
         DaemonReply::Run(run) => json!({ "run": run }),
-        // Only a cleanup keeps any, and it tells of them by itself.
+        // Only a cleanup has kept sessions, and it prints them itself.
         DaemonReply::Sessions(sessions) => {
             json!({ "sessions": sessions.sessions, "total": sessions.total })
         }

@@ -1,6 +1,7 @@
-//! Transcript rows as people read them: one entry a row, in job form or in Claude's envelope.
+//! Formats transcript rows for people: one entry per row, from job rows or Claude's message format.
+//! Start at [`DisplayRow`] for single rows, at [`RowFormatter`] for a whole transcript.
 //!
-//! Reads loosely: a row of an unknown kind is shown by its kind, never dropped.
+//! Parsing is lenient: a row of an unknown kind is shown by its kind, never dropped.
 
 use anstyle::{AnsiColor, Style};
 use heeler_model::parse_iso;
@@ -11,24 +12,23 @@ use serde_json::Value;
 use crate::job_watch::{ToolCallTracker, summarize_input};
 use crate::output::{SafeText, format_duration, format_price, one_line};
 
-/// How much of a tool's input or result is shown; the whole is in the transcript.
+/// Characters of a tool's input or result that are shown; the transcript has all.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
-/// How wide the line of a tool call may be.
+/// Longest line of a tool call, in characters.
 const TOOL_LINE_CHARS_MAX: usize = 160;
 
-/// A row ready for the screen.
+/// A row ready for printing.
 #[derive(Debug)]
 pub(crate) struct DisplayRow {
-    /// When it was written.
     pub(crate) at: Option<Timestamp>,
-    /// Who speaks: `you`, `assistant`, `tool`, …
+    /// Speaker: `you`, `assistant`, `tool`, …
     pub(crate) speaker: String,
-    /// What is said; may have several lines.
+    /// Text; may have several lines.
     pub(crate) text: SafeText,
 }
 
 impl DisplayRow {
-    /// Reads one transcript line.
+    /// Parses one transcript line.
     pub(crate) fn read(line: &[u8]) -> DisplayRow {
         match serde_json::from_slice::<Value>(line) {
             Ok(value) => DisplayRow::from_value(&value),
@@ -62,7 +62,7 @@ impl DisplayRow {
         DisplayRow { at: time(value), speaker: one_line(who), text: text.into() }
     }
 
-    /// Returns the row with its time of day in the given zone, continuation lines indented.
+    /// Formats the row with its time of day in the given zone; continuation lines are indented.
     pub(crate) fn show(&self, zone: &TimeZone) -> SafeText {
         let time = match self.at {
             Some(at) => at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
@@ -89,17 +89,17 @@ impl DisplayRow {
     }
 }
 
-/// The rows of one transcript, told as whoever watched the run saw them: a tool call and its result
-/// are one line, and what a sub-agent's call says anyway is not said again.
+/// Formatter of one transcript, which prints rows as a live viewer sees them: a tool call and its
+/// result are one line, and rows of a sub-agent that repeat its call are left out.
 pub(crate) struct RowFormatter(ToolCallTracker);
 
 impl RowFormatter {
-    /// Begins with any row of a transcript.
+    /// Creates a formatter; it may start at any row of a transcript.
     pub(crate) fn new() -> RowFormatter {
         RowFormatter(ToolCallTracker::new(0))
     }
 
-    /// Takes the next line; a call is told when it has ended.
+    /// Formats the next line; a tool call is returned when it has ended.
     pub(crate) fn next_row(&mut self, line: &[u8]) -> Option<DisplayRow> {
         let Ok(value) = serde_json::from_slice::<Value>(line) else {
             return Some(DisplayRow::read(line));
@@ -117,7 +117,7 @@ impl RowFormatter {
         Some(DisplayRow { at: time(&value), speaker: who.to_owned(), text })
     }
 
-    /// Returns the calls that have no result.
+    /// Returns the tool calls without a result.
     pub(crate) fn unfinished(&mut self, why: &str) -> Vec<DisplayRow> {
         let row = |text| DisplayRow { at: None, speaker: "tool".to_owned(), text };
         self.0.unfinished(why).into_iter().map(row).collect()
@@ -128,18 +128,18 @@ fn time(value: &Value) -> Option<Timestamp> {
     value["timestamp"].as_str().and_then(parse_iso)
 }
 
-/// Says whether a row of a job is what the agent was asked.
+/// Returns true if a job row is the prompt.
 fn is_prompt(value: &Value) -> bool {
     value["subtype"] == "user_input" && value["parent_tool_use_id"].is_null()
 }
 
-/// Says whether a user's row brings the results of tools.
+/// Returns true if a user row holds tool results.
 fn is_tool_result(value: &Value) -> bool {
     let blocks = message(value).and_then(Value::as_array);
     blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
 }
 
-/// Returns what a system row tells. Questions have ids that only programs need.
+/// Formats a system row. Question IDs, which only programs need, are removed.
 fn format_system_row(value: &Value) -> String {
     let text = message(value).map(blocks).unwrap_or_else(|| plain(&value["subtype"]));
     match value["subtype"].as_str() {
@@ -185,12 +185,12 @@ fn tool_result(value: &Value) -> String {
     format!("{} {}", if failed { "failed:" } else { "→" }, shortened(&text))
 }
 
-/// Says whether a job row is the result of a turn: a tool's has the call that it answers.
+/// Returns true if a job row is a turn's result; a tool's result names its call.
 fn is_turn_result(value: &Value) -> bool {
     value["type"] == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null()
 }
 
-/// Says how a turn ended. What the agent said last is a row of its own; an error is not.
+/// Formats the result of a turn. The agent's last message has its own row; an error has not.
 fn format_turn_result(value: &Value) -> String {
     let turns = value["num_turns"].as_i64().map(|turns| match turns {
         1 => ", 1 turn".to_owned(),

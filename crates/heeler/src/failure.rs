@@ -1,4 +1,5 @@
-//! How a command fails: an exit code that scripts can rely on, what was attempted, what to do next.
+//! Failures of commands: an exit code for scripts, an error for people, a hint at the next step.
+//! Start at [`CommandFailure`].
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,32 +12,30 @@ use heeler_store::{
     DatabaseError, DatabaseOpenError, IdLookupError, StateDirError, StoreOpenError,
 };
 
-/// What every command returns.
+/// Result of every command.
 pub(crate) type CommandResult<T = ()> = Result<T, CommandFailure>;
 
-/// The exit codes, as `docs/cli.md` lists them.
+/// Exit codes, as listed in `docs/cli.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureCode {
     /// The job or check failed.
     Failed = 1,
-    /// Usage or configuration.
+    /// The command line or the configuration is invalid.
     Usage = 2,
-    /// There is no daemon, and the command needs one.
+    /// The command needs a daemon, and none runs.
     NoDaemon = 3,
-    /// Not found.
     NotFound = 4,
-    /// Refused: busy, locked, not allowed.
+    /// Refused: busy, locked or not allowed.
     Refused = 5,
-    /// What is to be worked on is damaged for good; only the engine is told so.
+    /// The run's files are permanently damaged; used only between the runner and the daemon.
     Unusable = 65,
-    /// Our bug.
+    /// Internal error: a bug in Heeler.
     Bug = 70,
-    /// Interrupted by Ctrl-C.
     Interrupted = 130,
 }
 
 impl FailureCode {
-    /// Returns the word that `--json` errors carry.
+    /// Returns the error code of `--json` output.
     fn json_name(self) -> &'static str {
         match self {
             FailureCode::Failed => "failed",
@@ -51,45 +50,43 @@ impl FailureCode {
     }
 }
 
-/// A failed command.
 #[derive(Debug)]
 pub(crate) struct CommandFailure {
-    /// The exit code.
     pub(crate) code: FailureCode,
-    /// What was attempted and why it failed.
+    /// The attempted action, and why it failed.
     pub(crate) error: anyhow::Error,
-    /// What to do next, where there is something to do.
+    /// Suggested next step, if there is one.
     pub(crate) hint: Option<String>,
 }
 
 impl CommandFailure {
-    /// Makes a failure from anything that reads as an error.
+    /// Creates a failure from an error.
     pub(crate) fn new(code: FailureCode, error: impl Into<anyhow::Error>) -> CommandFailure {
         CommandFailure { code, error: error.into(), hint: None }
     }
 
-    /// Makes a failure from a message.
+    /// Creates a failure from a message.
     pub(crate) fn message(code: FailureCode, message: impl Into<String>) -> CommandFailure {
         CommandFailure::new(code, anyhow::Error::msg(message.into()))
     }
 
-    /// Makes a failure whose output has been printed already.
+    /// Creates a failure that has been printed already.
     pub(crate) fn silent(code: FailureCode) -> CommandFailure {
         CommandFailure::message(code, "")
     }
 
-    /// Says whether there is nothing left to print.
+    /// Returns true if there is nothing left to print.
     pub(crate) fn is_silent(&self) -> bool {
         self.hint.is_none() && self.error.to_string().is_empty()
     }
 
-    /// Adds what to do next.
+    /// Adds a hint at the next step.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> CommandFailure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says whether the reader of our output went away, which is nobody's fault.
+    /// Returns true if the reader of the output closed the pipe, which is no error.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.error
             .chain()
@@ -97,7 +94,7 @@ impl CommandFailure {
             .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// Returns the message with its causes, for people.
+    /// Returns the message with its causes and hint, for people.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("error: {}", self.error);
         let mut shown = self.error.to_string();
@@ -115,7 +112,7 @@ impl CommandFailure {
         text
     }
 
-    /// Returns the failure for programs.
+    /// Returns the failure as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({ "error": {
             "code": self.code.json_name(),

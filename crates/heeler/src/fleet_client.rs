@@ -1,8 +1,8 @@
-//! The way of a run to its fleet: the daemon does what the agent's tools ask, and what they want to know
-//! is read from the record.
+//! A run's client of its fleet: the agent's tools send commands to the daemon, and read workers,
+//! tasks and messages from the state directory.
 //!
-//! It starts no daemon: one that is just restarting is waited for, and without one the agent is told so
-//! that it can go on. Start at [`open_for_run`].
+//! It starts no daemon. It waits for one that is restarting; without one, the agent receives an
+//! error and can continue. Start at [`open_for_run`].
 
 mod last_message;
 
@@ -26,23 +26,22 @@ use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::{StateDir, StoreReader};
 use heeler_transcript::untrusted_file;
 
-/// How long a daemon is waited for that does not answer: it may be restarting.
+/// Time to wait for a daemon that does not answer: it may be restarting.
 const DAEMON_WAIT: Duration = Duration::from_secs(30);
 
-/// How often it is tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a daemon may take for what it can do at once. To start a job may take a clone.
+/// Time for a daemon to answer a command that needs no work. Starting a job may need a git clone.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// How long a conversation may take to put its turn on record: the job may have started before.
+/// Time for a conversation to record its turn, because the job may start before that.
 const TURN_WAIT: Duration = Duration::from_secs(2);
 
-/// What an agent does that cannot reach its fleet.
+/// Advice to an agent that cannot reach its fleet.
 const UNREACHABLE_ADVICE: &str =
-    "go on without it if you can, and say in your answer what is left open";
+    "continue without it if you can, and mention unfinished work in your answer";
 
-/// Returns the way of a run to the fleet in whose state directory its folder is.
+/// Returns the client for a run; the run's folder lies in the fleet's state directory.
 pub(crate) fn open_for_run(folder: &Utf8Path) -> Option<Arc<dyn FleetClient>> {
     Some(Arc::new(open(folder, DAEMON_WAIT)?))
 }
@@ -63,13 +62,13 @@ fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<DaemonFleetClient> {
 struct DaemonFleetClient {
     state_dir: Utf8PathBuf,
     spec: RunSpec,
-    /// [`DAEMON_WAIT`], but for tests.
+    /// [`DAEMON_WAIT`], except in tests.
     daemon_wait: Duration,
-    /// Its job was found to be no turn of a conversation, and does not become one.
+    /// Set once the job was found not to be a conversation's turn, which never changes.
     is_not_conversation_turn: AtomicBool,
 }
 
-/// What came of asking the daemon.
+/// Outcome of a request to the daemon.
 enum DaemonRequestOutcome {
     Done(CommandReply),
     Refused(DaemonCommandError),
@@ -84,13 +83,14 @@ impl DaemonFleetClient {
         StoreReader::open(&self.dir()?).map_err(|error| error_chain(&error))
     }
 
-    /// Who asks, for the record.
+    /// Returns the caller's name, for the record.
     fn caller_name(&self) -> String {
         format!("{} ({})", self.spec.agent, self.spec.job)
     }
 
-    /// Asks the daemon, for a while if none answers. What has a name, and what does no more the second
-    /// time, is asked again when it is not known whether it was done.
+    /// Sends a command to the daemon, retrying for a while if none answers. If the outcome is
+    /// unknown, a command with an idempotency key, or one without effect the second time, is sent
+    /// again.
     fn request(
         &self,
         command: &DaemonCommand,
@@ -107,13 +107,13 @@ impl DaemonFleetClient {
                     Err(DaemonClientError::Refused(refused)) => {
                         return Ok(DaemonRequestOutcome::Refused(refused));
                     }
-                    // It has done nothing; the next one will.
+                    // The daemon did nothing; the next one will.
                     Err(DaemonClientError::Ending) => {}
-                    // If it was done, the next one says so.
+                    // If the command was done, the next daemon returns its answer.
                     Err(DaemonClientError::Io { .. }) if may_ask_again => {}
                     Err(error) => {
                         return Err(format!(
-                            "whether it was done is not known: {}",
+                            "the outcome of the request is unknown: {}",
                             error_chain(&error)
                         ));
                     }
@@ -126,7 +126,7 @@ impl DaemonFleetClient {
         }
     }
 
-    /// Connects to the daemon; none if none answers.
+    /// Connects to the daemon; returns `None` if none answers.
     fn connect(&self) -> Result<Option<DaemonClient>, String> {
         let file = DaemonFile::read(&self.dir()?).map_err(|error| error_chain(&error))?;
         let Some(file) = file else { return Ok(None) };
@@ -146,7 +146,7 @@ impl FleetClient for DaemonFleetClient {
             DaemonRequestOutcome::Done(CommandReply::Job { job, waits, .. }) => (job, waits),
             DaemonRequestOutcome::Done(CommandReply::Known { job, .. }) => (job, None),
             DaemonRequestOutcome::Done(other) => {
-                return Err(format!("the daemon answered otherwise: {other:?}"));
+                return Err(format!("unexpected answer from the daemon: {other:?}"));
             }
             DaemonRequestOutcome::Refused(refused) => return Err(refusal_text(&refused)),
         };
@@ -192,7 +192,7 @@ impl FleetClient for DaemonFleetClient {
             DaemonRequestOutcome::Done(_) => Ok(()),
             DaemonRequestOutcome::Refused(refused) => {
                 let known = self.reader()?.job(job).map_err(|error| error_chain(&error))?;
-                // It ended by itself meanwhile.
+                // The job ended before the request arrived.
                 match known.is_some_and(|job| job.head.status.is_final()) {
                     true => Ok(()),
                     false => Err(refusal_text(&refused)),
@@ -202,7 +202,7 @@ impl FleetClient for DaemonFleetClient {
     }
 
     fn list_tasks(&self) -> Result<Option<Vec<TaskSnapshot>>, String> {
-        // Only what a person asks is a turn of a conversation.
+        // Only jobs triggered by a person can be turns of a conversation.
         if self.spec.trigger != TriggerType::Manual
             || self.is_not_conversation_turn.load(Ordering::Relaxed)
         {
@@ -232,7 +232,7 @@ fn refusal_text(refused: &DaemonCommandError) -> String {
     }
 }
 
-/// Returns a worker as it is by the record. What cannot be read beside it is left out.
+/// Returns a worker's state from the database. Details that cannot be read are left out.
 fn worker_status(reader: &StoreReader, worker: &WorkerDetails) -> WorkerSnapshot {
     let job = worker.current_job().unwrap_or_else(|| worker.last_job());
     let head = &job.head;
@@ -286,8 +286,8 @@ mod tests {
         });
         std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
         let door = open(&folder, Duration::ZERO).unwrap();
-        let expected = "the heeler daemon does not answer; go on without it if you can, and say in \
-                        your answer what is left open";
+        let expected = "the heeler daemon does not answer; continue without it if you can, and mention \
+                        unfinished work in your answer";
         let wanted = JobRequest::new("coder".parse().unwrap());
         assert_eq!(door.start_job("key", &wanted), Err(expected.to_owned()));
         let job: JobId = job.parse().unwrap();

@@ -1,4 +1,5 @@
-//! Loading the fleet's configuration: files and environment in, checked config or faults out.
+//! Loads the fleet's configuration from files and the environment, checked or with its faults.
+//! Start at [`load`].
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -19,10 +20,10 @@ use crate::context::{self, CONFIG_NAMES, CommandContext, parent_dir};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 
-/// How many folders deep workflows are looked for.
+/// Depth of folders in which workflows are searched.
 const WORKFLOW_DEPTH_MAX: usize = 8;
 
-/// Loads the fleet's config; on faults prints them all and fails.
+/// Loads the fleet's config; prints all faults and fails if there are any.
 pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
     let file = place.config_file()?;
     match try_load(place, file, &read_text)? {
@@ -34,7 +35,7 @@ pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
     }
 }
 
-/// Loads a config file with its `.env`; the caller decides what to do with faults.
+/// Loads a config file with its `.env`; returns the faults to the caller.
 pub(crate) fn try_load(
     place: &CommandContext,
     file: &Utf8Path,
@@ -44,7 +45,7 @@ pub(crate) fn try_load(
     Ok(loaded.map(|loaded| with_workflows(loaded, read)))
 }
 
-/// Loads the fleet's config without its workflows; on faults prints them all and fails.
+/// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
 pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<LoadedConfig> {
     let file = place.config_file()?;
     config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
@@ -53,7 +54,8 @@ pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<Lo
     })
 }
 
-/// Adds the workflows of the fleet's folder to its config; one with faults does not stop the fleet.
+/// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
+/// fleet.
 fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> LoadedConfig {
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
@@ -63,7 +65,7 @@ fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> Lo
     loaded
 }
 
-/// Prints what is wrong with files of the workflow folder, where somebody looks.
+/// Prints the faults of workflow files to stderr.
 pub(crate) fn print_workflow_faults(
     place: &CommandContext,
     loaded: &LoadedConfig,
@@ -74,7 +76,7 @@ pub(crate) fn print_workflow_faults(
     })
 }
 
-/// Lists the files of a workflow folder, by name. One that is not there, or cannot be read, has none.
+/// Lists the files of a workflow folder, sorted. A missing or unreadable folder has none.
 pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
     let mut found = Vec::new();
     add_workflow_files(folder, 0, &mut found);
@@ -89,7 +91,7 @@ fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathB
         if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
             continue;
         }
-        // A link to a folder is not followed: it may lead back here.
+        // Do not follow a link to a folder: it may lead back here.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
             add_workflow_files(path, depth + 1, found);
@@ -100,7 +102,7 @@ fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathB
     }
 }
 
-/// Returns the environment with what the `.env` beside a config file adds.
+/// Returns the environment together with the variables of `.env` next to a config file.
 pub(crate) fn environment(
     place: &CommandContext,
     file: &Utf8Path,
@@ -108,8 +110,8 @@ pub(crate) fn environment(
     with_dotenv(place.env.clone(), &parent_dir(file).join(".env"))
 }
 
-/// Reads a file of the config, which a stranger may have made: a pipe, a device or a very large
-/// file is an error, not a wait.
+/// Reads a config file, which another person may have made: a pipe, a device or a very large file
+/// is an error, so that reading never blocks.
 pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -126,13 +128,13 @@ pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// Returns faults with their places, as text for somebody who may be in another folder: paths begin
-/// where the config file is.
+/// Formats faults with their positions, for a reader in another folder: paths are relative to the
+/// config file's folder.
 pub(crate) fn faults_text(file: &Utf8Path, faults: &ConfigFaults) -> String {
     SafeText::from_faults(faults, parent_dir(file)).plain().trim_end().to_owned()
 }
 
-/// Prints faults with their places to stderr.
+/// Prints faults with their positions to stderr.
 pub(crate) fn print_faults(place: &CommandContext, faults: &ConfigFaults) -> io::Result<()> {
     match faults.is_empty() {
         true => Ok(()),
@@ -140,7 +142,7 @@ pub(crate) fn print_faults(place: &CommandContext, faults: &ConfigFaults) -> io:
     }
 }
 
-/// Adds what `.env` says; variables that are really set win.
+/// Adds the variables of `.env`; variables of the real environment take precedence.
 fn with_dotenv(
     mut env: BTreeMap<String, String>,
     file: &Utf8Path,
@@ -163,7 +165,7 @@ fn with_dotenv(
     Ok(env)
 }
 
-/// Returns what those who read the fleet's state know beside it.
+/// Returns the context in which the fleet's state is read: config, environment, home and time zone.
 pub(crate) fn query_context(
     place: &CommandContext,
     loaded: Option<Arc<LoadedConfig>>,
@@ -183,14 +185,14 @@ pub(crate) fn query_context(
     }
 }
 
-/// What those who only read need of the fleet; a config that is faulty or missing does not stop them.
+/// The fleet's config for commands that only read; a faulty or missing config does not stop them.
 pub(crate) struct OptionalFleetConfig {
     loaded: Option<LoadedConfig>,
     env: BTreeMap<String, String>,
 }
 
 impl OptionalFleetConfig {
-    /// Reads the config, if there is one.
+    /// Loads the config, if there is one.
     pub(crate) fn load(place: &CommandContext) -> CommandResult<OptionalFleetConfig> {
         let Some(file) = &place.config else {
             return Ok(OptionalFleetConfig { loaded: None, env: place.env.clone() });
@@ -204,14 +206,14 @@ impl OptionalFleetConfig {
         self.loaded
     }
 
-    /// Lists what nobody may be shown.
+    /// Lists secrets that must not be shown.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let home = Utf8Path::new("");
         FleetEnvironment { loaded: self.loaded.as_ref(), env: &self.env, home }.secrets()
     }
 }
 
-/// Returns what a daemon works by.
+/// Returns the configuration of a daemon.
 pub(crate) fn daemon_setup(
     place: &CommandContext,
     loaded: LoadedConfig,
@@ -236,8 +238,9 @@ pub(crate) fn daemon_setup(
     })
 }
 
-/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
-/// config, also one that would be found before it, the `.env` beside it, state and locks.
+/// Returns the paths that agents must not change: all that control agents or record their work,
+/// under every name they have. These are the config, config files that would be found before it,
+/// the `.env` next to it, state and locks.
 pub(crate) fn protected_paths(
     place: &CommandContext,
     loaded: &LoadedConfig,
@@ -256,16 +259,16 @@ pub(crate) fn protected_paths(
     Ok(paths)
 }
 
-/// Returns a path without links in it. The file itself need not exist.
+/// Resolves links in a path. The file itself need not exist.
 fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
     let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
     path.canonicalize_utf8().ok().or_else(folder)
 }
 
-/// Replaces a config file, unless somebody else changed it since `before` was read.
+/// Replaces a config file, unless it has changed since `before` was read.
 pub(crate) fn replace_config(file: &Utf8Path, before: &str, text: &str) -> CommandResult {
     if read_text(file)? != before {
-        let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
+        let message = format!("{file} was changed meanwhile; not overwritten");
         return Err(CommandFailure::message(FailureCode::Refused, message));
     }
     let permissions = std::fs::metadata(file)?.permissions();

@@ -1,9 +1,8 @@
-//! A run as it happens, for whoever started it: words as they are said, tool calls as one line
-//! each, questions, Ctrl-C.
+//! Watches a job for the user who started it: the agent's messages as they are written, tool calls
+//! as one line each, questions, Ctrl-C.
 //!
-//! What is shown is what the job log has, in its order; partial text comes before its row and is
-//! not shown twice. The run does not depend on this: whatever happens here, it goes on. Start at
-//! [`watch`].
+//! The output is the job's transcript, in order; partial text is printed before its row and never
+//! twice. The run does not depend on this process, and continues if it dies. Start at [`watch`].
 
 mod full_text;
 pub(crate) mod job_state;
@@ -37,92 +36,90 @@ use crate::daemon;
 use crate::failure::CommandResult;
 use crate::output::{self, one_line};
 
-/// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
-/// it leaves rows out and they are read from its log.
+/// Events that may wait to be shown. Beyond this, the threads that send events wait. The run never
+/// waits: it skips rows, which are then read from its transcript.
 pub(crate) const QUEUED_EVENTS_MAX: usize = 1024;
-/// How far what is done stands from what is said.
+/// Indentation of tool calls below messages.
 const TOOLS_MARGIN: usize = 2;
-/// How often the line with the elapsed time is drawn.
+/// Interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
-/// After a job's result is on record, how long its last rows are waited for.
+/// Time to wait for the last rows of a job after its result is recorded.
 const LAST_ROWS_WAIT: Duration = Duration::from_secs(2);
 
-/// What happens, from every side.
+/// Event of a watched job.
 pub(crate) enum JobWatchEvent {
-    /// A row of the job log with its number, in order.
+    /// A row of the job's transcript with its number, in order.
     Row(u64, Json),
-    /// A piece of text whose row follows.
+    /// A piece of text; its row follows.
     Delta(String),
-    /// Pieces were lost: what was said so far is in the next rows.
+    /// Pieces were lost; the next rows hold the text so far.
     Lagged,
-    /// The agent asks.
     Question(AgentQuestion),
-    /// A question is settled.
+    /// A question was answered or withdrawn: its ID.
     QuestionSettled(String),
-    /// The disk is full, or takes rows again.
+    /// The disk rejects writes (with the reason), or accepts them again (`None`).
     DiskStatus(Option<String>),
-    /// What the run says of itself.
+    /// State report of the run.
     RunState(Box<RunState>),
     /// The run of this folder has written its last row.
     RunEnded(Utf8PathBuf),
-    /// What the daemon answered.
+    /// Answer of the daemon.
     DaemonAnswer(CommandResult<CommandReply>),
-    /// Nobody cares for the job, and that stays so.
+    /// No daemon has the job, and none could be started: the reason.
     Unattended(String),
-    /// What becomes of the job.
+    /// Change of the job's state.
     JobState(WatchedJobState),
-    /// Ctrl-C.
     Interrupt,
-    /// A cancel did not get through.
+    /// A cancel request failed: the reason.
     CancelFailed(String),
-    /// A person typed a line, or none at the end of input, after the question of this number.
+    /// A line typed after the question of this number; `None` at the end of input.
     LineTyped(u64, Option<String>),
 }
 
-/// Has a job cared for again whose daemon is gone.
+/// Starts a daemon again for a job that has lost its daemon.
 pub(crate) type ReviveFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Cancels a job: at once if told so, else gracefully.
+/// Cancels a job: at once if the argument is true, else gracefully.
 pub(crate) type CancelFn = Arc<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
 
-/// What is watched, and how.
+/// Job to watch, and options for its display.
 pub(crate) struct JobWatchOptions<'w> {
     pub(crate) fleet: &'w EngineContext,
     pub(crate) agent: &'w str,
     pub(crate) job: JobId,
-    /// Why it waits, if it does.
+    /// Reason why the job is queued, if it is.
     pub(crate) wait_reason: Option<String>,
-    /// Cancels it: at once if told so, else gracefully.
+    /// Cancels the job: at once if the argument is true, else gracefully.
     pub(crate) cancel: CancelFn,
-    /// Starts a daemon if the job's is gone.
+    /// Starts a daemon if the job's daemon is gone.
     pub(crate) revive: ReviveFn,
-    /// Where questions are answered, if they are asked here.
+    /// Keyboard for answers, if questions are asked here.
     pub(crate) keyboard: Option<KeyboardInput>,
-    /// Who answers here, for the record.
+    /// Name of the person who answers, for the record.
     pub(crate) answered_by: String,
     pub(crate) output_mode: OutputMode,
-    /// It is a command: all that it says is its answer.
+    /// True for the runtime `command`: its whole output is the answer.
     pub(crate) is_command: bool,
-    /// What kind of terminal it is.
+    /// Value of `TERM`.
     pub(crate) term: Option<&'w str>,
 }
 
-/// What was seen of a run.
+/// Result of watching a job.
 #[derive(Debug, Default)]
 pub(crate) struct JobWatchOutcome {
-    /// How often Ctrl-C was pressed.
+    /// Number of Ctrl-C presses.
     pub(crate) interrupts: u32,
-    /// Whether what came of the job is on record.
+    /// True if the job's result is recorded.
     pub(crate) recorded: bool,
     /// The last error that was shown.
     pub(crate) error: Option<String>,
-    /// What the agent said last, whole; all that a command said.
+    /// The agent's last message in full; the whole output of a command.
     pub(crate) answer: Option<String>,
-    /// How many requests of the agent were denied because nobody could be asked.
+    /// Number of the agent's requests that were denied because there was no one to ask.
     pub(crate) denied_unasked: u64,
 }
 
-/// Hears what happens to a job, from before it is started.
+/// Receiver of a job's events, created before the job starts.
 pub(crate) struct JobEventListener {
     sender: SyncSender<JobWatchEvent>,
     events: Receiver<JobWatchEvent>,
@@ -130,16 +127,17 @@ pub(crate) struct JobEventListener {
 }
 
 impl JobEventListener {
-    /// Starts to hear Ctrl-C, which no longer ends this process.
+    /// Starts to handle Ctrl-C, which then no longer ends this process.
     pub(crate) fn new() -> CommandResult<JobEventListener> {
         let (tell, events) = sync_channel(QUEUED_EVENTS_MAX);
         let told = tell.clone();
-        // Where nobody listens any more there is nobody to tell.
+        // Fails only if the watch has ended.
         on_interrupt(move || drop(told.send(JobWatchEvent::Interrupt)))?;
         Ok(JobEventListener { sender: tell, events, interrupted: false })
     }
 
-    /// Asks the daemon for a job. Ctrl-C gives that up while nobody has heard it yet.
+    /// Requests a job from the daemon. Ctrl-C aborts this until the daemon has received the
+    /// request.
     pub(crate) fn request_job(
         &mut self,
         place: &CommandContext,
@@ -151,7 +149,7 @@ impl JobEventListener {
         std::thread::spawn(move || {
             let is_given_up = || given_up.load(Ordering::Relaxed);
             let answer = daemon::request_unless(&place, &command, &is_given_up);
-            // Where nobody listens any more there is nobody to tell.
+            // Fails only if this function has returned.
             drop(tell.send(JobWatchEvent::DaemonAnswer(answer)));
         });
         loop {
@@ -168,13 +166,13 @@ impl JobEventListener {
 }
 
 impl JobEventListener {
-    /// Returns what is told and by whom, and whether Ctrl-C was pressed already.
+    /// Returns the sender and receiver of events, and true if Ctrl-C was pressed already.
     pub(crate) fn into_parts(self) -> (SyncSender<JobWatchEvent>, Receiver<JobWatchEvent>, bool) {
         (self.sender, self.events, self.interrupted)
     }
 }
 
-/// Shows a job until it has ended and is on record, or nobody cares for it any more.
+/// Watches a job until its end is recorded or no daemon can be started for it.
 pub(crate) fn watch(
     watch: &JobWatchOptions<'_>,
     listener: JobEventListener,
@@ -184,7 +182,7 @@ pub(crate) fn watch(
     let mut live = JobWatcher::new(watch, tell);
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     if let Some(reason) = &watch.wait_reason {
-        live.screen.remark(&format!("waits: {}", one_line(reason)))?;
+        live.screen.remark(&format!("queued: {}", one_line(reason)))?;
     }
     if interrupted {
         live.handle_interrupt()?;
@@ -194,7 +192,7 @@ pub(crate) fn watch(
     seen
 }
 
-/// The view of one run.
+/// Display state of one watched job.
 struct JobWatcher<'w> {
     watch: &'w JobWatchOptions<'w>,
     events: SyncSender<JobWatchEvent>,
@@ -202,20 +200,19 @@ struct JobWatcher<'w> {
     tools: ToolCallTracker,
     questions: QuestionPrompter,
     outcome: JobWatchOutcome,
-    /// The folder of the run that is followed; of none before the first.
+    /// Folder of the followed run; before the first run, a folder that does not exist.
     folder: Utf8PathBuf,
     feed: run_feed::RunFeedHandle,
-    /// How many rows of the job log were shown.
+    /// Number of rows of the job's transcript that were shown.
     rows: u64,
     full_text: FullTextReader,
-    /// The row that has what the agent said last, and under which key.
+    /// Row with the agent's last message, and the key of its text.
     answer: Option<(Json, &'static str)>,
     cost: Option<f64>,
     clock: RunClock,
     run_ended: bool,
-    /// Whether the job has had a run.
     has_run: bool,
-    /// When the result was on record, or the job was left alone.
+    /// Time at which the result was recorded or the job was found unattended.
     done: Option<Instant>,
 }
 
@@ -281,7 +278,7 @@ impl<'w> JobWatcher<'w> {
 
     fn handle_event(&mut self, event: JobWatchEvent) -> CommandResult {
         match event {
-            // An earlier run's feed may have told it already.
+            // An earlier run's feed may have sent this row already.
             JobWatchEvent::Row(number, _) if number < self.rows => {}
             JobWatchEvent::Row(number, row) => {
                 self.rows = number + 1;
@@ -290,7 +287,7 @@ impl<'w> JobWatcher<'w> {
             JobWatchEvent::Delta(text) => self.screen.print_piece(&text)?,
             JobWatchEvent::Lagged => self.screen.discard_pieces(),
             JobWatchEvent::Question(ask) => {
-                self.questions.add(ask, &self.folder, &mut self.screen)?
+                self.questions.add(ask, &self.folder, &mut self.screen)?;
             }
             JobWatchEvent::QuestionSettled(id) => self.questions.withdraw(&id, &mut self.screen)?,
             JobWatchEvent::DiskStatus(trouble) => self.handle_disk_status(trouble)?,
@@ -308,7 +305,7 @@ impl<'w> JobWatcher<'w> {
             JobWatchEvent::JobState(course) => self.handle_job_state(course)?,
             JobWatchEvent::Interrupt => self.handle_interrupt()?,
             JobWatchEvent::CancelFailed(why) => {
-                self.screen.remark(&format!("not cancelled: {why}"))?
+                self.screen.remark(&format!("not cancelled: {why}"))?;
             }
             JobWatchEvent::LineTyped(question, line) => {
                 self.questions.handle_line(question, line, &self.folder, &mut self.screen)?;
@@ -326,7 +323,7 @@ impl<'w> JobWatcher<'w> {
         self.outcome.denied_unasked += u64::from(tool_calls::is_unattended_denial(row, attended));
         self.keep_answer(row);
         match row["type"].as_str() {
-            // The run's own judgement is told at the end, with the cure.
+            // The run's own error is printed at the end, with the remedy.
             Some("error") if row["cure"].is_string() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
                 let text = self.full_text.text(&self.folder, row, "content");
@@ -344,7 +341,7 @@ impl<'w> JobWatcher<'w> {
         Ok(())
     }
 
-    /// Remembers the row if it has what the agent said last: its words, or the result of its turn.
+    /// Keeps the row if it holds the agent's last message or the result of its turn.
     fn keep_answer(&mut self, row: &Json) {
         let is_main = row["parent_tool_use_id"].is_null();
         let key = match row["type"].as_str() {
@@ -371,8 +368,10 @@ impl<'w> JobWatcher<'w> {
 
     fn handle_disk_status(&mut self, trouble: Option<String>) -> CommandResult {
         self.screen.remark(&match trouble {
-            Some(why) => format!("the disk takes no rows, so the run waits: {}", one_line(&why)),
-            None => "the disk takes rows again; the run goes on".to_owned(),
+            Some(why) => {
+                format!("the run is paused because the disk rejects writes: {}", one_line(&why))
+            }
+            None => "the disk accepts writes again; the run continues".to_owned(),
         })
     }
 
@@ -402,7 +401,7 @@ impl<'w> JobWatcher<'w> {
                 let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
                 std::thread::spawn(move || {
                     if let Err(why) = revive() {
-                        // Where nobody listens any more there is nobody to tell.
+                        // Fails only if the watch has ended.
                         let _told = tell.send(JobWatchEvent::Unattended(why));
                     }
                 });
@@ -414,8 +413,8 @@ impl<'w> JobWatcher<'w> {
     fn handle_interrupt(&mut self) -> CommandResult {
         self.outcome.interrupts += 1;
         let (now, said) = match self.outcome.interrupts {
-            1 => (false, "cancelling, as you asked; Ctrl-C again ends it at once"),
-            2 => (true, "ending it at once"),
+            1 => (false, "cancelling; Ctrl-C again kills it at once"),
+            2 => (true, "killing it"),
             _ => return Ok(()),
         };
         self.screen.remark(said)?;
@@ -441,9 +440,9 @@ impl<'w> JobWatcher<'w> {
     }
 }
 
-/// How long the run has taken, as its record will have it.
+/// Elapsed time of the run, as it will be recorded.
 enum RunClock {
-    /// It has not begun, as far as is known; it is waited for since then.
+    /// The run is not known to have started; waiting since this time.
     Waiting(Instant),
     Running(jiff::Timestamp),
     Stopped(i64),

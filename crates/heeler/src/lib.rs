@@ -1,7 +1,7 @@
-//! The `heeler` program: commands, wiring, exit codes, reading config files and the environment.
+//! The `heeler` program: commands, wiring, exit codes, config files and the environment.
 //!
-//! No logic that a library should own lives here. Start at `cli` for what can be typed and at
-//! `commands` for what each command does; `place` finds the fleet that a command speaks of.
+//! Logic that a library should own does not belong here. Start at `cli` for the command line and at
+//! `commands` for each command; `context` finds the fleet of a command.
 
 mod adopt;
 mod chat;
@@ -58,8 +58,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Opens a fleet as conversations have it, by its config file and environment; `revive` starts a
-/// daemon where there is none. The tests have it from here, since they are not the program.
+/// Opens a fleet for a conversation by its config file and environment; `revive` starts a daemon if
+/// none runs. Exported for integration tests only.
 #[doc(hidden)]
 pub fn open_fleet(
     config: camino::Utf8PathBuf,
@@ -73,12 +73,12 @@ pub fn open_fleet(
     Ok((Box::new(fleet), happened))
 }
 
-/// Returns the command line as data; the generated reference and manual pages are made of it too.
+/// Returns the command line as data, for parsing, the generated reference and the manual pages.
 pub fn command() -> clap::Command {
     cli::reflow_help(CliArgs::command())
 }
 
-/// Returns the arguments. `heeler --resume` is agents-fleet's way to write `heeler chat --resume`.
+/// Returns the arguments. `heeler --resume` is agents-fleet's spelling of `heeler chat --resume`.
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let first = arguments.get(1).map(|first| first.to_string_lossy().into_owned());
@@ -95,7 +95,7 @@ fn report(failure: &CommandFailure, json: bool) -> ExitCode {
     if failure.is_silent() {
         return ExitCode::from(failure.code as u8);
     }
-    // When even this cannot be written there is nobody left to tell.
+    // If this cannot be written either, there is nothing left to do.
     if json {
         drop(output::print_json(&failure.json()));
     } else {

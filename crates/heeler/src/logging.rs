@@ -1,8 +1,7 @@
-//! Diagnostics for people who debug, and the log of a daemon: to stderr, never to stdout.
+//! Diagnostics and the daemon's log. Written to stderr, never to stdout.
 //!
-//! A runner's stderr is a file that stays: nothing that is written here holds a secret of the run,
-//! and of crates that are not ours only warnings are, since they log what they are given. Start at
-//! [`start`].
+//! A runner's stderr is a file that is kept, so no secret of the run may be written here. Other
+//! crates may log their arguments, so only their warnings are logged. Start at [`start`].
 
 mod daemon_log;
 mod line_format;
@@ -23,21 +22,21 @@ pub(crate) use daemon_log::log_to_file;
 
 use crate::output;
 
-/// What may not be logged, once it is known.
+/// Secrets that must not be logged, once they are known.
 static SECRETS: OnceLock<SecretRedactor> = OnceLock::new();
 
-/// What a log looks like.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogOutputFormat {
-    /// What a command has to say beside its output.
+    /// Remarks of a command next to its output.
     Remarks,
-    /// What a daemon does, as lines for people.
+    /// Log of a daemon, as lines for people.
     Lines,
-    /// What a daemon does, as JSON.
+    /// Log of a daemon, as JSON.
     Json,
 }
 
-/// Starts logging at the level that `-v`, `-q` or `HEELER_LOG` asks for.
+/// Starts logging at the level given by `-v`, `-q` or `HEELER_LOG`.
 pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Option<&str>) {
     let default = match (quiet, verbose) {
         (true, _) if form == LogOutputFormat::Remarks => "error",
@@ -51,13 +50,13 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
     let filter = match wanted.map(EnvFilter::try_new) {
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
-            // Logging is not worth a failure, and where this cannot be said nobody listens.
-            drop(output::print_note(&format!("HEELER_LOG is not understood: {error}")));
+            // An invalid filter must not fail the command, nor may a note that cannot be written.
+            drop(output::print_note(&format!("HEELER_LOG is invalid: {error}")));
             EnvFilter::new(default)
         }
         None => EnvFilter::new(default),
     };
-    // They log what is sent and to where, which may hold secrets of hooks.
+    // These crates log requests and addresses, which may hold secrets of hooks.
     let filter =
         ["ureq=warn", "ureq_proto=warn", "rustls=warn"].iter().fold(filter, |filter, quiet| {
             filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
@@ -82,10 +81,10 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
     }
 }
 
-/// Keeps secrets out of what is logged from now on, and out of what a panic says.
+/// Removes secrets from all further log lines and panic messages.
 pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
     if SECRETS.set(secrets.clone()).is_err() {
-        tracing::debug!("what may not be logged was known already");
+        tracing::debug!("the secrets to redact were set already");
     }
     std::panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();
@@ -94,7 +93,7 @@ pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
             _ => format!("{panic}\n"),
         };
         let mut clean = RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
-        // Where this cannot be said nobody listens.
+        // If stderr is closed, there is nothing left to do.
         drop(clean.write_all(text.as_bytes()));
     }));
 }
@@ -108,12 +107,12 @@ fn subscriber(
     plain.with_ansi(ansi).with_target(false).without_time().finish().with(filter_fn(is_loggable))
 }
 
-/// Says whether something may be logged, whatever is asked for.
+/// Returns true if an event may be logged, independent of the filter.
 fn is_loggable(what: &Metadata<'_>) -> bool {
     *what.level() <= Level::WARN || what.target().starts_with("heeler")
 }
 
-/// Writes without secrets. Each write is a whole text.
+/// Writer that removes secrets. Each write must be a complete text.
 struct RedactingWriter<'s, W> {
     to: W,
     secrets: Option<&'s SecretRedactor>,

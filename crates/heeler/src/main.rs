@@ -1,4 +1,4 @@
-//! The `heeler` program; see the library of the same name.
+//! The `heeler` program. All code is in the library of the same name.
 
 use std::process::ExitCode;
 

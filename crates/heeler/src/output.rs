@@ -1,7 +1,7 @@
-//! What people see: aligned tables, relative times, harmless text; and JSON for programs.
+//! Output for people (aligned tables, relative times, sanitized text) and JSON for programs.
 //!
-//! Whatever goes to a terminal goes through [`SafeText`], so nothing that an agent or a cloned
-//! repository wrote can steer it.
+//! All text for a terminal passes through [`SafeText`], so that nothing written by an agent or a
+//! cloned repository can control it.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -25,43 +25,42 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Prints one line of JSON as it is: programs get what was written.
+/// Prints one line of JSON unchanged.
 pub(crate) fn print_json_line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
-/// Text for a terminal: what strangers wrote is harmless, and styles are ours alone.
+/// Text for a terminal: untrusted text is sanitized, and only Heeler adds styles.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SafeText(String);
 
 impl SafeText {
-    /// Returns the text in a style.
+    /// Creates text in a style.
     pub(crate) fn styled(style: Style, text: &str) -> SafeText {
         SafeText(format!("{style}{}{style:#}", sanitize(text)))
     }
 
-    /// Returns faults with the lines they are about; their renderer makes each part harmless.
+    /// Formats faults with the lines they concern; the renderer sanitizes each part.
     pub(crate) fn from_faults(faults: &ConfigFaults, base: &Utf8Path) -> SafeText {
         SafeText(faults.render(config::RenderStyle::Coloured, base))
     }
 
-    /// Adds more.
     pub(crate) fn append(mut self, more: impl Into<SafeText>) -> SafeText {
         self.0.push_str(&more.into().0);
         self
     }
 
-    /// Says whether there is nothing to see.
+    /// Returns true if there is no visible text.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.trim_end().is_empty()
     }
 
-    /// Returns it without its styles.
+    /// Returns the text without styles.
     pub(crate) fn plain(&self) -> String {
         anstream::adapter::strip_str(&self.0).to_string()
     }
 
-    /// Indents every line but the first.
+    /// Indents every line except the first.
     pub(crate) fn indented(self, columns: usize) -> SafeText {
         SafeText(self.0.trim_end().replace('\n', &format!("\n{:columns$}", "")))
     }
@@ -85,20 +84,21 @@ impl fmt::Display for SafeText {
     }
 }
 
-/// Prints one line; colours go to terminals only.
+/// Prints one line to stdout; colours go to terminals only.
 pub(crate) fn print_line(text: impl Into<SafeText>) -> io::Result<()> {
     writeln!(anstream::stdout().lock(), "{}", text.into())
 }
 
-/// Whether remarks are not wanted.
+/// True if notes are suppressed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Leaves out all remarks from now on, as `--quiet` wants it.
+/// Suppresses all further notes, for `--quiet`.
 pub(crate) fn set_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Prints a remark to stderr, dimmed, so that stdout holds results only; nothing with `--quiet`.
+/// Prints a note to stderr, dimmed, so that stdout holds results only; prints nothing with
+/// `--quiet`.
 pub(crate) fn print_note(text: &str) -> io::Result<()> {
     if QUIET.load(Ordering::Relaxed) {
         return Ok(());
@@ -107,17 +107,17 @@ pub(crate) fn print_note(text: &str) -> io::Result<()> {
     lines.iter().try_for_each(|line| print_error(SafeText::styled(Style::new().dimmed(), line)))
 }
 
-/// Prints what is wrong to stderr.
+/// Prints an error to stderr.
 pub(crate) fn print_error(text: impl Into<SafeText>) -> io::Result<()> {
     writeln!(anstream::stderr().lock(), "{}", text.into())
 }
 
-/// Prints `name: value` when there is a value; further lines are indented.
+/// Prints `name: value` if there is a value; further lines are indented.
 pub(crate) fn print_field(name: &str, value: Option<SafeText>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
     let plain = value.plain();
     let fits = |columns: usize| wrap::text_width(&plain) + VALUE_INDENT <= columns;
-    // What has a style is a word or two.
+    // Styled values are short, so only plain ones are wrapped.
     if plain != value.0 || wrap::screen_width(io::stdout()).is_none_or(fits) {
         return print_line(field_label(name).append(" ").append(value.indented(VALUE_INDENT)));
     }
@@ -125,7 +125,7 @@ pub(crate) fn print_field(name: &str, value: Option<SafeText>) -> io::Result<()>
     print_line(field_label(name).append(" ").append(SafeText(lines.join("\n"))))
 }
 
-/// Prints `name: command` when there is one: whole, so that it can be copied.
+/// Prints `name: command` if there is one, unwrapped, so that it can be copied.
 pub(crate) fn print_command(name: &str, text: Option<&str>) -> io::Result<()> {
     let Some(text) = text else { return Ok(()) };
     let has_room = |columns: usize| wrap::text_width(text) + VALUE_INDENT <= columns;
@@ -138,12 +138,12 @@ fn field_label(name: &str) -> SafeText {
     SafeText::styled(Style::new().bold(), &format!("{:<width$}", format!("{name}:")))
 }
 
-/// Asks a question on the terminal; Enter takes the default.
+/// Asks a yes-or-no question at the terminal; Enter chooses the default.
 pub(crate) fn confirm(question: &str, default: bool) -> CommandResult<bool> {
     let choices = if default { "[Y/n]" } else { "[y/N]" };
     write!(anstream::stderr().lock(), "{} {choices} ", SafeText::from(question))?;
     let mut answer = String::new();
-    // The end of input is no answer, and no answer is no.
+    // The end of input counts as no.
     if io::stdin().read_line(&mut answer)? == 0 {
         return Ok(false);
     }
@@ -154,24 +154,24 @@ pub(crate) fn confirm(question: &str, default: bool) -> CommandResult<bool> {
     })
 }
 
-/// Space between two columns.
+/// Columns between two table columns.
 const COLUMN_GAP: u16 = 2;
-/// A column that gives way keeps at least this width, or is left out.
+/// Narrowest flexible column; below this width it is left out.
 const FLEXIBLE_WIDTH_MIN: u16 = 8;
 
-/// A table for a terminal or a pipe: no borders, one line a row.
+/// Table for a terminal or a pipe: no borders, one line per row.
 pub(crate) struct OutputTable {
     table: Table,
     flexible: Vec<usize>,
-    /// The column that stays, besides the first.
+    /// A column that is never left out, besides the first.
     kept_column: Option<usize>,
     has_headings: bool,
 }
 
 impl OutputTable {
-    /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way, the
-    /// last ones first, and then the others but the first two; the first, which is what is typed back,
-    /// is always whole.
+    /// Creates a table with headings. On a narrow terminal the `flexible` columns shrink or
+    /// disappear, the last ones first, then the others except the first two. The first column holds
+    /// IDs to type, so it is never shortened.
     pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> OutputTable {
         let mut header: Row = headings.iter().map(Cell::new).collect::<Vec<_>>().into();
         header.max_height(1);
@@ -192,14 +192,14 @@ impl OutputTable {
         OutputTable { table, flexible: gives_way, kept_column: None, has_headings: true }
     }
 
-    /// Leaves this column where it is, however narrow the terminal: without it the rest says nothing.
+    /// Keeps this column on any terminal, because the rest is meaningless without it.
     pub(crate) fn keep_column(mut self, heading: &str) -> OutputTable {
         let mut headings = self.table.header().into_iter().flat_map(Row::cell_iter);
         self.kept_column = headings.position(|cell| cell.content() == heading);
         self
     }
 
-    /// Starts a table without headings, of so many columns; the `flexible` one gives way.
+    /// Creates a table without headings; the column with index `flexible` shrinks.
     pub(crate) fn without_headings(columns: usize, flexible: usize) -> OutputTable {
         const GIVES_WAY: &str = " ";
         let headings: Vec<&str> =
@@ -207,7 +207,7 @@ impl OutputTable {
         OutputTable { has_headings: false, ..OutputTable::new(&headings, &[GIVES_WAY]) }
     }
 
-    /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
+    /// Adds a row; text beyond the terminal's width is cut with an ellipsis.
     pub(crate) fn push(&mut self, cells: Vec<SafeText>) {
         let mut row = Row::from(cells);
         if self.table.width().is_some() {
@@ -216,7 +216,6 @@ impl OutputTable {
         self.table.add_row(row);
     }
 
-    /// Prints the table.
     pub(crate) fn print(self) -> io::Result<()> {
         let mut out = anstream::stdout().lock();
         self.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
@@ -237,7 +236,7 @@ impl OutputTable {
             false => widths[*number],
         };
         let needed = |columns: &[usize]| {
-            // What is fitted to the room has its gap in it, also at the end.
+            // A flexible column includes its gap, even as the last column.
             let is_last_fitted = columns.last().is_some_and(|last| self.flexible.contains(last));
             let gaps = columns.len() - usize::from(!is_last_fitted);
             let gaps = COLUMN_GAP.saturating_mul(u16::try_from(gaps).unwrap_or(u16::MAX));
@@ -268,11 +267,11 @@ impl OutputTable {
     }
 }
 
-/// Progress on long work, on stderr, where a person sees it.
+/// Progress display on stderr for long work.
 pub(crate) struct ProgressIndicator(indicatif::ProgressBar);
 
 impl ProgressIndicator {
-    /// Starts a bar that counts bytes; hidden where nobody looks.
+    /// Starts a bar that counts bytes.
     pub(crate) fn bytes(what: &'static str, hidden: bool) -> ProgressIndicator {
         let style = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
         ProgressIndicator::start(what, style, hidden)
@@ -293,38 +292,37 @@ impl ProgressIndicator {
         ProgressIndicator(bar)
     }
 
-    /// Moves the bar.
     pub(crate) fn update(&self, done: u64, all: u64) {
         self.0.set_length(all);
         self.0.set_position(done);
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the display from the screen.
     pub(crate) fn end(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// The pictures of a moving sign: something goes on.
+/// Frames of a spinner.
 pub(crate) const SPINNER_FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// The width of what is no terminal.
+/// Width of stderr without a terminal.
 const WIDTH: usize = 120;
-/// The narrowest terminal that a line is fitted to.
+/// Narrowest terminal that a line is fitted to.
 const WIDTH_MIN: usize = 20;
 
-/// Returns the width that a line on stderr may have; a terminal may change it at any time.
+/// Returns the width of stderr; a terminal may change it at any time.
 pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
     let columns = size.map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
 }
 
-/// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
+/// Cuts a line to this width: a line that wraps cannot be erased.
 pub(crate) fn truncate_to_width(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, character) in text.char_indices() {
-        // What is not ASCII may be wide.
+        // A non-ASCII character may occupy two columns.
         used += if character.is_ascii() { 1 } else { 2 };
         if used > columns {
             return &text[..at];
@@ -333,7 +331,7 @@ pub(crate) fn truncate_to_width(text: &str, columns: usize) -> &str {
     text
 }
 
-/// Takes colours away and leaves what moves the cursor.
+/// Removes colours, and keeps the sequences that move the cursor.
 pub(crate) fn strip_colours(frame: &str) -> String {
     let mut text = String::with_capacity(frame.len());
     let mut rest = frame;
@@ -349,12 +347,12 @@ pub(crate) fn strip_colours(frame: &str) -> String {
     text + rest
 }
 
-/// Returns a size: `12 MB`.
+/// Formats a size: `12 MB`.
 pub(crate) fn format_size(bytes: u64) -> String {
     indicatif::DecimalBytes(bytes).to_string()
 }
 
-/// Returns the style a status is shown in.
+/// Returns the style of a job status.
 pub(crate) fn status_style(status: JobStatus) -> Style {
     use anstyle::AnsiColor::{Blue, Cyan, Green, Red, Yellow};
     let color = match status {
@@ -367,7 +365,7 @@ pub(crate) fn status_style(status: JobStatus) -> Style {
     color.on_default()
 }
 
-/// Returns `3m ago`, `in 2h`, or the date when it is far away.
+/// Formats a time as `3m ago`, `in 2h`, or a date if it is more than 30 days away.
 pub(crate) fn relative_time(at: Timestamp, now: Timestamp) -> String {
     const FAR: SignedDuration = SignedDuration::from_hours(24 * 30);
     let distance = now.duration_since(at);
@@ -380,12 +378,12 @@ pub(crate) fn relative_time(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Returns when something is due: `in 5m`, or `overdue` where that time has passed.
+/// Formats a due time as `in 5m`, or `overdue` if it has passed.
 pub(crate) fn due_text(at: Timestamp, now: Timestamp) -> String {
     if at < now { "overdue".to_owned() } else { relative_time(at, now) }
 }
 
-/// Returns at most so many characters, with an ellipsis where something was cut.
+/// Cuts text to this number of characters, with an ellipsis if it was longer.
 pub(crate) fn truncate_chars(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -393,7 +391,7 @@ pub(crate) fn truncate_chars(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Returns the largest fitting unit: `45s`, `12m`, `3h`, `2d`.
+/// Formats a duration in its largest unit: `45s`, `12m`, `3h`, `2d`.
 pub(crate) fn format_short_duration(length: SignedDuration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -404,7 +402,7 @@ pub(crate) fn format_short_duration(length: SignedDuration) -> String {
     }
 }
 
-/// Returns a length with two units: `5m 23s`, `1h 02m`; `320ms` below a second.
+/// Formats a duration in two units: `5m 23s`, `1h 02m`; `320ms` below a second.
 pub(crate) fn format_duration(milliseconds: i64) -> String {
     let seconds = milliseconds / 1_000;
     match seconds {
@@ -415,12 +413,12 @@ pub(crate) fn format_duration(milliseconds: i64) -> String {
     }
 }
 
-/// Returns what something cost; nothing where it was free.
+/// Formats a price; returns `None` if it rounds to zero.
 pub(crate) fn format_price(usd: Option<f64>) -> Option<String> {
     usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
 }
 
-/// Returns a number with thousands separators.
+/// Formats a number with thousands separators.
 pub(crate) fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -433,19 +431,19 @@ pub(crate) fn group_thousands(number: u64) -> String {
     text
 }
 
-/// Returns `1 job`, `1,234 jobs`.
+/// Formats a count with its noun: `1 job`, `1,234 jobs`.
 pub(crate) fn pluralize(number: u64, word: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {word}{plural}", group_thousands(number))
 }
 
-/// Returns the text without anything that could steer a terminal. Agents print untrusted text.
+/// Removes everything that could control a terminal. Agents print untrusted text.
 pub(crate) fn sanitize(text: &str) -> String {
     let stripped = anstream::adapter::strip_str(text).to_string();
     stripped.chars().filter(|c| !is_terminal_control(*c)).collect()
 }
 
-/// Returns the text on one line.
+/// Sanitizes the text and joins it to one line.
 pub(crate) fn one_line(text: &str) -> String {
     sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,5 @@
-//! The JSON Schemas that editors read, kept in the state directory: no network, no clutter.
+//! JSON Schemas for editors, kept in the state directory: no network needed, no extra files in the
+//! project. Start at [`write_schemas`].
 
 use std::io;
 
@@ -9,17 +10,17 @@ use heeler_transcript::{OsDisk, create_folder, replace_file};
 use crate::failure::CommandResult;
 use crate::fleet_config::read_text;
 
-/// The schema of a fleet file, within the state directory.
+/// Schema of a fleet file, relative to the state directory.
 pub(crate) const FLEET: &str = "schema/heeler.schema.json";
-/// The schema of an agent file, within the state directory.
+/// Schema of an agent file, relative to the state directory.
 pub(crate) const AGENT: &str = "schema/agent.schema.json";
 
-/// The schema of a workflow file, within the state directory.
+/// Schema of a workflow file, relative to the state directory.
 const WORKFLOW: &str = "schema/workflow.schema.json";
-/// The schema of a file that starts a workflow by the clock, within the state directory.
+/// Schema of a cron file that schedules a workflow, relative to the state directory.
 const CRON: &str = "schema/cron.schema.json";
 
-/// Writes the schemas that are missing or those of another version.
+/// Writes the schemas that are missing or outdated.
 pub(crate) fn write_schemas(state_dir: &Utf8Path) -> CommandResult {
     create_folder(&OsDisk, &state_dir.join("schema")).map_err(anyhow::Error::from)?;
     let schemas = [
@@ -35,7 +36,7 @@ pub(crate) fn write_schemas(state_dir: &Utf8Path) -> CommandResult {
             Ok(there) if there == text => continue,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A schema helps editors and nobody else: it is not worth a failure.
+            // Schemas only help editors, so an unreadable one must not fail the command.
             Err(_) => continue,
         }
         replace_file(&OsDisk, &path, text.as_bytes()).map_err(anyhow::Error::from)?;

@@ -1,4 +1,5 @@
-//! Moments as people type them: `2h`, `7d`, `2026-11-01`, `2026-11-01T09:00Z`.
+//! Parses times as people type them: `2h`, `7d`, `2026-11-01`, `2026-11-01T09:00Z`. Start at
+//! [`parse_moment`].
 
 use heeler_model::config::ConfigDuration;
 use jiff::civil::{Date, DateTime};
@@ -7,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-/// Returns the moment; a bare date or time is in the local zone.
+/// Parses a time: an age before now, a date or a timestamp. A bare date or time is in the local
+/// zone.
 pub(crate) fn parse_moment(text: &str, now: Timestamp) -> CommandResult<Timestamp> {
     let zone = TimeZone::system();
     let ago = |length: SignedDuration| now.checked_sub(length).ok();
@@ -19,7 +21,7 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> CommandResult<Timestam
     found.ok_or_else(|| {
         CommandFailure::message(
             FailureCode::Usage,
-            format!("`{text}` is neither a length nor a date"),
+            format!("`{text}` is neither an age nor a date"),
         )
         .hint("2h, 7d, 2026-11-01 or 2026-11-01T09:00:00Z")
     })

@@ -1,7 +1,7 @@
-//! Text on a screen of any width: lines are broken between words.
+//! Wraps text to a screen of any width, between words. Start at [`wrap_text`].
 //!
-//! Nothing here prints. What is to be copied from a screen (commands, paths, ids) is left to the
-//! terminal to break, which puts it together again when it is copied.
+//! Nothing here prints. Text to be copied (commands, paths, IDs) is left for the terminal to wrap,
+//! which joins it again when it is copied.
 
 use std::os::fd::AsFd;
 
@@ -9,30 +9,30 @@ use unicode_width::UnicodeWidthChar as _;
 
 use crate::output::sanitize;
 
-/// The narrowest screen that text is wrapped for.
+/// Narrowest screen that text is wrapped for.
 const WIDTH_MIN: usize = 20;
 
-/// What becomes of a word that is longer than a line.
+/// Handling of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum LongWordPolicy {
-    /// It is broken where the line ends.
+    /// Break it at the end of the line.
     Break,
-    /// It has a line of its own and is left whole.
+    /// Keep it whole, on a line of its own.
     Keep,
 }
 
-/// Returns how wide the screen is that is written to; `None` for a file or another program.
+/// Returns the width of the screen; `None` for a file or a pipe.
 pub(crate) fn screen_width(out: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(out).ok()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0).map(|it| it.max(WIDTH_MIN))
 }
 
-/// Returns how many columns a text takes.
+/// Returns the width of a text in columns.
 pub(crate) fn text_width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// Returns how many bytes of the text fit into so many columns.
+/// Returns the number of bytes of the text that fit into this width.
 fn fitting_bytes(text: &str, columns: usize) -> usize {
     let mut used = 0;
     let too_far = |(_, c): &(usize, char)| {
@@ -42,7 +42,7 @@ fn fitting_bytes(text: &str, columns: usize) -> usize {
     text.char_indices().find(too_far).map_or(text.len(), |(at, _)| at)
 }
 
-/// Cuts a line to so many columns, with an ellipsis where something was cut.
+/// Cuts a line to this width, with an ellipsis if it was longer.
 pub(crate) fn truncate_with_ellipsis(text: &str, columns: usize) -> String {
     match fitting_bytes(text, columns) < text.len() {
         true => format!("{}…", &text[..fitting_bytes(text, columns.saturating_sub(1))]),
@@ -50,7 +50,7 @@ pub(crate) fn truncate_with_ellipsis(text: &str, columns: usize) -> String {
     }
 }
 
-/// Breaks text into lines of at most so many columns, between words where that is possible.
+/// Breaks text into lines of at most this width, between words where possible.
 pub(crate) fn wrap_text(text: &str, columns: Option<usize>, long: LongWordPolicy) -> Vec<String> {
     let text = sanitize(text).replace('\t', "    ");
     let mut lines = Vec::new();
@@ -70,9 +70,9 @@ pub(crate) fn wrap_text(text: &str, columns: Option<usize>, long: LongWordPolicy
     lines
 }
 
-/// Returns where to break a line of which so many bytes fit.
+/// Returns the position at which to break a line, of which `room` bytes fit.
 fn break_at(line: &str, room: usize, long: LongWordPolicy) -> usize {
-    // A space just behind the last column is a good place too.
+    // A space directly after the last column is a good place too.
     let next = line[room..].starts_with(' ');
     let space = if next { Some(room) } else { line[..room].rfind(' ') };
     match space.filter(|&at| !line[..at].trim().is_empty()) {
@@ -85,13 +85,13 @@ fn break_at(line: &str, room: usize, long: LongWordPolicy) -> usize {
     }
 }
 
-/// How far what belongs to a name stands from the left, where it has room beside it.
+/// Column at which a value starts next to its name.
 pub(crate) const VALUE_INDENT: usize = 14;
-/// How far it stands below its name.
+/// Indentation of a value below its name.
 const BELOW_INDENT: usize = 2;
 
-/// Returns the lines of a value beside its name, which is not in them; below it if there is no room.
-/// The first is what stands beside the name.
+/// Returns the lines of a value next to its name, or below it if there is no room. The first line
+/// follows the name, which is not included.
 pub(crate) fn wrap_beside_name(value: &str, columns: Option<usize>) -> Vec<String> {
     let longest = value.split_whitespace().map(text_width).max().unwrap_or(0);
     let indented = |lines: Vec<String>, by: usize| {
@@ -111,7 +111,8 @@ pub(crate) fn wrap_beside_name(value: &str, columns: Option<usize>) -> Vec<Strin
     }
 }
 
-/// Returns the lines of a remark. A command in it begins a line if it does not fit, and is whole.
+/// Returns the lines of a note. A command in it that does not fit gets a line of its own,
+/// unwrapped.
 pub(crate) fn wrap_remark(text: &str, columns: Option<usize>) -> Vec<String> {
     let is_long = columns.is_some_and(|columns| text_width(text) > columns);
     match text.find(" heeler ").filter(|_| is_long) {

@@ -10,14 +10,14 @@ use sha2::{Digest as _, Sha256};
 use crate::setup::cargo_tool;
 use crate::shell::run;
 
-/// Holds the hash of the files that passed last.
+/// File with the hash of the files that passed last.
 const AUDITED: &str = ".config/audited-dependencies";
 
-/// Advisories need a database that only the network has: `cargo deny check advisories` on a
-/// connected machine covers them, and the hosted CI runs it every night.
+/// Checks without advisories, which need a database from the network: `cargo deny check advisories`
+/// on a connected machine covers them, and the hosted CI runs it every night.
 const CHECKS: [&str; 6] = ["cargo", "deny", "check", "bans", "licenses", "sources"];
 
-/// Audits the dependencies and notes the result.
+/// Audits the dependencies and records the result.
 pub(crate) fn audit() -> Result<()> {
     cargo_tool("cargo-deny", "0.20.2")?;
     run(&CHECKS, &[])?;
@@ -26,11 +26,11 @@ pub(crate) fn audit() -> Result<()> {
     Ok(())
 }
 
-/// Audits the dependencies unless exactly these passed before.
+/// Audits the dependencies, unless exactly these have passed before.
 pub(crate) fn audit_if_changed() -> Result<()> {
     let passed = std::fs::read_to_string(AUDITED).unwrap_or_default();
     if passed.trim() == audited_hash()? {
-        eprintln!("audit: Cargo.lock and deny.toml are those that passed last");
+        eprintln!("audit: Cargo.lock and deny.toml have not changed since the last audit");
         return Ok(());
     }
     audit()

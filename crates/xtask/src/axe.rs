@@ -1,6 +1,6 @@
-//! Fetching axe-core, by which tests check that pages are accessible. It is not shipped.
+//! Fetches axe-core, with which tests check that pages are accessible. It is not shipped.
 //!
-//! It lies in the user's cache, once for all clones; `heeler_testkit::axe` looks there.
+//! It is stored in the user's cache, once for all clones; `heeler_testkit::axe` reads it there.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -11,27 +11,27 @@ use crate::shell::run;
 /// Also read by `heeler_testkit::axe`.
 const VERSION: &str = include_str!("../../heeler-testkit/axe-version");
 
-/// npm's checksum of that version.
+/// npm's checksum of this version.
 const INTEGRITY: &str = "sha512-9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQeRxT/0dwNDz2GOm3zzpcQ==";
 
-/// Fetches axe-core unless it is there.
+/// Fetches axe-core, unless it is in the cache.
 pub(crate) fn fetch() -> Result<()> {
     let version = VERSION.trim();
     let folder = cache()?.join(format!("axe-{version}"));
     let script = folder.join("axe.min.js");
     if script.is_file() {
-        eprintln!("setup: axe-core {version} is there");
+        eprintln!("setup: axe-core {version} is installed");
         return Ok(());
     }
     setup::debian(&[("npm", "npm"), ("tar", "tar")])?;
-    // Unpacked beside its place and moved there whole, so that what is there is complete.
+    // Unpack next to the target and move it there, so that an existing target is complete.
     let parts = cache()?.join(format!("axe-{version}.tmp.{}", std::process::id()));
     std::fs::create_dir_all(&parts)?;
     let to = parts.to_str().context("the cache's path is not text")?;
     let package = format!("axe-core@{version}");
     let told = npm(&["pack", &package, "--json", "--pack-destination", to])?;
     if !told.contains(INTEGRITY) {
-        bail!("{package} has another checksum than {INTEGRITY}: it is not what we test with");
+        bail!("{package} does not have the checksum {INTEGRITY}");
     }
     let archive = std::fs::read_dir(&parts)?.next().context("npm pack left no file")??.path();
     let archive = archive.to_str().context("the archive's path is not text")?;

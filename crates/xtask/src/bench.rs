@@ -9,7 +9,7 @@ use crate::shell::{run, succeeds, workspace_root};
 
 const SCRIPTS: &str = "crates/heeler/benches/node";
 
-/// Measures and prints, all figures or those of one group.
+/// Measures and prints all figures, or those of one group.
 pub(crate) fn figures(group: Option<&str>) -> Result<()> {
     setup::debian(&[("node", "nodejs"), ("npm", "npm"), ("wrk", "wrk")])?;
     let node = alternatives()?;
@@ -19,7 +19,7 @@ pub(crate) fn figures(group: Option<&str>) -> Result<()> {
     run(&command, &[("HEELER_BENCH_NODE", &node)])
 }
 
-/// Installs what the Node.js scripts need, outside the source tree.
+/// Installs the dependencies of the Node.js scripts, outside the source tree.
 fn alternatives() -> Result<PathBuf> {
     let folder = workspace_root()?.join("target/bench-node");
     std::fs::create_dir_all(&folder)?;

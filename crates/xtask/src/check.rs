@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::shell::{has_nextest, run, step};
 
-/// Checks what changed since `main`: on a branch since it left `main`, on `main` itself since the
-/// last commit that is published (or the last commit, if there is no remote).
+/// Checks the crates that changed since `main`: on a branch, since it left `main`; on `main`
+/// itself, since the last published commit (or the last commit, if there is no remote).
 pub(crate) fn run_check() -> Result<()> {
     let crates = affected_crates()?;
     if crates.is_empty() {
@@ -70,7 +70,7 @@ fn affected_crates() -> Result<BTreeSet<String>> {
     Ok(affected)
 }
 
-/// Returns the files that differ from the base, with uncommitted and untracked ones.
+/// Returns the files that differ from the base, including uncommitted and untracked ones.
 fn changed_paths() -> Result<Vec<String>> {
     let branch = stdout_of(&["git", "rev-parse", "--abbrev-ref", "HEAD"])?;
     let on_main = branch.trim() == "main";

@@ -1,7 +1,8 @@
-//! Fetching the Claude Code that the tests run. It is not ours to pass on, so it is never committed.
+//! Fetches the Claude Code that the tests run. It may not be redistributed, so it is never
+//! committed.
 //!
-//! Start at [`fetch`]. It lies in the user's cache, once for all clones; `heeler_testkit::claude`
-//! looks there.
+//! It is stored in the user's cache, once for all clones; `heeler_testkit::claude` reads it there.
+//! Start at [`fetch`].
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,18 +43,18 @@ const PACKAGES: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-/// Fetches claude unless it is there.
+/// Fetches Claude Code, unless it is in the cache.
 pub(crate) fn fetch() -> Result<()> {
     let version = VERSION.trim();
     let folder = cache()?.join(format!("claude-{version}"));
     let program = folder.join("claude");
     if program.is_file() {
-        eprintln!("setup: claude {version} is there");
+        eprintln!("setup: claude {version} is installed");
         return Ok(());
     }
     setup::debian(&[("npm", "npm"), ("tar", "tar")])?;
     eprintln!("setup: fetching claude {version} (170 MB) into {}", folder.display());
-    // Unpacked beside its place and moved there whole, so that what is there is complete.
+    // Unpack next to the target and move it there, so that an existing target is complete.
     let parts = cache()?.join(format!("claude-{version}.tmp.{}", std::process::id()));
     std::fs::create_dir_all(&parts)?;
     let unpacked = unpack(version, &parts);
@@ -65,7 +66,7 @@ pub(crate) fn fetch() -> Result<()> {
     moved
 }
 
-/// Downloads and unpacks the package, and returns the program in it, checked.
+/// Downloads and unpacks the package; returns the program in it after checking its version.
 fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
     let (system, processor) = (std::env::consts::OS, std::env::consts::ARCH);
     let known = PACKAGES.iter().find(|package| package.0 == system && package.1 == processor);
@@ -76,7 +77,7 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
     let to = folder.to_str().context("the cache's path is not text")?;
     let told = npm(&["pack", &package, "--json", "--pack-destination", to])?;
     if !told.contains(integrity) {
-        bail!("{package} has another checksum than {integrity}: it is not what we test with");
+        bail!("{package} does not have the checksum {integrity}");
     }
     let archive = std::fs::read_dir(folder)?.next().context("npm pack left no file")??.path();
     let archive = archive.to_str().context("the archive's path is not text")?;
@@ -84,12 +85,12 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
     let program = folder.join("package/claude");
     let says = Command::new(&program).arg("--version").output()?;
     if !String::from_utf8_lossy(&says.stdout).starts_with(version) {
-        bail!("{} does not say that it is {version}: {says:?}", program.display());
+        bail!("{} does not report version {version}: {says:?}", program.display());
     }
     Ok(program)
 }
 
-/// Runs npm, which checks the download against the registry's checksum, and returns what it says.
+/// Runs npm, which checks the download against the registry's checksum, and returns its output.
 pub(crate) fn npm(args: &[&str]) -> Result<String> {
     eprintln!("$ npm {}", args.join(" "));
     let output = Command::new("npm").args(args).output().context("cannot start npm")?;
@@ -99,7 +100,7 @@ pub(crate) fn npm(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The folder for tools that are fetched, as `heeler-testkit` knows it.
+/// Returns the folder of fetched tools, the same as in `heeler-testkit`.
 pub(crate) fn cache() -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);

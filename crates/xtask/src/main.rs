@@ -22,7 +22,7 @@ use clap::Parser;
 
 use crate::shell::{Step, has_nextest, run, step};
 
-/// How often each proof repeats itself under `prove`.
+/// Repetitions of each proof under `prove`.
 const PROVE_SCALE: u32 = 10_000;
 
 #[derive(Parser)]
@@ -30,7 +30,7 @@ const PROVE_SCALE: u32 = 10_000;
 enum Chore {
     /// Install the programs that the tests need (safe to repeat)
     Setup,
-    /// Check the crates you changed: format, lints, unit tests (no network, no browser)
+    /// Check changed crates: format, lints, unit tests (no network, no browser)
     Check,
     /// Run everything that CI runs: setup, format, lints, tests, docs, audit
     Test,
@@ -55,7 +55,7 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Measure Heeler beside its alternatives and print the ratios
+    /// Measure Heeler against its alternatives and print the ratios
     Bench {
         /// Run only this group, such as `transcripts`, `jobs` or `runs`
         group: Option<String>,
@@ -132,10 +132,11 @@ fn fuzz(target: &str, seconds: u32) -> Result<()> {
     run(&["cargo", "+nightly", "fuzz", "run", target, "--", &time], &[])
 }
 
-/// The generated documents are golden files of tests; this lets the tests write them.
+/// Regenerates the documents that are golden files of tests, by letting the tests write them.
 fn docs() -> Result<()> {
-    run(
-        &["cargo", "nextest", "run", "--workspace", "-E", "test(golden)"],
-        &[("UPDATE_EXPECT", "1")],
-    )
+    let update = [("UPDATE_EXPECT", "1")];
+    if has_nextest() {
+        return run(&["cargo", "nextest", "run", "--workspace", "-E", "test(golden)"], &update);
+    }
+    run(&["cargo", "test", "--workspace", "golden"], &update)
 }

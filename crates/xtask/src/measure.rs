@@ -15,7 +15,7 @@ use crate::source::{SourceFile, TypeDefinition, is_one_word, sources};
 const RIDDLE_WORDS: [&str; 9] =
     ["what", "whatever", "whoever", "whose", "whom", "nobody", "somebody", "anybody", "everybody"];
 
-/// Prints every figure beside its goal.
+/// Prints every figure next to its goal.
 pub(crate) fn print_table() -> Result<()> {
     let files = sources()?;
     println!("{:<58} {:>9}  goal", "figure", "now");
@@ -41,7 +41,7 @@ fn print_sizes(files: &[SourceFile]) {
     }
 }
 
-/// Returns the definitions whose name another definition has too.
+/// Returns the definitions with a name that another definition has too.
 pub(crate) fn shared_names(files: &[SourceFile]) -> Vec<TypeDefinition> {
     let types: Vec<TypeDefinition> = files.iter().flat_map(SourceFile::type_definitions).collect();
     let mut count: HashMap<String, usize> = HashMap::new();
@@ -140,7 +140,7 @@ fn text_size(binary: &Path) -> Result<Option<u64>> {
     Ok(figure.and_then(|figure| figure.parse().ok()))
 }
 
-/// Returns how many of 1,000 words are riddle words. Words are runs of letters; code is included.
+/// Returns the number of riddle words per 1,000 words. Words are runs of letters; code is included.
 fn riddles(texts: &[String]) -> f64 {
     let (mut words, mut riddles) = (0_usize, 0_usize);
     for text in texts {

@@ -1,4 +1,5 @@
-//! Installing schemathesis, by which a proof holds the API against its description. It is not shipped.
+//! Installs schemathesis, with which a proof tests the API against its OpenAPI document. It is not
+//! shipped.
 
 use anyhow::{Context as _, Result};
 
@@ -8,10 +9,10 @@ use crate::shell::{run, succeeds, workspace_root};
 /// Also read by the proof.
 const VERSION: &str = include_str!("../../heeler/tests/it/schemathesis-version");
 
-/// Where it is, beside the build: also known to the proof.
+/// Its folder below `target`, also used by the proof.
 const FOLDER: &str = "target/schemathesis";
 
-/// Installs schemathesis unless it is there.
+/// Installs schemathesis, unless this version is installed.
 pub(crate) fn install() -> Result<()> {
     let version = VERSION.trim();
     let folder = workspace_root()?.join(FOLDER);
@@ -21,7 +22,7 @@ pub(crate) fn install() -> Result<()> {
         "from importlib.metadata import version as v; assert v('schemathesis') == '{version}'"
     );
     if succeeds(&[&python, "-c", &is_there]) {
-        eprintln!("setup: schemathesis {version} is there");
+        eprintln!("setup: schemathesis {version} is installed");
         return Ok(());
     }
     if !succeeds(&["python3", "-c", "import venv, ensurepip"]) {

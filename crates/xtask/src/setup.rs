@@ -1,11 +1,12 @@
-//! Installing what the checks need from outside: packages by name, only what is missing.
+//! Installs the external programs that the checks need, and only those that are missing. Start at
+//! [`all`].
 
 use anyhow::{Result, bail};
 
 use crate::shell::{run, succeeds};
 use crate::{axe, claude, schemathesis};
 
-/// Installs all that is missing.
+/// Installs everything that is missing.
 pub(crate) fn all() -> Result<()> {
     debian(&[("git", "git"), ("chromium", "chromium"), ("chromedriver", "chromium-driver")])?;
     claude::fetch()?;
@@ -13,11 +14,11 @@ pub(crate) fn all() -> Result<()> {
     schemathesis::install()
 }
 
-/// Installs a cargo tool unless it is there.
+/// Installs a cargo tool, unless it is installed.
 pub(crate) fn cargo_tool(tool: &str, version: &str) -> Result<()> {
     let name = tool.trim_start_matches("cargo-");
     if succeeds(&["cargo", name, "--version"]) {
-        eprintln!("setup: {tool} is there");
+        eprintln!("setup: {tool} is installed");
         return Ok(());
     }
     eprintln!("setup: installing {tool} {version} (some minutes)");

@@ -1,4 +1,4 @@
-//! Starting programs, with their command shown and their failure named.
+//! Starts programs; prints their command lines and reports their failures.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 
-/// A named command with the variables it gets.
+/// A named command with its environment variables.
 pub(crate) type Step<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
 
 /// Returns the root of the workspace, wherever cargo was called.
@@ -16,7 +16,7 @@ pub(crate) fn workspace_root() -> Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-/// Runs one named step and says how long it took.
+/// Runs one named step and prints its duration.
 pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     eprintln!("\nxtask: {name}");
     let start = Instant::now();
@@ -25,7 +25,7 @@ pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// Runs a command to its end; its output goes where ours goes.
+/// Runs a command to its end; its output is inherited.
 pub(crate) fn run(command: &[&str], env: &[(&str, &str)]) -> Result<()> {
     eprintln!("$ {}", command.join(" "));
     let (program, args) = command.split_first().context("empty command")?;
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &[&str], env: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// Says whether a command can be run and succeeds; its output is dropped.
+/// Returns true if a command can be run and succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &[&str]) -> bool {
     let Some((program, args)) = command.split_first() else { return false };
     Command::new(program)
@@ -53,8 +53,8 @@ pub(crate) fn succeeds(command: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Says whether cargo-nextest is installed. It is used if it is and never built: that takes longer
-/// than the tests of most changes.
+/// Returns true if cargo-nextest is installed. It is used if present but never built: building it
+/// takes longer than the tests of most changes.
 pub(crate) fn has_nextest() -> bool {
     succeeds(&["cargo", "nextest", "--version"])
 }

@@ -1,4 +1,4 @@
-//! Reading the workspace's own source text: files, type definitions, comments.
+//! Reads the workspace's own source text: files, type definitions, comments.
 //!
 //! A line scanner, not a parser: it relies on rustfmt's layout. Start at [`sources`].
 
@@ -107,7 +107,7 @@ fn defined_type(line: &str) -> Option<String> {
     (is_definition && name.starts_with(|c: char| c.is_ascii_uppercase())).then(|| name.to_owned())
 }
 
-/// Says whether a type name is one word, such as `Job` or `Http`.
+/// Returns true if a type name is one word, such as `Job` or `Http`.
 pub(crate) fn is_one_word(name: &str) -> bool {
     name.chars().skip_while(char::is_ascii_uppercase).all(|c| !c.is_ascii_uppercase())
 }

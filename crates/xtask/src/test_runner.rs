@@ -1,6 +1,6 @@
 //! Runs every test of the workspace in a process of its own, as cargo-nextest does.
 //!
-//! Used where cargo-nextest is not installed: building it takes longer than many test runs, and
+//! Used if cargo-nextest is not installed: building it takes longer than many test runs, and
 //! `cargo test` would run tests that reap child processes or change signals in one process.
 //! Start at [`run_all`].
 
@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-/// A test that takes longer is killed and fails. Generous, for slow and busy machines.
+/// Time after which a test is killed and fails. Generous, for slow and busy machines.
 const TEST_TIME_MAX: Duration = Duration::from_secs(1800);
 
-/// The time between two looks at a running test.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 struct TestBinary {

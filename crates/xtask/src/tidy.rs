@@ -1,4 +1,4 @@
-//! Rules of the code base that a compiler does not check.
+//! Tests for rules of the code base that the compiler does not check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::measure::shared_names;
 use crate::shell::workspace_root;
 use crate::source::sources;
 
-/// The longest source file, tests aside; past it a module has grown a second idea.
+/// Maximum length of a source file without its tests; a longer module has grown a second idea.
 const FILE_LINES_MAX: usize = 700;
 
 /// Type names that may be defined more than once, each with the reason.

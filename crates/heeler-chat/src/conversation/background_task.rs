@@ -1,5 +1,5 @@
-//! What goes through a whole transcript: finding words in it, and writing it out. In a long one that is
-//! done beside.
+//! Commands that read a whole transcript: search and export. Long transcripts are processed in the
+//! background.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,14 +14,14 @@ use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
-/// How many hits `/search` shows.
+/// Most results of `/search`.
 const HITS_MAX: usize = 20;
 
-/// What is told in the end, or why it was not done.
+/// Message to show at the end, or the reason for the failure.
 pub(super) type BackgroundTask = StoppableThread<Result<String, String>>;
 
 impl Conversation {
-    /// Finds words in the transcript that is looked at.
+    /// Searches the transcript in view.
     pub(super) fn start_search(&mut self, text: String) {
         let is_numbered = self.view == ChatSpeaker::Coordinator;
         self.start_background_task(&self.view.clone(), move |whole, is_stopped| {
@@ -36,7 +36,7 @@ impl Conversation {
             match write_markdown(whole, &id, &path, is_stopped) {
                 Ok(()) => Ok(format!("written: {path}")),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Err(format!("{path} is there already; /export FILE names another"))
+                    Err(format!("{path} already exists; /export FILE writes another file"))
                 }
                 Err(error) => Err(format!("cannot write {path}: {error}")),
             }
@@ -49,8 +49,9 @@ impl Conversation {
         work: impl FnOnce(&TranscriptContents, &AtomicBool) -> Result<String, String> + Send + 'static,
     ) {
         if self.background_task.is_some() {
-            return self
-                .show_error("the command before goes through the transcript; Esc gives it up");
+            return self.show_error(
+                "the previous command is still reading the transcript; Esc cancels it",
+            );
         }
         let whole = match self.session_file.contents(of) {
             Ok(whole) => whole,
@@ -61,22 +62,22 @@ impl Conversation {
             Some(StoppableThread::start(move |is_stopped| work(&whole, is_stopped)));
         match bytes <= WAIT_BYTES_MAX {
             true => self.finish_background_task(),
-            false => self.show_notice(format!("going through {:.0} MB", bytes as f64 / 1e6)),
+            false => self.show_notice(format!("reading {:.0} MB", bytes as f64 / 1e6)),
         }
     }
 
-    /// Tells what came of a command that went through a transcript beside.
+    /// Shows the result of a finished background command.
     pub(super) fn poll_background_task(&mut self) {
         if self.background_task.as_ref().is_some_and(StoppableThread::is_done) {
             self.finish_background_task();
         }
     }
 
-    /// Stops a command that goes through a transcript.
+    /// Stops a background command.
     pub(super) fn cancel_background_task(&mut self) {
         self.poll_background_task();
         if self.background_task.take().is_some() {
-            self.show_notice("it was given up");
+            self.show_notice("cancelled");
         }
     }
 
@@ -89,7 +90,7 @@ impl Conversation {
     }
 }
 
-/// Tells the last entries that say a text; messages with the numbers that `/fork` takes.
+/// Returns the last entries that contain a text; messages with the numbers that `/fork` takes.
 fn search_transcript(
     whole: &TranscriptContents,
     text: &str,
@@ -113,13 +114,13 @@ fn search_transcript(
     });
     each.map_err(|error| error.to_string())?;
     if hits.is_empty() {
-        return Ok(format!("`{text}` was not said here; heeler search looks everywhere"));
+        return Ok(format!("`{text}` was not found here; heeler search looks everywhere"));
     }
     if has_more {
-        hits.push_back("(the newest; heeler search finds all)".to_owned());
+        hits.push_back("(newest results; heeler search finds all)".to_owned());
     }
     if is_numbered {
-        hits.push_back("/fork N goes on in a copy, up to what the agent said there".to_owned());
+        hits.push_back("/fork N continues in a copy, up to that message of the agent".to_owned());
     }
     Ok(hits.make_contiguous().join("\n"))
 }
@@ -147,7 +148,7 @@ fn write_markdown(
         file.get_ref().sync_all()
     };
     write().inspect_err(|_| {
-        // Half of it would look like all of it.
+        // A partial export would look complete.
         let _removed = std::fs::remove_file(path);
     })
 }

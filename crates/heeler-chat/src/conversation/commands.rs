@@ -1,4 +1,4 @@
-//! What commands do.
+//! Implementation of the chat commands.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ use crate::{
     ChatJobState, ChatOutput, ChatSpeaker, ConversationEntry, ConversationLoop, EntryRole,
 };
 
-/// How many sessions `/sessions` lists.
+/// Most sessions that `/sessions` lists.
 const SESSIONS_MAX: usize = 20;
-/// How many characters of a line are shown in a list.
+/// Characters of a line in a list.
 const LINE_CHARS_MAX: usize = 80;
-/// Marks the entry that tells of an undo.
+/// Key that marks the entry of an undo.
 const UNDO: &str = "undo";
-/// How many entries are read at a time where all are gone through.
+/// Entries per read when the whole transcript is searched.
 const ENTRIES_PER_READ: usize = 500;
 
 impl Conversation {
@@ -32,7 +32,7 @@ impl Conversation {
             ChatCommand::Permissions => self.show_permissions(),
             ChatCommand::Tasks(change) => self.update_tasks(change),
             ChatCommand::Loop { goal, every } => {
-                self.add_loop(ConversationLoop::new(goal, every, self.now))
+                self.add_loop(ConversationLoop::new(goal, every, self.now));
             }
             ChatCommand::Loops => self.list_loops(),
             ChatCommand::Stop(which) => self.stop_loops(which),
@@ -66,7 +66,7 @@ impl Conversation {
         let lines: Vec<String> =
             self.workers.iter().map(|worker| worker.summary_line(width)).collect();
         self.show_notice(if lines.is_empty() {
-            "no worker yet: the agent sets them to work".to_owned()
+            "no workers yet: the agent starts them".to_owned()
         } else {
             lines.join("\n")
         });
@@ -75,7 +75,7 @@ impl Conversation {
     fn view_by_name(&mut self, name: Option<String>) {
         match name.as_deref() {
             None if self.workers.is_empty() => {
-                self.show_notice("no worker yet: there is only this conversation");
+                self.show_notice("no workers yet: there is only this conversation");
             }
             None => self.cycle_view(false),
             Some("main" | "coordinator") => self.switch_view(ChatSpeaker::Coordinator),
@@ -87,17 +87,17 @@ impl Conversation {
         match name {
             None => {
                 let model =
-                    self.status.model.clone().unwrap_or_else(|| "the agent's own".to_owned());
+                    self.status.model.clone().unwrap_or_else(|| "the agent's default".to_owned());
                 self.show_notice(format!(
-                    "{model} answers; /model NAME takes another, /model default the agent's own"
+                    "model: {model}; /model NAME changes it, /model default resets it"
                 ));
             }
             Some(name) => {
                 let model = (name != "default").then_some(name);
                 self.status.model = None;
-                let told = model.clone().unwrap_or_else(|| "the agent's own model".to_owned());
+                let told = model.clone().unwrap_or_else(|| "the agent's default model".to_owned());
                 self.save_state(|about| about.model = model);
-                self.show_notice(format!("{told} answers from the next turn on"));
+                self.show_notice(format!("{told} is used from the next turn on"));
             }
         }
     }
@@ -106,9 +106,9 @@ impl Conversation {
         let agent = self.session_file.state().agent().to_owned();
         let mut lines = self.fleet.describe_permissions(&agent, self.options.attended);
         lines.push(match self.questions.len() {
-            0 => "waiting  nothing waits for your answer".to_owned(),
-            1 => "waiting  one request waits for your answer".to_owned(),
-            count => format!("waiting  {count} requests wait for your answer"),
+            0 => "waiting  no open questions".to_owned(),
+            1 => "waiting  1 open question".to_owned(),
+            count => format!("waiting  {count} open questions"),
         });
         self.show_notice(lines.join("\n"));
         for question in self.questions.clone() {
@@ -125,10 +125,10 @@ impl Conversation {
                 return self.show_error(format!("there is no task {number}; /tasks lists them"));
             }
             TaskListChange::Done(number) => {
-                self.save_state(|about| about.tasks[number - 1].done = true)
+                self.save_state(|about| about.tasks[number - 1].done = true);
             }
             TaskListChange::Drop(number) => {
-                self.save_state(|about| drop(about.tasks.remove(number - 1)))
+                self.save_state(|about| drop(about.tasks.remove(number - 1)));
             }
         }
         let lines = self.session_file.state().tasks.iter().enumerate().map(|(at, task)| {
@@ -136,20 +136,21 @@ impl Conversation {
         });
         let lines: Vec<String> = lines.collect();
         self.show_notice(match lines.is_empty() {
-            true => "no task; /tasks add TEXT adds one".to_owned(),
+            true => "no tasks; /tasks add TEXT adds one".to_owned(),
             false => lines.join("\n"),
         });
     }
 
-    /// Takes the last turn back: the next one goes on from before it. The transcript keeps it, marked.
+    /// Takes the last turn back: the next turn continues from before it. The transcript keeps the
+    /// turn, marked.
     fn undo(&mut self) {
         if self.turn.is_some() {
-            return self.show_error("a turn is under way; Esc interrupts it");
+            return self.show_error("a turn is in progress; Esc interrupts it");
         }
         if self.session_file.state().session.is_none() {
             return self.show_error("there is nothing to take back");
         }
-        // What was never sent is no turn. Turns that were taken back before are passed over.
+        // Unsent messages are not turns. Turns that were already taken back are skipped.
         let turns: HashSet<Uuid> =
             self.session_file.state().turns.iter().map(|asked| asked.turn).collect();
         let is_turn =
@@ -178,25 +179,25 @@ impl Conversation {
                 about.session = session.or(about.session.take());
                 about.cut = Some(cut);
             }
-            // Before the first turn there is nothing to go on from.
+            // Before the first turn there is no session to continue.
             None => (about.session, about.cut) = (None, None),
         });
         let text = format!(
-            "The turn `{words}` is taken back: the next one goes on from before it. Files stay as they are."
+            "The turn `{words}` was taken back: the next one continues from before it. Files are unchanged."
         );
         let mut entry = ConversationEntry::new(EntryRole::System, text, self.now);
         entry.other.insert(UNDO.to_owned(), Json::Bool(true));
         self.append_entry(ChatSpeaker::Coordinator, entry);
     }
 
-    /// Returns the agent's own session that an entry was said in, if that is known: after an undo or a fork
-    /// it is not the one that is gone on with.
+    /// Returns the native session of an entry, if known. After an undo or a fork it differs from
+    /// the current one.
     pub(super) fn session_of_entry(&mut self, entry: &ConversationEntry) -> Option<AgentSessionId> {
         let job = &entry.source.as_ref()?.job;
         self.fleet.job_info(job).ok().flatten()?.session
     }
 
-    /// Goes through the transcript from its end until something is found.
+    /// Searches the transcript from its end until `look` returns a result.
     fn search_backwards<T>(
         &mut self,
         mut look: impl FnMut(&ConversationEntry) -> Option<T>,
@@ -226,7 +227,7 @@ impl Conversation {
 
     fn show_cost(&mut self) {
         if self.costs.is_empty() {
-            return self.show_notice("nothing so far: no turn has told its cost");
+            return self.show_notice("no cost yet: no turn has reported its cost");
         }
         let all: f64 = self.costs.values().sum();
         let own = self.cost_of_speaker(&ChatSpeaker::Coordinator);
@@ -263,7 +264,7 @@ impl Conversation {
                 if named.len() > SESSIONS_MAX {
                     lines.push(format!("and {} older ones", named.len() - SESSIONS_MAX));
                 }
-                lines.push("heeler --resume ID goes on with one".to_owned());
+                lines.push("heeler --resume ID resumes one".to_owned());
                 self.show_notice(lines.join("\n"));
             }
             Err(error) => self.show_error(format!("{error}")),
@@ -278,10 +279,10 @@ impl Conversation {
             self.workers.iter().filter(|worker| worker.state() == ChatJobState::Running).count();
         let context =
             status.context_tokens.map_or("unknown".to_owned(), |it| format!("{it} tokens"));
-        let model = status.model.as_deref().unwrap_or("the agent's own");
+        let model = status.model.as_deref().unwrap_or("the agent's default");
         let text = format!(
-            "session  {}\nagent    {} ({busy}), its own session: {session}\nmodel    {model}\ncontext  {context}\n\
-             workers  {} ({at_work} at work)\nloops    {} at work, {} at rest\ntasks    {} open\ncost     ${:.4}",
+            "session  {}\nagent    {} ({busy}), native session: {session}\nmodel    {model}\ncontext  {context}\n\
+             workers  {} ({at_work} running)\nloops    {} active, {} paused\ntasks    {} open\ncost     ${:.4}",
             status.id,
             about.agent(),
             self.workers.len(),
@@ -294,12 +295,12 @@ impl Conversation {
     }
 }
 
-/// Says whether an entry tells that the turn before it was taken back.
+/// Returns true if an entry marks the previous turn as taken back.
 pub(super) fn is_undo(entry: &ConversationEntry) -> bool {
     entry.role == EntryRole::System && entry.other.get(UNDO) == Some(&Json::Bool(true))
 }
 
-/// Returns the entry's place in the agent's own log, which is where it can be forked.
+/// Returns the entry's UUID in the native session, which is a possible fork point.
 pub(super) fn entry_uuid(entry: &ConversationEntry) -> Option<Uuid> {
     entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
 }

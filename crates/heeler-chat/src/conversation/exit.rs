@@ -1,5 +1,5 @@
-//! The one way out: workers are stopped or left to the daemon, what was learned is written down, the
-//! session is saved. A second wish to leave ends it at once; nothing is lost by that.
+//! Exit sequence: stops workers or leaves them to the daemon, collects insights, saves the session.
+//! A second request to leave ends it at once; nothing is lost.
 
 use heeler_model::JobId;
 use jiff::{SignedDuration, Timestamp};
@@ -9,36 +9,36 @@ use super::workers::ConversationWorker;
 use super::{Conversation, WorkerExitPolicy};
 use crate::{ChatJobInfo, ChatJobState, ChatOutput, TurnRequest, TurnSessionChoice};
 
-/// How long the agent may take to say what it has learned.
+/// Time limit for the agent's insights.
 pub const INSIGHTS_TIMEOUT: SignedDuration = SignedDuration::from_secs(20);
-/// How long everything else may take.
+/// Time limit for the other steps.
 pub const EXIT_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
 const INSIGHTS_PROMPT: &str = "The session ends. What did the person teach you in it that a later session \
     should know from the start: corrections, preferences, decisions, facts about this project? Answer with \
     a list, one short line each, beginning with `- `; with nothing else, and with `none` if there is nothing.";
 
-/// Where the way out has led so far.
+/// Progress of the exit.
 pub(super) struct ConversationExit {
     step: ConversationExitStep,
     until: Timestamp,
 }
 
 enum ConversationExitStep {
-    /// The person is asked what becomes of the workers.
+    /// The person is asked about running workers.
     AskingAboutWorkers,
-    /// The turn is waited for, and the workers unless the daemon goes on with them.
+    /// Waits for the turn, and for the workers if they are being stopped.
     WaitingForJobs { stops_workers: bool },
-    /// The agent says what it has learned.
+    /// Waits for the agent's insights.
     CollectingInsights(JobId),
 }
 
 impl Conversation {
-    /// Begins to leave, or leaves at once if that has begun.
+    /// Begins to leave, or leaves at once if the exit has begun.
     pub(super) fn begin_exit(&mut self) {
         if let Some(leaving) = &self.exit {
             if let ConversationExitStep::CollectingInsights(job) = &leaving.step {
-                // Nobody reads any more what it says.
+                // Its answer will not be read.
                 let job = job.clone();
                 drop(self.fleet.cancel_job(&job, true));
             }
@@ -46,7 +46,7 @@ impl Conversation {
         }
         let at_work = self.workers.iter().filter(|worker| worker.has_live_jobs()).count();
         match self.options.worker_exit_policy {
-            // On a disk that takes nothing no answer is heard.
+            // While the disk fails, an answer could not be handled.
             WorkerExitPolicy::Ask
                 if at_work > 0 && self.options.attended && !self.has_unwritten_entries() =>
             {
@@ -60,7 +60,7 @@ impl Conversation {
                     format!("{at_work} workers are")
                 };
                 self.show_notice(format!(
-                    "{workers} at work. stop: end them; leave: the daemon goes on with them; stay: do not leave."
+                    "{workers} running. stop: stop them; leave: keep them running; stay: do not leave."
                 ));
             }
             WorkerExitPolicy::Stop => self.end_running_jobs(true),
@@ -68,7 +68,7 @@ impl Conversation {
         }
     }
 
-    /// Leaves without a question. Who leaves already goes on with that, unless it waits for an answer.
+    /// Leaves without a question. An exit in progress continues, unless it waits for an answer.
     pub(super) fn exit_unattended(&mut self) {
         let step = self.exit.as_ref().map(|leaving| &leaving.step);
         if matches!(step, None | Some(ConversationExitStep::AskingAboutWorkers)) {
@@ -76,20 +76,20 @@ impl Conversation {
         }
     }
 
-    /// Takes what the person says to the question about workers.
+    /// Handles the answer to the question about workers.
     pub(super) fn handle_exit_answer(&mut self, line: &str) {
         if !matches!(
             self.exit,
             Some(ConversationExit { step: ConversationExitStep::AskingAboutWorkers, .. })
         ) {
-            return self.show_error("the session ends; Ctrl+C ends it at once");
+            return self.show_error("the session is ending; Ctrl+C ends it at once");
         }
         match line.trim().to_lowercase().as_str() {
             "stop" | "s" => self.end_running_jobs(true),
             "leave" | "l" => self.end_running_jobs(false),
             "stay" => {
                 self.exit = None;
-                self.show_notice("going on");
+                self.show_notice("continuing");
             }
             "/exit" | "/quit" | "/q" => self.finish_exit(),
             _ => self.show_notice("stop, leave or stay?"),
@@ -100,7 +100,7 @@ impl Conversation {
         self.report_workers(stops_workers);
         let step = ConversationExitStep::WaitingForJobs { stops_workers };
         self.exit = Some(ConversationExit { step, until: self.deadline_after(EXIT_WAIT) });
-        // Who leaves interrupts.
+        // The turn then ends as interrupted, not as failed.
         self.turn.iter_mut().for_each(|turn| turn.interrupts += 1);
         if let Some(job) = self.turn.as_ref().map(|turn| turn.job.clone())
             && let Err(why) = self.fleet.cancel_job(&job, false)
@@ -113,12 +113,12 @@ impl Conversation {
         self.advance_exit();
     }
 
-    /// Says what becomes of those who are at work.
+    /// Shows the workers that are stopped or keep running.
     fn report_workers(&mut self, are_stopped: bool) {
         let at_work = self.workers.iter().filter(|worker| worker.has_live_jobs());
         let names: Vec<&str> = at_work.map(ConversationWorker::name).collect();
         if !names.is_empty() {
-            let what = if are_stopped { "Stopping workers" } else { "Workers that go on" };
+            let what = if are_stopped { "Stopping workers" } else { "Workers that keep running" };
             self.show_exit_message(format!("{what}: {}", names.join(", ")));
         }
     }
@@ -132,7 +132,7 @@ impl Conversation {
         self.now.checked_add(wait).unwrap_or(Timestamp::MAX)
     }
 
-    /// Goes on leaving as far as it can.
+    /// Advances the exit as far as possible.
     pub(super) fn advance_exit(&mut self) {
         let Some(leaving) = &self.exit else { return };
         let is_late = self.now >= leaving.until;
@@ -158,7 +158,7 @@ impl Conversation {
         }
     }
 
-    /// Asks the agent what it has learned, in a copy of its conversation.
+    /// Asks the agent for insights, in a fork of its session.
     fn request_insights(&mut self) {
         let (about, messages) = (self.session_file.state(), self.messages);
         let is_asked = self.options.insights && messages > 0 && !self.has_unwritten_entries();
@@ -194,7 +194,7 @@ impl Conversation {
         matches!(&self.exit, Some(ConversationExit { step: ConversationExitStep::CollectingInsights(known), .. }) if known == job)
     }
 
-    /// Takes where the agent's last word is.
+    /// Handles a state change of the insights job.
     pub(super) fn handle_insights_job(&mut self, facts: &ChatJobInfo) {
         match facts.state {
             ChatJobState::Waiting | ChatJobState::Running => {}
@@ -233,7 +233,7 @@ impl Conversation {
         self.outputs.push(ChatOutput::ExitMessage(text.into()));
     }
 
-    /// Ends: everything is saved.
+    /// Ends the conversation after everything is saved.
     fn finish_exit(&mut self) {
         self.cancel_fork();
         for text in self.take_unsent() {
@@ -241,7 +241,7 @@ impl Conversation {
         }
         if self.has_unwritten_entries() {
             self.show_exit_message(
-                "The disk did not take the last of it. A resumed session asks the agent's job.",
+                "The last entries could not be written. A resumed session recovers them from the agent's job.",
             );
         }
         let id = self.session_file.id().to_owned();
@@ -252,7 +252,7 @@ impl Conversation {
             }
             Err(error) => {
                 let whole =
-                    if self.has_unwritten_entries() { "" } else { "the transcript is whole, " };
+                    if self.has_unwritten_entries() { "" } else { "the transcript is complete, " };
                 self.show_exit_message(format!("{error}; {whole}heeler --resume {id}"));
             }
         }

@@ -1,4 +1,5 @@
-//! Going on in a copy of the session. A long one is copied beside, and what is said meanwhile is held.
+//! Continuing in a copy of the session. A long session is copied in the background; lines entered
+//! meanwhile are held.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,32 +13,32 @@ use crate::{
     SessionFile,
 };
 
-/// How many messages are named where one cannot be forked from.
+/// Most messages that an error suggests as fork points.
 const NAMED_MAX: usize = 5;
 
-/// A copy that is being made.
+/// Copy in progress.
 pub(super) struct ConversationFork {
-    /// No session before it is saved.
+    /// Draft; it becomes a session when it is saved.
     copy: SessionFile,
-    /// Returns the message that it goes on from, if that is not the last.
+    /// Returns the message at which the copy ends, if it is not the last.
     work: StoppableThread<Result<Option<ConversationEntry>, String>>,
 }
 
 impl Conversation {
-    /// Goes on in a copy of the session, up to a message if one is named.
+    /// Continues in a copy of the session, up to a message if one is given.
     pub(super) fn fork(&mut self, at: Option<u64>) {
         if self.pending_fork.is_some() {
-            return self.show_error("a copy is being made; Esc gives it up");
+            return self.show_error("the session is being copied; Esc cancels it");
         }
         if self.turn.is_some() || self.pending_turn.is_some() {
-            return self.show_error("a turn is under way; Esc interrupts it");
+            return self.show_error("a turn is in progress; Esc interrupts it");
         }
         match self.start_fork(at) {
             Ok((forking, bytes)) if bytes <= WAIT_BYTES_MAX => self.finish_fork(forking),
             Ok((forking, bytes)) => {
                 let size = bytes as f64 / 1e6;
                 self.show_notice(format!(
-                    "this session's {size:.0} MB are copied, then it goes on in the copy; Esc gives it up"
+                    "copying {size:.0} MB, then continuing in the copy; Esc cancels it"
                 ));
                 self.pending_fork = Some(forking);
             }
@@ -45,14 +46,14 @@ impl Conversation {
         }
     }
 
-    /// Begins to copy. Also returns how many bytes there are.
+    /// Starts to copy. Also returns the number of bytes.
     fn start_fork(&mut self, at: Option<u64>) -> Result<(ConversationFork, u64), String> {
         let whole = self
             .session_file
             .contents(&ChatSpeaker::Coordinator)
             .map_err(|error| error.to_string())?;
         let about = self.session_file.state();
-        // Its turns are known, and their jobs are the other's.
+        // The copy knows the turns, but their jobs belong to the original.
         let turns = about.turns.iter().map(|asked| ConversationTurn {
             turn: asked.turn,
             job: None,
@@ -83,27 +84,27 @@ impl Conversation {
         Ok((ConversationFork { copy, work }, bytes))
     }
 
-    /// Goes on in a copy that was made beside.
+    /// Continues in a copy that was finished in the background.
     pub(super) fn poll_fork(&mut self) {
         if let Some(forking) = self.pending_fork.take_if(|forking| forking.work.is_done()) {
             self.finish_fork(forking);
         }
     }
 
-    /// Stops a copy that is being made; nothing stays of it.
+    /// Stops a copy in progress and removes it.
     pub(super) fn cancel_fork(&mut self) {
         let Some(ConversationFork { copy, work }) = self.pending_fork.take() else { return };
         drop(work);
         match copy.discard() {
-            Ok(()) => self.show_notice("the copy was given up"),
-            Err(error) => self.show_error(format!("the copy was given up; {error}")),
+            Ok(()) => self.show_notice("the copy was cancelled"),
+            Err(error) => self.show_error(format!("the copy was cancelled; {error}")),
         }
     }
 
     fn finish_fork(&mut self, ConversationFork { mut copy, work }: ConversationFork) {
         let made = work.join().and_then(|message| {
             let from = message.map(|entry| (self.session_of_entry(&entry), entry_uuid(&entry)));
-            // Saved last: a copy that is cut off before is no session.
+            // Saved last: an interrupted copy is not a session.
             let saved = copy.save(|about| {
                 if let Some((session, cut)) = from {
                     about.session = session.or(about.session.take());
@@ -123,7 +124,7 @@ impl Conversation {
             self.show_error(format!("{error}"));
         }
         let workers = match self.workers.iter().any(super::ConversationWorker::has_live_jobs) {
-            true => " Its workers go on with it.",
+            true => " Its workers keep running.",
             false => "",
         };
         self.detach_jobs();
@@ -131,10 +132,10 @@ impl Conversation {
         self.view = ChatSpeaker::Coordinator;
         self.outputs.push(ChatOutput::SessionReplaced);
         self.show_older(&ChatSpeaker::Coordinator);
-        self.append_notice(format!("Forked from {from}, which stays as it is.{workers}"));
+        self.append_notice(format!("Forked from {from}, which is unchanged.{workers}"));
     }
 
-    /// What the jobs of the session before do, ask and cost is none of this one's.
+    /// Ignores rows, questions and costs of the previous session's jobs from now on.
     fn detach_jobs(&mut self) {
         self.detached_jobs.extend(self.speakers.drain().map(|(job, _)| job));
         self.next_rows.clear();
@@ -146,15 +147,15 @@ impl Conversation {
     }
 }
 
-/// Returns the message of a number, from 1 on, and where it ends. One that cannot be forked from is an
-/// error that names some which can.
+/// Returns the message with a number (from 1) and its end. If it is not a possible fork point, the
+/// error lists some that are.
 pub(super) fn find_fork_message(
     whole: &TranscriptContents,
     number: u64,
     is_stopped: &AtomicBool,
 ) -> Result<(ConversationEntry, u64), String> {
     let mut count = 0;
-    // The last few that can be forked from: number, entry, and where it ends.
+    // The last few possible fork points: number, entry, and its end.
     let mut usable: VecDeque<(u64, ConversationEntry, u64)> = VecDeque::new();
     let each = whole.for_each_entry(|entry, end| {
         count += u64::from(entry.is_message());
@@ -176,9 +177,11 @@ pub(super) fn find_fork_message(
     };
     let lines: String = usable.iter().map(line).collect();
     Err(match lines.is_empty() {
-        true => "the agent has said nothing that can be forked from".to_owned(),
+        true => "no message of the agent can be forked from".to_owned(),
         false => {
-            format!("message {number} cannot be forked from; these of the agent's can:{lines}")
+            format!(
+                "message {number} cannot be forked from; these messages of the agent can:{lines}"
+            )
         }
     })
 }

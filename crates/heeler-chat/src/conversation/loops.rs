@@ -1,4 +1,4 @@
-//! Tasks, and loops that come back to the agent by themselves.
+//! Tasks, and loops that start turns on a schedule.
 
 use heeler_model::JobId;
 use serde_json::Value as Json;
@@ -8,17 +8,17 @@ use super::turns::TurnInitiator;
 use crate::tasks::{GOAL_REACHED, LOOPS_MAX, TASK_DONE, TASKS_MAX, has_marker_line};
 use crate::{ConversationLoop, ConversationState, ConversationTask, EntrySource};
 
-/// The rows in which a run records what its agent did with the task list.
+/// Subtypes of the rows in which a run records changes to the task list.
 const TASKS_ADDED: &str = "tasks_added";
 const TASK_FINISHED: &str = "task_finished";
 
 impl Conversation {
-    /// Loops of before wait for the person, who may have said so beforehand.
+    /// Offers to restart the loops of a resumed session, or restarts them if the options say so.
     pub(super) fn resume_loops(&mut self) {
         if self.session_file.state().loops.is_empty() {
             return;
         }
-        // When one was due in the last session says nothing in this one.
+        // Due times of the previous session do not apply.
         self.save_state(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
         if self.options.restart_loops {
             return self.restart_loops(None);
@@ -32,7 +32,7 @@ impl Conversation {
     pub(super) fn add_loop(&mut self, one: ConversationLoop) {
         if self.session_file.state().loops.len() >= LOOPS_MAX {
             return self.show_error(format!(
-                "there are {LOOPS_MAX} loops, which is the most; /stop ends some"
+                "there are {LOOPS_MAX} loops, which is the limit; /stop ends some"
             ));
         }
         if one.goal.is_none() && !self.session_file.state().tasks.iter().any(|task| !task.done) {
@@ -50,7 +50,7 @@ impl Conversation {
     pub(super) fn stop_loops(&mut self, which: Option<usize>) {
         let count = self.session_file.state().loops.len();
         match which {
-            _ if count == 0 => self.show_notice("no loop is there"),
+            _ if count == 0 => self.show_notice("there are no loops"),
             Some(number) if number > count => {
                 self.show_error(format!("there is no loop {number}; /loops lists them"));
             }
@@ -70,7 +70,7 @@ impl Conversation {
         self.renumber_turn_loop(which);
     }
 
-    /// A turn that is under way may be one of a loop that is gone, or that has another number now.
+    /// Updates the loop number of the running turn after loops were removed.
     fn renumber_turn_loop(&mut self, gone: Option<usize>) {
         let Some(turn) = &mut self.turn else { return };
         let TurnInitiator::Loop(at) = turn.initiator else { return };
@@ -102,24 +102,24 @@ impl Conversation {
                 one.next_at = Some(now);
             }
         });
-        self.show_notice(if count == 0 { "no loop is there" } else { "restarted" });
+        self.show_notice(if count == 0 { "there are no loops" } else { "restarted" });
         self.start_due_loop();
     }
 
     pub(super) fn list_loops(&mut self) {
         let lines = self.session_file.state().loops.iter().enumerate().map(|(at, one)| {
-            let state = if one.next_at.is_some() { "" } else { "  (rests: /restart)" };
+            let state = if one.next_at.is_some() { "" } else { "  (paused: /restart)" };
             format!("{}  {}{state}", at + 1, one.describe())
         });
         let lines: Vec<String> = lines.collect();
         self.show_notice(match lines.is_empty() {
-            true => "no loop; /loop \"GOAL\" INTERVAL begins one, /start works through the tasks"
+            true => "no loops; /loop \"GOAL\" INTERVAL starts one, /start works through the tasks"
                 .to_owned(),
             false => lines.join("\n"),
         });
     }
 
-    /// Starts the turn of a loop that is due, if nothing else is said.
+    /// Starts the turn of a due loop, if nothing else is in progress.
     pub(super) fn start_due_loop(&mut self) {
         if self.turn.is_some()
             || !self.queue.is_empty()
@@ -144,7 +144,7 @@ impl Conversation {
         }
     }
 
-    /// Lets a loop rest, or ends it if the agent says that it is done.
+    /// Schedules the next turn of a loop, or ends the loop if the agent reports that it is done.
     pub(super) fn loop_turn_ended(&mut self, at: usize, is_done: bool) {
         if !is_done {
             return self.loop_failed(at);
@@ -159,14 +159,14 @@ impl Conversation {
             return self.append_notice("The goal is reached: the loop has ended.");
         }
         let is_of_tasks = one.goal.is_none();
-        // The agent may have marked it already: then no other is meant.
+        // The agent may have marked the task already; then no other one is marked.
         let done = self.asked_task.take().filter(|_| has_marker_line(&self.last_reply, TASK_DONE));
         self.save_state(|about| {
             let is_it =
                 |task: &&mut ConversationTask| !task.done && Some(&task.text) == done.as_ref();
             about.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
             clear_turn_loop(about);
-            // One that rests since the session was resumed goes on resting.
+            // A loop that is paused since the session was resumed stays paused.
             let next = &mut about.loops[at].next_at;
             *next = next.map(|_| next_at);
         });
@@ -180,7 +180,7 @@ impl Conversation {
         self.append_notice("All tasks are done: the loop has ended.");
     }
 
-    /// A loop whose turn failed rests until a person says otherwise: it would fail again.
+    /// Pauses a loop after a failed turn until a person restarts it: it would fail again.
     pub(super) fn loop_failed(&mut self, at: usize) {
         if self.session_file.state().loops.get(at).is_none() {
             return;
@@ -190,12 +190,12 @@ impl Conversation {
             clear_turn_loop(about);
         });
         self.append_notice(format!(
-            "Loop {} rests, since its turn did not end well; /restart goes on.",
+            "Loop {} is paused, because its turn failed; /restart continues it.",
             at + 1
         ));
     }
 
-    /// Takes what the agent does with the task list. The row is remembered, so that it counts once.
+    /// Applies a change of the agent to the task list. The row is recorded, so that it counts once.
     pub(super) fn apply_task_row(&mut self, job: &JobId, at: u64, row: &Json) {
         let Some(subtype) = row["subtype"].as_str().filter(|_| row["type"] == "system") else {
             return;
@@ -227,7 +227,7 @@ impl Conversation {
         let room = TASKS_MAX.saturating_sub(self.session_file.state().tasks.len());
         if texts.len() > room {
             self.show_error(format!(
-                "only {room} of {} tasks are kept: {TASKS_MAX} are the most",
+                "only {room} of {} tasks are kept: {TASKS_MAX} is the limit",
                 texts.len()
             ));
         }
@@ -237,13 +237,14 @@ impl Conversation {
     }
 }
 
-/// What came of the last turn counts with its loop: it is not counted again when the session is resumed.
+/// Detaches the last turn from its loop, so that its result is not counted again when the session
+/// is resumed.
 fn clear_turn_loop(about: &mut ConversationState) {
     about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
 }
 
-/// Returns the place of the task that an agent has done: the one of its number, or the open one that
-/// begins like it where the list has changed since the agent saw it.
+/// Returns the index of the task that an agent finished: the one with its number, or, if the list
+/// has changed since the agent saw it, the open one that begins with its text.
 fn finished_task_index(
     tasks: &[ConversationTask],
     number: usize,
@@ -265,7 +266,7 @@ mod tests {
     fn a_task_that_the_agent_has_done_is_the_one_it_saw_also_if_the_list_has_changed() {
         let task =
             |text: &str, done| ConversationTask { text: text.to_owned(), done, added_by: None };
-        // It saw `a` before them.
+        // The agent saw `a` before them.
         let tasks = [task("b", true), task("b", false), task("c", false)];
         for (number, text, expected) in [
             (3, Some("c"), Some(2)),
@@ -273,7 +274,7 @@ mod tests {
             (3, Some("b"), Some(1)),
             (1, Some("a"), None),
             (0, Some("a"), None),
-            // Rows of before have no text.
+            // Rows of older versions have no text.
             (2, None, Some(1)),
             (4, None, None),
         ] {

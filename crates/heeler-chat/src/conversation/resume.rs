@@ -1,4 +1,5 @@
-//! Going on with a session: what was under way when it was left, however that was.
+//! Resuming a session, including a turn that was in progress when the session was left or
+//! interrupted.
 
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -10,18 +11,18 @@ use crate::{
     ChatOutput, ChatSpeaker, ConversationEntry, ConversationTurn, EntryRole, SessionFileError, row,
 };
 
-/// How long a fleet knows for certain which turns it was asked.
+/// Time for which the fleet can reliably find the job of a turn.
 pub const TURN_LOOKUP_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
-/// Words that are in the transcript and were not answered for when the session was resumed. The fleet may
-/// still be at them: what it was asked it says when it has made a job of it.
+/// Message in the transcript without a known job when the session was resumed. The fleet may still
+/// be creating the job.
 pub(super) struct UnsentMessage {
     pub(super) turn: Uuid,
     pub(super) text: String,
 }
 
 impl Conversation {
-    /// Shows the tail of what is there, and follows what was under way when it was left.
+    /// Shows the end of the transcript, and follows the turn that was in progress.
     pub(super) fn resume(&mut self) -> Result<(), SessionFileError> {
         let page =
             self.session_file.entries_before(&ChatSpeaker::Coordinator, None, PAGE_ENTRIES)?;
@@ -33,12 +34,12 @@ impl Conversation {
             entries: older,
             has_more,
         });
-        // Words that are in the transcript, and of whose job nothing is on record here.
+        // A message in the transcript without a recorded job.
         let unsure = entries.iter().rev().find(|entry| entry.turn.is_some());
         if let Some(entry) = unsure.filter(|entry| entry.role == EntryRole::User) {
             self.recover_turn(entry);
         }
-        // The last turn begins there. What was not sent is none.
+        // Start of the last turn; unsent messages are not turns.
         let turns = &self.session_file.state().turns;
         let is_turn =
             |entry: &ConversationEntry| turns.iter().any(|asked| entry.turn == Some(asked.turn));
@@ -55,12 +56,14 @@ impl Conversation {
                 self.costs.extend(facts.cost_usd.map(|cost| (job.clone(), cost)));
             }
         }
-        // Only the last turn can have been cut off here: each begins when the one before is kept whole.
-        // One that was taken back was whole too, and nothing goes on from its session.
+        // Only the last turn can be incomplete: each starts when the previous one is written
+        // completely. A turn that was taken back was complete too, and its session is not
+        // continued.
         if let Some(job) = jobs.last().filter(|_| !is_on_record) {
-            // Another state directory, or an older one: nothing more will be heard of it.
+            // The state directory is another or an older one: no more events of this job will
+            // arrive.
             self.show_notice(format!(
-                "{job}, the last turn, is no longer on record: what is here is all of it."
+                "{job}, the last turn, is no longer recorded: nothing more of it can be shown."
             ));
         } else if let Some(job) = jobs.last().filter(|_| !is_undone) {
             let is_its = |asked: &&ConversationTurn| asked.job.as_ref() == Some(job);
@@ -74,7 +77,7 @@ impl Conversation {
             let is_its =
                 |entry: &ConversationEntry| entry.source.as_ref().is_some_and(|it| it.job == *job);
             let said = tail.iter().filter(|entry| is_its(entry));
-            // What it said before the session was cut off may be that it is done.
+            // Its last text before the interruption may be the marker of a finished loop or task.
             let last_words = said.clone().rfind(|entry| entry.role == EntryRole::Assistant);
             self.last_reply = last_words.map(ConversationEntry::text).unwrap_or_default();
             let told = tail
@@ -82,7 +85,7 @@ impl Conversation {
                 .filter(|entry| entry.role == EntryRole::User)
                 .map(ConversationEntry::text);
             if let Some(turn) = &mut self.turn {
-                // What is in the transcript is not told again.
+                // Entries that the transcript has are not added again.
                 turn.is_end_recorded = said.clone().next_back().is_some_and(row::is_failure_notice);
                 turn.recorded_prompts.extend(told.clone());
                 turn.may_have_unrecorded_prompts = begin.is_some();
@@ -95,7 +98,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Looks what became of words that may not have been sent.
+    /// Finds out if a message was sent before the interruption.
     fn recover_turn(&mut self, entry: &ConversationEntry) {
         let Some(turn) = entry.turn else { return };
         if self.session_file.state().turns.iter().any(|asked| asked.turn == turn) {
@@ -108,16 +111,18 @@ impl Conversation {
                 self.save_state(|about| about.turns.push(asked));
             }
             Ok(None) if age.is_some_and(|age| age > TURN_LOOKUP_WINDOW) => {
-                self.show_notice("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
+                self.show_notice("it is no longer known if your last message was sent; `heeler jobs` lists the jobs.");
             }
             Ok(None) => {
-                self.show_notice("your last words were not sent: the program ended before. Enter sends them now.");
+                self.show_notice(
+                    "your last message was not sent: the program ended before. Enter sends it now.",
+                );
                 let text = entry.text();
                 self.unsent_message = Some(UnsentMessage { turn, text: text.trim().to_owned() });
                 self.outputs.push(ChatOutput::SuggestedInput(text));
             }
             Err(why) => {
-                self.show_error(format!("whether your last words were sent is not known: {why}"));
+                self.show_error(format!("it is not known if your last message was sent: {why}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Conversations with a fleet that is played.
+//! Tests of conversations with a fake fleet.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ use crate::{
     TurnSessionChoice,
 };
 
-/// What was asked of the fleet, and what it says next.
+/// Commands sent to the fake fleet, and its next replies.
 #[derive(Default)]
 struct FakeChatFleetState {
     calls: Vec<String>,
@@ -49,7 +49,7 @@ impl FakeChatFleet {
         self.with(|played| played.sessions.last().cloned()).unwrap()
     }
 
-    /// Returns the agent's own session of a job: whoever forks gets another.
+    /// Returns the native session of a job; a fork gets a new one.
     fn session(&self, number: usize) -> AgentSessionId {
         let forks = self.with(|played| {
             let is_fork = |it: &&TurnSessionChoice| matches!(it, TurnSessionChoice::Fork(..));
@@ -182,7 +182,7 @@ impl ConversationFixture {
         self.talk = Some(Conversation::begin(self.shelf(), book, fleet, manner, self.now).unwrap());
     }
 
-    /// Ends as a killed process does, and goes on with what is on disk.
+    /// Drops the conversation like a killed process, and resumes from disk.
     fn crash(&mut self) {
         let id = self.talk.take().unwrap().id().to_owned();
         let book =
@@ -227,7 +227,7 @@ impl ConversationFixture {
         self.talk().tick(now);
     }
 
-    /// Tells what was shown, but for the status line.
+    /// Returns the output, without the status line.
     fn shown(&mut self) -> Vec<String> {
         let line = |entry: &ConversationEntry| match &entry.name {
             Some(name) => format!("{:?} {name}", entry.role),
@@ -264,7 +264,7 @@ fn what_is_said_is_kept_then_asked_and_what_comes_is_kept_then_shown() {
     assert_eq!(rig.stage.calls(), ["ask hello", "follow job-2026-01-02-aaaa01 0"]);
     rig.row(1, 0, json!({"type": "system", "subtype": "user_input", "content": "hello"}));
     rig.said(1, 1, "Hi.");
-    // Told again, it is not shown again.
+    // A repeated row is not shown again.
     rig.said(1, 1, "Hi.");
     rig.is(1, ChatJobState::Done);
     assert_eq!(rig.shown(), ["User hello", "Assistant Hi."]);
@@ -320,7 +320,7 @@ fn a_turn_whose_job_is_not_on_record_any_more_is_not_waited_for() {
     rig.stage.with(|played| (played.turns.clear(), played.sessions.clear()));
     rig.stage.calls();
     rig.crash();
-    assert!(rig.shown()[1].contains("is no longer on record"));
+    assert!(rig.shown()[1].contains("is no longer recorded"));
     assert_eq!(rig.stage.calls(), [""; 0], "nobody follows it");
     rig.say("two");
     assert_eq!(rig.stage.calls()[..1], ["ask two"]);
@@ -346,7 +346,7 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
     let mut rig = ConversationFixture::new();
     rig.say("first");
     rig.is(1, ChatJobState::Done);
-    // A crash between keeping the words and asking.
+    // A crash between writing the message and sending it.
     let entry = ConversationEntry {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
@@ -356,10 +356,10 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
     rig.crash();
     let shown = rig.shown();
     assert_eq!(shown.last().unwrap(), "suggested: lost?");
-    assert!(shown[1].contains("were not sent"), "{shown:?}");
+    assert!(shown[1].contains("was not sent"), "{shown:?}");
 
     rig.is(1, ChatJobState::Done);
-    // The fleet may be at them: they are sent under their own name, which starts nothing twice.
+    // The fleet may be executing it: it is sent again with its own ID, which starts nothing twice.
     rig.say("lost?");
     let asked = rig.stage.with(|played| played.turns.last().map(|(turn, _)| *turn));
     assert_eq!(asked, Some(Uuid::from_u128(9)));
@@ -406,7 +406,7 @@ fn words_that_a_fleet_has_forgotten_are_not_taken_for_unsent() {
     rig.now += TURN_LOOKUP_WINDOW * 2;
     rig.crash();
     let shown = rig.shown();
-    assert!(shown.last().unwrap().contains("is not known any more"), "{shown:?}");
+    assert!(shown.last().unwrap().contains("it is no longer known"), "{shown:?}");
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn what_is_refused_is_said_and_comes_back_to_the_input() {
 fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() {
     let mut rig = ConversationFixture::new();
     rig.say("one");
-    // It has not begun: the words wait.
+    // The job has not started: the message waits.
     rig.say("two");
     rig.is(1, ChatJobState::Running);
     rig.say("three");
@@ -465,22 +465,22 @@ fn words_of_which_nobody_knows_whether_they_were_heard_are_said_once_and_kept_if
     rig.is(1, ChatJobState::Running);
     rig.shown();
     rig.stage.with(|played| {
-        played.unheard = Some(MessageDeliveryError::Unconfirmed("no reply".to_owned()))
+        played.unheard = Some(MessageDeliveryError::Unconfirmed("no reply".to_owned()));
     });
     rig.say("two");
-    assert!(rig.shown()[0].contains("whether this was heard is not known"));
+    assert!(rig.shown()[0].contains("it is not known if this arrived"));
     rig.row(1, 1, heard("two"));
     assert_eq!(rig.shown(), ["User two"]);
     rig.stage
         .with(|played| played.unheard = Some(MessageDeliveryError::Refused("it ends".to_owned())));
     rig.say("three");
-    // A crash after words were said and before they were kept.
+    // A crash after a message was sent and before it was written.
     rig.crash();
     rig.row(1, 2, heard("one"));
     rig.row(1, 3, heard("four"));
     rig.is(1, ChatJobState::Done);
     assert_eq!(rig.shown(), ["User one | User two", "User four"]);
-    // Words that were not sent are of no turn.
+    // Unsent messages belong to no turn.
     rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
     rig.say("five");
     rig.crash();
@@ -503,7 +503,7 @@ fn how_a_turn_ended_badly_is_told_once_however_often_it_is_resumed() {
     rig.is(1, ChatJobState::Failed);
     assert_eq!(rig.shown(), ["User one | System interrupted"]);
 
-    // No row tells it: the job had not begun, or its runner was killed.
+    // No row reports it: the job had not started, or its runner was killed.
     rig.say("two");
     rig.is(2, ChatJobState::Failed);
     assert_eq!(rig.shown(), ["User two", "System failed: no login"]);
@@ -516,7 +516,7 @@ fn how_a_turn_ended_badly_is_told_once_however_often_it_is_resumed() {
         );
     }
 
-    // A run that failed and one that was tried again after it.
+    // A failed run, and a retry after it.
     rig.say("three");
     rig.row(3, 1, json!({"type": "error", "message": "broken"}));
     rig.said(3, 2, "Again.");

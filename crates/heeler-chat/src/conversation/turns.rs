@@ -1,4 +1,4 @@
-//! Turns: what the person or a loop says to the agent, and what comes of it.
+//! Turns: messages of the person or a loop to the agent, and their results.
 
 use heeler_model::JobId;
 use serde_json::Value as Json;
@@ -12,32 +12,32 @@ use crate::{
     EntryRole, EntrySource, MessageDeliveryError, SessionFileError, TurnRequest, TurnSessionChoice,
 };
 
-/// Who began a turn.
+/// Initiator of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TurnInitiator {
     User,
-    /// The loop of this number.
+    /// Loop with this index.
     Loop(usize),
 }
 
-/// A turn that is under way.
+/// Turn in progress.
 pub(super) struct RunningTurn {
     pub(super) job: JobId,
     pub(super) initiator: TurnInitiator,
     state: ChatJobState,
     activity: String,
     pub(super) interrupts: u32,
-    /// The transcript's last word of it is how it ended.
+    /// The transcript already ends with the turn's failure notice.
     pub(super) is_end_recorded: bool,
-    /// What the transcript has of what the agent was told in it.
+    /// Prompts of this turn that the transcript has.
     pub(super) recorded_prompts: Vec<String>,
-    /// The agent may have been told more.
+    /// The agent may have received prompts that the transcript lacks.
     pub(super) may_have_unrecorded_prompts: bool,
 }
 
 impl RunningTurn {
-    /// Says whether a row has words of the person's that the transcript lacks: whoever said them was cut
-    /// off before they were kept, or did not hear that they arrived.
+    /// Returns true if a row has a prompt of the person that the transcript lacks: the process
+    /// ended before it was written, or the delivery was not confirmed.
     fn is_unrecorded_prompt(&self, row: &Json) -> bool {
         let first = |text: &str| text.trim().lines().next().unwrap_or_default().to_owned();
         let is_said = row["subtype"] == "user_input" && row["synthetic"] != Json::Bool(true);
@@ -47,13 +47,12 @@ impl RunningTurn {
             && !self.recorded_prompts.iter().any(|known| first(known) == heard)
     }
 
-    /// Says what the agent does, for the status line.
     pub(super) fn activity(&self) -> &str {
         &self.activity
     }
 }
 
-/// Words that are to be asked once their entry is on disk.
+/// Message that is submitted once its entry is written.
 pub(super) struct PendingTurn {
     /// [`TurnRequest::id`].
     id: Uuid,
@@ -61,14 +60,14 @@ pub(super) struct PendingTurn {
     by: TurnInitiator,
 }
 
-/// What is said when the turn before is over.
+/// Message that waits for the end of the current turn.
 pub(super) struct QueuedMessage {
     text: String,
     by: TurnInitiator,
 }
 
 impl Conversation {
-    /// Takes a line of the person's.
+    /// Handles a line of the person: a command or a message.
     pub(super) fn handle_line(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -96,8 +95,8 @@ impl Conversation {
         }
     }
 
-    /// Says whether a line that writes something can be taken now. Another program's session is copied
-    /// first; if that takes long the line is held meanwhile.
+    /// Returns true if a line that writes can be handled now. A session of another program is
+    /// copied first; during a long copy the line is held.
     fn prepare_or_hold(&mut self, line: &str) -> bool {
         match self.session_file.prepare_writing() {
             Ok(None) if self.held_lines.is_empty() => return true,
@@ -105,12 +104,12 @@ impl Conversation {
             Ok(Some(bytes)) if self.held_lines.is_empty() => {
                 let size = bytes as f64 / 1e6;
                 self.show_notice(format!(
-                    "this session is another program's: its {size:.0} MB are copied, then your words are sent"
+                    "this session belongs to another program: its {size:.0} MB are copied, then your message is sent"
                 ));
             }
             Ok(Some(_)) => {}
             Err(error) => {
-                self.show_error(format!("the session cannot be copied to be ours: {error}"));
+                self.show_error(format!("the session cannot be copied: {error}"));
                 self.outputs.push(ChatOutput::SuggestedInput(line.to_owned()));
                 return false;
             }
@@ -119,7 +118,7 @@ impl Conversation {
         false
     }
 
-    /// Takes the lines that were held, once the session is ours.
+    /// Handles the held lines once the session is writable.
     pub(super) fn send_held_lines(&mut self) {
         if self.held_lines.is_empty() || self.exit.is_some() || self.pending_fork.is_some() {
             return;
@@ -127,16 +126,16 @@ impl Conversation {
         match self.session_file.prepare_writing() {
             Ok(Some(_)) => {}
             Ok(None) => {
-                std::mem::take(&mut self.held_lines).iter().for_each(|line| self.handle_line(line))
+                std::mem::take(&mut self.held_lines).iter().for_each(|line| self.handle_line(line));
             }
             Err(error) => {
-                self.show_error(format!("the session cannot be copied to be ours: {error}"));
+                self.show_error(format!("the session cannot be copied: {error}"));
                 self.return_held_lines();
             }
         }
     }
 
-    /// Takes what the person said and nobody heard: whoever leaves is told.
+    /// Takes the messages of the person that were not sent; they are shown on exit.
     pub(super) fn take_unsent(&mut self) -> Vec<String> {
         let asking = self.pending_turn.take().map(|asking| (asking.text, asking.by));
         let queue = self.queue.drain(..).map(|waiting| (waiting.text, waiting.by));
@@ -166,11 +165,11 @@ impl Conversation {
                     let entry = ConversationEntry::new(EntryRole::User, text, self.now);
                     return self.append_entry(ChatSpeaker::Coordinator, entry);
                 }
-                // Said again it might be heard twice.
+                // A repetition could be delivered twice.
                 Err(MessageDeliveryError::Unconfirmed(why)) => {
                     turn.may_have_unrecorded_prompts = true;
                     return self.show_error(format!(
-                        "whether this was heard is not known, it is shown if it was: {text} ({why})"
+                        "it is not known if this arrived; it is shown if it did: {text} ({why})"
                     ));
                 }
                 Err(MessageDeliveryError::Refused(_)) => {}
@@ -179,8 +178,8 @@ impl Conversation {
         self.queue.push_back(QueuedMessage { text, by: TurnInitiator::User });
     }
 
-    /// Asks the agent. What the person said is kept first, under the name by which it is asked. Words of
-    /// before that may be on their way have both already: by their name they are not heard twice.
+    /// Starts a turn. The message is written first, with the turn's ID. A resent message of an
+    /// interrupted session keeps its ID, so that it is not executed twice.
     pub(super) fn start_turn(&mut self, text: &str, by: TurnInitiator) {
         let unsent = self.unsent_message.take().filter(|unsent| unsent.text == text.trim());
         let id = unsent.as_ref().map_or_else(Uuid::new_v4, |unsent| unsent.turn);
@@ -195,7 +194,8 @@ impl Conversation {
         self.submit_pending_turn();
     }
 
-    /// Asks what is on disk. What is not yet waits: nobody hears words that a crash would lose.
+    /// Submits the pending turn if its entry is written: the agent must not receive a message that
+    /// a crash would lose.
     pub(super) fn submit_pending_turn(&mut self) {
         if !self.has_unwritten_entries()
             && self.exit.is_none()
@@ -247,7 +247,8 @@ impl Conversation {
                 self.turn.iter_mut().for_each(|turn| turn.recorded_prompts.push(text.clone()));
             }
             Err(why) => {
-                // It has the turn's name: these words are not looked for again.
+                // The entry has the turn's ID, so that a resume does not look for the message
+                // again.
                 let entry =
                     ConversationEntry::new(EntryRole::System, format!("not sent: {why}"), self.now);
                 self.append_entry(
@@ -256,7 +257,7 @@ impl Conversation {
                 );
                 match by {
                     TurnInitiator::User => {
-                        self.outputs.push(ChatOutput::SuggestedInput(text.clone()))
+                        self.outputs.push(ChatOutput::SuggestedInput(text.clone()));
                     }
                     TurnInitiator::Loop(at) => self.loop_failed(at),
                 }
@@ -264,7 +265,7 @@ impl Conversation {
         }
     }
 
-    /// Follows a job of the agent from the first row that the transcript does not have.
+    /// Follows a job of the agent from the first row that the transcript lacks.
     pub(super) fn follow_turn(
         &mut self,
         job: JobId,
@@ -291,7 +292,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Takes a row of a job.
+    /// Handles a row of a job.
     pub(super) fn handle_row(&mut self, job: &JobId, at: u64, row: &Json) {
         if self.is_insights_job(job) {
             if let Some(text) = row["content"].as_str().filter(|_| row["type"] == "assistant") {
@@ -332,7 +333,7 @@ impl Conversation {
         self.append_entry(of, entry);
     }
 
-    /// Takes where a job is.
+    /// Handles a state change of a job.
     pub(super) fn handle_job_info(&mut self, facts: &ChatJobInfo) {
         if let Some(cost) = facts.cost_usd {
             self.costs.insert(facts.job.clone(), cost);
@@ -344,7 +345,7 @@ impl Conversation {
             Some(turn) => turn.state = facts.state,
             None => return self.handle_worker_job(facts),
         }
-        // A turn of before may be another agent's, which has a conversation of its own.
+        // An earlier turn may belong to another agent, which has a session of its own.
         let about = self.session_file.state();
         if let Some(session) = &facts.session
             && facts.agent == about.agent()
@@ -379,7 +380,7 @@ impl Conversation {
                 0 => format!("{FAILED_PREFIX}{why}"),
                 _ => INTERRUPTED.to_owned(),
             };
-            // In the place of the row that would have told it, so that it is told once.
+            // Takes the place of the row that would have reported it, so that it is shown once.
             let row = self.next_rows.get(&turn.job).copied().unwrap_or_default();
             let source = Some(EntrySource { job: turn.job.clone(), row });
             let entry = ConversationEntry {
@@ -399,7 +400,7 @@ impl Conversation {
         }
     }
 
-    /// Interrupts who is looked at; the second time harder.
+    /// Interrupts the agent or worker in view; a second time cancels immediately.
     pub(super) fn interrupt(&mut self) {
         if let ChatSpeaker::Worker(name) = self.view.clone() {
             return self.stop_worker(&name);
@@ -410,7 +411,8 @@ impl Conversation {
         let Some(turn) = self.turn.as_mut() else { return };
         let (job, now) = (turn.job.clone(), turn.interrupts > 0);
         turn.interrupts += 1;
-        // What waits was meant for the turn that is interrupted: it comes back to be changed.
+        // Queued messages were meant for the interrupted turn: they return to the input for
+        // editing.
         let waiting: Vec<String> = self.queue.drain(..).map(|one| one.text).collect();
         if !waiting.is_empty() {
             self.outputs.push(ChatOutput::SuggestedInput(waiting.join("\n")));

@@ -1,4 +1,4 @@
-//! Workers: agents that the agent has set to work, each with a transcript of its own.
+//! Workers: agents started by the agent, each with a transcript.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use crate::{
     TurnRequest, TurnSessionChoice,
 };
 
-/// A worker of the conversation.
+/// Worker of the conversation.
 pub(super) struct ConversationWorker {
     facts: ChatWorkerInfo,
     pub(super) unseen: usize,
-    /// Its jobs of which the transcript has all rows.
+    /// Jobs whose rows are all in the transcript.
     recorded_jobs: HashSet<JobId>,
-    /// Its jobs that were told to stop because the person leaves.
+    /// Jobs that were cancelled because the person leaves.
     stopped_jobs: HashSet<JobId>,
 }
 
@@ -26,14 +26,14 @@ impl ConversationWorker {
         &self.facts.name
     }
 
-    /// Returns its jobs that are not over: one that is done may have been given several.
+    /// Returns the jobs that have not ended; a worker may have several.
     fn live_jobs(&self) -> impl Iterator<Item = &ChatJobInfo> {
         let is_live =
             |job: &&ChatJobInfo| matches!(job.state, ChatJobState::Waiting | ChatJobState::Running);
         self.facts.jobs.iter().filter(is_live)
     }
 
-    /// Returns what it is at, waits for or was at last.
+    /// Returns the running job, else the next waiting one, else the last one.
     fn current_job(&self) -> Option<&ChatJobInfo> {
         let running = self.facts.jobs.iter().find(|job| job.state == ChatJobState::Running);
         running.or_else(|| self.live_jobs().next()).or(self.facts.jobs.last())
@@ -47,20 +47,20 @@ impl ConversationWorker {
         self.live_jobs().next().is_some()
     }
 
-    /// Returns the agent's own id of its conversation; a job that waits has none yet.
+    /// Returns the native session; a waiting job has none yet.
     fn session(&self) -> Option<&AgentSessionId> {
         self.facts.jobs.iter().rev().find_map(|job| job.session.as_ref())
     }
 
-    /// Says what it is and does, on a line of a list whose names have this width.
+    /// Returns a line for the worker list; `width` is that of the name column.
     pub(super) fn summary_line(&self, width: usize) -> String {
         let state = match self.state() {
-            ChatJobState::Waiting => "waits",
-            ChatJobState::Running => "at work",
+            ChatJobState::Waiting => "waiting",
+            ChatJobState::Running => "running",
             ChatJobState::Done => "done",
             ChatJobState::Failed => "failed",
         };
-        // A sum of nothing is -0.
+        // The sum of no floats is -0.
         let cost = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>() + 0.0;
         let task = self.facts.task.lines().next().unwrap_or_default();
         format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name)
@@ -68,7 +68,7 @@ impl ConversationWorker {
 }
 
 impl Conversation {
-    /// Takes which workers there are; what is new in their transcripts is followed.
+    /// Updates the list of workers, and follows their new jobs.
     pub(super) fn update_workers(&mut self, workers: Vec<ChatWorkerInfo>) {
         for facts in workers {
             if facts.jobs.iter().any(|job| self.detached_jobs.contains(&job.job)) {
@@ -92,17 +92,17 @@ impl Conversation {
             }
             self.follow_worker(&name);
         }
-        // The agent may have set one to work just before it was interrupted.
+        // The agent may have started one just before it was interrupted.
         if self.stops_workers() {
             self.stop_workers();
         }
     }
 
-    /// Returns the jobs of a worker whose rows are all in its transcript: those before the last that it
-    /// has a row of, since one is followed when the one before is told to its end.
+    /// Returns the jobs of a worker whose rows are all in its transcript: those before the last job
+    /// that has a row in it, since jobs are followed one after the other.
     fn find_recorded_jobs(&self, facts: &ChatWorkerInfo) -> HashSet<JobId> {
         let of = ChatSpeaker::Worker(facts.name.clone());
-        // One that cannot be looked up is followed, and what is wrong is told then.
+        // A job whose lookup fails is followed, and the error is shown then.
         let is_in = |job: &ChatJobInfo| {
             matches!(self.session_file.last_recorded_row(&of, &job.job), Ok(Some(_)))
         };
@@ -110,7 +110,7 @@ impl Conversation {
         facts.jobs[..last].iter().map(|job| job.job.clone()).collect()
     }
 
-    /// Puts a worker on the session's roster.
+    /// Adds a worker to the session's roster.
     fn register_worker(&mut self, facts: &ChatWorkerInfo) {
         if self.session_file.state().workers.iter().any(|known| known.name == facts.name) {
             return;
@@ -121,7 +121,7 @@ impl Conversation {
         self.save_state(|about| about.workers.push(worker));
     }
 
-    /// Follows a worker's jobs one after the other, so that its transcript has them in their order.
+    /// Follows a worker's jobs one after the other, so that its transcript has them in order.
     fn follow_worker(&mut self, name: &str) {
         let Some(worker) = self.workers.iter().find(|worker| worker.name() == name) else { return };
         let next = worker.facts.jobs.iter().find(|job| !worker.recorded_jobs.contains(&job.job));
@@ -139,7 +139,7 @@ impl Conversation {
         self.fleet.follow_job(&job, from);
     }
 
-    /// Takes where a job of a worker is.
+    /// Handles a state change of a worker's job.
     pub(super) fn handle_worker_job(&mut self, facts: &ChatJobInfo) {
         let Some(of @ ChatSpeaker::Worker(name)) = self.speakers.get(&facts.job) else { return };
         let (of, name) = (of.clone(), name.clone());
@@ -161,7 +161,7 @@ impl Conversation {
         }
     }
 
-    /// Talks to a worker directly: its rows have what was said.
+    /// Sends a message to a worker. The worker's rows will contain it.
     pub(super) fn send_to_worker(&mut self, name: &str, text: &str) {
         match self.deliver_to_worker(name, text) {
             Ok(()) => {}
@@ -170,23 +170,23 @@ impl Conversation {
                 self.outputs.push(ChatOutput::SuggestedInput(text.to_owned()));
             }
             Err(MessageDeliveryError::Unconfirmed(why)) => self.show_error(format!(
-                "{name}: whether this was heard is not known, it is shown if it was: {text} ({why})"
+                "{name}: it is not known if this arrived; it is shown if it did: {text} ({why})"
             )),
         }
     }
 
-    /// One that is at work hears it; one that is not goes on in its session.
+    /// Delivers to a running worker, or continues the session of an idle one with a new job.
     fn deliver_to_worker(&mut self, name: &str, text: &str) -> Result<(), MessageDeliveryError> {
         let refused = |why: &str| MessageDeliveryError::Refused(why.to_owned());
         let known = self.workers.iter_mut().find(|worker| worker.name() == name);
-        let worker = known.ok_or_else(|| refused("there is no such worker any more"))?;
+        let worker = known.ok_or_else(|| refused("this worker no longer exists"))?;
         let current = worker.current_job().cloned();
-        let current = current.ok_or_else(|| refused("it was given nothing to do"))?;
+        let current = current.ok_or_else(|| refused("it has no job"))?;
         if current.state == ChatJobState::Running {
             return self.fleet.send_message(&current.job, text);
         }
         let session = worker.session().cloned();
-        let session = session.ok_or_else(|| refused("it has not begun a conversation yet"))?;
+        let session = session.ok_or_else(|| refused("it has not started a session yet"))?;
         let turn = TurnRequest {
             id: Uuid::new_v4(),
             agent: current.agent.clone(),
@@ -212,7 +212,7 @@ impl Conversation {
         }
     }
 
-    /// Stops all that are at work, each job once.
+    /// Cancels all live jobs of workers, each once.
     pub(super) fn stop_workers(&mut self) {
         for worker in &mut self.workers {
             let live: Vec<JobId> = worker.live_jobs().map(|job| job.job.clone()).collect();

@@ -1,4 +1,4 @@
-//! What a list shows of a session, from the ends of its files.
+//! Summary of a session for a list, from the beginning and end of its files.
 
 use std::fs::File;
 use std::io;
@@ -18,18 +18,18 @@ use crate::session_file::{
 use crate::session_metadata::SessionMetadata;
 use crate::{ConversationEntry, EntryRole};
 
-/// The largest session file that is read for a list; only an inline transcript makes it so large. Of a
-/// larger one the list tells no more than the name and the time.
+/// Largest session file that is read for a list; only an inline transcript makes it so large. A
+/// larger one is listed with name and time only.
 pub(super) const METADATA_BYTES_MAX: u64 = 16 << 20;
-/// How much of a transcript is counted for a list, beyond what is known from the last save.
+/// Bytes of a transcript that are counted for a list, in addition to the count of the last save.
 const COUNT_BYTES_MAX: u64 = 64 << 20;
-/// How much of a transcript's beginning and end is looked at for the first and the last words.
+/// Bytes at the beginning and end of a transcript that are searched for the first and the last
+/// message.
 const HEAD_BYTES: usize = 16 << 10;
 const TAIL_BYTES: usize = 64 << 10;
-/// How much is shown of what was said.
+/// Characters of a message in a list.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Looks at a session.
 pub(super) fn summarize(own: &Utf8Path, named: &SessionFileEntry) -> SessionFileSummary {
     let found = &named.file;
     let mut listed = SessionFileSummary {
@@ -73,7 +73,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     let counted = count_entries_from(&path, counted, until, COUNT_BYTES_MAX)
         .map_err(|error| words(&error))?;
     let inline = seam.map_or(&[][..], |seam| &sheet.inline[seam.entries..]);
-    // An entry that lacks only its newline will get it.
+    // An entry that lacks only its newline counts: opening the session adds the newline.
     let is_longer = |it: &EntryCount| path.metadata().is_ok_and(|found| found.len() > it.bytes);
     let is_unended = inline.is_empty()
         && counted.as_ref().is_some_and(is_longer)
@@ -88,7 +88,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     Ok(())
 }
 
-/// What is said first and last in a transcript's own file.
+/// First and last message of a transcript file.
 #[derive(Default)]
 struct TranscriptPreview {
     first: Option<String>,
@@ -107,7 +107,7 @@ impl TranscriptPreview {
         let meta = file.metadata()?;
         listed.updated = listed.updated.max(modified_at(&meta));
         let mut ends = TranscriptPreview::default();
-        // Mostly a little is enough.
+        // A small part is enough in most cases.
         for share in [16, 1] {
             if ends.first.is_none() {
                 ends.first = first_user_text(entries(&read_at(&file, 0, HEAD_BYTES / share)?));
@@ -120,11 +120,11 @@ impl TranscriptPreview {
     }
 }
 
-/// Returns what was said last in the last bytes of a file.
+/// Returns the last message in the last bytes of a file.
 fn last_message_in(file: &File, end: u64, len: usize) -> io::Result<Option<String>> {
     let from = end.saturating_sub(len as u64);
     let tail = read_at(file, from, len)?;
-    // The first line of it may be the end of one.
+    // The first line may be incomplete.
     let whole = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail) };
     Ok(whole.and_then(|at| last_message_text(entries(&tail[at..]))))
 }
@@ -136,8 +136,8 @@ fn read_at(file: &File, from: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the entries of the whole lines of a piece of a file. None is read before it is asked for: most
-/// of them never are.
+/// Returns the entries of the complete lines of a chunk. They are parsed lazily: most are never
+/// needed.
 fn entries(bytes: &[u8]) -> impl DoubleEndedIterator<Item = ConversationEntry> {
     let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
     lines
@@ -170,7 +170,7 @@ fn foreign_text(sheet: &SessionMetadata, keys: &[&str]) -> Option<String> {
     sheet.foreign_value(keys)?.as_str().map(str::to_owned)
 }
 
-/// Reads a moment: ISO text, or milliseconds as JavaScript counts them.
+/// Parses a time: ISO text, or milliseconds since 1970.
 fn parse_timestamp(value: &Json) -> Option<Timestamp> {
     match value {
         Json::String(text) => parse_iso(text),

@@ -28,7 +28,7 @@ fn the_list_tells_what_each_session_is_about() {
     assert_eq!(one.folder.as_deref(), Some(Utf8Path::new("/home/ann/site")));
     assert_eq!(one.created, Timestamp::from_millisecond(1_736_935_200_000).ok());
     let three = get(&listed, "three");
-    // The count that the file claims is not believed.
+    // The count in the file is not trusted.
     assert_eq!(three.messages, Some(4));
     assert_eq!(three.first_message.as_deref(), Some("first"));
     assert_eq!(three.last_message.as_deref(), Some("last words"));
@@ -105,7 +105,7 @@ fn a_session_that_cannot_be_opened_is_listed_with_its_fault() {
 fn a_list_looks_only_at_the_ends_of_long_transcripts() {
     let home = SessionHomeFixture::with_own();
     home.open("one").save(|_| ()).unwrap();
-    // More than could ever be read: a hole of a terabyte behind what was counted.
+    // Too large to be read: a sparse terabyte after the counted part.
     let path = home.own().join("one.transcript.ndjson");
     let file = File::options().write(true).open(&path).unwrap();
     let end = 1 << 40;
@@ -116,7 +116,7 @@ fn a_list_looks_only_at_the_ends_of_long_transcripts() {
     assert_eq!((one.messages, one.fault.as_deref()), (None, None));
     assert_eq!(one.first_message.as_deref(), Some("fix the \"login\" page"));
     assert_eq!(one.last_message.as_deref(), Some("at the end"));
-    // Counted up to there, it is known.
+    // Counted up to there, the number is known.
     let json = std::fs::read_to_string(home.own().join("one.json")).unwrap();
     let counted = "\"bytes\": ";
     let at = json.find(counted).unwrap() + counted.len();
@@ -125,7 +125,7 @@ fn a_list_looks_only_at_the_ends_of_long_transcripts() {
     let json = format!("{}{end}{}", &json[..at], &json[at + digits..]);
     std::fs::write(home.own().join("one.json"), json).unwrap();
     assert_eq!(get(&home.shelf().list().unwrap(), "one").messages, Some(4));
-    // It opens at its tail, too.
+    // It can also be opened at its end.
     let book = home.open("one");
     let page = book.entries_before(&ChatSpeaker::Coordinator, None, 1).unwrap();
     assert_eq!((page.entries[0].text().as_str(), page.has_more), ("at the end", true));
@@ -154,7 +154,7 @@ fn a_session_is_found_by_a_beginning_that_is_no_others() {
         std::fs::write(home.own().join(format!("m-{n}.json")), "{}").unwrap();
     }
     assert!(said("m-").contains("m-0, m-1, m-2, m-3, m-4, …;"), "{}", said("m-"));
-    // A whole id is that session, whatever begins with it.
+    // A complete ID takes precedence over prefixes.
     std::fs::write(home.own().join("one-more.json"), "{}").unwrap();
     assert_eq!(shelf.find("one").unwrap().id, "one");
 }
@@ -185,7 +185,7 @@ fn without_any_folder_there_are_no_sessions() {
     let home = SessionHomeFixture::new();
     assert_eq!(home.shelf().list().unwrap(), []);
     assert!(!home.own().exists());
-    // A folder of another program that cannot be read keeps nobody from their own.
+    // An unreadable directory of another program does not hide the person's own sessions.
     std::fs::create_dir_all(home.root.join("fleet")).unwrap();
     std::fs::write(home.foreign(), "no folder").unwrap();
     let book = home.shelf().create(ConversationState::default(), NOW).unwrap();

@@ -1,4 +1,4 @@
-//! A transcript from its beginning to its end, and what was learned from it.
+//! Content of a whole transcript, and insights.
 
 use std::io::{self, Read};
 use std::sync::atomic::AtomicBool;
@@ -14,23 +14,25 @@ use crate::background::StoppableReader;
 use crate::session_directory::INSIGHTS_SUFFIX;
 use crate::{ChatSpeaker, ConversationEntry};
 
-/// What a transcript has at a moment; it can be read elsewhere while the session goes on.
+/// Content of a transcript at one moment; it can be read by another thread while the session
+/// continues.
 #[derive(Debug)]
 pub(crate) struct TranscriptContents {
     path: Utf8PathBuf,
-    /// Where it ends in its own file.
+    /// End of the content in the transcript file.
     end: u64,
-    /// What is only in the JSON file so far.
+    /// Entries that are only in the JSON file.
     inline: Vec<String>,
 }
 
 impl TranscriptContents {
-    /// Returns how many bytes it has.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.end + self.inline.iter().map(|line| line.len() as u64 + 1).sum::<u64>()
     }
 
-    /// Hands over every entry, oldest first, with the bytes up to its end, until `look` says no.
+    /// Calls `look` with every entry, oldest first, and the offset of its end, until it returns
+    /// false.
     pub(crate) fn for_each_entry(
         &self,
         mut look: impl FnMut(ConversationEntry, u64) -> bool,
@@ -54,7 +56,7 @@ impl TranscriptContents {
         Ok(())
     }
 
-    /// Copies its first bytes to a new file, which appears whole.
+    /// Copies the first `len` bytes to a new file, which appears complete or not at all.
     pub(crate) fn copy_prefix(
         &self,
         disk: &dyn DiskBackend,
@@ -75,7 +77,7 @@ impl TranscriptContents {
 }
 
 impl SessionFile {
-    /// Returns what a transcript has now.
+    /// Returns the current content of a transcript.
     pub(crate) fn contents(
         &self,
         of: &ChatSpeaker,
@@ -89,7 +91,7 @@ impl SessionFile {
         Ok(TranscriptContents { path, end, inline: self.inline_entries(of).to_vec() })
     }
 
-    /// Writes what was learned beside the session, for later ones to read.
+    /// Writes insights next to the session, for later sessions.
     pub fn save_insights(&mut self, text: &str) -> Result<(), SessionFileError> {
         let name = format!("{}{INSIGHTS_SUFFIX}", self.id());
         replace_file(self.disk.as_ref(), &self.location.own.join(&name), text.as_bytes())

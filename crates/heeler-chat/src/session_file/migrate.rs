@@ -1,7 +1,8 @@
-//! How a session becomes ours: another program's is copied, an inline transcript moves to a file.
+//! Migration of a session: files of another program are copied, an inline transcript is moved to a
+//! file.
 //!
-//! The JSON file is written last, so that what a crash leaves is the session as it was, and nothing is
-//! there twice when this is done again. The originals of other programs are only read.
+//! The JSON file is written last. A crash therefore leaves the session unchanged, and a repeated
+//! migration duplicates nothing. Originals of other programs are only read.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +23,12 @@ use crate::background::{StoppableReader, StoppableThread, WAIT_BYTES_MAX};
 use crate::conversation_state::InlineBoundary;
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 
-/// How many bytes of an inline transcript are appended before they are synced: what a power loss leaves
-/// of them is then a beginning.
+/// Bytes of an inline transcript that are appended before a sync: a power loss then leaves a
+/// prefix.
 const MIGRATE_BATCH_BYTES: usize = 1024 * 1024;
 
 impl SessionFile {
-    /// Sees to it that the session can be appended to.
+    /// Makes the session writable.
     pub(super) fn make_writable(&mut self) -> Result<(), SessionFileError> {
         if self.is_writable {
             return Ok(());
@@ -55,8 +56,9 @@ impl SessionFile {
         Ok(())
     }
 
-    /// Sees to it that writing does not take long: a large session of another program is copied beside.
-    /// Returns how many bytes that is while it goes on; none once it can be written.
+    /// Prepares for a write that does not take long: a large session of another program is copied
+    /// in the background. Returns the size of the copy in progress; `None` once the session can be
+    /// written.
     pub fn prepare_writing(&mut self) -> Result<Option<u64>, SessionFileError> {
         let Some(foreign) = self.location.foreign.clone().filter(|_| !self.is_copied) else {
             return Ok(None);
@@ -72,7 +74,7 @@ impl SessionFile {
             let bytes = files.iter().map(len).sum();
             if bytes > WAIT_BYTES_MAX {
                 let disk = Arc::clone(&self.disk);
-                // Whoever leaves meanwhile leaves no half copy behind.
+                // Leaving during the copy stops it, and no partial copy remains.
                 let copy = StoppableThread::start(move |is_stopped| {
                     copy_files(disk.as_ref(), &files, is_stopped)
                 });
@@ -82,7 +84,7 @@ impl SessionFile {
         Ok(self.copying.as_ref().map(|(_, bytes)| *bytes))
     }
 
-    /// Returns the transcripts of another program's session, and where they are to be.
+    /// Returns the transcripts of another program's session, with their targets.
     fn files_to_copy(
         &self,
         foreign: &Utf8Path,
@@ -100,17 +102,18 @@ impl SessionFile {
         names.map(both).collect()
     }
 
-    /// Moves the entries that only the inline transcript has to the transcript's own file.
+    /// Moves the entries that only the inline transcript has to the transcript file.
     fn migrate_inline_entries(&mut self, seam: InlineBoundary) -> Result<(), SessionFileError> {
         let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
         let lines = self.metadata.inline[seam.entries..].to_vec();
         if seam.bytes == 0 {
-            // All of it appears at once, so nothing can be there in part.
+            // The replacement is atomic, so there is no partial state.
             self.log = None;
             let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
             replace_file(self.disk.as_ref(), &path, text.as_bytes())?;
         } else {
-            // Only this tells entries that came from the array from others like them.
+            // Only this marker distinguishes entries from the array from identical ones of the
+            // file.
             self.metadata.state.adopting = Some(seam);
             self.write_metadata_with(InlineTranscriptUpdate::Keep)?;
             self.location.foreign = None;
@@ -124,7 +127,7 @@ impl SessionFile {
         Ok(())
     }
 
-    /// Appends the lines that the file does not have behind the seam.
+    /// Appends the lines that the file lacks after the boundary.
     fn append_missing(
         &mut self,
         path: &Utf8Path,
@@ -157,11 +160,12 @@ impl SessionFile {
     }
 }
 
-/// Returns where the inline entries belong that the transcript's own file does not have; none if it has
-/// all of them.
+/// Returns the boundary of the inline entries that the transcript file lacks; `None` if it has all
+/// of them.
 ///
-/// Both may hold the same: an import has copied the array, or older programs are to read it. Where they
-/// differ an older program, which knows only the array, has gone on by itself: that comes after.
+/// Both may hold the same entries: after an import, or for older programs. Where they differ, an
+/// older program that knows only the array has continued the session: its entries come after those
+/// of the file.
 pub(crate) fn find_inline_boundary(
     path: &Utf8Path,
     sheet: &SessionMetadata,
@@ -193,13 +197,13 @@ pub(crate) fn find_inline_boundary(
     }
 }
 
-/// Compares two entries as values: who writes them again may write them differently.
+/// Compares two entries as JSON values: a program that rewrites them may format them differently.
 fn is_same_entry(a: &str, b: &str) -> bool {
     let value = |text: &str| serde_json::from_str::<Json>(text).ok();
     a == b || value(a).is_some_and(|a| Some(a) == value(b))
 }
 
-/// Says whether a line of the file begins, or may begin, at this place.
+/// Returns true if a line of the file begins, or may begin, at an offset.
 pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError> {
     let Some(before) = at.checked_sub(1) else { return Ok(true) };
     let mut byte = [0];
@@ -219,8 +223,8 @@ fn copy_files(
     files.iter().try_for_each(|(from, to)| copy_file(disk, from, to, is_stopped))
 }
 
-/// Copies a file that need not be there. What has its name already is left from a copy that was cut off
-/// and used if it is the same; else it is kept under another name.
+/// Copies a file, which need not exist. An existing target is left over from an interrupted copy:
+/// it is used if it is identical, else renamed.
 fn copy_file(
     disk: &dyn DiskBackend,
     from: &Utf8Path,

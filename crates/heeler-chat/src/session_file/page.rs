@@ -1,7 +1,7 @@
-//! Reading a transcript from its tail, a page at a time, whatever its size.
+//! Reading a transcript backwards from its end, in pages, regardless of its size.
 //!
-//! A transcript is its own file and then, until something is written, the entries that only an older
-//! form of the session has, inline in the JSON file.
+//! A transcript consists of its file and, until the first write, the inline entries that only an
+//! older format of the session has.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
@@ -16,33 +16,32 @@ use uuid::Uuid;
 use super::{SessionFile, SessionFileError, is_missing, read_records};
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
-/// A place in a transcript: where a page begins.
+/// Position in a transcript: the beginning of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryCursor(EntryPosition);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryPosition {
-    /// Before the byte of the transcript's own file.
+    /// Before this offset of the transcript file.
     Offset(u64),
-    /// Before the entry of those that were only inline when the session was opened.
+    /// Before this entry of those that were only inline when the session was opened.
     Inline(usize),
 }
 
 /// Consecutive entries of a transcript, oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryPage {
-    /// The entries.
     pub entries: Vec<ConversationEntry>,
-    /// Where they begin: the page before ends there.
+    /// Beginning of the page; the previous page ends there.
     pub cursor: EntryCursor,
-    /// Whether there are older ones.
+    /// There are older entries.
     pub has_more: bool,
 }
 
 impl SessionFile {
-    /// Returns the last `count` entries before a mark, or of all if none is given.
+    /// Returns the last `count` entries before a cursor, or before the end.
     ///
-    /// Fewer than asked for may come although there are more: a page has a largest size.
+    /// The result may be shorter although there are more entries: a page has a size limit.
     pub fn entries_before(
         &self,
         of: &ChatSpeaker,
@@ -76,7 +75,8 @@ impl SessionFile {
         Ok(page)
     }
 
-    /// Returns where a mark is now: what was inline may be in the transcript's own file.
+    /// Returns the current position of a cursor: inline entries may have moved to the transcript
+    /// file.
     fn resolve_cursor(&self, of: &ChatSpeaker, mark: EntryCursor) -> EntryPosition {
         match mark {
             EntryCursor(EntryPosition::Inline(at)) if self.inline_entries(of).is_empty() => {
@@ -87,7 +87,7 @@ impl SessionFile {
         }
     }
 
-    /// Returns where a transcript's own file ends: what is behind that is inline too.
+    /// Returns the end of the transcript file's part; entries after it are inline too.
     pub(super) fn file_end(&self, of: &ChatSpeaker) -> u64 {
         match (of, self.inline_boundary) {
             (ChatSpeaker::Coordinator, Some(seam)) => seam.bytes,
@@ -95,7 +95,7 @@ impl SessionFile {
         }
     }
 
-    /// Returns the mark that is so many entries behind another.
+    /// Returns the cursor that is `entries` entries after another.
     pub fn cursor_after(
         &self,
         of: &ChatSpeaker,
@@ -125,7 +125,7 @@ impl SessionFile {
         }))
     }
 
-    /// Returns the last row of a job that a transcript has an entry of.
+    /// Returns the last row of a job for which a transcript has an entry.
     pub fn last_recorded_row(
         &self,
         of: &ChatSpeaker,
@@ -149,7 +149,7 @@ impl SessionFile {
             Err(error) if is_missing(&error.source) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // Most lines are another job's: only those that name this one are read.
+        // Most lines belong to other jobs: only those that mention this one are parsed.
         let named = memmem::Finder::new(job.as_str());
         let row_in =
             |line: RawLine<'_>| line.records().iter().rev().find_map(|record| row_of(&record.text));
@@ -164,7 +164,7 @@ impl SessionFile {
             {
                 return Ok(Some(row));
             }
-            // The words that it was asked with are there before any row of it.
+            // The prompt of a job precedes all of its rows.
             if asked.as_ref().is_some_and(|it| it.find(line.bytes).is_some()) && is_asked_in(line) {
                 break;
             }
@@ -172,7 +172,7 @@ impl SessionFile {
         Ok(None)
     }
 
-    /// Returns the turn that became a job, if it is on record.
+    /// Returns the turn of a job, if it is recorded.
     fn turn_of(&self, job: &JobId) -> Option<Uuid> {
         let mut turns = self.state().turns.iter();
         turns.find(|asked| asked.job.as_ref() == Some(job)).map(|asked| asked.turn)
@@ -226,8 +226,8 @@ impl SessionFile {
     }
 }
 
-/// Returns the last line of a file that lacks nothing but its newline. Ours get it when they are opened;
-/// another program's file is not touched.
+/// Returns the last line of a file if it lacks only its newline. Heeler's own files are repaired
+/// when they are opened; files of other programs are not modified.
 pub(crate) fn unterminated_record(
     path: &Utf8Path,
     page: &TranscriptPage,
@@ -243,7 +243,7 @@ pub(crate) fn unterminated_record(
     Some(TranscriptRecord { offset: torn.offset, next: torn.offset + torn.len, text })
 }
 
-/// Reads an entry, whoever has written it: what is not as we know it is kept beside.
+/// Parses an entry of any program; unknown or malformed keys are kept in `other`.
 pub(crate) fn parse_entry(text: &str) -> ConversationEntry {
     if let Ok(entry) = serde_json::from_str(text) {
         return entry;

@@ -1,4 +1,4 @@
-//! What is written is there, in every form that a session may have.
+//! Tests of session files in every format.
 
 mod crash;
 mod edges;
@@ -18,7 +18,7 @@ use crate::{EntryRole, EntrySource};
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const ALL: ChatSpeaker = ChatSpeaker::Coordinator;
 
-/// A person's folders.
+/// Directories of a person.
 pub(crate) struct SessionHomeFixture {
     _temp: tempfile::TempDir,
     pub(crate) root: Utf8PathBuf,
@@ -31,14 +31,14 @@ impl SessionHomeFixture {
         SessionHomeFixture { _temp: temp, root }
     }
 
-    /// Sessions of every version, in our folder.
+    /// Copies sessions of every version into Heeler's directory.
     pub(crate) fn with_own() -> SessionHomeFixture {
         let home = SessionHomeFixture::new();
         plant(&home.own());
         home
     }
 
-    /// Sessions of every version, in the other program's folder.
+    /// Copies sessions of every version into the other program's directory.
     pub(crate) fn with_foreign() -> SessionHomeFixture {
         let home = SessionHomeFixture::new();
         plant(&home.foreign());
@@ -93,7 +93,7 @@ pub(crate) fn entry(text: &str) -> ConversationEntry {
     ConversationEntry::new(EntryRole::User, text, NOW)
 }
 
-/// Everything that a transcript has, read in pages of two from its tail.
+/// Returns all entries of a transcript, read from its end in pages of two.
 pub(crate) fn said(book: &SessionFile, of: &ChatSpeaker) -> Vec<String> {
     let (mut texts, mut mark) = (Vec::new(), None);
     loop {
@@ -135,7 +135,7 @@ fn an_entry_is_in_its_file_when_it_was_appended() {
         )
     );
     assert!(home.read(&format!("{id}.workers/coder-1.ndjson")).contains("hello yourself"));
-    // Killed: nothing was saved.
+    // Simulates a kill: nothing was saved.
     drop(book);
     let book = home.open(&id);
     assert_eq!(said(&book, &ALL), ["hello"]);
@@ -218,11 +218,11 @@ fn the_count_is_right_after_a_kill_and_only_what_came_since_is_counted() {
     book.append(&ALL, &entry("d")).unwrap();
     book.close().unwrap();
     assert_eq!(home.json(&file)["msgCount"], 4);
-    // A count that is known is not made again: this one is wrong, and stays so.
+    // A known count is not computed again: this one is wrong, and stays.
     let text = home.read(&file).replace("\"entries\": 4", "\"entries\": 40");
     std::fs::write(home.own().join(&file), text).unwrap();
     assert_eq!(home.shelf().list().unwrap()[0].messages, Some(40));
-    // Unless the file is another one.
+    // Unless the file was replaced.
     std::fs::write(home.own().join(format!("{id}.transcript.ndjson")), "{}\n").unwrap();
     assert_eq!(home.shelf().list().unwrap()[0].messages, Some(1));
     home.open(&id).save(|_| ()).unwrap();
@@ -238,7 +238,7 @@ fn the_last_row_of_a_job_is_found_however_far_back_it_is() {
     book.append(&ALL, &from_row("b", "job-1", 7)).unwrap();
     book.append(&worker("w"), &from_row("c", "job-1", 90)).unwrap();
     for row in 0..2_000 {
-        // They name the other job, but are not of it.
+        // They mention the other job, but do not belong to it.
         book.append(&ALL, &from_row("job-1 and job-10", "job-10", row)).unwrap();
     }
     let check = |book: &SessionFile| {
@@ -263,7 +263,7 @@ fn a_job_without_a_row_is_not_looked_for_before_the_words_that_it_was_asked_with
     let mut book = home.shelf().create(ConversationState::default(), NOW).unwrap();
     let turn = Uuid::from_u128(7);
     let job = || "job-1".parse::<JobId>().unwrap();
-    // What cannot be: it shows how far back it is looked.
+    // An impossible row: it shows how far back the search goes.
     book.append(&ALL, &from_row("before", "job-1", 3)).unwrap();
     book.append(&ALL, &ConversationEntry { turn: Some(turn), ..entry("asked") }).unwrap();
     book.append(&ALL, &entry("after")).unwrap();
@@ -369,7 +369,7 @@ fn an_entry_that_was_written_although_that_failed_is_not_there_twice() {
     book.unacknowledged = Some((ALL, line.clone()));
     book.append(&ALL, &entry("a")).unwrap();
     assert_eq!(said(&book, &ALL), ["a"]);
-    // The same words again are new ones.
+    // The same text again is a new entry.
     book.append(&ALL, &entry("a")).unwrap();
     assert_eq!(said(&book, &ALL), ["a", "a"]);
     // As after a write that was cut off.

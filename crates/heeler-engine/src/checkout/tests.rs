@@ -152,7 +152,7 @@ fn of_two_that_want_it_one_clones_and_the_other_waits() {
     });
 }
 
-/// Puts a program in the place of git.
+/// Replaces git with a program.
 fn play_git(rig: &mut CheckoutFixture, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::create_dir(rig.root.join("bin")).unwrap();
@@ -166,7 +166,7 @@ fn play_git(rig: &mut CheckoutFixture, script: &str) {
 #[test]
 fn a_token_reaches_git_by_its_environment_alone() {
     let mut rig = CheckoutFixture::new();
-    // It asks the helper as git does, and says all that it was given.
+    // It calls the helper as git does, and prints everything it received.
     let script = "echo \"args: $*\" >&2; eval \"$(printf %s \"$GIT_CONFIG_VALUE_1\" | cut -c2-) get\" >&2; exit 1";
     play_git(&mut rig, script);
     rig.env.insert("TOKEN".to_owned(), "tok/en-12345678".to_owned());
@@ -211,7 +211,7 @@ fn real_git_asks_our_helper() {
 fn a_git_that_does_not_end_is_killed_with_all_that_it_started() {
     let mut rig = CheckoutFixture::new();
     let pid = rig.root.join("pid");
-    // The child holds git's place beyond it; both are in one group.
+    // The child outlives git; both are in one process group.
     play_git(&mut rig, &format!("sleep 1000 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"));
     let agent = rig.agent(ORIGIN);
     let clone = |time| RepositoryClone {
@@ -222,7 +222,7 @@ fn a_git_that_does_not_end_is_killed_with_all_that_it_started() {
         time,
     };
     let mut time = Duration::from_millis(50);
-    // On a slow machine it is killed before it has begun.
+    // On a slow machine it is killed before it has started.
     while is_missing(&pid) {
         let error = clone(time).run_clone(Timestamp::UNIX_EPOCH).unwrap_err();
         assert!(matches!(error, CheckoutError::Slow { .. }), "{error}");

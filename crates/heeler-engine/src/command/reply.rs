@@ -1,4 +1,6 @@
-//! What a daemon answers, and why it does not do what it was asked.
+//! Replies of the daemon, and the errors of refused commands.
+//!
+//! Start at [`CommandReply`] and [`DaemonCommandError`].
 
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{JobId, JobStatus, SessionId, WorkflowRunId};
@@ -8,107 +10,96 @@ use thiserror::Error;
 use super::{DaemonStatus, IdempotencyKey};
 use crate::sessions::{AdoptedSession, ForkedSession, RetainedSession};
 
-/// What a daemon answers.
+/// Reply to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum CommandReply {
-    /// About a job.
+    /// A job was created or changed.
     Job {
-        /// The job.
         job: JobId,
-        /// Where it is.
+        /// Status after the command.
         status: JobStatus,
-        /// Why it waits, if it does.
+        /// Reason for which the job waits, if it does.
         waits: Option<String>,
     },
-    /// About a job that was asked for before, by the same delivery.
-    Known {
-        /// The job.
-        job: JobId,
-        /// Where it is.
-        status: JobStatus,
-    },
-    /// It is done.
+    /// The delivery was received before and already has this job.
+    Known { job: JobId, status: JobStatus },
+    /// The command was executed.
     Done {
-        /// What was done.
+        /// Description of the change.
         message: String,
     },
-    /// A session was made.
+    /// A session was forked.
     Session(Box<ForkedSession>),
-    /// A session was taken over.
+    /// A session was adopted or imported.
     Taken(Box<AdoptedSession>),
-    /// These sessions were changed as asked.
+    /// Sessions were changed.
     Sessions {
-        /// Which.
         sessions: Vec<SessionId>,
-        /// Those that were to be changed as well and were not.
+        /// Sessions that should have been changed too, but were not.
         #[serde(default)]
         kept: Vec<RetainedSession>,
     },
-    /// About a run of a workflow.
+    /// A workflow run was started or changed.
     WorkflowRun {
-        /// The run.
         run: WorkflowRunId,
-        /// Where it is.
         status: WorkflowRunStatus,
-        /// Whether it was begun by this.
+        /// True if the command created the run.
         is_new: bool,
     },
-    /// The config was read again.
+    /// The config was reloaded.
     Reloaded {
-        /// What is different, one line each.
+        /// The changes, one line each.
         changes: Vec<String>,
     },
-    /// What goes on.
+    /// Status of the fleet.
     Status(Box<DaemonStatus>),
 }
 
-/// Why a daemon did not do what it was asked.
+/// Reason for which the daemon did not execute a command.
 #[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct DaemonCommandError {
-    /// What kind of refusal it is.
     pub kind: DaemonCommandErrorKind,
-    /// Why.
     pub message: String,
-    /// What to do about it.
+    /// Advice on how to proceed.
     pub hint: Option<String>,
 }
 
 impl DaemonCommandError {
-    /// Makes a refusal without a hint.
+    /// Creates an error without a hint.
     pub fn new(kind: DaemonCommandErrorKind, message: impl Into<String>) -> DaemonCommandError {
         DaemonCommandError { kind, message: message.into(), hint: None }
     }
 
-    /// Adds what to do about it.
     pub fn with_hint(self, hint: impl Into<String>) -> DaemonCommandError {
         DaemonCommandError { hint: Some(hint.into()), ..self }
     }
 }
 
-/// What kind of refusal it is.
+/// Category of a [`DaemonCommandError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DaemonCommandErrorKind {
-    /// There is no such agent, schedule, job or session.
+    /// The agent, schedule, job or session does not exist.
     NotFound,
-    /// Not now.
+    /// The command cannot be executed now, but may succeed later.
     Busy,
-    /// Its name is that of another request.
+    /// The idempotency key was already used for a different request.
     Conflict,
-    /// Never, by a rule of the fleet.
+    /// A rule of the fleet forbids it.
     NotAllowed,
-    /// What was asked makes no sense.
+    /// The arguments are invalid.
     Usage,
-    /// Something is wrong with the state, the disk or the daemon.
+    /// The state, the disk or the daemon has a problem.
     Trouble,
 }
 
-/// Takes the answer to a command. It is called once, on the dispatcher's thread, and may not block.
+/// Receives the reply to a command. It is called once, on the dispatcher's thread, and must not
+/// block.
 pub type ReplyCallback = Box<dyn FnOnce(Result<CommandReply, DaemonCommandError>) + Send>;
 
-/// The dispatcher has ended.
+/// The dispatcher has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 #[error("the daemon is ending")]
 pub struct DispatcherStoppedError;
@@ -120,20 +111,19 @@ impl From<DispatcherStoppedError> for DaemonCommandError {
     }
 }
 
-/// An answer that is owed.
+/// A reply that the dispatcher still has to send.
 pub(crate) struct PendingReply {
     pub(crate) reply: ReplyCallback,
-    /// The name of the request, under which the answer is put on record.
+    /// Idempotency key under which the reply is stored.
     pub(crate) key: Option<IdempotencyKey>,
 }
 
 impl PendingReply {
-    /// Answers.
     pub(crate) fn send(self, answer: Result<CommandReply, DaemonCommandError>) {
         (self.reply)(answer);
     }
 
-    /// Has the answer pass through something first.
+    /// Wraps the callback.
     pub(crate) fn map_callback(
         self,
         wrap: impl FnOnce(ReplyCallback) -> ReplyCallback,

@@ -1,132 +1,125 @@
-//! What goes on in a fleet, as its daemon tells it.
+//! Status of a fleet as reported by its daemon.
+//!
+//! Start at [`DaemonStatus`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentName, JobId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How long a daemon stays.
+/// Lifetime of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DaemonMode {
     /// Until it is stopped.
     Permanent,
-    /// Until nothing runs or waits.
+    /// Until no job runs or waits.
     UntilIdle,
 }
 
-/// What goes on in a fleet.
+/// Status of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// The daemon's process.
+    /// Process ID of the daemon.
     pub pid: u32,
-    /// Its version.
+    /// Version of the daemon.
     pub version: String,
-    /// When it started.
+    /// Start time of the daemon.
     pub since: Timestamp,
-    /// How long it stays.
+    /// Lifetime of the daemon.
     pub mode: DaemonMode,
-    /// Whether it ends, and waits for jobs before that.
+    /// True if the daemon is stopping and waits for its jobs.
     #[serde(default)]
     pub stopping: bool,
-    /// The config file that it works by.
+    /// Config file in use.
     pub config: Utf8PathBuf,
-    /// Every schedule.
+    /// All schedules.
     pub schedules: Vec<DaemonScheduleStatus>,
-    /// The jobs that wait, in their order.
+    /// Queued jobs, next one first.
     pub queue: Vec<WaitingJob>,
-    /// The jobs that run.
+    /// Running jobs.
     pub running: Vec<RunningJob>,
-    /// The credentials that no job may use for now.
+    /// Credentials that are parked because of a usage limit.
     pub parked: Vec<ParkedCredential>,
-    /// What may be spent and what was.
+    /// Budgets with their spending.
     pub budgets: Vec<BudgetStatus>,
-    /// What the daemon cannot do at present, in words.
+    /// Current problems of the daemon, as text.
     pub faults: Vec<String>,
 }
 
-/// A schedule of an agent.
+/// Status of one schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonScheduleStatus {
-    /// The agent.
     pub agent: String,
-    /// The schedule's name.
     pub schedule: String,
-    /// Whether it runs by itself.
+    /// True if the schedule fires automatically.
     pub enabled: bool,
-    /// When it is next due.
+    /// Next due time.
     pub next: Option<Timestamp>,
-    /// Who made it differ from the config.
+    /// Present if a person changed the schedule, which then differs from the config.
     pub changed: Option<ScheduleOverride>,
 }
 
-/// Who made a schedule differ from the config.
+/// Author and time of a change to a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleOverride {
-    /// Who.
     pub by: String,
-    /// When.
     pub at: Timestamp,
 }
 
-/// A job that waits.
+/// A queued job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingJob {
-    /// The job.
     pub job: JobId,
-    /// Its agent.
     pub agent: String,
-    /// What is higher starts first.
+    /// Priority; higher starts first.
     pub priority: i64,
-    /// When it was asked for.
+    /// Time of the request.
     pub since: Timestamp,
-    /// When it may start at the earliest.
+    /// Earliest start time.
     pub not_before: Option<Timestamp>,
-    /// Why it waits.
+    /// Reason for which the job waits.
     pub reason: String,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningJob {
-    /// The job.
     pub job: JobId,
-    /// Its run.
     pub run: RunId,
-    /// Its agent.
     pub agent: String,
-    /// The schedule that it is a run of.
+    /// Schedule that created the job.
     pub schedule: Option<String>,
-    /// When the run started.
+    /// Start time of the run.
     pub since: Timestamp,
 }
 
-/// A credential that ran into a limit.
+/// A credential that reached a usage limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParkedCredential {
-    /// The agents that use it.
+    /// Agents that use the credential.
     pub agents: Vec<AgentName>,
-    /// When it may be used again.
+    /// Time at which the limit resets.
     pub until: Timestamp,
-    /// When it ran into the limit.
+    /// Time at which the limit was reached.
     pub since: Timestamp,
-    /// What the limit is.
+    /// Description of the limit.
     pub reason: String,
 }
 
-/// A budget, in millionths of a dollar.
+/// A budget with its spending, in millionths of a dollar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BudgetStatus {
-    /// The agent, or `fleet`.
+    /// Name of the agent, or `fleet`.
     pub whose: String,
-    /// What may be spent in a day.
+    /// Limit per day.
     pub day_limit: Option<i64>,
-    /// What was spent today.
+    /// Spent today.
     pub day_spent: i64,
-    /// What may be spent in all.
+    /// Total limit.
     pub total_limit: Option<i64>,
-    /// What was spent in all.
+    /// Spent in total.
     pub total_spent: i64,
-    /// What runs have set aside and not spent yet.
+    /// Reserved by runs and not spent yet.
     pub reserved: i64,
 }

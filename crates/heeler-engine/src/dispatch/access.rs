@@ -1,4 +1,6 @@
-//! Who may do what, inside a turn.
+//! Applies changes of users, tokens and logins in a transaction.
+//!
+//! Start at [`DispatchTransaction::apply_access_operation`].
 
 use heeler_model::{
     API_TOKEN, AccessName, AccessScope, AccessToken, BrowserLogin, TokenId, UserAccount,
@@ -72,27 +74,27 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<EventOutcome, DatabaseError> {
         let AccessToken { id, name, expires_at, .. } = token;
         if !is_hash(hash) {
-            return refuse(DaemonCommandErrorKind::Usage, "the hash of a token is none".to_owned());
+            return refuse(DaemonCommandErrorKind::Usage, "the token hash is invalid".to_owned());
         }
         if name.as_str() == API_TOKEN {
-            let message = format!("the daemon makes {API_TOKEN} by itself");
+            let message = format!("the token name {API_TOKEN} is reserved for the daemon");
             return refuse(DaemonCommandErrorKind::NotAllowed, message);
         }
         if expires_at.is_some_and(|at| at <= self.now) {
             return refuse(
                 DaemonCommandErrorKind::Usage,
-                "the token would have expired".to_owned(),
+                "the token's expiry time is in the past".to_owned(),
             );
         }
         if let Some(known) = self.tx.token(name.as_str())? {
-            let message = format!("there is a token {name} already ({})", known.id);
-            let hint = format!("another name, or heeler token revoke {name}");
+            let message = format!("token {name} already exists ({})", known.id);
+            let hint = format!("choose another name, or heeler token revoke {name}");
             return Ok(Err(
                 DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).with_hint(hint)
             ));
         }
         if self.tx.count_tokens()? >= TOKENS_MAX {
-            let message = format!("there are {TOKENS_MAX} tokens already, the most");
+            let message = format!("the limit of {TOKENS_MAX} tokens is reached");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
             return Ok(Err(refused.with_hint("heeler token revoke")));
         }
@@ -101,7 +103,7 @@ impl DispatchTransaction<'_, '_> {
     }
 
     fn revoke_token(&mut self, name_or_id: &str) -> Result<EventOutcome, DatabaseError> {
-        // Whoever gives the token itself means it, and it is told nobody.
+        // A caller may pass the secret itself; messages then show the ID, never the secret.
         let asked = match name_or_id.starts_with(TOKEN_PREFIX) {
             true => TokenId::from_hash(&secret_hash(name_or_id)).to_string(),
             false => name_or_id.to_owned(),
@@ -118,10 +120,10 @@ impl DispatchTransaction<'_, '_> {
             return done(format!("token {name} ({}) was revoked already", token.id));
         }
         let again = match name.as_str() {
-            API_TOKEN => "; the next start makes another",
+            API_TOKEN => "; the next start creates another",
             _ => "",
         };
-        done(format!("token {name} ({}) counts no more{again}", token.id))
+        done(format!("token {name} ({}) is revoked{again}", token.id))
     }
 
     fn set_password(
@@ -143,10 +145,7 @@ impl DispatchTransaction<'_, '_> {
         let not_now =
             |message: &str| refuse(DaemonCommandErrorKind::NotAllowed, message.to_owned());
         if !is_hash(hash) {
-            return refuse(
-                DaemonCommandErrorKind::Usage,
-                "the hash of a cookie is none".to_owned(),
-            );
+            return refuse(DaemonCommandErrorKind::Usage, "the cookie hash is invalid".to_owned());
         }
         let (who, scope, person) = match by {
             LoginMethod::Link { name, scope } => (name, scope, None),
@@ -169,7 +168,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Says whether something is a hash as we write it.
+/// Returns true if the text is a hash in this program's format.
 fn is_hash(hash: &str) -> bool {
     hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

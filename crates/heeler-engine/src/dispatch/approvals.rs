@@ -1,5 +1,7 @@
-//! What people answer: it goes on record before anybody acts on it, and the first one counts. Start at
-//! [`DispatchTransaction::answer_question`].
+//! Answers to approvals. An answer is stored before anything acts on it, and the first answer
+//! counts.
+//!
+//! Start at [`DispatchTransaction::answer_question`].
 
 use std::sync::Arc;
 
@@ -18,17 +20,17 @@ use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::prepare::environment;
 use crate::run_questions::RunQuestionFiles;
 
-/// How many gates that nobody has answered in time are decided in one turn.
+/// Maximum number of expired gates that are decided in one turn.
 const GATES_PER_TURN: usize = 256;
 
 impl DispatchTransaction<'_, '_> {
-    /// Records what a run asks, and how its questions ended.
+    /// Stores the questions of a run, and the outcomes of those that are closed.
     pub(super) fn record_questions(
         &mut self,
         run: RunId,
         asks: &RunQuestionFiles,
     ) -> Result<(), DatabaseError> {
-        // Its end is on record, and how its questions ended with it.
+        // The run has ended, and the outcomes of its questions were recorded with its end.
         let Some(job) = self.state.unfinished_runs.get(&run).map(|live| live.job.clone()) else {
             return Ok(());
         };
@@ -42,7 +44,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Takes an answer: the first one counts.
+    /// Stores an answer. The first answer counts; later ones are refused.
     pub(super) fn answer_question(
         &mut self,
         id: &ApprovalId,
@@ -58,7 +60,7 @@ impl DispatchTransaction<'_, '_> {
         }
         let live = approval.run_id.is_some_and(|run| self.state.unfinished_runs.contains_key(&run));
         if !live {
-            let message = format!("the run that asked {id} is over");
+            let message = format!("the run that asked {id} has ended");
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
         }
         let redactor = self.redactor_of(&approval);
@@ -84,7 +86,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(Some(CommandReply::Done { message })))
     }
 
-    /// Takes the answer to a gate of a workflow run.
+    /// Stores the answer to a gate of a workflow run.
     fn answer_gate(
         &mut self,
         approval: &Approval,
@@ -105,12 +107,12 @@ impl DispatchTransaction<'_, '_> {
         let mut message =
             format!("`{}` of {} {how} ({id})", approval.gate, approval.workflow_run_id);
         if !is_awaited {
-            message.push_str("; nothing waits for it here");
+            message.push_str("; no workflow run waits for it here");
         }
         Ok(Ok(Some(CommandReply::Done { message })))
     }
 
-    /// Puts on record how a gate was decided, and lets its run go on by that.
+    /// Stores the decision on a gate and continues its workflow run.
     fn decide_gate(
         &mut self,
         approval: &Approval,
@@ -130,7 +132,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Decides gates that nobody has answered in time, as their workflows say.
+    /// Decides gates that were not answered in time, with the default that their workflow defines.
     pub(crate) fn expire_gates(&mut self) -> Result<(), DatabaseError> {
         if self.state.gate_expires_at.is_none_or(|at| at > self.now) {
             return Ok(());
@@ -147,7 +149,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Returns what removes the secrets that the asking agent was given.
+    /// Returns a redactor for the secrets of the agent that asked.
     fn redactor_of(&self, approval: &Approval) -> SecretRedactor {
         let setup = &self.state.setup;
         let agent = approval.requested_by.as_deref().and_then(|name| setup.agent(name));
@@ -164,7 +166,7 @@ fn approval_not_found(id: &ApprovalId) -> DaemonCommandError {
     refused.with_hint("heeler approvals list --all")
 }
 
-/// Refuses what is no answer, or comes too late.
+/// Refuses answers that are invalid or late.
 fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), DaemonCommandError> {
     let Approval { id, kind, .. } = approval;
     if approval.status != ApprovalStatus::Pending {
@@ -179,29 +181,29 @@ fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Daem
     let text = answer.text.as_deref().unwrap_or_default().trim();
     if text.len() > APPROVAL_TEXT_BYTES_MAX {
         let message = format!("an answer has at most {APPROVAL_TEXT_BYTES_MAX} bytes");
-        return usage(message, "put it into a file and name that".to_owned());
+        return usage(message, "write it to a file and answer with its path".to_owned());
     }
     if !kind.expects_text() || !answer.approve || answer.updated_input.is_some() {
         return Ok(());
     }
     let hint = format!("heeler approvals reply {id} 'your answer'");
     if text.is_empty() {
-        return usage(format!("{id} asks for words, not for yes or no"), hint);
+        return usage(format!("{id} needs a text answer, not yes or no"), hint);
     }
     let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
     match (approval.ask_id.is_some()).then(|| question::fill_answers(input, text)) {
-        Some(Err(wrong)) => usage(format!("{id} is not answered by that: {wrong}"), hint),
+        Some(Err(wrong)) => usage(format!("not a valid answer to {id}: {wrong}"), hint),
         _ => Ok(()),
     }
 }
 
-/// Says what became of an approval that no longer waits.
+/// Describes the outcome of an approval that is no longer pending.
 fn closed_approval_text(approval: &Approval) -> String {
     let Approval { id, status, .. } = approval;
-    let by = approval.responded_by.as_deref().unwrap_or("somebody");
+    let by = approval.responded_by.as_deref().unwrap_or("an unknown person");
     let at = approval.responded_at.map(iso_millis).unwrap_or_default();
     match status {
-        ApprovalStatus::Expired => format!("{id} expired at {at}: nobody had answered"),
+        ApprovalStatus::Expired => format!("{id} expired at {at} without an answer"),
         ApprovalStatus::Withdrawn => format!("{id} was withdrawn at {at}: nothing waits for it"),
         _ => format!("{id} was answered already: {status} by {by} at {at}"),
     }

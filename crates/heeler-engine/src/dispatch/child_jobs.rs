@@ -1,7 +1,7 @@
-//! Jobs that start jobs: how deep, how many, which agents, and on whose money.
+//! Jobs that start jobs: limits on depth, number, agents and budget.
 //!
-//! A process of a run that asks for a job gets one that is its job's child. The limits of every job
-//! above it hold. Start at [`DispatchTransaction::check_spawn`].
+//! A job requested by a process of a run becomes a child of that run's job. The limits of all its
+//! ancestors apply. Start at [`DispatchTransaction::check_spawn`].
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ use super::transaction::DispatchTransaction;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
 use crate::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
 
-/// What whoever sets workers to work is called where one looks at them.
+/// Names that no worker may have, because views use them for the agent that starts workers.
 const RESERVED_WORKER_NAMES: [&str; 2] = ["main", "coordinator"];
 
-/// The longest name of a worker.
 const WORKER_NAME_BYTES_MAX: usize = 64;
 
 impl DispatchTransaction<'_, '_> {
-    /// Returns the name of the worker that a job is done as: the one that is wanted, that of the
-    /// session it goes on in, or the agent's with the next number.
+    /// Returns the name of a job's worker: the requested name, the name of the session that the job
+    /// continues, or the agent's name with the next number.
     pub(super) fn worker_name(
         &self,
         parent: &JobId,
@@ -51,19 +50,20 @@ impl DispatchTransaction<'_, '_> {
             (None, None) => Ok(Ok(next_worker_name(wanted.agent.as_str(), &known))),
             (Some(name), own) if own == Some(name.as_str()) => Ok(Ok(name.clone())),
             (Some(name), _) if !is_worker_name(name) => usage(format!(
-                "`{name}` is no name of a worker: letters, digits, `-`, `_` and, not first, `.`; \
+                "`{name}` is not a valid worker name: letters, digits, `-`, `_` and, not first, `.`; \
                  at most {WORKER_NAME_BYTES_MAX}, and not {}",
                 RESERVED_WORKER_NAMES.join(" or ")
             )),
-            (Some(name), _) if is_taken(name) => usage(format!(
-                "there is a worker {name} already; message it, or choose another name"
-            )),
+            (Some(name), _) if is_taken(name) => {
+                usage(format!("worker {name} already exists; message it, or choose another name"))
+            }
             (Some(name), _) => Ok(Ok(name.clone())),
         }
     }
 
-    /// Says whether a job may start a job of an agent, and what that may spend then, in millionths
-    /// of a dollar; as much as its own limits allow if left out. `own` is that job, if it waits already.
+    /// Checks that a job may start a job of an agent. Returns the budget left for it, in millionths
+    /// of a dollar; `None` means that only its own limits apply. `own` is the new job, if it is
+    /// already queued.
     pub(super) fn check_spawn(
         &self,
         parent: &JobId,
@@ -92,7 +92,7 @@ impl DispatchTransaction<'_, '_> {
             let mut below = self.descendants(id, rules.max_jobs as usize + 1)?;
             below.retain(|job| Some(&job.head.id) != own);
             if below.len() >= rules.max_jobs as usize {
-                return refuse(format!("{id} has started {} jobs, which is the most", below.len()));
+                return refuse(format!("{id} has started {} jobs, the maximum", below.len()));
             }
             if let Some(budget) = owner.budget.as_ref().and_then(|budget| budget.job) {
                 let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
@@ -112,7 +112,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(left))
     }
 
-    /// Lists what a job has started, and what that has, until there are `enough`.
+    /// Lists the jobs that a job started, directly or indirectly, until there are `enough`.
     fn descendants(&self, job: &JobId, enough: usize) -> Result<Vec<Job>, DatabaseError> {
         let mut found: Vec<Job> = Vec::new();
         let mut parents = vec![job.clone()];
@@ -139,7 +139,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Returns the agent's own name with the first number behind all that were given out.
+/// Returns the agent's name with a number higher than all used ones.
 fn next_worker_name(agent: &str, known: &[Job]) -> String {
     let agent = agent.rsplit('.').next().unwrap_or(agent);
     let number = |job: &Job| {

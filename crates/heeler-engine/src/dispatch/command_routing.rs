@@ -1,4 +1,6 @@
-//! What people and agents ask: who may ask what, and what of it needs no transaction.
+//! Authorization of commands, and execution of those that need no transaction.
+//!
+//! Start at [`Dispatcher::authorize_command`].
 
 use std::sync::Arc;
 
@@ -20,9 +22,10 @@ use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
 
 impl Dispatcher {
-    /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
-    /// job; it ends and talks to none but those that were started in its conversation, and goes on in
-    /// no other session than its own and theirs.
+    /// Checks a command against its caller's permissions and returns the command to execute. A
+    /// process of a run creates jobs as children of that run's job. It may cancel and message only
+    /// jobs that were started in its own conversation, and may continue only its own session and
+    /// theirs.
     pub(super) fn authorize_command(
         &self,
         command: DaemonCommand,
@@ -30,9 +33,7 @@ impl Dispatcher {
     ) -> Result<DaemonCommand, DaemonCommandError> {
         let not_allowed = |message: String| {
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-            refused.with_hint(
-                "an agent may start jobs, talk to those and cancel them; people do the rest",
-            )
+            refused.with_hint("an agent may only start jobs, message them and cancel them")
         };
         let parent = match by {
             Caller::Person => return Ok(command),
@@ -42,7 +43,9 @@ impl Dispatcher {
         let Some(parent) = parent else {
             return match command {
                 DaemonCommand::Status => Ok(command),
-                _ => Err(not_allowed("whoever asks is no person, and no run of this fleet".into())),
+                _ => Err(not_allowed(
+                    "the caller is neither a person nor a run of this fleet".into(),
+                )),
             };
         };
         match command {
@@ -80,6 +83,17 @@ impl Dispatcher {
         reader.is_ok_and(|reader| {
             session_lineage::lineage_has_session(&reader, id, parent).unwrap_or(false)
         })
+    }
+
+    /// Settles an unsettled run of a job now instead of at the scheduled retry.
+    fn settle_early(&mut self, job: &JobId) {
+        let run = self.state().unfinished_run_of_job(job);
+        if let Some(run) = run
+            && self.deferred.faults.remove(&run).is_some()
+        {
+            self.deferred.unsettled.retain(|(_, unsettled)| *unsettled != run);
+            self.executor.adopt_run(run);
+        }
     }
 
     pub(super) fn route_command(
@@ -124,20 +138,13 @@ impl Dispatcher {
             }
             DaemonCommand::Retry { job, by } => match self.load_retry_request(&job) {
                 Ok(wanted) => {
-                    tracing::info!(%job, by, "asked for again");
+                    tracing::info!(%job, by, "retried");
                     self.trigger_job(wanted, owed);
                 }
                 Err(refused) => owed.send(Err(refused)),
             },
             DaemonCommand::Cancel { ref job, .. } => {
-                let run = self.state().unfinished_run_of_job(job);
-                // Whoever wants a job to end now does not wait for the next attempt to settle it.
-                if let Some(run) = run
-                    && self.deferred.faults.remove(&run).is_some()
-                {
-                    self.deferred.unsettled.retain(|(_, unsettled)| *unsettled != run);
-                    self.executor.adopt_run(run);
-                }
+                self.settle_early(job);
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
             DaemonCommand::Say { job, text, by } => {
@@ -152,7 +159,7 @@ impl Dispatcher {
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
             DaemonCommand::Session { order, by } => {
-                self.executor.prepare_session_change(order, by, owed)
+                self.executor.prepare_session_change(order, by, owed);
             }
             DaemonCommand::Reload => return self.reload_config(owed),
             DaemonCommand::Stop(how) => self.begin_stop(how, owed.reply),
@@ -161,23 +168,23 @@ impl Dispatcher {
         None
     }
 
-    /// Refuses jobs while the daemon ends.
+    /// Refuses new jobs while the daemon is stopping.
     fn stopping_error(&self) -> Option<DaemonCommandError> {
         match self.deferred.stop.as_ref()?.mode {
-            // The next daemon, which is about to come, does it.
+            // The next daemon, which is about to start, can execute it.
             StopMode::KeepJobs => Some(DispatcherStoppedError.into()),
             StopMode::Wait { .. } | StopMode::Force => {
                 let refused =
                     DaemonCommandError::new(DaemonCommandErrorKind::Busy, "the daemon is stopping");
-                Some(refused.with_hint("the same again when it has ended"))
+                Some(refused.with_hint("repeat the command when it has stopped"))
             }
         }
     }
 
     fn trigger_job(&mut self, mut wanted: JobRequest, owed: PendingReply) {
-        // What a part of a workflow does, its definition says.
+        // Only the workflow definition may define a part.
         if wanted.phase.is_some() {
-            let message = "only a workflow asks for its parts";
+            let message = "only a workflow run can start its parts";
             return owed
                 .send(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
         }
@@ -203,8 +210,8 @@ impl Dispatcher {
         commands::retry_request(&job.ok_or_else(|| commands::job_not_found(id))?)
     }
 
-    /// Reads the config again: all of it counts, or the old one does. A workflow with faults is told
-    /// of and does not count.
+    /// Reloads the config. On an error the old config stays in use. A workflow with faults is
+    /// reported and not used.
     pub(super) fn reload_config(
         &mut self,
         owed: PendingReply,
@@ -212,9 +219,9 @@ impl Dispatcher {
         let new = match (self.load)() {
             Ok(new) => Arc::new(new),
             Err(why) => {
-                tracing::warn!(why, "the config has faults: the old one still counts");
+                tracing::warn!(why, "the config has faults: the old one stays in use");
                 let message =
-                    format!("the old config still counts, because the new one has faults:\n{why}");
+                    format!("the old config stays in use, because the new one has faults:\n{why}");
                 owed.send(Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message)
                     .with_hint("heeler config validate")));
                 return None;
@@ -225,7 +232,7 @@ impl Dispatcher {
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let web = |setup: &DaemonSetup| setup.loaded.fleets.first().map(|fleet| fleet.web.clone());
         if web(&old) != web(&new) {
-            changes.push("`web` counts from the next start on: heeler restart".to_owned());
+            changes.push("`web` takes effect at the next start: heeler restart".to_owned());
         }
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         changes.extend(new.loaded.faulty_files.iter().map(|it| it.describe(new.config_folder())));
@@ -233,24 +240,23 @@ impl Dispatcher {
     }
 }
 
-/// Says that whoever speaks in a session reaches what was set to work there, so an agent may not.
+/// Refuses to continue another job's session: a caller in a session can reach the jobs that were
+/// started there, so an agent may not enter it.
 fn foreign_session_error(id: &AgentSessionId, parent: &JobId) -> DaemonCommandError {
     let message =
-        format!("session {id} is of no job that was started in the conversation of {parent}");
+        format!("session {id} belongs to no job that was started in the conversation of {parent}");
     DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
-        .with_hint("an agent goes on in its own session and in those of jobs that it started")
+        .with_hint("an agent may continue only its own session and those of jobs that it started")
 }
 
-/// Says that nobody is at a job who could be told something.
+/// Refuses a message to a job that is not running.
 pub(crate) fn job_not_running(job: &JobId) -> DaemonCommandError {
-    let refused = DaemonCommandError::new(
-        DaemonCommandErrorKind::Busy,
-        format!("no agent is at work on {job}"),
-    );
-    refused.with_hint("a new job in its session")
+    let refused =
+        DaemonCommandError::new(DaemonCommandErrorKind::Busy, format!("job {job} is not running"));
+    refused.with_hint("start a new job in its session")
 }
 
-/// Refuses what nobody means: a prompt that says nothing, a channel that is none.
+/// Refuses invalid arguments: an empty prompt or an invalid channel.
 fn invalid_command_error(command: &DaemonCommand) -> Option<DaemonCommandError> {
     let usage =
         |message: String| Some(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message));
@@ -264,5 +270,5 @@ fn invalid_command_error(command: &DaemonCommand) -> Option<DaemonCommandError> 
         return usage("the prompt is empty".to_owned());
     }
     let channel = channel.map(str::parse::<ChannelKey>)?;
-    channel.err().and_then(|error| usage(format!("the channel is none: {error}")))
+    channel.err().and_then(|error| usage(format!("the channel is invalid: {error}")))
 }

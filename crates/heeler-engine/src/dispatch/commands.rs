@@ -1,5 +1,7 @@
-//! What people ask of the fleet beside new jobs: to end one, to let one go on, to change schedules
-//! and agents.
+//! Commands that change existing jobs, schedules and agents: cancel, resume, retry, enable,
+//! disable, reset.
+//!
+//! Start at [`DispatchTransaction::apply_command`].
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use crate::command::{
 };
 use crate::setup::{DaemonSetup, cron_name};
 
-/// What an agent is told that a person lets go on.
+/// Default prompt of a job that a person resumes.
 pub const RESUME_PROMPT: &str = "You were stopped before you had finished. Look at what is done already, then \
     go on with your task.";
 
@@ -44,7 +46,7 @@ impl DispatchTransaction<'_, '_> {
                 self.answer_question(&approval, &answer, &by)
             }
             DaemonCommand::Access { order, by } => self.apply_access_operation(order, &by),
-            // The dispatcher deals with these itself.
+            // The dispatcher handles these without a transaction.
             DaemonCommand::Trigger(_)
             | DaemonCommand::Retry { .. }
             | DaemonCommand::Session { .. }
@@ -94,7 +96,7 @@ impl DispatchTransaction<'_, '_> {
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
         }
         if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
-            let message = format!("job {id} is a part of {run}, which decides what becomes of it");
+            let message = format!("job {id} is a part of {run}, and only that run can continue it");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
             return Ok(Err(refused.with_hint(format!("heeler workflow retry {run}"))));
         }
@@ -105,7 +107,7 @@ impl DispatchTransaction<'_, '_> {
         };
         let again = format!("heeler jobs retry {id}");
         if job.head.status == JobStatus::Completed {
-            let message = format!("job {id} has completed: there is nothing to go on with");
+            let message = format!("job {id} has completed: there is nothing to resume");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
             let session = job.head.session_id.as_ref().map(|session| {
                 format!(", or heeler trigger {} --session {session} -p '…'", agent.name)
@@ -113,14 +115,14 @@ impl DispatchTransaction<'_, '_> {
             return Ok(Err(refused.with_hint(format!("{again}{}", session.unwrap_or_default()))));
         }
         if matches!(agent.runtime, RuntimeConfig::Command(_)) {
-            let message = format!("{} is a command, which has no session to go on in", agent.name);
+            let message = format!("{} is a command, which has no session to resume", agent.name);
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
                 .with_hint(again)));
         }
         let session = match &job.head.session_id {
             Some(session) => session.clone(),
             None => {
-                let message = format!("job {id} has no session to go on in: it never began");
+                let message = format!("job {id} has no session to resume: it never started");
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
                 return Ok(Err(refused.with_hint(again)));
             }
@@ -165,10 +167,10 @@ impl DispatchTransaction<'_, '_> {
         let was_enabled = self.state.is_schedule_enabled(&key, schedule);
         let by_hand = known.map_or(schedule.enabled, |row| row.enabled);
         let (message, enabled, text) = match change {
-            ScheduleChange::Enable => (format!("{key} starts by itself"), true, text),
-            ScheduleChange::Disable => (format!("{key} does not start by itself"), false, text),
+            ScheduleChange::Enable => (format!("{key} is enabled"), true, text),
+            ScheduleChange::Disable => (format!("{key} is disabled"), false, text),
             ScheduleChange::Set { text } => match check_rule(text, schedule) {
-                Ok(text) => (format!("{key} starts by `{text}`"), by_hand, Some(text)),
+                Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
                 Err(refused) => return Ok(Err(refused)),
             },
             ScheduleChange::Reset | ScheduleChange::Trigger => {
@@ -178,7 +180,7 @@ impl DispatchTransaction<'_, '_> {
                 };
                 self.state.overrides.remove(&key);
                 self.replan_schedule(&key, schedule, was_enabled)?;
-                let message = format!("{key} starts as the config says");
+                let message = format!("{key} follows the config again");
                 tracing::info!(schedule = %key, by, message, "changed");
                 return Ok(Ok(Some(CommandReply::Done { message })));
             }
@@ -192,7 +194,7 @@ impl DispatchTransaction<'_, '_> {
             by: by.to_owned(),
         };
         match &schedule.workflow {
-            // Under the name that Last Light has it by.
+            // Stored under the name that Last Light uses.
             Some(_) => self.tx.put_cron_override(&CronOverride {
                 name: cron_name(schedule).to_owned(),
                 enabled: row.enabled,
@@ -208,7 +210,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(Some(CommandReply::Done { message })))
     }
 
-    /// Puts a schedule into the calendar anew after it was changed by hand.
+    /// Puts a schedule into the calendar again after a person changed it.
     fn replan_schedule(
         &mut self,
         key: &ScheduleKey,
@@ -217,7 +219,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), DatabaseError> {
         let marks = self.tx.schedule_progress()?;
         let mark = marks.iter().find(|row| row.agent == key.agent && row.schedule == key.schedule);
-        // What was due while it was switched off is not made up for.
+        // Due times during which the schedule was disabled are not caught up.
         let mark = mark.map(|mark| match was_enabled {
             true => mark.clone(),
             false => mark_from_now(mark, self.now),
@@ -252,7 +254,7 @@ impl DispatchTransaction<'_, '_> {
                         ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
                     self.replan_schedule(&key, schedule, !was_disabled)?;
                 }
-                let how = if enabled { "enabled" } else { "disabled: its jobs that run go on" };
+                let how = if enabled { "enabled" } else { "disabled; its running jobs continue" };
                 format!("{name} is {how}")
             }
             AgentChange::Reset => {
@@ -263,7 +265,7 @@ impl DispatchTransaction<'_, '_> {
                     state.error_message = None;
                     self.tx.put_agent(name, &state)?;
                 }
-                format!("{name} has no error on record")
+                format!("{name} has no recorded error")
             }
         };
         tracing::info!(agent = name, by, message, "changed");
@@ -271,16 +273,17 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Returns what was asked for in a job, to be asked for again.
+/// Returns the request of a job, to create another job from it.
 pub(super) fn retry_request(job: &Job) -> Result<JobRequest, DaemonCommandError> {
     if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
-        let message = format!("job {} is a part of {run}, which tries it again", job.head.id);
+        let message =
+            format!("job {} is a part of {run}, and only that run can retry it", job.head.id);
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
         return Err(refused.with_hint(format!("heeler workflow retry {run}")));
     }
     let agent = job.head.agent.parse();
     let agent = agent.map_err(|_| {
-        let message = format!("`{}` is no agent of this fleet", job.head.agent);
+        let message = format!("`{}` is not an agent of this fleet", job.head.agent);
         DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
     })?;
     Ok(JobRequest {
@@ -295,7 +298,6 @@ pub(super) fn job_not_found(id: &JobId) -> DaemonCommandError {
         .with_hint("heeler jobs")
 }
 
-/// Finds a schedule of an agent.
 pub(super) fn find_schedule<'s>(
     setup: &'s DaemonSetup,
     agent: &str,
@@ -311,7 +313,7 @@ pub(super) fn find_schedule<'s>(
     })
 }
 
-/// Reads when a schedule is to start instead.
+/// Parses the new rule of a schedule.
 fn check_rule(text: &str, schedule: &ScheduleConfig) -> Result<String, DaemonCommandError> {
     let text = text.trim();
     let usage = |message: String| {
@@ -319,7 +321,7 @@ fn check_rule(text: &str, schedule: &ScheduleConfig) -> Result<String, DaemonCom
             .with_hint("an interval such as `30m`, or a cron expression such as `0 9 * * mon-fri`")
     };
     if !matches!(schedule.trigger, ScheduleTrigger::Interval(_) | ScheduleTrigger::Cron { .. }) {
-        return Err(usage(format!("`{}` is not started by time", schedule.name)));
+        return Err(usage(format!("`{}` does not start by time", schedule.name)));
     }
     match parse_rule(text, &schedule.trigger) {
         Some(ScheduleTrigger::Interval(period)) if is_too_short(period) => {

@@ -1,7 +1,7 @@
-//! One turn's transaction, and what is done when it cannot be committed.
+//! The transaction of one dispatcher turn, and the handling of failed commits.
 //!
-//! While a commit fails, nothing new starts; what is known is then read anew, and what nobody would
-//! tell again is kept. Start at [`Dispatcher::commit`].
+//! After a failed commit, nothing new starts until one succeeds. The in-memory state is reloaded,
+//! and events that would not be sent again are kept. Start at [`Dispatcher::commit`].
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,30 +23,30 @@ use crate::fault::{self, FaultPoint};
 use crate::fleet_monitor::CommitNotice;
 use crate::recovery::{self, RunFolderCheck};
 
-/// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
+/// Delay after a failed commit. Nothing new starts in the meantime.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What a turn wrote, and what follows from it.
+/// Result of a committed turn.
 struct TransactionResult {
     outcomes: Vec<transaction::EventOutcome>,
     effects: Vec<DispatchEffect>,
     is_stale: bool,
 }
 
-/// What could not be recorded.
+/// A commit that failed, with the work to repeat.
 pub(super) struct FailedCommit {
-    /// When that is tried again.
+    /// Time of the next attempt.
     pub(super) retry_at: Instant,
-    /// Why, in words, where that is known.
+    /// The cause, if it is known.
     pub(super) why: Option<String>,
-    /// Runs that are to be looked at anew.
+    /// Runs that must be settled again.
     runs: Vec<RunId>,
-    /// What nobody tells again.
+    /// Events that their senders will not repeat.
     events: Vec<DispatchEvent>,
 }
 
 impl DispatchEvent {
-    /// Says whether it changes who may do what.
+    /// Returns true if the event changes users, tokens or logins.
     fn changes_access(&self) -> bool {
         let DispatchEvent::Command(DaemonCommand::Access { order, .. }) = self else {
             return false;
@@ -54,7 +54,7 @@ impl DispatchEvent {
         !matches!(order, AccessOperation::TokensUsed { .. })
     }
 
-    /// Returns a copy of what nobody tells again.
+    /// Returns a copy of an event that its sender will not repeat.
     fn clone_if_unrepeatable(&self) -> Option<DispatchEvent> {
         match self {
             DispatchEvent::HookOutcome(outcome) => {
@@ -79,8 +79,8 @@ impl DispatchEvent {
 }
 
 impl Dispatcher {
-    /// Does tasks, and what is due, in one transaction, then what follows from it. Says whether it is
-    /// on record.
+    /// Applies events and due work in one transaction, then executes the effects and sends the
+    /// replies. Returns true if the transaction was committed.
     pub(super) fn commit(&mut self, tasks: Vec<(DispatchEvent, Option<PendingReply>)>) -> bool {
         let now = (self.fleet.now)();
         if tasks.is_empty() && !self.has_due_work(now) {
@@ -95,7 +95,7 @@ impl Dispatcher {
             _ => None,
         };
         let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
-        // Nobody tells these again.
+        // Keep events that their senders will not repeat.
         let once: Vec<DispatchEvent> =
             tasks.iter().filter_map(DispatchEvent::clone_if_unrepeatable).collect();
         let setup = Arc::clone(&self.state().setup);
@@ -130,7 +130,7 @@ impl Dispatcher {
                 if let Some(failed) = &mut self.deferred.failed_commit {
                     failed.why = Some(format!("{}; nothing new starts", refused.message));
                 }
-                // A config that is not on record does not count.
+                // A config that was not committed is not used.
                 self.state().setup = setup;
                 if matches!(error, StoreWriteError::Restored) {
                     self.accept_restore();
@@ -141,7 +141,7 @@ impl Dispatcher {
         }
     }
 
-    /// Does tasks, and what is due, in one transaction.
+    /// Applies events and due work in one transaction.
     fn write_transaction(
         &self,
         tasks: Vec<(DispatchEvent, Option<IdempotencyKey>)>,
@@ -176,7 +176,7 @@ impl Dispatcher {
             }
             let due = if fires { work.state.take_due_schedules(now) } else { Vec::new() };
             for (key, verdict) in due {
-                // One that is refused stands in no other's way.
+                // A refused schedule must not block the others.
                 let (_, more) = work.run_in_savepoint(tx, |turn| {
                     turn.fire_due_schedule(&key, &verdict)?;
                     Ok(Ok(None))
@@ -190,14 +190,15 @@ impl Dispatcher {
             })?;
             deeds.extend(more);
             for id in work.state.runnable_workflow_runs() {
-                // One that is refused stands in no other's way, and does not come again.
+                // A refused workflow run must not block the others, and is failed so that it is not
+                // tried again.
                 let (done, more) = work.run_in_savepoint(tx, |turn| {
                     turn.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
                     Ok(Ok(None))
                 })?;
                 deeds.extend(more);
                 if let Err(refused) = done {
-                    let why = format!("it cannot go on: {}", refused.message);
+                    let why = format!("it cannot continue: {}", refused.message);
                     let (_, more) = work.run_in_savepoint(tx, |turn| {
                         turn.fail_workflow_run(&id, &why)?;
                         Ok(Ok(None))
@@ -216,7 +217,7 @@ impl Dispatcher {
         })
     }
 
-    /// Does what follows from a commit, and answers.
+    /// Sends the replies and executes the effects of a committed turn.
     fn finish_commit(
         &mut self,
         written: TransactionResult,
@@ -238,12 +239,12 @@ impl Dispatcher {
         deeds.into_iter().for_each(|deed| self.execute_effect(deed));
     }
 
-    /// Says whether time brings something that is to be written.
+    /// Returns true if the time requires a transaction although there is no event.
     fn has_due_work(&self, now: Timestamp) -> bool {
         let board = self.state();
         let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let schedules = self.runs_schedules() && board.calendar.is_due(now);
-        // What waits for money may start on a new day.
+        // A new day may free budget for queued jobs.
         let is_new_day = fleet_state::local_day(&board.setup, now) != board.ledger.day();
         let mut queue = board.queue();
         schedules
@@ -254,7 +255,7 @@ impl Dispatcher {
             || board.parked.values().any(|parked| parked.until <= now)
     }
 
-    /// Reads everything anew, since what is known may not be what is on record.
+    /// Reloads the in-memory state, which may differ from the database.
     fn reload_state(&mut self) {
         let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
         let read = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
@@ -265,7 +266,8 @@ impl Dispatcher {
             Ok(mut board) => {
                 let mut old = self.state();
                 board.restore_unredacted(&old);
-                // A commit that failed may be on record after all; what it began is nobody's yet.
+                // A commit that returned an error may still have succeeded. Its new runs are not
+                // watched yet.
                 let new = board
                     .unfinished_runs
                     .keys()
@@ -283,7 +285,7 @@ impl Dispatcher {
         }
     }
 
-    /// Goes on by a state that was brought back from a backup.
+    /// Continues with a state directory that was restored from an archive.
     fn accept_restore(&mut self) {
         let accepted = self.store.accept_restore().map(|_| ()).map_err(|error| error_chain(&error));
         let accepted = accepted.and_then(|()| {
@@ -291,12 +293,14 @@ impl Dispatcher {
                 .map_err(|it| error_chain(&it))
         });
         match accepted {
-            Ok(()) => tracing::warn!("the state was restored from a backup: it counts from now on"),
+            Ok(()) => {
+                tracing::warn!("the state was restored from an archive and is used from now on");
+            }
             Err(why) => tracing::error!(why, "a restored state cannot be used yet"),
         }
     }
 
-    /// Lets nothing new start for a moment, then tries again.
+    /// Lets nothing new start until the retry, and keeps the work to repeat.
     pub(super) fn defer_after_failure(&mut self, runs: Vec<RunId>, tasks: Vec<DispatchEvent>) {
         let failed = self.deferred.failed_commit.get_or_insert_with(|| FailedCommit {
             retry_at: Instant::now() + COMMIT_RETRY_DELAY,
@@ -340,7 +344,7 @@ impl Dispatcher {
     }
 }
 
-/// Where tasks are done, one after the other.
+/// Inputs for applying events one after another.
 struct TransactionContext<'w> {
     state: &'w mut FleetState,
     dir: &'w StateDir,
@@ -350,7 +354,8 @@ struct TransactionContext<'w> {
 }
 
 impl TransactionContext<'_> {
-    /// Does a part that may fail by itself. What the board then knows is to be read anew.
+    /// Runs a part that may fail on its own, under a savepoint. On failure the in-memory state
+    /// counts as stale.
     fn run_in_savepoint(
         &mut self,
         tx: &mut StoreTransaction<'_>,

@@ -1,7 +1,8 @@
-//! What the dispatcher knows by heart: all that it decides by, as it is in the database.
+//! The dispatcher's in-memory copy of the state on which it bases its decisions.
 //!
-//! It is changed only inside a transaction, together with the rows. If the two may differ, because a
-//! commit failed, it is read anew. Start at [`FleetState::load_workflow`] and [`FleetState::blocking_reason`].
+//! It is changed only inside a transaction, together with the database. It is reloaded whenever the
+//! two may differ because a commit failed. Start at [`FleetState::load`] and
+//! [`FleetState::blocking_reason`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,47 +26,45 @@ use super::schedules::schedule_trigger_id;
 use crate::setup::{DaemonSetup, cron_override};
 use crate::workflows::ActiveWorkflowRun;
 
-/// How many schedules are decided about in one transaction; the others follow in the next.
+/// Maximum number of due schedules per transaction; the others follow in the next one.
 const DUE_PER_TURN: usize = 256;
 
-/// What the dispatcher knows by heart.
+/// In-memory state of a fleet: jobs, runs, queue, schedules, budgets and workflow runs.
 #[derive(Debug)]
 pub(crate) struct FleetState {
     pub(crate) setup: Arc<DaemonSetup>,
-    /// The schedules that time starts, while they may.
+    /// Enabled schedules that fire by time.
     pub(crate) calendar: ScheduleCalendar,
     pub(crate) ledger: BudgetLedger,
-    /// Jobs that have not ended, as they were asked for.
+    /// Jobs that have not ended, with their requests.
     pub(crate) unfinished_jobs: HashMap<JobId, UnfinishedJob>,
-    /// Those of them that wait, the next one first.
+    /// The waiting ones of them, next one first.
     waiting: BTreeSet<QueueRank>,
-    /// Runs that have not ended.
     pub(crate) unfinished_runs: HashMap<RunId, UnfinishedRun>,
-    /// How many runs of each agent there are or are about to be.
+    /// Number of runs per concurrency key, including runs in preparation.
     active_counts: HashMap<String, u32>,
-    /// Credentials that may not be used for now.
+    /// Credentials that are parked because of a usage limit.
     pub(crate) parked: HashMap<String, ParkedCredentialRecord>,
-    /// Agents that are switched off.
     pub(crate) disabled: HashSet<String>,
-    /// What people changed about schedules.
+    /// Changes of schedules by people, which override the config.
     pub(crate) overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
-    /// The credential of each agent that has one.
+    /// Credential of each agent that has one.
     credentials: HashMap<String, String>,
-    /// Runs of workflows that have not ended.
+    /// Workflow runs that have not ended.
     pub(crate) workflow_runs: HashMap<WorkflowRunId, ActiveWorkflowRun>,
-    /// When the next gate expires that nobody has answered.
+    /// Earliest expiry of an open gate.
     pub(crate) gate_expires_at: Option<Timestamp>,
-    /// Jobs that wait until the fleet is started.
+    /// Jobs that wait until the fleet is started again.
     pub(crate) held_jobs: HashSet<JobId>,
-    /// Whether the fleet was stopped, and this daemon is only for what a person wants now.
+    /// True if a person stopped the fleet, and this daemon only serves current requests.
     pub(crate) is_queue_held: bool,
-    /// Removes what no record may have, whoever was given it.
+    /// Redacts all secrets of the fleet, regardless of which agent holds them.
     pub(crate) redactor: Arc<SecretRedactor>,
-    /// Whether it may differ from the record.
+    /// True if this state may differ from the database.
     pub(crate) is_stale: bool,
 }
 
-/// A job that has not ended, as it was asked for.
+/// A job that has not ended, with its request.
 #[derive(Debug)]
 pub(crate) struct UnfinishedJob {
     pub(crate) row: QueuedJobRecord,
@@ -73,37 +72,36 @@ pub(crate) struct UnfinishedJob {
     pub(crate) stage: JobStage,
 }
 
-/// How far a job is.
+/// Progress of an unfinished job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobStage {
-    /// It waits for its turn.
+    /// In the queue.
     Waiting,
     /// Its run is being prepared.
     Preparing,
-    /// It runs.
+    /// Its run has started.
     Running,
 }
 
-/// A run that has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct UnfinishedRun {
     pub(crate) job: JobId,
     pub(crate) agent: String,
-    /// Whose limit of jobs at once it counts for.
+    /// Key of the concurrency limit that it counts for; see [`concurrency_key`].
     pub(crate) concurrency_key: String,
     pub(crate) schedule: Option<String>,
-    /// Whether it is at the agent's kept session.
+    /// True if it uses the agent's persistent session.
     pub(crate) uses_persistent_session: bool,
-    /// The most that it spends, in millionths of a dollar, where it has a limit.
+    /// Budget of the run, in millionths of a dollar; `None` without a limit.
     pub(crate) budget_micros: Option<i64>,
     pub(crate) since: Timestamp,
 }
 
-/// A job's place in the queue.
+/// Sort key of the queue: priority, age, ID.
 type QueueRank = (Reverse<i64>, Timestamp, JobId);
 
 impl FleetState {
-    /// Reads everything.
+    /// Loads the state from the database.
     pub(crate) fn load(
         db: &StateDatabase,
         setup: Arc<DaemonSetup>,
@@ -157,7 +155,7 @@ impl FleetState {
                     self.workflow_runs.insert(id, running);
                 }
                 Err(refused) => {
-                    tracing::error!(run = %id, why = refused.message, "a workflow cannot go on");
+                    tracing::error!(run = %id, why = refused.message, "a workflow run cannot continue");
                 }
             }
         }
@@ -169,7 +167,7 @@ impl FleetState {
         for (agent, in_all) in db.total_spend_by_agent()? {
             let today = today.get(&agent).copied().unwrap_or(0);
             self.ledger.spend(&agent, day, today);
-            // Of any other day.
+            // The exact day does not matter for the total.
             self.ledger.spend(&agent, Date::MIN, in_all - today);
         }
         for reservation in db.reservations()? {
@@ -210,7 +208,7 @@ impl FleetState {
             let wanted = match serde_json::from_str(&row.request_json) {
                 Ok(wanted) => wanted,
                 Err(error) => {
-                    tracing::error!(job = %row.job, %error, "a waiting job cannot be understood");
+                    tracing::error!(job = %row.job, %error, "a queued job cannot be parsed");
                     continue;
                 }
             };
@@ -224,7 +222,7 @@ impl FleetState {
         Ok(())
     }
 
-    /// Takes over another config. Schedules are the caller's to bring up to date.
+    /// Replaces the config. The caller must update the schedules.
     pub(crate) fn replace_setup(&mut self, setup: Arc<DaemonSetup>) {
         let limits = |agent: &AgentConfig| {
             (agent.name.to_string(), SpendingLimits::from_budget(agent.budget.as_ref()))
@@ -243,13 +241,14 @@ impl FleetState {
         self.setup = setup;
     }
 
-    /// Lets what waits now wait until the fleet is started.
+    /// Holds all queued jobs until the fleet is started again.
     pub(crate) fn hold_queue(&mut self) {
         self.held_jobs = self.queue().map(|asked| asked.row.job.clone()).collect();
         self.is_queue_held = true;
     }
 
-    /// Takes over what was typed from what was known before: the record has it without secrets.
+    /// Copies unredacted requests and inputs from an earlier state: the database has them without
+    /// secrets.
     pub(crate) fn restore_unredacted(&mut self, before: &FleetState) {
         self.held_jobs.clone_from(&before.held_jobs);
         self.is_queue_held = before.is_queue_held;
@@ -266,12 +265,10 @@ impl FleetState {
         }
     }
 
-    /// Returns the credential of an agent.
     pub(crate) fn credential(&self, agent: &str) -> Option<&str> {
         self.credentials.get(agent).map(String::as_str)
     }
 
-    /// Returns the agents that share a credential.
     pub(crate) fn agents_with_credential(
         &self,
         credential: &str,
@@ -281,7 +278,7 @@ impl FleetState {
         self.setup.loaded.agents.iter().filter(own)
     }
 
-    /// Notes a job that has not ended.
+    /// Inserts or replaces an unfinished job.
     pub(crate) fn insert_job(&mut self, asked: UnfinishedJob) {
         self.remove_job(&asked.row.job.clone());
         match asked.stage {
@@ -292,7 +289,6 @@ impl FleetState {
         self.unfinished_jobs.insert(asked.row.job.clone(), asked);
     }
 
-    /// Moves a job to another stage.
     pub(crate) fn set_stage(&mut self, job: &JobId, stage: JobStage) {
         if let Some(mut asked) = self.remove_job(job) {
             asked.stage = stage;
@@ -300,7 +296,7 @@ impl FleetState {
         }
     }
 
-    /// Forgets a job that has ended.
+    /// Removes a job that has ended.
     pub(crate) fn remove_job(&mut self, job: &JobId) -> Option<UnfinishedJob> {
         let asked = self.unfinished_jobs.remove(job)?;
         match asked.stage {
@@ -311,30 +307,29 @@ impl FleetState {
         Some(asked)
     }
 
-    /// Lists the jobs that wait, the next one first.
+    /// Lists the queued jobs, next one first.
     pub(crate) fn queue(&self) -> impl Iterator<Item = &UnfinishedJob> {
         self.waiting.iter().filter_map(|(_, _, job)| self.unfinished_jobs.get(job))
     }
 
-    /// Returns how many jobs wait.
     pub(crate) fn queue_len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Notes a run that is on record.
+    /// Adds a run that was recorded.
     pub(crate) fn add_run(&mut self, run: RunId, live: UnfinishedRun) {
         self.increment_active(&live.concurrency_key);
         self.unfinished_runs.insert(run, live);
     }
 
-    /// Forgets a run whose result is on record.
+    /// Removes a run with a committed result.
     pub(crate) fn remove_run(&mut self, run: RunId) -> Option<UnfinishedRun> {
         let live = self.unfinished_runs.remove(&run)?;
         self.decrement_active(&live.concurrency_key);
         Some(live)
     }
 
-    /// Returns the run that a job is at.
+    /// Returns the unfinished run of a job.
     pub(crate) fn unfinished_run_of_job(&self, job: &JobId) -> Option<RunId> {
         self.unfinished_runs.iter().find(|(_, live)| live.job == *job).map(|(run, _)| *run)
     }
@@ -349,8 +344,7 @@ impl FleetState {
         }
     }
 
-    /// Says why a job of an agent cannot start now; `None` if it can. `own` is what a run of it may
-    /// spend by its own limit.
+    /// Returns the reason for which a job of the agent cannot start now; `None` if it can.
     pub(crate) fn blocking_reason(&self, agent: &AgentConfig, now: Timestamp) -> Option<String> {
         let name = agent.name.as_str();
         if self.disabled.contains(name) {
@@ -358,7 +352,10 @@ impl FleetState {
         }
         let own = self.active_counts.get(name).copied().unwrap_or(0);
         if own >= agent.max_concurrent.get() {
-            return Some(format!("{name} is at its limit of {} at once", agent.max_concurrent));
+            return Some(format!(
+                "{name} has reached its limit of {} concurrent jobs",
+                agent.max_concurrent
+            ));
         }
         for fleet in self.setup.fleets_of(name) {
             let in_fleet = |agent: &str| is_in_fleet(agent, &fleet.path);
@@ -366,7 +363,7 @@ impl FleetState {
             let own: u32 = own.map(|(_, count)| count).sum();
             if let Some(limit) = fleet.max_concurrent.filter(|limit| own >= limit.get()) {
                 let whose = if fleet.path.is_empty() { "the fleet" } else { &fleet.path };
-                return Some(format!("{whose} is at its limit of {limit} at once"));
+                return Some(format!("{whose} has reached its limit of {limit} concurrent jobs"));
             }
         }
         let parked = self.credential(name).and_then(|credential| self.parked.get(credential));
@@ -376,15 +373,15 @@ impl FleetState {
         match self.quote(agent) {
             BudgetDecision::Unlimited | BudgetDecision::Reserve(_) => None,
             BudgetDecision::AllReserved => {
-                Some("what is left of its budget is reserved by other runs".to_owned())
+                Some("the rest of its budget is reserved by other runs".to_owned())
             }
             spent => Some(spent_budget_text(name, spent)),
         }
     }
 
-    /// Says what a run of an agent may spend.
+    /// Returns the budget available to a run of the agent.
     pub(crate) fn quote(&self, agent: &AgentConfig) -> BudgetDecision {
-        // No model is asked, so nothing is spent.
+        // A command uses no model and costs nothing.
         if matches!(agent.runtime, RuntimeConfig::Command(_)) {
             return BudgetDecision::Unlimited;
         }
@@ -393,8 +390,8 @@ impl FleetState {
         self.ledger.check_budget(agent.name.as_str(), own)
     }
 
-    /// Says whether the last start of a schedule is still at work: it waits or runs, or another job
-    /// is at the conversation that it would continue.
+    /// Returns true if the schedule's last job is queued or running, or another job uses the
+    /// session that the schedule would continue.
     pub(crate) fn is_schedule_busy(&self, key: &ScheduleKey) -> bool {
         let is_own = |asked: &UnfinishedJob| {
             asked.request.agent.as_str() == key.agent
@@ -415,13 +412,13 @@ impl FleetState {
         self.unfinished_jobs.values().any(is_own) || self.unfinished_runs.values().any(is_at)
     }
 
-    /// Says whether a schedule starts by itself.
+    /// Returns true if a schedule may fire.
     pub(crate) fn is_schedule_enabled(&self, key: &ScheduleKey, schedule: &ScheduleConfig) -> bool {
         let by_hand = self.overrides.get(key).map(|row| row.enabled);
         by_hand.unwrap_or(schedule.enabled) && !self.disabled.contains(&key.agent)
     }
 
-    /// Decides about the schedules that are due.
+    /// Takes the schedules that are due, with a decision for each.
     pub(crate) fn take_due_schedules(
         &mut self,
         now: Timestamp,
@@ -432,7 +429,7 @@ impl FleetState {
         due
     }
 
-    /// Says whether a job waits for an earlier one of its schedule.
+    /// Returns true if an earlier job of the same schedule is being prepared or running.
     pub(crate) fn is_behind_earlier_job(&self, asked: &UnfinishedJob) -> bool {
         let is_due = |asked: &UnfinishedJob| {
             matches!(asked.request.trigger, TriggerType::Schedule | TriggerType::Webhook)
@@ -453,19 +450,19 @@ impl FleetState {
         Some((agent, schedule))
     }
 
-    /// Lists the runs of workflows that can go on at once.
+    /// Lists the workflow runs that can continue immediately.
     pub(crate) fn runnable_workflow_runs(&self) -> Vec<WorkflowRunId> {
         let more =
             self.workflow_runs.iter().filter(|(_, it)| it.has_ready_parts && !self.is_queue_held);
         more.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Says whether runs of workflows can go on at once.
+    /// Returns true if a workflow run can continue immediately.
     pub(crate) fn has_runnable_workflow_runs(&self) -> bool {
         !self.is_queue_held && self.workflow_runs.values().any(|running| running.has_ready_parts)
     }
 
-    /// Returns when something is to be done next that no event tells of.
+    /// Returns the next time at which the dispatcher must act without an input.
     pub(crate) fn wake_at(&self, now: Timestamp, keeps_schedules: bool) -> Option<Timestamp> {
         let later = |at: &Timestamp| *at > now;
         let waiting = self.queue().flat_map(|asked| [asked.row.not_before, asked.row.expires_at]);
@@ -477,7 +474,7 @@ impl FleetState {
     }
 }
 
-/// Says what was spent, in words.
+/// Describes an exhausted budget.
 pub(crate) fn spent_budget_text(agent: &str, quote: BudgetDecision) -> String {
     let text = |of_fleet: bool, limit: i64, when: &str| {
         let whose = if of_fleet { "the fleet" } else { agent };
@@ -488,7 +485,7 @@ pub(crate) fn spent_budget_text(agent: &str, quote: BudgetDecision) -> String {
             text(of_fleet, limit, "for today")
         }
         BudgetDecision::TotalLimitReached { is_fleet_limit: of_fleet, limit } => {
-            text(of_fleet, limit, "in all")
+            text(of_fleet, limit, "in total")
         }
         BudgetDecision::Unlimited | BudgetDecision::Reserve(_) | BudgetDecision::AllReserved => {
             String::new()
@@ -496,13 +493,13 @@ pub(crate) fn spent_budget_text(agent: &str, quote: BudgetDecision) -> String {
     }
 }
 
-/// Returns the day of a moment where the fleet is.
+/// Returns the date in the fleet's time zone.
 pub(crate) fn local_day(setup: &DaemonSetup, now: Timestamp) -> Date {
     now.to_zoned(setup.zone.clone()).date()
 }
 
-/// Returns whose limit of jobs at once a job counts for. What is only done in an agent's name keeps
-/// nobody from asking the agent; it counts for the fleet.
+/// Returns the key of the concurrency limit that a job counts for. A workflow command that only
+/// runs in an agent's name does not count for the agent's own limit, only for the fleet's.
 pub(crate) fn concurrency_key(wanted: &JobRequest) -> String {
     match wanted.runs_no_agent() {
         true => format!("{} (in its name)", wanted.agent),

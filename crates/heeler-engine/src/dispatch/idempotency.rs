@@ -1,8 +1,8 @@
-//! Requests under a name: what was done once is not done again.
+//! Idempotency keys: a request that was executed once is not executed again.
 //!
-//! The name and the answer are on record with what the request did, in one commit. Whoever was not
-//! answered asks again under the same name and gets the first answer, also from the next daemon.
-//! What was refused has done nothing, so it is not kept. Start at [`recorded_reply`].
+//! The key and the reply are committed together with the request's changes. A caller that received
+//! no reply repeats the request with the same key and gets the first reply, also from the next
+//! daemon. Refused requests changed nothing and are not stored. Start at [`recorded_reply`].
 
 use heeler_store::{AnsweredRequestRecord, DatabaseError, StateDatabase};
 use jiff::SignedDuration;
@@ -11,27 +11,28 @@ use super::DispatchEvent;
 use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey};
 
-/// How long the name of a request is known, at least; the same again later is a new one.
+/// Minimum retention of a key. A request repeated later counts as new.
 pub const REQUEST_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
-/// Returns what was answered to a request, if it was made before.
+/// Returns the stored reply to a request that was executed before.
 pub fn recorded_reply(
     db: &StateDatabase,
     key: &IdempotencyKey,
 ) -> Result<Option<Result<CommandReply, DaemonCommandError>>, DatabaseError> {
     let Some(known) = db.answered_request(&key.caller, &key.key)? else { return Ok(None) };
     if known.fingerprint != key.fingerprint {
-        let message = format!("`{}` is the name of another request of yours", key.key);
+        let message =
+            format!("Idempotency-Key `{}` was already used for a different request", key.key);
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::Conflict, message);
-        return Ok(Some(Err(refused.with_hint("each request gets a new Idempotency-Key"))));
+        return Ok(Some(Err(refused.with_hint("use a new Idempotency-Key for each request"))));
     }
-    // Another version of ours may have answered something that this one does not know.
-    let done = || CommandReply::Done { message: "it was done before".to_owned() };
+    // Another release may have stored a reply that this one cannot parse.
+    let done = || CommandReply::Done { message: "the request was already executed".to_owned() };
     Ok(Some(Ok(serde_json::from_str(&known.answer).unwrap_or_else(|_| done()))))
 }
 
 impl DispatchTransaction<'_, '_> {
-    /// Does one task, unless it was done under this name.
+    /// Applies an event unless it was already applied under the key.
     pub(crate) fn apply_once(
         &mut self,
         task: DispatchEvent,

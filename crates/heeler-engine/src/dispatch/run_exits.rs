@@ -1,4 +1,6 @@
-//! Runs that have ended: what they did becomes the record, and their job is over or goes on.
+//! Run exits: records the result of a run, then finishes its job or schedules the next run.
+//!
+//! Start at [`DispatchTransaction::record_run_exit`].
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -23,19 +25,20 @@ use crate::commit::{self, CommitOutcome, RunConclusion};
 use crate::hooks::{self, JobEnd};
 use crate::logs;
 
-/// What an agent is told that was cut off.
+/// Prompt for an agent that was interrupted.
 const INTERRUPTED_PROMPT: &str = "You were interrupted: the process that ran you ended before you had \
     finished. Look at what is done already, then go on with your task.";
 
-/// What an agent is told that ran into a usage limit.
+/// Prompt for an agent that was stopped by a usage limit.
 const LIMIT_RESET_PROMPT: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
     done already, then go on with your task.";
 
-/// Over how long the work that waited for a reset starts, unless it waited for less than that.
+/// Period after a limit's reset over which parked jobs start. A job that waited less starts within
+/// that shorter time.
 const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
 
 impl DispatchTransaction<'_, '_> {
-    /// Records what a run did.
+    /// Records the result of a run.
     pub(super) fn record_run_exit(&mut self, gone: RunExit) -> Result<(), DatabaseError> {
         let RunExit { result, metadata, closed_questions: closed } = gone;
         let (run, now) = (result.run, self.now);
@@ -62,7 +65,7 @@ impl DispatchTransaction<'_, '_> {
                 self.state.remove_job(&job.head.id);
             }
             RerunDecision::Rerun { at, kind: how } => {
-                self.schedule_next_run(job, result, *at, *how)?
+                self.schedule_next_run(job, result, *at, *how)?;
             }
         }
         let schedule = live.and_then(|live| live.schedule).or_else(|| job.head.schedule.clone());
@@ -74,8 +77,7 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
-    /// A job is over: its schedule's record, hooks, the workflow run that it is a part of, and
-    /// whoever waits.
+    /// Finishes a job: updates its schedule, records its hooks, and continues its workflow run.
     pub(super) fn finish_job(
         &mut self,
         job: &Job,
@@ -107,7 +109,7 @@ impl DispatchTransaction<'_, '_> {
         self.record_part_end(job, class)
     }
 
-    /// A job goes on with another run.
+    /// Returns a job to the queue for another run.
     fn schedule_next_run(
         &mut self,
         job: &Job,
@@ -117,7 +119,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), DatabaseError> {
         let id = &job.head.id;
         let Some(mut asked) = self.state.remove_job(id) else {
-            return self.fail_job(id, "it cannot go on: what was asked for is not on record");
+            return self.fail_job(id, "it cannot continue: its request is not stored");
         };
         let session = result.session.as_ref().filter(|session| session.resumable);
         let text = match how {
@@ -128,7 +130,7 @@ impl DispatchTransaction<'_, '_> {
         if let (Some(text), Some(session)) = (text, session) {
             asked.request.prompt = Some(text.to_owned());
             asked.request.session = SessionChoice::Given { id: session.id.clone() };
-            // What was typed may hold secrets; what we say does not.
+            // The original prompt may hold secrets; these fixed prompts do not.
             asked.row.request_json = serde_json::to_string(&asked.request).expect("it is JSON");
         }
         let mut not_before = at;
@@ -138,17 +140,17 @@ impl DispatchTransaction<'_, '_> {
         }
         let reason = match (how, result.end) {
             (RerunKind::StartAgain, RunEnd::SessionBusy) => {
-                "another run is at its session".to_owned()
+                "another run uses its session".to_owned()
             }
-            (RerunKind::StartAgain, _) => "its run did not start; it is tried again".to_owned(),
-            (RerunKind::Resume, _) => "it was interrupted and is resumed".to_owned(),
+            (RerunKind::StartAgain, _) => "its run did not start; it will be retried".to_owned(),
+            (RerunKind::Resume, _) => "it was interrupted and will be resumed".to_owned(),
             (RerunKind::ResumeAfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),
             (RerunKind::Retry { attempt: number, max_attempts: most }, _) => {
                 let error = result.error.as_ref().map_or("", |error| error.message.as_str());
-                format!("failed: {error}; tries again ({number} of {most})")
+                format!("failed: {error}; will be retried ({number} of {most})")
             }
         };
-        tracing::info!(job = %id, agent = job.head.agent, reason, "goes on later");
+        tracing::info!(job = %id, agent = job.head.agent, reason, "queued for another run");
         asked.stage = JobStage::Waiting;
         asked.row.reason = reason;
         asked.row.not_before = Some(not_before);
@@ -158,7 +160,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Lets nobody use a credential until its limit is reset.
+    /// Parks a credential until its usage limit resets.
     fn park_credential(
         &mut self,
         agent: &str,
@@ -178,13 +180,17 @@ impl DispatchTransaction<'_, '_> {
             reason: reason.to_owned(),
             job: job.clone(),
         };
-        tracing::warn!(agent, until = iso_millis(row.until), "a usage limit: work is put off");
+        tracing::warn!(
+            agent,
+            until = iso_millis(row.until),
+            "usage limit reached: the credential is parked"
+        );
         self.tx.park(&row)?;
         self.state.parked.insert(credential, row);
         Ok(())
     }
 
-    /// Lets credentials be used again whose limit is reset.
+    /// Releases the credentials with a usage limit that has reset.
     pub(crate) fn unpark_credentials(&mut self) -> Result<(), DatabaseError> {
         let over = self.state.parked.values().filter(|parked| parked.until <= self.now);
         let over: Vec<String> = over.map(|parked| parked.credential.clone()).collect();
@@ -196,7 +202,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// What an agent's rules say about going on. Of one that the config has no more, nothing does.
+/// Returns the agent's policy for further runs. An agent that is no longer in the config gets none.
 fn retry_policy(agent: Option<&AgentConfig>, job: &Job) -> RerunPolicy {
     let Some(agent) = agent else {
         let none = Duration::ZERO;
@@ -210,13 +216,13 @@ fn retry_policy(agent: Option<&AgentConfig>, job: &Job) -> RerunPolicy {
     let schedule = job.head.schedule.as_deref();
     let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
     let session = schedule.map_or(&agent.session, |schedule| &schedule.session);
-    // A workflow tries its parts again by its own rules.
+    // A workflow retries its parts by its own rules.
     let retries_max = if job.seq.is_some() { 0 } else { agent.retry.max };
     RerunPolicy {
         retries_max,
         backoff: agent.retry.backoff.get(),
         backoff_max: agent.retry.max_backoff.get(),
-        // A command has no session to go on in.
+        // A command has no session to resume.
         resume_within: session
             .auto_resume_within
             .filter(|_| !matches!(agent.runtime, RuntimeConfig::Command(_)))
@@ -224,8 +230,8 @@ fn retry_policy(agent: Option<&AgentConfig>, job: &Job) -> RerunPolicy {
     }
 }
 
-/// Returns how long after a reset a job goes on: each at its own time, and within as long again as
-/// it waits.
+/// Returns the delay of a job after a limit's reset. It differs between jobs and is at most the
+/// time that the job waits for the reset.
 fn reset_jitter(job: &JobId, wait: SignedDuration) -> Duration {
     let mut hasher = DefaultHasher::new();
     job.as_str().hash(&mut hasher);

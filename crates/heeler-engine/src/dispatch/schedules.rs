@@ -1,7 +1,8 @@
-//! Schedules: which there are, and what becomes of those that are due.
+//! Schedules: synchronization with the config, and handling of due times.
 //!
-//! Every due time becomes an occurrence with its job, or part of a skip with its reason, in the same
-//! transaction as the schedule's mark (promise P3). Start at [`DispatchTransaction::fire_due_schedule`].
+//! Every due time becomes an occurrence with its job, or part of a skip with its reason, in the
+//! same transaction that advances the schedule's cursor (promise P3). Start at
+//! [`DispatchTransaction::fire_due_schedule`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
 
 impl DispatchTransaction<'_, '_> {
-    /// Does what was decided about a schedule that is due.
+    /// Executes the decision about a schedule that is due.
     pub(super) fn fire_due_schedule(
         &mut self,
         key: &ScheduleKey,
@@ -45,7 +46,7 @@ impl DispatchTransaction<'_, '_> {
         if let Some(mark) = verdict.clock_set_back_from {
             tracing::warn!(schedule = %key, mark = iso_millis(mark), "the clock was set back");
         }
-        // Skips look for what started between them, so they come last.
+        // Adjacent skips are merged unless a start is between them, so starts are recorded first.
         for start in &verdict.starts {
             self.start_due_job(key, agent, schedule, *start)?;
         }
@@ -64,7 +65,7 @@ impl DispatchTransaction<'_, '_> {
         key: &ScheduleKey,
         skip: &DueTimeSkip,
     ) -> Result<(), DatabaseError> {
-        // Told once for all that follow each other: there may be one each second.
+        // Log only the first of consecutive skips: there may be one each second.
         match self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)? {
             true => {
                 tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
@@ -101,7 +102,7 @@ impl DispatchTransaction<'_, '_> {
             ..JobRequest::new(agent.name.clone())
         };
         let job = self.tx.new_job_id(self.now)?;
-        // A clock that was set back brings due times again that are on record.
+        // After the clock was set back, due times occur again that are already recorded.
         if !self.tx.add_occurrence(&key.agent, &key.schedule, start.due, &job)? {
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl DispatchTransaction<'_, '_> {
         start: &ScheduledWorkflow,
         due: DueTimeStart,
     ) -> Result<(), DatabaseError> {
-        // A clock that was set back brings due times again that are on record.
+        // After the clock was set back, due times occur again that are already recorded.
         if self.tx.has_occurrence(&key.agent, &key.schedule, due.due)? {
             return Ok(());
         }
@@ -142,7 +143,7 @@ impl DispatchTransaction<'_, '_> {
         self.record_skip(key, &DueTimeSkip { first: due.due, last: due.due, count: 1, reason })
     }
 
-    /// Puts a job of a trigger that nobody waits for into the queue.
+    /// Queues a job with a trigger that expects no reply.
     pub(super) fn enqueue_job(
         &mut self,
         job: &JobId,
@@ -161,7 +162,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Files changed: a schedule fires that time does not start.
+    /// Fires a `watch` schedule after files changed.
     pub(super) fn fire_watch_schedule(
         &mut self,
         wanted: &JobRequest,
@@ -180,7 +181,7 @@ impl DispatchTransaction<'_, '_> {
                 Some(SkipReason::Budget)
             }
             _ if self.state.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
-            // What waits already will see this change too.
+            // The queued job will see this change too.
             _ if self.state.is_schedule_busy(&key) => Some(SkipReason::Overlap),
             _ => None,
         };
@@ -201,7 +202,7 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
-    /// Takes over another config: running jobs are untouched, schedules are brought up to date.
+    /// Applies a new config: running jobs stay untouched, schedules are updated.
     pub(super) fn apply_setup(&mut self, setup: Arc<DaemonSetup>) -> Result<(), DatabaseError> {
         self.effects.push(DispatchEffect::ReplaceSetup(Arc::clone(&setup)));
         self.state.replace_setup(setup);
@@ -216,7 +217,7 @@ impl DispatchTransaction<'_, '_> {
         self.fail_broken_workflow_runs()
     }
 
-    /// Makes the record of agents and schedules that of the config, and the calendar with it.
+    /// Updates agents, schedules and the calendar to match the config.
     pub(super) fn sync_schedules(&mut self) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
         self.state.calendar = ScheduleCalendar::default();
@@ -238,7 +239,7 @@ impl DispatchTransaction<'_, '_> {
                 let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
                 let before = state.and_then(|state| state.schedules.get(&schedule.name));
                 let mark = marks.remove(&(name.to_owned(), schedule.name.clone()));
-                // One that was taken out of the config and comes back begins anew.
+                // A schedule that was removed from the config and added again starts fresh.
                 self.plan_schedule(&key, schedule, mark.filter(|_| before.is_some()).as_ref())?;
                 self.write_changed_schedule_state(&key, before)?;
             }
@@ -250,7 +251,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Puts one schedule into the calendar, if time starts it and it may.
+    /// Puts a schedule into the calendar if it is enabled and fires by time.
     pub(super) fn plan_schedule(
         &mut self,
         key: &ScheduleKey,
@@ -278,10 +279,10 @@ impl DispatchTransaction<'_, '_> {
         }
         let mark = match (same, known, is_enabled) {
             (Some(mark), _, true) => mark,
-            // Nothing is due while it is switched off.
+            // A disabled schedule has no due times.
             (Some(mark), _, false) => DueTimeCursor { through: self.now.max(mark.through), ..mark },
             (None, None, true) => table.initial_cursor(self.now),
-            // Other times than before: they begin now.
+            // The rule has changed: due times count from now.
             (None, _, _) => DueTimeCursor { anchor: self.now, through: self.now },
         };
         if known.is_none_or(|known| known.progress != mark || known.trigger_text != rule) {
@@ -317,7 +318,7 @@ impl DispatchTransaction<'_, '_> {
         parse_rule(text, &schedule.trigger)
     }
 
-    /// Writes what is to be seen of a schedule and of when its agent starts next.
+    /// Writes the displayed state of a schedule, and its agent's next start.
     pub(super) fn write_schedule_state(&mut self, key: &ScheduleKey) -> Result<(), DatabaseError> {
         self.write_schedule_state_only(key)?;
         self.write_next_start(&key.agent)
@@ -365,7 +366,7 @@ impl DispatchTransaction<'_, '_> {
         self.tx.set_agent_next_schedule(name, schedule.as_deref(), at)
     }
 
-    /// Writes what is to be seen of the schedule that a job is of.
+    /// Writes the displayed state of a job's schedule.
     pub(super) fn write_schedule_state_of_job(&mut self, job: &JobId) -> Result<(), DatabaseError> {
         let Some(asked) = self.state.unfinished_jobs.get(job) else { return Ok(()) };
         let Some(schedule) = asked.request.schedule.clone() else { return Ok(()) };
@@ -374,7 +375,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Tells an agent which files changed, after what it is asked.
+/// Appends the list of changed files to the prompt.
 fn prompt_with_changes(asked: Option<&str>, changed: &[Utf8PathBuf]) -> Option<String> {
     if changed.is_empty() {
         return asked.map(str::to_owned);
@@ -384,7 +385,7 @@ fn prompt_with_changes(asked: Option<&str>, changed: &[Utf8PathBuf]) -> Option<S
     Some(format!("{asked}These files have changed:\n{}", files.join("\n")))
 }
 
-/// Returns what a schedule wants that starts a workflow.
+/// Returns the request of a schedule that starts a workflow.
 pub(super) fn workflow_request_of_schedule(
     key: &ScheduleKey,
     start: &ScheduledWorkflow,
@@ -398,7 +399,7 @@ pub(super) fn workflow_request_of_schedule(
     }
 }
 
-/// Returns what runs of a schedule's workflow are about.
+/// Returns the trigger ID of a schedule's workflow runs.
 pub(super) fn schedule_trigger_id(key: &ScheduleKey) -> String {
     format!("schedule:{key}")
 }
@@ -410,7 +411,7 @@ fn find_agent_schedule<'a>(
     agent.schedules.iter().find(|schedule| schedule.name == key.schedule)
 }
 
-/// Writes down what starts a schedule, to notice that it has become something else.
+/// Returns a text form of a trigger, to detect that it has changed.
 pub fn rule_text(trigger: &ScheduleTrigger) -> String {
     match trigger {
         ScheduleTrigger::Interval(period) => format!("every {period}"),
@@ -424,7 +425,7 @@ pub fn rule_text(trigger: &ScheduleTrigger) -> String {
     }
 }
 
-/// Reads an interval or a cron expression; the zone stays as it is.
+/// Parses an interval or a cron expression. The time zone is taken from `now`, the current trigger.
 pub fn parse_rule(text: &str, now: &ScheduleTrigger) -> Option<ScheduleTrigger> {
     if let Ok(period) = text.parse::<ConfigDuration>() {
         return Some(ScheduleTrigger::Interval(period));
@@ -436,7 +437,7 @@ pub fn parse_rule(text: &str, now: &ScheduleTrigger) -> Option<ScheduleTrigger> 
     text.parse::<CronExpr>().ok().map(|expr| ScheduleTrigger::Cron { expr, zone })
 }
 
-/// Says when a schedule that is switched on by hand begins.
+/// Returns progress that starts no earlier than now, for a schedule that a person enabled.
 pub(super) fn mark_from_now(
     mark: &ScheduleProgressRecord,
     now: Timestamp,

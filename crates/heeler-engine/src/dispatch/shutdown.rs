@@ -1,4 +1,6 @@
-//! How a daemon ends: told to, with its jobs or without them, or because nothing is left to do.
+//! Shutdown of the daemon: by command, with or without its jobs, or because it is idle.
+//!
+//! Start at [`Dispatcher::exit_if_done`].
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -13,21 +15,22 @@ use crate::command::{
 };
 use crate::fault::{self, FaultPoint};
 
-/// How often it is looked whether the worker of hooks has ended.
+/// Poll interval while waiting for the hook worker to end.
 const HOOKS_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How a stop goes on.
+/// Progress of a stop command.
 pub(super) struct StopProgress {
     pub(super) mode: StopMode,
     pub(super) deadline: Option<Instant>,
     has_cancelled_jobs: bool,
-    /// How many jobs were.
+    /// Number of jobs that were cancelled.
     cancelled_count: usize,
     replies: Vec<ReplyCallback>,
 }
 
 impl Dispatcher {
-    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    /// Stops the hook worker and records its last outcomes. A hook without a recorded outcome is
+    /// executed again.
     pub(super) fn stop_hooks(&mut self) {
         self.hooks.request_stop();
         let mut told = Vec::new();
@@ -35,9 +38,9 @@ impl Dispatcher {
             let has_ended = self.hooks.has_ended();
             match self.inputs.recv_timeout(HOOKS_POLL_INTERVAL) {
                 Ok(DispatchInput::HookOutcome(outcome)) => {
-                    told.push((DispatchEvent::HookOutcome(outcome), None))
+                    told.push((DispatchEvent::HookOutcome(outcome), None));
                 }
-                // Whoever asked for something else is told that nobody answers.
+                // Dropped inputs make their callers receive `DispatcherStoppedError`.
                 Ok(_) => {}
                 Err(_) if has_ended => break,
                 Err(_) => {}
@@ -65,7 +68,7 @@ impl Dispatcher {
         self.deferred.stop = Some(stop);
     }
 
-    /// Ends, if it is time to.
+    /// Returns the exit reason if the daemon can exit now.
     pub(super) fn exit_if_done(&mut self) -> Option<DaemonExit> {
         let Some(stop) = &mut self.deferred.stop else {
             return self.is_idle().then_some(DaemonExit::Idle);
@@ -79,14 +82,14 @@ impl Dispatcher {
             let waiting = self.state().queue_len();
             let counts = [
                 ("were cancelled", stopped),
-                ("go on", left),
+                ("continue", left),
                 ("wait for the next start", waiting),
             ];
             for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
                 message.push_str(&format!("; jobs that {what}: {count}"));
             }
             self.record_stopped();
-            // It stays stopping: nothing is started while the last is written down.
+            // `stop` stays set, so that nothing new starts while the last outcomes are recorded.
             let replies = self.deferred.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
             for reply in replies.unwrap_or_default() {
                 reply(Ok(CommandReply::Done { message: message.clone() }));
@@ -120,7 +123,8 @@ impl Dispatcher {
         None
     }
 
-    /// Notes that a person stopped the fleet, so that no command's daemon goes on with what waits.
+    /// Records that a person stopped the fleet, so that a daemon started by a later command does
+    /// not continue the queue.
     fn record_stopped(&self) {
         let is_by_hand =
             self.deferred.stop.as_ref().is_some_and(|stop| stop.mode != StopMode::KeepJobs);
@@ -152,7 +156,7 @@ impl Dispatcher {
         is_quiet && !self.has_pending_effects()
     }
 
-    /// Says whether something on record is still to be done.
+    /// Returns true if recorded effects are still pending.
     fn has_pending_effects(&self) -> bool {
         let undone = StoreReader::open(&self.fleet.dir).map(|reader| reader.pending_effects(1));
         matches!(undone, Ok(Ok(undone)) if !undone.is_empty())

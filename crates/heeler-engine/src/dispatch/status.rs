@@ -1,4 +1,4 @@
-//! What goes on, for whoever asks.
+//! Assembles the daemon's status report.
 
 use heeler_model::budget_ledger::{BudgetAccount, SpendingLimits};
 use heeler_model::calendar::ScheduleKey;

@@ -1,7 +1,8 @@
-//! One turn of the dispatcher inside its transaction: what came in becomes rows, and what is to be
-//! done because of them is noted for after the commit.
+//! The transaction of one dispatcher turn: events become rows, and effects are collected for
+//! execution after the commit.
 //!
-//! Whatever can fail halfway is attempted under a savepoint. Start at [`DispatchTransaction::apply_event`].
+//! Operations that can fail halfway run under a savepoint. Start at
+//! [`DispatchTransaction::apply_event`].
 
 use std::time::Duration;
 
@@ -30,25 +31,25 @@ use crate::sessions::{self, SessionChange};
 use crate::setup::redact_request;
 use heeler_model::rerun::SESSION_WAIT;
 
-/// One turn, inside its transaction.
+/// State of one turn inside its transaction.
 pub(crate) struct DispatchTransaction<'t, 'c> {
     pub(crate) tx: &'t mut StoreTransaction<'c>,
     pub(crate) state: &'t mut FleetState,
     pub(crate) dir: &'t StateDir,
     pub(crate) now: Timestamp,
-    /// Whether schedules start by themselves.
+    /// True if schedules fire.
     pub(crate) runs_schedules: bool,
-    /// Whether nothing new starts.
+    /// True if nothing new starts because the daemon is stopping.
     pub(crate) is_stopping: bool,
-    /// What is to be done after the commit.
+    /// Effects to execute after the commit.
     pub(crate) effects: Vec<DispatchEffect>,
 }
 
-/// What a task is answered.
+/// Reply to an event, or its refusal.
 pub(crate) type EventOutcome = Result<Option<CommandReply>, DaemonCommandError>;
 
 impl DispatchTransaction<'_, '_> {
-    /// Does one task. An error of the database undoes what it did.
+    /// Applies an event. A database error undoes its changes.
     pub(crate) fn apply_event(
         &mut self,
         task: DispatchEvent,
@@ -96,15 +97,15 @@ impl DispatchTransaction<'_, '_> {
         let setup = std::sync::Arc::clone(&self.state.setup);
         let expired = sessions::expire_sessions(self.tx, &setup.loaded, self.now)?;
         if expired > 0 {
-            tracing::info!(expired, "sessions were not used for too long");
+            tracing::info!(expired, "sessions have expired");
         }
         Ok(())
     }
 
-    /// A run can be started, or its job waits.
+    /// Starts a prepared run, or queues its job.
     fn apply_prepared_job(&mut self, prepared: PreparedJob) -> Result<EventOutcome, DatabaseError> {
         let PreparedJob { job, job_request: mut wanted, resolved: request } = prepared;
-        // Cancelled meanwhile.
+        // The job was cancelled in the meantime.
         let is_gone = |job: &JobId| {
             self.state
                 .unfinished_jobs
@@ -118,7 +119,7 @@ impl DispatchTransaction<'_, '_> {
             self.state.set_stage(job, JobStage::Waiting);
         }
         if self.is_stopping {
-            // The next daemon does it.
+            // The next daemon starts the job.
             return Ok(if job.is_some() { Ok(None) } else { Err(DispatcherStoppedError.into()) });
         }
         let request = match (request, &job) {
@@ -163,7 +164,7 @@ impl DispatchTransaction<'_, '_> {
         self.start_or_queue(job, &wanted, agent, request)
     }
 
-    /// Refuses what would not even be let into the queue.
+    /// Refuses a job that may not even be queued.
     pub(super) fn check_admissible(&self, agent: &AgentConfig) -> Result<(), DaemonCommandError> {
         let name = agent.name.as_str();
         if self.state.disabled.contains(name) {
@@ -182,26 +183,27 @@ impl DispatchTransaction<'_, '_> {
                 DaemonCommandErrorKind::NotAllowed,
                 spent_budget_text(name, quote),
             );
-            return Err(
-                refused.with_hint("heeler costs shows on what; `budget` in the config raises it")
-            );
+            return Err(refused.with_hint(
+                "heeler costs shows the spending; `budget` in the config sets the limit",
+            ));
         }
         Ok(())
     }
 
-    /// Refuses what cannot start now and would not wait well.
+    /// Refuses to queue a job that cannot start now, if the queue is full or the wait would never
+    /// end.
     fn check_may_queue(
         &self,
         wanted: &JobRequest,
         agent: &AgentConfig,
         reason: &str,
     ) -> Result<(), DaemonCommandError> {
-        // What is left is held by those who wait for it to end.
+        // The parent may hold the reservation and wait for this job: a deadlock.
         if let Some(parent) = &wanted.parent
             && self.state.quote(agent) == BudgetDecision::AllReserved
         {
             let message = format!(
-                "{reason}, and {parent}, which asks for this job, may be one of them: it cannot wait"
+                "{reason}, and {parent}, which asks for this job, may be one of them: waiting might never end"
             );
             let asker = self.state.unfinished_runs.values().find(|live| live.job == *parent);
             let asker = asker.map_or("the agent that asks", |live| &live.agent);
@@ -217,8 +219,8 @@ impl DispatchTransaction<'_, '_> {
             return Ok(());
         }
         let message = match most {
-            0 => format!("it would have to wait, and nothing may (`queue.max`): {reason}"),
-            _ => format!("{reason}, and {most} jobs wait already, the most (`queue.max`)"),
+            0 => format!("cannot start now, and queueing is off (`queue.max: 0`): {reason}"),
+            _ => format!("{reason}, and the queue is full ({most} jobs, `queue.max`)"),
         };
         Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)
             .with_hint("heeler jobs --status pending"))
@@ -233,7 +235,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<EventOutcome, DatabaseError> {
         let redactor = SecretRedactor::new(&request.brief.secrets);
         if let (Some(id), Some(limit)) = (&job, request.limits.budget_usd) {
-            // What its earlier runs spent is spent.
+            // The cost of earlier runs counts too.
             let left = micros(limit) - self.tx.spent_by_job(id)?;
             if left < RESERVATION_MIN.min(micros(limit)) {
                 let why = format!("its runs have spent its budget of ${limit:.2}");
@@ -274,7 +276,7 @@ impl DispatchTransaction<'_, '_> {
                 }
             },
         };
-        let (reason, not_before) = waits.expect("what starts has returned");
+        let (reason, not_before) = waits.expect("a started job has returned above");
         if job.is_none()
             && let Err(refused) = self.check_may_queue(wanted, agent, &reason)
         {
@@ -302,7 +304,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits: Some(reason) })))
     }
 
-    /// Records the start of a run, with the money it may spend.
+    /// Records the start of a run and reserves its budget.
     fn begin_run(
         &mut self,
         job: Option<&JobId>,
@@ -370,7 +372,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(begun))
     }
 
-    /// Keeps what was asked for as long as the job lives: it may run again.
+    /// Stores a job's request until the job ends, because it may run again.
     fn record_job_request(
         &mut self,
         job: &JobId,
@@ -411,12 +413,12 @@ impl DispatchTransaction<'_, '_> {
             requested_at: self.now,
             not_before,
             expires_at: Some(add_duration(not_before.unwrap_or(self.now), self.queue_wait_max())),
-            request_json: serde_json::to_string(redacted).expect("what is wanted is JSON"),
+            request_json: serde_json::to_string(redacted).expect("a request is JSON"),
             reason: reason.to_owned(),
         }
     }
 
-    /// Lets a job wait that could not start.
+    /// Returns a job that could not start to the queue.
     pub(super) fn requeue_job(
         &mut self,
         job: &JobId,
@@ -434,7 +436,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Ends a job that cannot run.
+    /// Fails a job that cannot run.
     pub(super) fn fail_job(&mut self, id: &JobId, why: &str) -> Result<(), DatabaseError> {
         self.state.remove_job(id);
         self.tx.dequeue(id)?;
@@ -449,14 +451,14 @@ impl DispatchTransaction<'_, '_> {
         self.finish_job(&job, None, None)
     }
 
-    /// Writes down why jobs wait, where that is another reason than before.
+    /// Updates the stored reasons for which jobs wait.
     pub(crate) fn update_wait_reasons(&mut self) -> Result<(), DatabaseError> {
         let mut changed = Vec::new();
         for asked in self.state.queue() {
             let agent = self.state.setup.agent_for(&asked.request).ok();
             let is_put_off = asked.row.not_before.is_some_and(|at| at > self.now);
             let reason = match self.state.held_jobs.contains(&asked.row.job) {
-                true => Some("the fleet was stopped; `heeler start` goes on".to_owned()),
+                true => Some("the fleet was stopped; `heeler start` resumes it".to_owned()),
                 false => agent.and_then(|agent| self.state.blocking_reason(&agent, self.now)),
             };
             if let Some(reason) = reason.filter(|it| !is_put_off && *it != asked.row.reason) {
@@ -472,7 +474,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Gives up on jobs that have waited too long.
+    /// Fails jobs that have been queued for too long.
     pub(crate) fn expire_queued_jobs(&mut self) -> Result<(), DatabaseError> {
         let is_due = |asked: &&UnfinishedJob| asked.row.expires_at.is_some_and(|at| at <= self.now);
         let expired: Vec<(JobId, String)> = self
@@ -497,13 +499,13 @@ impl DispatchTransaction<'_, '_> {
         self.state.setup.root().map_or(day, |fleet| fleet.queue.max_wait.get())
     }
 
-    /// Returns the run that a job is at.
+    /// Returns the unfinished run of a job.
     pub(super) fn unfinished_run_of_job(&self, job: &JobId) -> Option<RunId> {
         self.state.unfinished_run_of_job(job)
     }
 }
 
-/// Puts a job on record that waits.
+/// Inserts a pending job.
 pub(super) fn insert_job(
     tx: &mut StoreTransaction<'_>,
     id: &JobId,
@@ -523,7 +525,7 @@ pub(super) fn insert_job(
     tx.insert_job(&job)
 }
 
-/// Returns the smaller of a limit in dollars and one in millionths of one.
+/// Returns the smaller of a limit in dollars and one in millionths of a dollar, in dollars.
 fn min_budget_usd(usd: Option<f64>, micros: Option<i64>) -> Option<f64> {
     let other = micros.map(|micros| micros as f64 / 1e6);
     match (usd, other) {
@@ -536,7 +538,7 @@ pub(super) fn add_duration(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// Says what can be done about a start that is refused.
+/// Converts a refused start to a command error with a hint.
 fn start_refusal(error: &RunStartError) -> DaemonCommandError {
     let kind = match error {
         RunStartError::NoSession { .. } => DaemonCommandErrorKind::NotFound,

@@ -1,4 +1,6 @@
-//! What the dispatcher has watched: the files of schedules, and its config where that is wanted.
+//! File watches of the dispatcher: `watch` schedules, and the config if it asks for it.
+//!
+//! Start at [`WatchRegistry::update`].
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,28 +14,28 @@ use crate::command::{DaemonCommand, DaemonHandle, DispatchInput};
 use crate::file_watcher::{FileWatcher, WatchEvent, WatchSpec};
 use crate::setup::DaemonSetup;
 
-/// What begins the name under which config files are watched: no schedule has such a name.
+/// Prefix of the watch IDs for config files. No schedule has such a name.
 const CONFIG_WATCH_PREFIX: &str = "\u{1}config";
 
-/// How the names of files end that workflows are made of.
+/// Extensions of files that belong to workflows.
 const WORKFLOW_ENDINGS: [&str; 4] = ["yaml", "yml", "md", "txt"];
 
-/// What started a job of a schedule that watches files.
+/// Trigger of jobs created by `watch` schedules.
 const WATCH_TRIGGER: &str = "watch";
 
-/// What is watched, and for whom not just now.
+/// Active file watches, with those that are paused.
 #[derive(Default)]
 pub(crate) struct WatchRegistry {
     watcher: Option<FileWatcher>,
-    /// The config that this was made by.
+    /// Config from which the watches were made.
     setup: Option<Arc<DaemonSetup>>,
     schedules: HashSet<(String, String)>,
-    /// Schedules of which a job runs.
+    /// Schedules with a running job.
     paused: HashSet<(String, String)>,
 }
 
 impl WatchRegistry {
-    /// Brings what is watched up to date with the config and with the jobs that run.
+    /// Updates the watches for the current config and running jobs.
     pub(crate) fn update(
         &mut self,
         board: &FleetState,
@@ -92,8 +94,8 @@ impl WatchRegistry {
     }
 }
 
-/// Returns what finds changes of config files: one for each folder that has any, and one for all
-/// that may come into the workflow folder.
+/// Returns the watch specs for config files: one for each directory that has any, and one for the
+/// workflow directory.
 fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<WatchSpec> {
     let mut folders: BTreeMap<&Utf8Path, BTreeSet<&str>> = BTreeMap::new();
     let is_within = |file: &Utf8Path| workflows.is_some_and(|folder| file.starts_with(folder));
@@ -117,7 +119,7 @@ fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<Watc
     of_files.chain(of_workflows).enumerate().map(spec).collect()
 }
 
-/// Passes on what was seen. If the dispatcher has ended, nobody wants to know.
+/// Forwards a watch event to the dispatcher. Does nothing if the dispatcher has ended.
 fn forward_event(inbox: &DaemonHandle, watched: WatchEvent) {
     match watched {
         WatchEvent::Changed { schedule, .. } if schedule.starts_with(CONFIG_WATCH_PREFIX) => {

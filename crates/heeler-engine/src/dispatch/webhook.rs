@@ -1,7 +1,7 @@
-//! Calls from outside: a schedule of type `webhook` gets a job with what the caller sent.
+//! Webhook calls: a schedule of type `webhook` creates a job with the caller's payload.
 //!
-//! The job, its payload and the delivery's name are one commit, so a caller that was not answered
-//! asks again and gets the same job. Start at [`DispatchTransaction::handle_webhook`].
+//! The job, its payload and the delivery ID are one commit, so a caller that received no reply
+//! repeats the call and gets the same job. Start at [`DispatchTransaction::handle_webhook`].
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, WebhookCall};
 use crate::setup::DaemonSetup;
 
-/// How many deliveries of each schedule are remembered; one that comes again later is a new one.
+/// Number of deliveries remembered per schedule. A delivery repeated after more than that counts as
+/// new.
 const DELIVERIES_KEPT: usize = 256;
 
 impl DispatchTransaction<'_, '_> {
-    /// Gives a call its job, unless it has one.
+    /// Creates the job of a webhook call, unless the delivery already has one.
     pub(super) fn handle_webhook(
         &mut self,
         call: &WebhookCall,
@@ -71,7 +72,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits })))
     }
 
-    /// Says why a call gets no job, and what of that is recorded as skipped.
+    /// Refuses a call that gets no job, with the skip to record, if any.
     fn check_webhook_call(
         &self,
         key: &ScheduleKey,
@@ -97,18 +98,18 @@ impl DispatchTransaction<'_, '_> {
         }
         let most = self.queue_max();
         if self.state.queue_len() >= most {
-            let message = format!("{most} jobs wait already, the most (`queue.max`)");
+            let message = format!("the queue is full ({most} jobs, `queue.max`)");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
-            let hint = "call again later; heeler jobs --status pending shows what waits";
+            let hint = "call again later; heeler jobs --status pending lists the queue";
             return Err((refused.with_hint(hint), Some(SkipReason::QueueFull)));
         }
         Ok(())
     }
 
-    /// Returns the last deliveries of a schedule with their jobs, the oldest first.
+    /// Returns the last deliveries of a schedule with their jobs, oldest first.
     fn deliveries(&self, key: &ScheduleKey) -> Result<Vec<(String, JobId)>, DatabaseError> {
         let text = self.tx.meta(&deliveries_key(key))?.unwrap_or_default();
-        // What cannot be read names no delivery that we would know again.
+        // An unreadable list counts as empty.
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
@@ -123,40 +124,36 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Names the fact that holds the deliveries of a schedule.
+/// Returns the metadata key under which a schedule's deliveries are stored.
 fn deliveries_key(key: &ScheduleKey) -> String {
     format!("deliveries {key}")
 }
 
-/// A schedule that can be called from outside.
+/// A schedule that accepts webhook calls.
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookEndpoint<'s> {
-    /// Whose it is.
     pub agent: &'s AgentConfig,
-    /// The schedule.
     pub schedule: &'s ScheduleConfig,
-    /// What it goes by.
     pub rules: &'s WebhookRules,
 }
 
-/// What callers of a schedule sign with.
+/// Secret with which callers of a webhook sign.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WebhookSecret<'s> {
-    /// Nothing: only those are heard who are known otherwise.
+    /// No signature is required; callers must authenticate in another way.
     None,
-    /// The value of a variable that is not set, so nobody can.
+    /// The variable that should hold the secret is not set, so every call is refused.
     Unset,
-    /// This.
     Set(&'s str),
 }
 
 impl WebhookEndpoint<'_> {
-    /// Returns what may be said of it.
+    /// Returns the schedule's key.
     fn key(&self) -> ScheduleKey {
         ScheduleKey { agent: self.agent.name.to_string(), schedule: self.schedule.name.clone() }
     }
 
-    /// Says what becomes of what was sent: a call, or none and why.
+    /// Converts a request body to a call, or returns the reason for which it creates no job.
     pub fn build_call(
         &self,
         sent: &WebhookPayload<'_>,
@@ -169,7 +166,7 @@ impl WebhookEndpoint<'_> {
 }
 
 impl DaemonSetup {
-    /// Returns a schedule that can be called from outside.
+    /// Returns a schedule that accepts webhook calls.
     pub fn webhook(
         &self,
         agent: &str,
@@ -179,7 +176,7 @@ impl DaemonSetup {
         if let ScheduleTrigger::Webhook(rules) = &schedule.trigger {
             return Ok(WebhookEndpoint { agent, schedule, rules });
         }
-        let message = format!("{}/{} is no webhook", agent.name, schedule.name);
+        let message = format!("{}/{} is not a webhook", agent.name, schedule.name);
         let hint = format!(
             "`type: webhook` in the config makes it one; heeler schedule trigger {} {} runs it as it is",
             agent.name, schedule.name
@@ -187,7 +184,7 @@ impl DaemonSetup {
         Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message).with_hint(hint))
     }
 
-    /// Returns the schedules that events of GitHub's start.
+    /// Returns the schedules that GitHub events trigger.
     pub fn github_webhooks(&self) -> Vec<WebhookEndpoint<'_>> {
         let mut found = Vec::new();
         for agent in &self.loaded.agents {
@@ -202,13 +199,13 @@ impl DaemonSetup {
         found
     }
 
-    /// Says whether calls from outside are taken.
+    /// Returns true unless the config disables webhooks.
     pub fn accepts_webhooks(&self) -> bool {
         let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
         webhooks.is_none_or(|webhooks| webhooks.enabled)
     }
 
-    /// Returns what callers of a schedule sign with.
+    /// Returns the secret with which callers of a webhook sign.
     pub fn webhook_secret(&self, rules: &WebhookRules) -> WebhookSecret<'_> {
         let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
         let of_fleet = webhooks.and_then(|webhooks| webhooks.secret_env.as_ref());
@@ -222,9 +219,10 @@ impl DaemonSetup {
     }
 }
 
-/// Tells an agent what a caller sent, after what it is asked.
+/// Appends the caller's payload to the prompt.
 ///
-/// The marks around it have its own digest in them, so nothing can hold the mark that ends it.
+/// The delimiters contain the payload's digest, so the payload cannot contain the closing
+/// delimiter.
 fn prompt_with_payload(asked: Option<&str>, payload: &str) -> Option<String> {
     if payload.is_empty() {
         return asked.map(str::to_owned);
@@ -252,7 +250,7 @@ mod tests {
         let mark = first.lines().last().unwrap();
         assert!(first.starts_with("Look at this.\n\nA webhook was called"), "{first}");
         assert!(first.ends_with(&format!("\ngo </webhook-payload>\n{mark}")), "{first}");
-        // Whoever has seen the mark of one payload and sends it gets another.
+        // A payload that contains an earlier delimiter gets a different one.
         let second = prompt_with_payload(None, mark).unwrap();
         assert_eq!(second.matches(second.lines().last().unwrap()).count(), 1, "{second}");
     }

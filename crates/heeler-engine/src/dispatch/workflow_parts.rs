@@ -1,7 +1,7 @@
-//! Parts of workflow runs: every effect of a decision becomes a row, in the transaction that decided.
+//! Parts of workflow runs: every workflow effect is recorded in the transaction that decided it.
 //!
-//! A part that a process does is a job like any other: it waits in the queue, runs, and is settled
-//! after a crash. Start at [`DispatchTransaction::apply_workflow_event`].
+//! A part that needs a process is an ordinary job: it is queued, runs, and is settled after a
+//! crash. Start at [`DispatchTransaction::apply_workflow_event`].
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::transaction::{DispatchTransaction, add_duration};
 use crate::workflows::script_command;
 
 impl DispatchTransaction<'_, '_> {
-    /// Decides about something that happens to a run, and puts on record what follows.
+    /// Applies an event to a workflow run and records the effects.
     pub(super) fn apply_workflow_event(
         &mut self,
         id: &WorkflowRunId,
@@ -51,7 +51,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Puts an effect on record.
+    /// Records an effect.
     fn apply_workflow_effect(
         &mut self,
         id: &WorkflowRunId,
@@ -76,12 +76,11 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
-    /// Returns a text without secrets.
     fn redact_text(&self, text: &str) -> String {
         self.state.redactor.redact_text(text).into_owned()
     }
 
-    /// Lets something happen to a run after what happens now.
+    /// Queues an event of a workflow run, to be applied after the current one.
     fn queue_workflow_event(&mut self, id: &WorkflowRunId, happening: WorkflowStepEvent) {
         if let Some(running) = self.state.workflow_runs.get_mut(id) {
             running.pending_events.push(happening);
@@ -93,7 +92,7 @@ impl DispatchTransaction<'_, '_> {
         running.state.workflow.phases.get(place).map(|phase| phase.name.to_string())
     }
 
-    /// Lets a job wait for its turn that does a part.
+    /// Queues the job of a part.
     fn start_part(
         &mut self,
         id: &WorkflowRunId,
@@ -109,7 +108,7 @@ impl DispatchTransaction<'_, '_> {
         let trigger = TriggerType::from_word(trigger);
         let agent = piece.agent.clone().or_else(|| setup.workflow_agent());
         let (Some(agent), job) = (agent, self.tx.new_job_id(self.now)?) else {
-            // The definition was checked when it was read; the config has changed since.
+            // The definition was checked when it was loaded, but the config has changed since.
             let why = "no agent is named, and the fleet has several".to_owned();
             return self.record_failed_part(id, entry, why);
         };
@@ -165,7 +164,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Puts on record that a part could not even be asked for; it counts as failed.
+    /// Records that a part's job could not be created. The part counts as failed.
     fn record_failed_part(
         &mut self,
         id: &WorkflowRunId,
@@ -193,7 +192,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Puts a part on record that no process does.
+    /// Records a part that needs no process.
     fn record_part(
         &mut self,
         id: &WorkflowRunId,
@@ -219,7 +218,7 @@ impl DispatchTransaction<'_, '_> {
         self.tx.insert_instant_part(&step, self.now)
     }
 
-    /// Puts on record what was decided about a part that a job did.
+    /// Records the decision about a part's job.
     fn record_part_outcome(&mut self, entry: &JournalEntry) -> Result<(), DatabaseError> {
         let (Some(job), Some(decision)) = (&entry.job, entry.decision) else { return Ok(()) };
         let Some(mut job) = self.tx.job(job)? else { return Ok(()) };
@@ -262,7 +261,7 @@ impl DispatchTransaction<'_, '_> {
         self.tx.insert_approval(&approval)?;
         self.state.gate_expires_at = self.tx.next_gate_expiry()?;
         let Some(answer) = played else {
-            let text = format!("`{}` asks ({approval_id})", question.gate);
+            let text = format!("`{}` waits for an answer ({approval_id})", question.gate);
             return self.tx.add_workflow_event(id, "asked", Some(phase.as_str()), &text, self.now);
         };
         let status = match answer.is_approved {
@@ -276,7 +275,6 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Returns the jobs of a run that are not over.
     pub(super) fn unfinished_jobs_of_run(&self, id: &WorkflowRunId) -> impl Iterator<Item = JobId> {
         let is_own = move |asked: &&UnfinishedJob| {
             asked.request.phase.as_ref().is_some_and(|it| it.run == *id)
@@ -284,7 +282,7 @@ impl DispatchTransaction<'_, '_> {
         self.state.unfinished_jobs.values().filter(is_own).map(|asked| asked.row.job.clone())
     }
 
-    /// Ends the jobs of a run that is cancelled, and withdraws its questions.
+    /// Cancels the jobs of a cancelled workflow run and withdraws its questions.
     pub(super) fn cancel_parts(
         &mut self,
         id: &WorkflowRunId,
@@ -307,7 +305,8 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Puts on record where a run is. One that has ended is forgotten here.
+    /// Stores the progress of a workflow run. A run that has ended is removed from the in-memory
+    /// state.
     fn save_workflow_run(&mut self, id: &WorkflowRunId) -> Result<(), DatabaseError> {
         let redactor = Arc::clone(&self.state.redactor);
         let Some(running) = self.state.workflow_runs.get_mut(id) else { return Ok(()) };
@@ -330,7 +329,7 @@ impl DispatchTransaction<'_, '_> {
         row.head.finished_at = is_over.then_some(self.now);
         row.version = self.tx.update_workflow_run(row)?;
         if is_over && !was.is_final() {
-            // As it is on record, without secrets.
+            // The redacted text.
             let error = row.head.error.as_ref().map(|error| format!(": {error}"));
             let text = format!("{}{}", course.status, error.unwrap_or_default());
             tracing::info!(run = %id, workflow = row.head.workflow, text, "a workflow ended");
@@ -343,7 +342,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Says whether somebody is there who can answer what agents ask.
+/// Returns true if the trigger implies a person who can answer questions.
 fn is_attended(trigger: &TriggerType) -> bool {
     matches!(
         trigger,
@@ -355,7 +354,7 @@ fn is_attended(trigger: &TriggerType) -> bool {
     )
 }
 
-/// Returns what is an answer when nobody gives one, as it is written down.
+/// Returns the stored form of a gate's default answer.
 fn gate_default_text(default: &GateDefault) -> String {
     match default {
         GateDefault::Approve => "approve".to_owned(),

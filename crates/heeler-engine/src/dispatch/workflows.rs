@@ -1,6 +1,7 @@
-//! Runs of workflows: what people, schedules, jobs and answers want of them.
+//! Control of workflow runs: start, cancel, retry, job ends and gate answers.
 //!
-//! What happens to a run is decided by its course. Start at [`DispatchTransaction::apply_workflow_operation`].
+//! The workflow run's own state machine in `heeler_model::workflow` decides each step. Start at
+//! [`DispatchTransaction::apply_workflow_operation`].
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::workflows::{
 };
 
 impl DispatchTransaction<'_, '_> {
-    /// Does what a person wants of workflows.
+    /// Executes a workflow command.
     pub(super) fn apply_workflow_operation(
         &mut self,
         order: WorkflowOperation,
@@ -47,7 +48,7 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
-    /// Begins a run, unless one about the same goes on.
+    /// Starts a workflow run, unless one with the same trigger ID is active.
     pub(super) fn start_workflow_run(
         &mut self,
         wanted: WorkflowRunRequest,
@@ -99,13 +100,13 @@ impl DispatchTransaction<'_, '_> {
             &id,
             "started",
             None,
-            &format!("asked for by {by}"),
+            &format!("requested by {by}"),
             self.now,
         )?;
         tracing::info!(run = %id, workflow = name, by, "a workflow starts");
         let mut running =
             ActiveWorkflowRun::start_new(self.tx, row, Arc::new(loaded.workflow.clone()))?;
-        // What was typed may hold secrets: it is known as long as this daemon lives.
+        // The inputs may hold secrets, so the unredacted ones are kept in memory only.
         running.state.context = context;
         self.state.workflow_runs.insert(id.clone(), running);
         if status == WorkflowRunStatus::Running {
@@ -122,7 +123,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<Option<DaemonCommandError>, DatabaseError> {
         let off = self.tx.workflow_override(name)?.filter(|row| !row.enabled);
         Ok(off.map(|row| {
-            let message = format!("{name} was switched off by {}", row.by);
+            let message = format!("{name} was disabled by {}", row.by);
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
             refused.with_hint(format!("heeler workflow enable {name}"))
         }))
@@ -153,7 +154,7 @@ impl DispatchTransaction<'_, '_> {
                     WorkflowStepEvent::Cancel { by: by.to_owned(), now },
                 )?;
             }
-            // Its jobs were to end gracefully, and take their time.
+            // Its jobs were cancelled gracefully and are still ending.
             false if row.head.status == WorkflowRunStatus::Cancelled && is_ending => {
                 self.cancel_parts(id, now)?;
             }
@@ -211,7 +212,10 @@ impl DispatchTransaction<'_, '_> {
         };
         let active = self.tx.active_workflow_run(&row.head.workflow, &row.head.trigger_id)?;
         if let Some(active) = active {
-            return busy(format!("{active} is at the same ({}) now", row.head.trigger_id));
+            return busy(format!(
+                "{active} is already active for the same trigger ({})",
+                row.head.trigger_id
+            ));
         }
         if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
             return Ok(Err(refused));
@@ -223,9 +227,9 @@ impl DispatchTransaction<'_, '_> {
             return busy(format!("jobs of {id} are still ending; try again in a moment"));
         }
         let text = from.map_or_else(String::new, |from| format!(", from `{from}`"));
-        let text = format!("tried again by {by}{text}");
+        let text = format!("retried by {by}{text}");
         self.tx.add_workflow_event(id, "retried", from, &text, self.now)?;
-        // It waits for its turn as any other run does.
+        // A retried run is queued like any other.
         let queued = !self.has_workflow_capacity();
         self.state.workflow_runs.insert(id.clone(), running);
         self.apply_workflow_event(id, WorkflowStepEvent::Retry { from: place, queued })?;
@@ -241,7 +245,8 @@ impl DispatchTransaction<'_, '_> {
         by: &str,
     ) -> Result<EventOutcome, DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
-        // One with faults too: whoever corrects it may not want it to start at once.
+        // Also allowed for a workflow with faults, so that it can be disabled before it is
+        // corrected.
         let faulty = setup.loaded.faulty_workflow(name).and_then(|faulty| faulty.name.clone());
         let name = match (setup.workflow(name), faulty) {
             (Ok(loaded), _) => loaded.workflow.name.to_string(),
@@ -250,13 +255,14 @@ impl DispatchTransaction<'_, '_> {
         };
         let row = WorkflowOverride { name: name.clone(), enabled, at: self.now, by: by.to_owned() };
         self.tx.put_workflow_override(&row)?;
-        let how = if enabled { "on" } else { "off: runs of it that go on end as they would" };
-        let message = format!("{name} is switched {how}");
+        let how = if enabled { "enabled" } else { "disabled; its active runs continue" };
+        let message = format!("{name} is {how}");
         tracing::info!(workflow = name, by, message, "changed");
         Ok(Ok(Some(CommandReply::Done { message })))
     }
 
-    /// Ends runs that cannot go on: what they go by cannot be read, or names what is gone.
+    /// Fails runs that cannot continue: their definition cannot be read, or names agents that no
+    /// longer exist.
     pub(super) fn fail_broken_workflow_runs(&mut self) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
         for row in self.tx.active_workflow_runs()? {
@@ -277,7 +283,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Ends a run whose next step is refused.
+    /// Fails a run with a step that was refused.
     pub(crate) fn fail_workflow_run(
         &mut self,
         id: &WorkflowRunId,
@@ -296,7 +302,7 @@ impl DispatchTransaction<'_, '_> {
         why: &str,
     ) -> Result<(), DatabaseError> {
         let id = row.head.id.clone();
-        tracing::error!(run = %id, why, "a workflow cannot go on");
+        tracing::error!(run = %id, why, "a workflow run cannot continue");
         self.tx.add_workflow_event(&id, "ended", None, &format!("failed: {why}"), self.now)?;
         row.head.status = WorkflowRunStatus::Failed;
         row.head.finished_at = Some(self.now);
@@ -305,7 +311,7 @@ impl DispatchTransaction<'_, '_> {
         self.cancel_parts(&id, false)
     }
 
-    /// Begins runs that waited for room.
+    /// Starts queued runs if there is capacity.
     pub(crate) fn start_waiting_workflow_runs(&mut self) -> Result<(), DatabaseError> {
         if self.state.is_queue_held || self.is_stopping {
             return Ok(());
@@ -323,7 +329,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Takes note of a job that is over and was a part of a run.
+    /// Reports the end of a part's job to its workflow run.
     pub(super) fn record_part_end(
         &mut self,
         job: &Job,
@@ -341,7 +347,7 @@ impl DispatchTransaction<'_, '_> {
         let Some(place) = running.state.workflow.phase_index(phase) else { return Ok(()) };
         let how = PartOutcome::from_job(job.head.status, job.head.exit_reason, job.interrupted);
         let Some(how) = how else { return Ok(()) };
-        // A command said no; that is no error of a check.
+        // A failing command is a negative result of a check, not an error.
         let said_no = matches!(part, PhasePart::Check(_)) && class == Some(ErrorClass::AgentFailed);
         let ended = EndedPart {
             phase: place,
@@ -357,7 +363,7 @@ impl DispatchTransaction<'_, '_> {
         self.apply_workflow_event(&id, WorkflowStepEvent::PartEnded(ended))
     }
 
-    /// Notes that a part ended well after its run was over: nobody has looked at what it said.
+    /// Records that a part succeeded after its run had ended, so its output was never evaluated.
     fn record_unjudged_part(&mut self, job: &Job) -> Result<(), DatabaseError> {
         if job.head.status != JobStatus::Completed || job.decision.is_some() {
             return Ok(());
@@ -367,7 +373,7 @@ impl DispatchTransaction<'_, '_> {
         self.tx.update_job(&job).map(|_| ())
     }
 
-    /// Takes note of the answer to a gate, which is on record.
+    /// Reports a stored gate answer to the workflow run.
     pub(super) fn apply_gate_answer(
         &mut self,
         approval: &Approval,
@@ -405,7 +411,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Returns the record of a run that has not begun.
+/// Returns the row of a new run.
 fn new_row(
     id: &WorkflowRunId,
     workflow: &str,

@@ -1,4 +1,6 @@
-//! Which folders have a watch: looking through them, and for those that are not there yet.
+//! Directories with a watch: scanning them, and waiting for those that do not exist yet.
+//!
+//! Start at [`WatchedFolders`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,12 +11,13 @@ use rustix::io::Errno;
 
 use super::{WatchQueue, WatchSpec};
 
-/// The most folders that are watched, by all schedules together; what is left out is told as trouble.
+/// Maximum number of watched directories, for all schedules together. An excess is reported as
+/// [`super::WatchEvent::Trouble`].
 pub const WATCHED_FOLDERS_MAX: usize = 100_000;
 
-/// The folders that have a watch.
+/// The watched directories.
 pub(super) struct WatchedFolders {
-    /// Made when something is to be watched.
+    /// Created with the first watch.
     watcher: Option<RecommendedWatcher>,
     inbox: Arc<WatchQueue>,
     state_dir: Utf8PathBuf,
@@ -22,20 +25,19 @@ pub(super) struct WatchedFolders {
     watched: HashSet<Utf8PathBuf>,
 }
 
-/// Whether a folder is there to be watched.
 enum FolderPresence {
     Present,
     Missing,
 }
 
-/// What one look through the folders of a schedule came to.
+/// Result of scanning the directories of a schedule.
 #[derive(Default)]
 pub(super) struct FolderScan {
-    /// Files that the schedule wants, relative to its folder.
+    /// Matching files, relative to the schedule's directory.
     pub(super) files: Vec<Utf8PathBuf>,
-    /// Folders that must keep their watch.
+    /// Directories that must keep their watch.
     pub(super) folders: Vec<Utf8PathBuf>,
-    /// What could not be watched, and why.
+    /// Problem with directories that could not be watched.
     pub(super) trouble: Option<String>,
 }
 
@@ -49,15 +51,15 @@ impl WatchedFolders {
         WatchedFolders { watcher: None, inbox, state_dir, folders_max, watched }
     }
 
-    /// Ends the watches of a path that is gone and of all below it. Those of a folder that was moved
-    /// away would else go on under its old name.
+    /// Removes the watches of a path that no longer exists and of everything below it. Watches of a
+    /// directory that was moved away would otherwise continue under its old name.
     pub(super) fn unwatch_below(&mut self, path: &Utf8Path) {
         if self.watched.contains(path) {
             self.unwatch_where(|folder| folder.starts_with(path));
         }
     }
 
-    /// Ends the watches of all folders but these.
+    /// Removes the watches of all other directories.
     pub(super) fn retain_only(&mut self, folders: &HashSet<Utf8PathBuf>) {
         self.unwatch_where(|folder| !folders.contains(folder));
     }
@@ -65,14 +67,14 @@ impl WatchedFolders {
     fn unwatch_where(&mut self, is_over: impl Fn(&Utf8PathBuf) -> bool) {
         for folder in self.watched.extract_if(is_over) {
             if let Some(watcher) = &mut self.watcher {
-                // It may have ended by itself with its folder.
+                // The kernel removes the watch of a removed directory, so this may fail.
                 let _outcome = watcher.unwatch(folder.as_std_path());
             }
         }
     }
 
-    /// Looks through all folders of a schedule and watches them; where its own folder is not there,
-    /// the nearest one above is watched instead.
+    /// Scans and watches all directories of a schedule. If its own directory does not exist, its
+    /// nearest existing ancestor is watched instead.
     pub(super) fn scan(&mut self, spec: &WatchSpec, root: &Utf8Path) -> FolderScan {
         let mut look = FolderScan::default();
         let mut above = root.to_owned();
@@ -86,7 +88,8 @@ impl WatchedFolders {
                     return look;
                 }
             }
-            // Made while we looked: once there is a watch, whatever comes later is told.
+            // The directory may have been created in the meantime. Changes after the watch was
+            // added are reported.
             let next = root.ancestors().take_while(|path| *path != above).last();
             if !next.is_some_and(Utf8Path::is_dir) {
                 look.folders.push(above);
@@ -98,7 +101,7 @@ impl WatchedFolders {
         look
     }
 
-    /// Looks through one folder of a schedule and those below it.
+    /// Scans one directory of a schedule and those below it.
     pub(super) fn scan_folder(
         &mut self,
         spec: &WatchSpec,
@@ -108,7 +111,7 @@ impl WatchedFolders {
     ) {
         let mut open = vec![folder.to_owned()];
         while let Some(folder) = open.pop() {
-            // The watch comes first: what is made after it is told, what was before is listed.
+            // Watch before listing: later files are reported, earlier ones are listed.
             match self.watch_folder(&folder) {
                 Ok(FolderPresence::Present) => {
                     self.list_folder(spec, root, &folder, look, &mut open);
@@ -130,7 +133,7 @@ impl WatchedFolders {
         look: &mut FolderScan,
         open: &mut Vec<Utf8PathBuf>,
     ) {
-        // A folder that is gone by now was told as gone.
+        // The removal of a directory that no longer exists was reported.
         let Ok(entries) = folder.read_dir_utf8() else { return };
         for entry in entries.flatten() {
             let path = entry.path();
@@ -145,7 +148,7 @@ impl WatchedFolders {
         }
     }
 
-    /// Says whether a schedule wants a file.
+    /// Returns true if a schedule watches the file.
     pub(super) fn matches_file(
         &self,
         spec: &WatchSpec,
@@ -155,7 +158,7 @@ impl WatchedFolders {
         !self.is_ignored(spec, path, relative) && spec.paths.is_match(relative)
     }
 
-    /// Says whether a schedule may want something in a folder.
+    /// Returns true if the directory may contain files that a schedule watches.
     pub(super) fn may_contain_matches(
         &self,
         spec: &WatchSpec,
@@ -194,14 +197,14 @@ impl WatchedFolders {
                 self.watched.insert(folder.to_owned());
                 Ok(FolderPresence::Present)
             }
-            // Gone again before it was watched.
+            // It was removed before it could be watched.
             Err(_) if !folder.is_dir() => Ok(FolderPresence::Missing),
             Err(error) => Err(format!("cannot watch {folder}: {}", watch_error_text(&error))),
         }
     }
 }
 
-/// Says why something cannot be watched, and what to do.
+/// Describes a watch error and its remedy.
 pub(super) fn watch_error_text(error: &notify::Error) -> String {
     match &error.kind {
         ErrorKind::MaxFilesWatch => {
@@ -217,7 +220,7 @@ pub(super) fn watch_error_text(error: &notify::Error) -> String {
     }
 }
 
-/// Resolves the links of a path as far as it exists.
+/// Resolves the links of the existing part of a path.
 pub(super) fn resolve_links(path: &Utf8Path) -> Utf8PathBuf {
     for above in path.ancestors() {
         if let Ok(found) = above.canonicalize_utf8() {

@@ -1,4 +1,6 @@
-//! What each schedule has seen, and when it is told.
+//! Pending changes of each schedule, and the times at which they are reported.
+//!
+//! Start at [`WatchState`].
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -8,38 +10,38 @@ use camino::{Utf8Path, Utf8PathBuf};
 use super::folders::{FolderScan, WatchedFolders, resolve_links};
 use super::{PathChange, WatchBatch, WatchEvent, WatchSpec, WatchSpecId};
 
-/// The most paths of one change that are told; that there were more does not matter to the job.
+/// Maximum number of paths reported for one change.
 pub const CHANGES_REPORTED_MAX: usize = 100;
 
-/// Files that are never at rest are told after this many times `debounce`.
+/// Number of debounce times after which a change is reported even if files still change.
 const DEBOUNCES_MAX: u32 = 10;
 
-/// How long until what could not be watched is tried again.
+/// Delay before directories that could not be watched are tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// All schedules that watch files.
+/// State of all watched schedules.
 pub(super) struct WatchState {
     folders: WatchedFolders,
     on_event: Box<dyn Fn(WatchEvent) + Send>,
     entries: Vec<WatchEntry>,
     paused: HashSet<WatchSpecId>,
-    /// Schedules that are watched for again, but not before this time.
+    /// Schedules that are watched again, but only from this time on.
     quiet_until: HashMap<WatchSpecId, Instant>,
 }
 
-/// One schedule.
+/// State of one schedule.
 struct WatchEntry {
     spec: WatchSpec,
-    /// Its folder, links resolved, whether it is there or not.
+    /// Its directory with links resolved, whether or not it exists.
     root: Utf8PathBuf,
     pending: Option<PendingChanges>,
     trouble: Option<String>,
     try_again_at: Option<Instant>,
-    /// Whether its folder was there at the last look.
+    /// True if its directory existed at the last scan.
     is_present: bool,
 }
 
-/// Changes that were not told yet.
+/// Changes that were not reported yet.
 struct PendingChanges {
     changed: Vec<Utf8PathBuf>,
     first: Instant,
@@ -52,7 +54,7 @@ impl WatchState {
         WatchState { folders, on_event: tell, entries: Vec::new(), paused, quiet_until }
     }
 
-    /// Takes in what happened and what is wished for.
+    /// Applies a batch of events and requests.
     pub(super) fn apply_batch(&mut self, mail: WatchBatch) {
         let now = Instant::now();
         for (id, at) in mail.resumed_specs {
@@ -103,7 +105,7 @@ impl WatchState {
         self.folders.retain_only(&kept);
     }
 
-    /// Looks through the folders of a schedule again.
+    /// Scans the directories of a schedule again.
     fn rescan(&mut self, at: usize, now: Instant) -> FolderScan {
         let entry = &mut self.entries[at];
         entry.root = resolve_links(&entry.spec.root);
@@ -120,7 +122,7 @@ impl WatchState {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.root.starts_with(&seen.path) {
-                // The folder itself, or one above it, came or went.
+                // The directory itself or one of its ancestors was created or removed.
                 if seen.is_removed || !entry.is_present {
                     let FolderScan { files, .. } = self.rescan(at, seen.at);
                     self.record_unless_paused(at, files, seen.at);
@@ -131,7 +133,7 @@ impl WatchState {
         }
     }
 
-    /// Takes in a change below the folder of a schedule.
+    /// Applies a change below the directory of a schedule.
     fn handle_change_in(&mut self, at: usize, seen: &PathChange, relative: &Utf8Path) {
         let (path, entry) = (&seen.path, &self.entries[at]);
         let mut changed = Vec::new();
@@ -159,7 +161,7 @@ impl WatchState {
         }
     }
 
-    /// Notes a change of some files, or of nobody knows which.
+    /// Records a change of files; an empty list means that the files are unknown.
     fn record_change(&mut self, at: usize, changed: Vec<Utf8PathBuf>, now: Instant) {
         let entry = &mut self.entries[at];
         let id = entry.spec.id();
@@ -180,7 +182,7 @@ impl WatchState {
         }
     }
 
-    /// Tells what is due and returns when the next may be.
+    /// Reports the changes that are due and returns the time of the next ones.
     pub(super) fn report_due(&mut self, now: Instant) -> Option<Instant> {
         for at in 0..self.entries.len() {
             if self.entries[at].try_again_at.is_some_and(|again| again <= now) {

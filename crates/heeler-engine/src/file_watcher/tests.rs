@@ -1,4 +1,4 @@
-//! Files that really change.
+//! The watcher with real file changes.
 
 use std::cell::RefCell;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// How long a test waits before it fails.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct WatchFixture {
@@ -53,7 +53,7 @@ impl WatchFixture {
         self.settle();
     }
 
-    /// Waits until all that was asked for is done.
+    /// Waits until all requests are applied.
     fn settle(&self) {
         let (done, settled) = mpsc::channel();
         self.watching.inbox.update(|mail| mail.settled.push(done));
@@ -71,8 +71,8 @@ impl WatchFixture {
         self.told.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Waits until all of these changes of a schedule were told. A slow machine may take the writing
-    /// of one file for several changes, so what was told before may be told again; nothing else may.
+    /// Waits until all of these changes of a schedule were reported. On a slow machine the writing
+    /// of one file may count as several changes, so a change may be reported again; nothing else may.
     #[track_caller]
     fn expect(&self, expected: &str, paths: &[&str]) {
         let mut left: HashSet<String> = paths.iter().map(|path| (*path).to_owned()).collect();
@@ -85,7 +85,7 @@ impl WatchFixture {
         }
     }
 
-    /// Waits for the next message and returns what in it was not told before.
+    /// Waits for the next event and returns the changes in it that were not reported before.
     #[track_caller]
     fn news(&self) -> Vec<(String, String)> {
         match self.next() {
@@ -97,7 +97,7 @@ impl WatchFixture {
         }
     }
 
-    /// Writes a file again and again until that is told, and nothing else with it.
+    /// Writes a file repeatedly until the change is reported, and nothing else with it.
     #[track_caller]
     fn expect_in_the_end(&self, schedule: &str, path: &str) {
         let deadline = Instant::now() + PATIENCE;
@@ -225,7 +225,7 @@ fn what_changes_while_its_own_job_runs_is_dropped() {
     rig.expect_in_the_end("s", "by-a-person");
 }
 
-/// A board of its own, to which time is told.
+/// A watch state with a controlled clock.
 struct WatchStateFixture {
     board: WatchState,
     told: Receiver<WatchEvent>,
@@ -236,7 +236,7 @@ struct WatchStateFixture {
 }
 
 impl WatchStateFixture {
-    /// A schedule that wants everything, with a debounce of two seconds.
+    /// A schedule that watches everything, with a debounce of two seconds.
     fn new() -> WatchStateFixture {
         let folder = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(folder.path()).unwrap().canonicalize_utf8().unwrap();
@@ -271,7 +271,7 @@ impl WatchStateFixture {
         self.board.apply_batch(WatchBatch { changes: vec![seen], ..WatchBatch::default() });
     }
 
-    /// Says whether a change is told by this time.
+    /// Returns true if a change is reported by this time.
     fn is_told_after(&mut self, seconds: u64) -> bool {
         self.board.report_due(self.after(seconds));
         self.told.try_recv().is_ok()
@@ -287,7 +287,7 @@ fn what_was_seen_before_a_job_of_the_schedule_ended_is_dropped() {
         resumed_specs: vec![(id.clone(), ended)],
         ..WatchBatch::default()
     });
-    // Taken in late, though it happened while the job ran or right after.
+    // Processed late, but it happened while the job ran or right after.
     table.change_after(59);
     table.change_after(61);
     assert!(!table.is_told_after(600));
@@ -400,7 +400,7 @@ fn more_folders_than_can_be_watched_are_told_with_the_cure() {
     let WatchEvent::Trouble { schedule, message, .. } = rig.next() else { panic!() };
     assert_eq!(schedule, "s");
     assert!(message.contains("more than 3 folders to watch: narrow `paths`"), "{message}");
-    // The rest is watched, and the trouble is not told again.
+    // The rest is watched, and the problem is not reported again.
     rig.write("y");
     rig.expect("s", &["y"]);
 }

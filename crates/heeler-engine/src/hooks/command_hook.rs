@@ -1,9 +1,9 @@
-//! A hook that is a command: a run of its own, by the same program that runs agents.
+//! Command hooks: each is a run of its own, executed by a runner like an agent's run.
 //!
-//! It has a state directory to itself, `hooks/<event id>/`, so that no job, session or lock of the
-//! fleet is touched: run folder, logs and locks are in there. The folder stays until the effect is
-//! on record as finished. Who finds it before takes its word: a run that goes on is waited for, one
-//! that has ended is not repeated, and only one that was cut off is, after nothing of it is left.
+//! It has its own state directory, `hooks/<event id>/`, with run directory, logs and locks, so that
+//! it touches no job, session or lock of the fleet. The directory stays until the effect is
+//! recorded as finished. A worker that finds it relies on it: it waits for a live run, does not
+//! repeat one that has ended, and repeats an interrupted one only after all its processes are gone.
 
 use std::io;
 use std::process::Child;
@@ -28,27 +28,26 @@ use crate::fleet::EngineContext;
 use crate::prepare::{environment, period_millis, real_folder};
 use crate::{launch, run_file};
 
-/// How long a command that is out of time has after each signal: it is interrupted, then asked to
-/// end, then killed with all that it started.
+/// Time after each signal to a command that exceeds its limit: it is interrupted, then asked to
+/// end, then killed with all its processes.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How much longer than its limit and its graces a runner may take that another daemon started;
-/// after that it is killed.
+/// Additional time, beyond limit and graces, after which a runner of another daemon is killed.
 const OVERDUE: Duration = Duration::from_secs(30);
 
-/// Names the user's folder to processes of ours.
+/// Variable that names the user's Heeler directory to Heeler's own processes.
 const HOME_VARIABLE: &str = "HEELER_HOME";
 
-/// How often a run is looked at.
+/// Poll interval while waiting for a run.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How much of its last complaint a failed command's error tells.
+/// Maximum length of the last error line in a failed command's error.
 const STDERR_CHARS_MAX: usize = 300;
 
-/// The most of `stderr.log` that is read; the runner keeps less.
+/// Maximum number of bytes read from `stderr.log`; the runner writes less.
 const STDERR_BYTES_MAX: u64 = 1 << 20;
 
-/// Runs the command, unless it was run for this event before.
+/// Runs the command, unless it already ran for this event.
 pub(super) fn run_command_hook(
     command: &str,
     timeout: ConfigDuration,
@@ -75,7 +74,7 @@ pub(super) fn run_command_hook(
     }
 }
 
-/// Takes away what is left of an event that is done. A run of it that still goes on keeps its folder.
+/// Removes the directory of a finished event, unless a run of it is still alive.
 pub(super) fn remove_event_folder(
     fleet: &EngineContext,
     place: &Utf8Path,
@@ -92,8 +91,8 @@ pub(super) fn remove_event_folder(
     remove_folder(place)
 }
 
-/// Makes the event's folder the user's own to all that is started for it: session locks are there,
-/// and a settling is told so by this variable.
+/// Sets the event's directory as the user's Heeler directory for all processes of the event:
+/// session locks are there, and this variable tells a settling process.
 fn with_event_home(fleet: &EngineContext, place: &Utf8Path) -> EngineContext {
     let mut fleet = fleet.clone();
     fleet.env.retain(|(name, _)| name != HOME_VARIABLE);
@@ -102,7 +101,7 @@ fn with_event_home(fleet: &EngineContext, place: &Utf8Path) -> EngineContext {
 }
 
 struct ShellHookRun<'s> {
-    /// With the event's own folder as the user's.
+    /// Context with the event's directory as the user's Heeler directory.
     fleet: &'s EngineContext,
     event_folder: &'s Utf8Path,
     timeout: ConfigDuration,
@@ -110,7 +109,7 @@ struct ShellHookRun<'s> {
 }
 
 impl ShellHookRun<'_> {
-    /// Returns what an earlier run for this event came to, if it came to its end.
+    /// Returns the result of an earlier run for this event, if it finished.
     fn find_earlier_result(&self) -> Result<Option<(Utf8PathBuf, RunResult)>, HookExecutionError> {
         for folder in run_folders(self.event_folder) {
             self.wait_for_other_daemon(&folder)?;
@@ -123,14 +122,14 @@ impl ShellHookRun<'_> {
         Ok(None)
     }
 
-    /// Waits for a run that another daemon started and that goes on.
+    /// Waits for a live run that another daemon started.
     fn wait_for_other_daemon(&self, folder: &Utf8Path) -> Result<(), HookExecutionError> {
         let patience = Duration::from_millis(period_millis(self.timeout)) + GRACE * 3 + OVERDUE;
         let deadline = Instant::now() + patience;
         while is_locked(folder) {
             self.sleep_or_stop()?;
             if Instant::now() >= deadline {
-                // It may have ended just now.
+                // The runner may have ended just now, which also makes this fail.
                 if let Err(error) = kill_runner(folder) {
                     tracing::warn!(%folder, "a hook that is overdue: {}", error_chain(&error));
                     return Err(HookExecutionError::transient("an earlier run of it does not end"));
@@ -160,7 +159,7 @@ impl ShellHookRun<'_> {
         })
     }
 
-    /// Puts the run's folder in place, with its spec.
+    /// Creates the run directory with its spec.
     fn prepare(&self, context: &HookContext) -> Result<Utf8PathBuf, HookExecutionError> {
         let run = RunId::mint((self.fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
         let folder = self.event_folder.join("runs").join(run.to_string());
@@ -213,7 +212,7 @@ impl ShellHookRun<'_> {
         self.event_folder.join("agent-sessions/projects")
     }
 
-    /// Waits for the runner, which ends by itself: its run has a limit.
+    /// Waits for the runner, which ends on its own because its run has a time limit.
     fn wait(&self, mut child: Child) -> Result<(), HookExecutionError> {
         while let Ok(None) = child.try_wait() {
             self.sleep_or_stop()?;
@@ -229,8 +228,9 @@ impl ShellHookRun<'_> {
         Ok(())
     }
 
-    /// Returns the result of a run that nobody works on; one that was cut off is given its end. None
-    /// if its folder cannot be used: nothing of it runs any more, and that is all that is known.
+    /// Returns the result of a run that no process works on; an interrupted run is settled first.
+    /// Returns `None` if its directory cannot be used: its processes have ended, and nothing else
+    /// is known.
     fn settled_result(&self, folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
         if let Some(result) = read_result(folder)? {
             return Ok(Some(result));
@@ -244,7 +244,7 @@ fn transient_error(error: impl std::error::Error) -> HookExecutionError {
     HookExecutionError::transient(error_chain(&error))
 }
 
-/// Lists the folders of runs for an event.
+/// Lists the run directories of an event.
 fn run_folders(place: &Utf8Path) -> Vec<Utf8PathBuf> {
     let Ok(entries) = place.join("runs").read_dir_utf8() else { return Vec::new() };
     let mut found: Vec<_> = entries.flatten().map(|entry| entry.into_path()).collect();
@@ -260,9 +260,9 @@ fn read_result(folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionErro
     run_file::read(&folder.join(file::RESULT)).map_err(transient_error)
 }
 
-/// Ends what a dead run has left and gives it its result, where its folder can be used.
+/// Ends the processes of a dead run and writes its result, if its directory can be used.
 fn settle(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), HookExecutionError> {
-    // A daemon died before it had written what the run was to do: nothing was started.
+    // Without a spec a daemon died before it started the runner.
     if !folder.join(file::SPEC).exists() {
         return Ok(());
     }
@@ -298,7 +298,8 @@ fn check_result(
             let said = last_stderr_line(folder).map(|said| format!(": {said}")).unwrap_or_default();
             Err(HookExecutionError::Permanent(format!("{why}{said}")))
         }
-        // It may have done all, some or nothing of its work: at least once.
+        // It may have done all, some or none of its work. Hooks run at least once, so it is
+        // repeated.
         (RunEnd::NeverStarted | RunEnd::Interrupted | RunEnd::SessionBusy, _) => {
             Err(interrupted_error())
         }
@@ -306,7 +307,7 @@ fn check_result(
 }
 
 fn interrupted_error() -> HookExecutionError {
-    HookExecutionError::transient("the command was cut off")
+    HookExecutionError::transient("the command was interrupted")
 }
 
 /// Returns the last line that the command wrote to standard error; its runner has redacted it.

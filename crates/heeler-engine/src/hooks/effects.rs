@@ -1,4 +1,6 @@
-//! The record of hooks that are to be done, and the metadata file that they are told of.
+//! Records of pending hooks, and the metadata file that is passed to them.
+//!
+//! Start at [`hook_effects`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,41 +18,41 @@ use serde_json::Value as Json;
 
 use crate::prepare::environment;
 
-/// The kind of effects that are hooks.
+/// Effect kind of hooks.
 pub const HOOK_EFFECT_KIND: &str = "hook";
 
-/// The largest metadata file that is used.
+/// Maximum size of a metadata file.
 pub const METADATA_BYTES_MAX: u64 = 64 * 1024;
 
-/// The metadata file of an agent that names none.
+/// Default name of the metadata file.
 const METADATA_FILE: &str = "metadata.json";
 
-/// What is known of a job's end beside its record.
+/// Facts about a job's end that its record does not hold.
 #[derive(Debug, Clone, Default)]
 pub struct JobEnd {
-    /// The agent's answer, redacted; the job's summary if left out.
+    /// The agent's final answer, redacted. Default: the job's summary.
     pub output: Option<String>,
-    /// What [`read_metadata`] found.
+    /// Result of [`read_metadata`].
     pub metadata: Option<Json>,
 }
 
-/// The payload of a hook's effect.
+/// Payload of a hook's effect.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HookEffectPayload {
-    /// Whose hook.
+    /// Agent that the hook belongs to.
     pub(super) agent: String,
-    /// Where it stood when it was chosen.
+    /// Position of the hook when it was chosen.
     pub(super) place: HookPosition,
-    /// Its name, by which it is found in a changed config.
+    /// Name by which the hook is found in a changed config.
     pub(super) name: Option<String>,
-    /// What it is told.
+    /// Context that is passed to the hook.
     pub(super) context: HookContext,
 }
 
-/// Returns the hooks that a job's end fires, as effects to be recorded with that end. None while the
-/// job goes on.
+/// Returns the hooks that a job's end fires, as effects to be recorded with that end. Empty while
+/// the job has not ended.
 ///
-/// Their ids name the job, this end of it (a job that is resumed has several) and their order.
+/// Their IDs contain the job, the end (a resumed job has several) and their order.
 pub fn hook_effects(
     agent: &AgentConfig,
     job: &Job,
@@ -84,22 +86,22 @@ pub fn hook_effects(
         .collect()
 }
 
-/// A hook of a job that failed.
+/// A failed hook of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedHook {
-    /// Its name, or else its list and place there.
+    /// Name of the hook, or its list and position.
     pub name: String,
-    /// The event's id.
+    /// ID of the event.
     pub event: String,
-    /// Why it failed last.
+    /// The last error.
     pub error: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i64,
-    /// Whether it was given up; else it is tried again.
+    /// True if the hook failed finally; false if it will be retried.
     pub is_over: bool,
 }
 
-/// Lists the hooks of a job that failed, in their order.
+/// Lists the failed hooks of a job, in order.
 pub fn failed_hooks(db: &StateDatabase, job: &JobId) -> Result<Vec<FailedHook>, DatabaseError> {
     let failed = db.failed_effects(job, HOOK_EFFECT_KIND)?.into_iter();
     let one = |(effect, is_over): (EffectRecord, bool)| {
@@ -117,15 +119,15 @@ pub fn failed_hooks(db: &StateDatabase, job: &JobId) -> Result<Vec<FailedHook>, 
     Ok(failed.map(one).collect())
 }
 
-/// Returns which end of which job an effect follows: its id without the order.
+/// Returns the ID of the job end that an effect follows: the effect's ID without the order.
 pub(super) fn job_end_id(effect: &EffectRecord) -> &str {
     effect.id.rsplit_once('.').map_or(&effect.id, |(end, _)| end)
 }
 
-/// Reads what the agent left for its hooks, without its secrets. One that was not changed since the
-/// job's run started is an earlier job's, and counts as none.
+/// Reads the metadata that an agent left for its hooks, without its secrets. A file that was not
+/// changed since the run started belongs to an earlier job and is ignored.
 ///
-/// It reads a file of unknown age and size, so it is done before the transaction, not in it.
+/// The file may be large or slow to read, so call this before the transaction, not in it.
 pub fn read_metadata(
     agent: &AgentConfig,
     env: &BTreeMap<String, String>,
@@ -151,7 +153,7 @@ fn read_metadata_file(path: &Utf8PathBuf, since: Timestamp) -> io::Result<Option
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         found => found?.modified()?,
     };
-    // The record has milliseconds.
+    // Recorded times have millisecond precision.
     if Timestamp::try_from(changed).is_ok_and(|at| iso_millis(at) < iso_millis(since)) {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
-//! Hooks that are calls over the network: webhooks, Slack, Discord.
+//! HTTP hooks: webhooks, Slack, Discord.
 //!
-//! An address and headers may hold secrets, and an answer may repeat them: no error here has any of
-//! them in it but the host's name, and of an answer only what is a word of the service.
+//! Addresses and headers may hold secrets, and a response may repeat them. Errors therefore contain
+//! only the host name and, of a response, only the service's own error code.
 
 use std::time::{Duration, Instant};
 
@@ -18,22 +18,23 @@ use url::Url;
 
 use super::{HookExecutionContext, HookExecutionError};
 
-/// How long Slack and Discord may take.
+/// Time limit for Slack and Discord.
 const CHAT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a call is redirected within its host. To another one it never is: headers hold secrets.
+/// Maximum number of redirects within a host. Redirects to another host are never followed, because
+/// headers hold secrets.
 const REDIRECTS_MAX: usize = 3;
 
-/// How much of an answer is read.
+/// Maximum number of bytes read from a response.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// How much of a service's own words an error tells.
+/// Maximum length of a service's error text in an error.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// The header that names the event.
+/// Header with the event ID.
 const EVENT_HEADER: HeaderName = HeaderName::from_static("x-heeler-event");
 
-/// Errors of Slack's that pass, though they are told with status 200.
+/// Transient errors that Slack reports with status 200.
 const SLACK_TRANSIENT_ERRORS: [&str; 5] =
     ["ratelimited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"];
 
@@ -56,7 +57,7 @@ pub(super) fn call_webhook(
     answer.check(&call)
 }
 
-/// Writes to a Slack channel.
+/// Posts to a Slack channel.
 pub(super) fn post_to_slack(
     channel: &str,
     token: &VarName,
@@ -73,7 +74,7 @@ pub(super) fn post_to_slack(
     let answer = call.send()?;
     answer.check(&call)?;
     let Some(json) = answer.json().filter(|json| json["ok"].is_boolean()) else {
-        return Err(HookExecutionError::transient("Slack answered what cannot be understood"));
+        return Err(HookExecutionError::transient("Slack's response cannot be parsed"));
     };
     if json["ok"] == true {
         return Ok(());
@@ -90,7 +91,7 @@ pub(super) fn post_to_slack(
     }
 }
 
-/// Writes to a Discord channel.
+/// Posts to a Discord channel.
 pub(super) fn post_to_discord(
     channel: &str,
     token: &VarName,
@@ -132,7 +133,7 @@ fn find_token(
     })
 }
 
-/// A call that is to be made.
+/// A request to be sent.
 struct HookHttpRequest {
     method: &'static str,
     url: Url,
@@ -177,7 +178,7 @@ impl HookHttpRequest {
         self.url.host_str().unwrap_or("its address")
     }
 
-    /// Makes the call, and again where the same host says that it is elsewhere.
+    /// Sends the request and follows redirects within the same host.
     fn send(&mut self) -> Result<HookHttpResponse, HookExecutionError> {
         let deadline = Instant::now() + self.timeout;
         for _ in 0..REDIRECTS_MAX {
@@ -190,7 +191,7 @@ impl HookHttpRequest {
         self.send_once(deadline)
     }
 
-    /// Returns where else to call. Only 307 and 308 mean the same call with the same body.
+    /// Returns the redirect target. Only 307 and 308 keep method and body.
     fn redirect_target(&self, answer: &HookHttpResponse) -> Option<Url> {
         let location = answer.location.as_ref().filter(|_| matches!(answer.status, 307 | 308))?;
         let url = self.url.join(location).ok()?;
@@ -205,7 +206,7 @@ impl HookHttpRequest {
                 .http_status_as_error(false)
                 .max_redirects(0)
                 .max_redirects_will_error(false)
-                // The library would read the environment.
+                // By default the library reads proxy settings from the environment.
                 .proxy(None)
                 .user_agent(concat!("heeler/", env!("CARGO_PKG_VERSION")))
                 .build(),
@@ -223,12 +224,12 @@ impl HookHttpRequest {
         let retry_after =
             header(RETRY_AFTER).and_then(|text| parse_retry_after(text, (self.now)()));
         let status = response.status().as_u16();
-        // What a service says beyond that is not needed: it is no failure if it cannot be read.
+        // The body is optional: failing to read it is no error.
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         Ok(HookHttpResponse { status, location, retry_after, body: body.unwrap_or_default() })
     }
 
-    /// Says why there is no answer, in words that hold nothing of the call but its host.
+    /// Converts a transport error to a text that contains nothing of the request except its host.
     fn transport_error(&self, error: &ureq::Error) -> HookExecutionError {
         let host = self.host();
         HookExecutionError::transient(match error {
@@ -243,12 +244,12 @@ impl HookHttpRequest {
             ureq::Error::Http(_) | ureq::Error::BadUri(_) => {
                 return HookExecutionError::Permanent("its address cannot be called".to_owned());
             }
-            _ => format!("{host} does not answer as HTTP wants it"),
+            _ => format!("{host} sent an invalid HTTP response"),
         })
     }
 }
 
-/// What was answered.
+/// A response.
 struct HookHttpResponse {
     status: u16,
     location: Option<String>,
@@ -278,7 +279,7 @@ impl HookHttpResponse {
     }
 }
 
-/// Reads `Retry-After`: seconds, or a moment.
+/// Parses `Retry-After`: seconds or a date.
 fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse::<u64>() {
         return Some(Duration::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! Hooks that are calls, against servers on this machine; what is recorded of a job's end.
+//! HTTP hooks against local servers, and the effects recorded at a job's end.
 
 mod server;
 
@@ -19,7 +19,7 @@ use server::HookTestServer;
 /// A secret that no error may hold.
 const TOKEN: &str = "xoxb-hunter2-hunter2";
 
-/// How long anything is awaited before the test fails.
+/// Time limit of every wait.
 const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A fleet with one agent that has hooks.
@@ -86,7 +86,7 @@ impl HookFixture {
         store.write::<_, DatabaseError, _>(add).unwrap();
     }
 
-    /// A worker, and what it tells; nothing of that is recorded.
+    /// A worker and its outcomes, which are not recorded.
     fn work(&self) -> (HookWorker, Receiver<HookOutcome>) {
         let (tell, told) = channel();
         let done = Box::new(move |outcome| tell.send(outcome).unwrap());
@@ -170,7 +170,7 @@ fn a_server_that_is_silent_gone_or_no_server_passes() {
     let message = passing(webhook(&gone, "").perform()).0;
     assert!(message.starts_with("cannot reach 127.0.0.1: "), "{message}");
     let garbled = webhook(&HookTestServer::start(&["what\n\n?"]), "");
-    assert_eq!(passing(garbled.perform()).0, "127.0.0.1 does not answer as HTTP wants it");
+    assert_eq!(passing(garbled.perform()).0, "127.0.0.1 sent an invalid HTTP response");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_redirect_is_followed_within_its_host_and_nowhere_else() {
             "{message}"
         );
     }
-    // A method that changes on the way would lose what is told.
+    // Another method would lose the body.
     let message =
         lasting(webhook(&HookTestServer::start(&["302 Found\nLocation: /x"]), "").perform());
     assert!(message.contains("not followed"), "{message}");
@@ -235,7 +235,7 @@ fn slack_is_believed_by_its_word_not_by_its_status() {
     assert_eq!(passing(of("429 Too Many\nRetry-After: 30")).1, Some(30));
     let long = format!("200 OK\n\n{{\"ok\": true, \"long\": \"{}\"}}", "x".repeat(70_000));
     for strange in ["200 OK\n\n<html>", &long] {
-        assert_eq!(passing(of(strange)).0, "Slack answered what cannot be understood");
+        assert_eq!(passing(of(strange)).0, "Slack's response cannot be parsed");
     }
 }
 
@@ -368,11 +368,11 @@ fn a_failed_hook_stops_those_after_it_only_if_it_says_so() {
     let failed = || Some("127.0.0.1 answered 400".to_owned());
     assert_eq!(next(), [("0000".to_owned(), failed())]);
     assert_eq!(next(), [("0001".to_owned(), None)]);
-    let why = "not done: a hook before it failed that has `continue_on_error: false`";
+    let why = "skipped: an earlier hook with `continue_on_error: false` failed";
     let left_out = |order: &str| (order.to_owned(), Some(why.to_owned()));
     assert_eq!(next(), [("0002".to_owned(), failed()), left_out("0003"), left_out("0004")]);
     assert_eq!((good.asked().len(), bad.asked().len()), (1, 2));
-    // Nothing of that is on record, and it is not done again while it is remembered.
+    // None of that is recorded, and it is not repeated while it is remembered.
     worker.wake();
     worker.stop();
     assert!(told.try_recv().is_err());
@@ -434,7 +434,7 @@ fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
     assert_eq!(row, (why.to_owned(), true));
 }
 
-/// A fleet file whose agent has a schedule and calls the server after each job.
+/// A fleet file with an agent that has a schedule and calls the server after each job.
 fn scheduled(server: &HookTestServer) -> String {
     format!(
         "agents:
@@ -502,10 +502,10 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     hooked.load(&format!("    hooks:\n      after_run:\n{}", hook("moved")));
     let (worker, told) = hooked.work();
     let next = || ids(&told.recv_timeout(WAIT_MAX).unwrap());
-    let gone = "not done: the config has no such hook any more";
+    let gone = "skipped: the config has no such hook any more";
     assert_eq!(next(), [("0000".to_owned(), Some(gone.to_owned()))]);
     assert_eq!(next(), [("0001".to_owned(), None)]);
-    let stray = "not done: its record cannot be understood";
+    let stray = "skipped: its record cannot be parsed";
     assert_eq!(next(), [("9999".to_owned(), Some(stray.to_owned()))]);
     let mut nobody = LoadedConfig::clone(&hooked.config.loaded);
     nobody.agents.clear();
@@ -514,7 +514,7 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     later.iter_mut().for_each(|effect| effect.id = effect.id.replace("179", "180"));
     hooked.add(later);
     worker.wake();
-    let gone = "not done: the config has no such agent any more";
+    let gone = "skipped: the config has no such agent any more";
     assert_eq!(next(), [("0000".to_owned(), Some(gone.to_owned()))]);
     worker.stop();
     assert_eq!(server.asked().len(), 1);

@@ -1,12 +1,11 @@
-//! Does the hooks that are on record, beside the dispatcher: hooks of one job one after the other,
-//! those of several jobs side by side.
+//! Executes recorded hooks outside the dispatcher: hooks of one job in order, those of several jobs
+//! concurrently.
 //!
-//! One thread looks at the record and gives each job's hooks to a thread of their own. It reads the
-//! database and never writes it: what came of a hook is told to whoever does ([`HookOutcome`]).
-//! What was told and is not on record yet is remembered, so that it is not done twice; a crash
-//! before it is on record has it done again. Nor does a worker that has just started wait for one that
-//! was put off by the one before it; attempts are counted all the same. Start at
-//! [`HookWorker::start_job_hooks`].
+//! One thread reads the pending effects and starts one thread per job. It never writes the
+//! database: outcomes are reported as [`HookOutcome`]. Outcomes that are reported but not recorded
+//! yet are remembered, so that no hook is executed twice; after a crash a hook without a recorded
+//! outcome is executed again. A new worker does not wait for the retry time of hooks that its
+//! predecessor postponed, but their attempts still count. Start at [`HookWorker::start`].
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,55 +27,54 @@ use super::{
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 
-/// How often a hook is tried that may succeed later; then it has failed.
+/// Maximum number of attempts of a hook that may succeed later.
 pub const ATTEMPTS_MAX: i64 = 5;
-/// How long the second attempt waits; each further one waits twice as long.
+/// Delay before the second attempt. Each further delay is twice as long.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-/// The longest wait, also where a server asks for a longer one.
+/// Longest delay, also if a server asks for a longer one.
 const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// How many jobs have their hooks done at once; those of others wait.
+/// Number of jobs with hooks that are executed concurrently.
 const JOBS_AT_ONCE: usize = 4;
-/// How many effects are looked at, oldest first. Those beyond wait until some are done.
+/// Number of effects that are read, oldest first. Further ones wait until some are done.
 const PAGE: usize = 256;
-/// How long to wait for a sign that there is something new.
+/// Interval between searches for pending hooks without a wake-up.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How long to wait where the state could not be read.
+/// Delay after the state could not be read.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How long hooks that are being done may take when the worker ends. A command then goes on by
-/// itself and the next worker hears of it; a call is made again.
+/// Time for active hooks to finish when the worker ends. After that a command continues on its own
+/// and the next worker collects its result; an HTTP request is sent again.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-/// What fits into the worker's channel. Signs that there is something new are dropped when it is
-/// full, since it then looks anyway; its own threads wait.
+/// Capacity of the worker's channel. Wake-ups are dropped when it is full, since the worker then
+/// searches anyway; its own threads wait.
 const CHANNEL_CAPACITY: usize = 64;
 
-/// What came of hooks. Whoever writes the database records each in one transaction.
+/// Outcome of hooks. The writer of the database records each in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookOutcome {
-    /// These are over.
+    /// These hooks are finished.
     Finished(Vec<FinishedHook>),
-    /// This one is to be tried again.
+    /// This hook will be retried.
     Postponed {
-        /// The effect.
+        /// ID of the effect.
         id: String,
-        /// Why it failed.
         error: String,
-        /// Not before.
+        /// Earliest time of the next attempt.
         until: Timestamp,
     },
 }
 
-/// A hook that is over.
+/// A finished hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedHook {
-    /// The effect.
+    /// ID of the effect.
     pub id: String,
-    /// Why it failed for good, or was not done.
+    /// Reason for which it failed finally or was skipped.
     pub error: Option<String>,
 }
 
 impl HookOutcome {
-    /// Records it. Doing so twice changes nothing.
+    /// Records the outcome. Recording it twice changes nothing.
     pub fn record(
         &self,
         tx: &mut StoreTransaction<'_>,
@@ -95,7 +93,7 @@ impl HookOutcome {
     }
 }
 
-/// Does hooks until it is stopped.
+/// Handle to the hook worker.
 #[derive(Debug)]
 pub struct HookWorker {
     shared: Arc<HookWorkerState>,
@@ -104,7 +102,8 @@ pub struct HookWorker {
 }
 
 impl HookWorker {
-    /// Starts. `done` is called with what came of hooks, by the worker's thread, which waits for it.
+    /// Starts the worker. `done` is called with each outcome on the worker's thread, which waits
+    /// for it.
     pub fn start(
         fleet: EngineContext,
         config: HookWorkerConfig,
@@ -126,35 +125,37 @@ impl HookWorker {
         Ok(HookWorker { shared, sender: tell, thread })
     }
 
-    /// Says that hooks were recorded. Never waits.
+    /// Notifies the worker of recorded hooks. Never blocks.
     pub fn wake(&self) {
-        // If there is no room, it looks anyway.
+        // If the channel is full, the worker searches anyway.
         drop(self.sender.try_send(HookWorkerMessage::Wake));
     }
 
-    /// Has hooks done by another config from now on.
+    /// Replaces the config of the worker.
     pub fn reload(&self, config: HookWorkerConfig) {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Asks the worker to end. It does within `STOP_WAIT`, and what is not done stays on record.
+    /// Asks the worker to end. It ends within `STOP_WAIT`; unfinished hooks stay recorded.
     ///
-    /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
+    /// Until it [has ended](Self::has_ended) it reports outcomes, and waits if they are not
+    /// received.
     pub fn request_stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Says whether it has ended, so that nothing more is told.
+    /// Returns true if the worker has ended and reports no more outcomes.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends the worker. Whoever takes outcomes in another thread goes on doing so meanwhile.
+    /// Ends the worker and waits for it. Outcomes must be received on another thread in the
+    /// meantime.
     pub fn stop(self) {
         self.request_stop();
         if self.thread.join().is_err() {
-            tracing::error!("the hook worker had panicked; what it had not done stays on record");
+            tracing::error!("the hook worker had panicked; unfinished hooks stay recorded");
         }
     }
 }
@@ -178,32 +179,32 @@ impl HookWorkerState {
 
 #[derive(Debug)]
 enum HookWorkerMessage {
-    /// There may be something new.
+    /// Pending hooks may have been recorded.
     Wake,
-    /// A hook was tried so many times, with this outcome.
+    /// A hook was attempted; `attempts` is the number so far.
     Attempted { outcome: HookOutcome, attempts: i64 },
-    /// Nothing more is being done for this job.
+    /// The thread of this job has ended.
     JobDone { job: String },
 }
 
-/// What is known of a hook that is not on record yet.
+/// An attempt that was reported but is not recorded yet.
 #[derive(Debug, Clone, Copy)]
 struct UnrecordedAttempt {
     attempts: i64,
-    /// `None`: it is over.
+    /// Time of the next attempt; `None` if the hook is finished.
     until: Option<Timestamp>,
 }
 
-/// The worker's thread.
+/// State of the worker's thread.
 struct HookScheduler {
     shared: Arc<HookWorkerState>,
     sender: SyncSender<HookWorkerMessage>,
     receiver: Receiver<HookWorkerMessage>,
     on_outcome: Box<dyn Fn(HookOutcome) + Send>,
-    /// Jobs whose hooks are being done.
+    /// Jobs with hooks that are being executed.
     active_jobs: HashSet<String>,
     unrecorded: HashMap<String, UnrecordedAttempt>,
-    /// Whether folders may be there that nobody needs.
+    /// True if directories of finished events may exist.
     needs_sweep: bool,
 }
 
@@ -252,12 +253,12 @@ impl HookScheduler {
         }
     }
 
-    /// Starts what is due, and returns how long there is nothing to do.
+    /// Starts the hooks that are due, and returns the time until the next search.
     fn start_due_hooks(&mut self) -> Duration {
         let undone = match self.load_pending_effects() {
             Ok(undone) => undone,
             Err(reason) => {
-                tracing::warn!(%reason, "cannot read which hooks are to be done");
+                tracing::warn!(%reason, "cannot read the pending hooks");
                 return READ_RETRY_DELAY;
             }
         };
@@ -271,7 +272,7 @@ impl HookScheduler {
         wait.map_or(LOOK_EVERY, |wait| wait.min(LOOK_EVERY))
     }
 
-    /// Reads what is on record and forgets what need not be remembered any more.
+    /// Reads the pending effects and forgets attempts that are recorded by now.
     fn load_pending_effects(&mut self) -> Result<Vec<EffectRecord>, String> {
         let reader =
             StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
@@ -291,13 +292,13 @@ impl HookScheduler {
         Ok(hooks)
     }
 
-    /// Removes the folders of events that are done.
+    /// Removes the directories of finished events.
     fn remove_finished_folders(&self, undone: &HashSet<&str>) {
         let Ok(entries) = self.shared.fleet.dir.hooks().read_dir_utf8() else { return };
         for entry in entries.flatten().filter(|entry| !undone.contains(entry.file_name())) {
             if let Err(error) = command_hook::remove_event_folder(&self.shared.fleet, entry.path())
             {
-                tracing::warn!("cannot clear up after a hook: {error}");
+                tracing::warn!("cannot remove the directory of a hook: {error}");
             }
         }
     }
@@ -325,14 +326,15 @@ impl HookScheduler {
 }
 
 struct HookPlan {
-    /// Jobs whose next hook is due, with all that follow it; as many as there is room for.
+    /// Jobs with a hook that is due, with their following hooks; at most as many as there is
+    /// capacity for.
     ready: Vec<(String, Vec<EffectRecord>)>,
-    /// When the next of the others is.
+    /// Time at which the next of the other hooks is due.
     next: Option<Timestamp>,
 }
 
-/// Chooses what is done now. Hooks of a job are done in their order, so those after one that waits
-/// wait as well.
+/// Selects the hooks to execute now. Hooks of a job are executed in order, so those after a
+/// postponed one wait too.
 fn plan_hooks(
     undone: Vec<EffectRecord>,
     busy: &HashSet<String>,
@@ -361,7 +363,7 @@ fn plan_hooks(
     plan
 }
 
-/// A thread that does the hooks of one job.
+/// A thread that executes the hooks of one job.
 struct HookThread {
     shared: Arc<HookWorkerState>,
     sender: SyncSender<HookWorkerMessage>,
@@ -370,15 +372,15 @@ struct HookThread {
 
 impl Drop for HookThread {
     fn drop(&mut self) {
-        // Nobody listens once the worker has ended.
+        // Sending fails once the worker has ended, which is fine.
         drop(self.sender.send(HookWorkerMessage::JobDone { job: std::mem::take(&mut self.job) }));
     }
 }
 
-/// What came of one attempt.
+/// Outcome of one attempt.
 enum HookAttemptOutcome {
     Done,
-    /// It is over: the hooks after it are done all the same, or not.
+    /// It failed finally; `skips_rest` is true if the job's following hooks are skipped.
     Failed {
         error: String,
         skips_rest: bool,
@@ -414,8 +416,7 @@ impl HookThread {
                         after.iter().take_while(|it| stops && job_end_id(it) == job_end_id(effect));
                     let same = same.count();
                     left = &after[same..];
-                    let why =
-                        "not done: a hook before it failed that has `continue_on_error: false`";
+                    let why = "skipped: an earlier hook with `continue_on_error: false` failed";
                     let first = finished_hook(effect, Some(error));
                     let others =
                         after[..same].iter().map(|it| finished_hook(it, Some(why.to_owned())));
@@ -427,7 +428,7 @@ impl HookThread {
     }
 
     fn report_outcome(&self, outcome: HookOutcome, attempts: i64) {
-        // Nobody listens once the worker has ended: it is done again.
+        // Sending fails once the worker has ended. The next worker then executes the hook again.
         drop(self.sender.send(HookWorkerMessage::Attempted { outcome, attempts }));
     }
 
@@ -465,15 +466,15 @@ impl HookThread {
     }
 }
 
-/// Looks the hook of an effect up in the config, which may have changed since.
+/// Finds the hook of an effect in the current config, which may have changed.
 fn find_hook<'c>(
     effect: &EffectRecord,
     config: &'c HookWorkerConfig,
 ) -> Result<(HookEffectPayload, &'c AgentConfig, &'c Hook), String> {
     let order: HookEffectPayload = serde_json::from_str(&effect.payload)
-        .map_err(|_| "not done: its record cannot be understood".to_owned())?;
+        .map_err(|_| "skipped: its record cannot be parsed".to_owned())?;
     let agent = config.loaded.agent(&order.agent);
-    let gone = |what: &str| format!("not done: the config has no such {what} any more");
+    let gone = |what: &str| format!("skipped: the config has no such {what} any more");
     let agent = agent.ok_or_else(|| gone("agent"))?;
     let hook = agent.hooks.find(order.place, order.name.as_deref());
     let hook = hook.ok_or_else(|| gone("hook"))?;
@@ -494,11 +495,12 @@ fn postponed_outcome(
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     let now = (fleet.now)();
     let until = now.checked_add(wait).unwrap_or(now);
-    tracing::info!(job = %effect.key, event = %effect.id, %until, "a hook is tried again: {error}");
+    tracing::info!(job = %effect.key, event = %effect.id, %until, "retrying a hook: {error}");
     HookOutcome::Postponed { id: effect.id.clone(), error, until }
 }
 
-/// Returns how long to wait after so many attempts before the one that just failed.
+/// Returns the delay before the next attempt. `before` is the number of attempts before the one
+/// that just failed.
 fn backoff(before: i64, asked: Option<Duration>) -> Duration {
     let doublings = u32::try_from(before).unwrap_or(0).min(16);
     let own = BACKOFF_FIRST.saturating_mul(1 << doublings);

@@ -1,5 +1,7 @@
-//! Lines of a log with marks that stay what they are when the log is set aside: whoever reads it goes on
-//! exactly where they were, also with another daemon. Start at [`LogLineReader`].
+//! Reads log lines with cursors that stay valid when the log is rotated: a reader continues exactly
+//! at its last line, also with another daemon.
+//!
+//! Start at [`LogLineReader`].
 
 use std::fmt;
 use std::fs::File;
@@ -13,13 +15,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::rotated_numbers;
 
-/// How much of a log is read at once.
+/// Number of bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// The longest line that is told whole; a longer one is told in pieces of this length.
+/// Maximum length of a line. Longer ones are split into pieces of this length.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Names a line of a log. A log is known by its first line, whatever it is called by now: that has a time.
+/// Identifies a line of a log. The log is identified by the hash of its first line, which contains
+/// a time, so renaming does not change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogCursor {
     log: String,
@@ -32,7 +35,7 @@ impl fmt::Display for LogCursor {
     }
 }
 
-/// It names no line of a log.
+/// The text is not a valid cursor.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LogCursorParseError;
 
@@ -51,7 +54,7 @@ impl FromStr for LogCursor {
     }
 }
 
-/// Reads a log and those that were set aside, from a place on.
+/// Reads a log, including its rotated files, from a given line on.
 #[derive(Debug)]
 pub struct LogLineReader {
     path: Utf8PathBuf,
@@ -62,18 +65,18 @@ pub struct LogLineReader {
 struct OpenLogFile {
     file: BufReader<File>,
     identity: (u64, u64),
-    /// What its first line is known by, once it has one.
+    /// Identity of the log, once its first line is complete.
     name: Option<String>,
-    /// How many lines were read.
+    /// Number of lines read.
     line: u64,
-    /// How many of them are not told.
+    /// Number of lines to skip before returning any.
     skip: u64,
-    /// The beginning of a line whose end is not there yet.
+    /// Bytes of an incomplete last line.
     rest: Vec<u8>,
 }
 
 impl LogLineReader {
-    /// Begins behind a line; `None` if its log is gone.
+    /// Starts after a line; `None` if its log no longer exists.
     pub fn after(path: &Utf8Path, mark: &LogCursor) -> io::Result<Option<LogLineReader>> {
         for candidate in list_logs(path)? {
             let Some(mut open) = OpenLogFile::new(&candidate)? else { continue };
@@ -85,7 +88,7 @@ impl LogLineReader {
         Ok(None)
     }
 
-    /// Begins so that the last `count` lines are told.
+    /// Starts at the last `count` lines.
     pub fn last(path: &Utf8Path, count: usize) -> io::Result<LogLineReader> {
         let mut wanted = count as u64;
         let mut found = None;
@@ -102,11 +105,12 @@ impl LogLineReader {
         Ok(LogLineReader { path: path.to_owned(), open: found })
     }
 
-    /// Returns lines that are there and were not told yet; none where the newest log ends now.
+    /// Returns further lines; empty at the current end of the newest log.
     pub fn read_more(&mut self) -> io::Result<Vec<(LogCursor, String)>> {
         let mut lines = Vec::new();
         loop {
-            // Looked for before it is read: a log that was set aside by then gets no more lines.
+            // Look for the next log before reading: if there is one, the current log gets no more
+            // lines.
             let newer = self.next_log()?;
             let Some(open) = &mut self.open else {
                 self.open = match newer {
@@ -121,7 +125,8 @@ impl LogLineReader {
             }
             let Some(newer) = newer else { return Ok(lines) };
             open.flush_partial_line(&mut lines);
-            // If it was set aside meanwhile, its name is another's; the next look finds it.
+            // If the logs were rotated in the meantime, the name refers to another file; the next
+            // call finds it.
             if self.next_log()?.as_ref() != Some(&newer) {
                 return Ok(lines);
             }
@@ -129,8 +134,8 @@ impl LogLineReader {
         }
     }
 
-    /// Returns the log that follows the one that is read: the oldest if that is gone, none if it is the
-    /// newest.
+    /// Returns the log that follows the current one: the oldest if the current one no longer
+    /// exists, `None` if it is the newest.
     fn next_log(&self) -> io::Result<Option<Utf8PathBuf>> {
         let logs = list_logs(&self.path)?;
         let Some(open) = &self.open else { return Ok(logs.into_iter().next()) };
@@ -146,7 +151,7 @@ impl LogLineReader {
     }
 }
 
-/// Lists a log and those that were set aside, the newest first.
+/// Lists a log and its rotated files, newest first.
 fn list_logs(path: &Utf8Path) -> io::Result<Vec<Utf8PathBuf>> {
     let mut numbers = rotated_numbers(path)?;
     numbers.sort_unstable();
@@ -170,7 +175,7 @@ fn count_lines(path: &Utf8Path) -> io::Result<u64> {
 }
 
 impl OpenLogFile {
-    /// Opens a log at its beginning; `None` if it has gone meanwhile.
+    /// Opens a log at its start; `None` if it no longer exists.
     fn new(path: &Utf8Path) -> io::Result<Option<OpenLogFile>> {
         let file = match untrusted_file::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -187,14 +192,14 @@ impl OpenLogFile {
         }))
     }
 
-    /// Returns what the log is known by, once its first line is whole.
+    /// Returns the identity of the log once its first line is complete.
     fn identify_log(&mut self) -> io::Result<Option<&String>> {
         if self.name.is_none() {
             let mut first = Vec::new();
             let mut file = BufReader::new(self.file.get_ref().try_clone()?);
             io::Seek::seek(&mut file, io::SeekFrom::Start(0))?;
             file.take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut first)?;
-            // The clone shares its place with the file that is read.
+            // The clone shares its file position with the original.
             io::Seek::seek(&mut self.file, io::SeekFrom::Start(0))?;
             if first.ends_with(b"\n") || first.len() == LINE_BYTES_MAX {
                 let hash = Sha256::digest(&first);
@@ -204,7 +209,7 @@ impl OpenLogFile {
         Ok(self.name.as_ref())
     }
 
-    /// Reads some lines; says whether the log ends here.
+    /// Reads some lines; returns true at the end of the log.
     fn read(&mut self, lines: &mut Vec<(LogCursor, String)>) -> io::Result<bool> {
         if self.line == 0 && self.rest.is_empty() && self.identify_log()?.is_none() {
             return Ok(true);
@@ -224,7 +229,7 @@ impl OpenLogFile {
         Ok(false)
     }
 
-    /// Tells what is left of a log that gets no more lines.
+    /// Returns the incomplete last line of a log that gets no more lines.
     fn flush_partial_line(&mut self, lines: &mut Vec<(LogCursor, String)>) {
         if !self.rest.is_empty() && self.name.is_some() {
             self.push_line(lines);

@@ -1,4 +1,4 @@
-//! Logs that grow, are set aside and are read.
+//! Writing, rotating and reading logs.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -224,7 +224,7 @@ fn whoever_reads_a_log_by_marks_goes_on_after_any_line_also_when_it_was_set_asid
         let mut last = LogLineReader::last(&path, count).unwrap();
         assert_eq!(last.read_more().unwrap(), all[8 - count..], "the last {count}");
     }
-    // Two logs are set aside between two looks.
+    // Two rotations happen between two reads.
     let mut slow = LogLineReader::last(&path, 0).unwrap();
     for number in 8..15 {
         log.append(format!("{number:03}\n").as_bytes()).unwrap();

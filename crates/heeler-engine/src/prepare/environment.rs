@@ -1,4 +1,6 @@
-//! The environment that an agent gets, and the secrets in it.
+//! The environment of an agent, and the secrets in it.
+//!
+//! Start at [`select_environment`].
 
 use std::collections::BTreeMap;
 
@@ -9,29 +11,29 @@ use url::Url;
 
 use super::PrepareError;
 
-/// What every program needs; everything else must be named.
+/// Variables that every agent gets; others must be listed in the config.
 const PASSED_VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "TMPDIR"];
 
-/// Beginnings of names that are passed too.
+/// Prefixes of further variables that every agent gets.
 const PASSED_PREFIXES: [&str; 3] = ["LC_", "CLAUDE_", "ANTHROPIC_"];
 
-/// The marker by which a run's processes are found; the runner sets it.
+/// Marker variable by which a run's processes are found; the runner sets it.
 const MARKER: &str = "HEELER_RUN";
 
-/// PATH where there is none, as under cron.
+/// PATH if the environment has none, as under cron.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Headers that carry a secret whatever they are called.
+/// Headers that carry a secret in every case.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-auth"];
 
-/// What an agent is given.
+/// Environment and secrets of an agent.
 pub(crate) struct AgentEnvironment {
     pub(crate) env: IndexMap<String, String>,
-    /// What nothing of ours may write.
+    /// Values that Heeler must never write.
     pub(crate) secrets: Vec<String>,
 }
 
-/// Chooses from the environment what the agent gets.
+/// Selects the variables that the agent gets.
 pub(crate) fn select_environment(
     agent: &AgentConfig,
     around: &BTreeMap<String, String>,
@@ -65,9 +67,9 @@ pub(crate) fn select_environment(
     Ok(AgentEnvironment { env, secrets })
 }
 
-/// Lists what nothing of ours may write, also where the agent could not be given all that it needs:
-/// what the environment and the agent's own variables hold by convention, what it is to be kept by
-/// name, and what its MCP servers are given.
+/// Lists the values that Heeler must never write: variables named like secrets in the environment
+/// and in the agent's own variables, secrets named in the config, and the secrets of its MCP
+/// servers. This also works if the agent's environment is incomplete.
 pub(crate) fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
     let own: IndexMap<String, String> = agent
         .env
@@ -88,7 +90,7 @@ pub(crate) fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) ->
     secrets
 }
 
-/// Lists the values of variables that hold secrets by convention, where they are long enough.
+/// Lists the values of variables that are named like secrets, if they are long enough.
 pub(crate) fn named_secrets<'e>(
     env: impl Iterator<Item = (&'e String, &'e String)>,
 ) -> Vec<String> {
@@ -112,7 +114,7 @@ fn add_secrets_of(server: &McpServer, secrets: &mut Vec<String>) {
     }
 }
 
-/// Lists the secrets in how somebody is called: in headers, and in the address.
+/// Lists the secrets of an HTTP request: in headers and in the address.
 pub(crate) fn call_secrets(
     url: &WebUrl,
     headers: &IndexMap<String, SecretText>,
@@ -124,8 +126,8 @@ pub(crate) fn call_secrets(
     parts.chain(url_secrets(url.expose()))
 }
 
-/// Returns the value of a header and its parts: programs show the secret in `Bearer s3cret` and in
-/// `id=7; session="s3cret"` by itself.
+/// Returns the value of a header and its parts, because programs may print the secret of `Bearer
+/// s3cret` or `id=7; session="s3cret"` alone.
 fn parts_of_header(value: &str) -> impl Iterator<Item = String> {
     let parts = value.split(|c: char| c.is_whitespace() || ";=,\"'".contains(c));
     std::iter::once(value).chain(parts).map(str::to_owned)
@@ -136,7 +138,7 @@ fn is_secret_header(name: &str) -> bool {
     is_secret_name(name) || SECRET_HEADERS.iter().any(|start| lower.starts_with(start))
 }
 
-/// An address may hold a password or a token.
+/// Returns the password and tokens of an address.
 fn url_secrets(address: &str) -> Vec<String> {
     let Ok(url) = address.parse::<Url>() else { return Vec::new() };
     let queried = url.query_pairs().filter(|(name, _)| is_secret_name(name));

@@ -1,4 +1,6 @@
-//! What an agent does, by its runtime.
+//! Selects the work of a run by the agent's runtime.
+//!
+//! Start at [`runtime_work`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{
@@ -10,10 +12,10 @@ use rustix::fs::{Access, access};
 
 use super::{PrepareError, period_millis};
 
-/// The program that both claude runtimes start, unless the config says otherwise.
+/// Default program of both claude runtimes.
 const CLAUDE: &str = "claude";
 
-/// Returns what the agent does.
+/// Returns the work of the agent's runtime.
 pub(crate) fn runtime_work(
     agent: &AgentConfig,
     env: &IndexMap<String, String>,
@@ -58,7 +60,7 @@ fn claude_brief(
     })
 }
 
-/// Finds a program: by its path, or by its name in the folders of PATH.
+/// Finds a program by its path, or by its name in the directories of PATH.
 fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
     let missing = || PrepareError::Claude { program: wanted.to_owned() };
     if wanted.as_str().contains('/') {

@@ -1,4 +1,4 @@
-//! What an agent is given, from its config and its surroundings.
+//! The environment and settings of an agent's run.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
 
 use super::*;
 
-/// A folder with a `claude` in it.
+/// A directory that contains a `claude`.
 struct PrepareFixture {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
@@ -246,7 +246,7 @@ fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
     assert_eq!(prompt(on("t")), "default");
     assert_eq!(prompt(unasked()), "default");
     assert!(
-        place.prepare("model: m", unasked()).unwrap_err().to_string().contains("nothing to ask a")
+        place.prepare("model: m", unasked()).unwrap_err().to_string().contains("no prompt for a")
     );
     assert!(matches!(place.prepare("model: m", asked(" ")), Err(PrepareError::Prompt { .. })));
     assert_eq!(place.prepare("runtime: command, command: x", unasked()).unwrap().brief.prompt, "");

@@ -1,7 +1,7 @@
-//! Runs that only their folders know, as after a restore or a rebuild of the database.
+//! Adopts runs that have a directory but no row, as after a restore or a rebuild of the database.
 //!
-//! Each gets its row, and its job and session where they are missing; whether it counts already is
-//! told by the job's record. What it did is committed like that of any other run.
+//! Each gets its row, and its job and session if they are missing. The job's record tells whether
+//! the run is already counted. Its result is committed like any other. Start at [`adopt_runs`].
 
 use std::collections::HashSet;
 use std::fs::DirEntry;
@@ -17,15 +17,15 @@ use crate::commit;
 use crate::fleet::EngineContext;
 use crate::run_start;
 
-/// The fact in the database that says in which epoch every run folder got its row. Rows are lost
-/// only when the database is restored or rebuilt, which starts another.
+/// Metadata key of the epoch in which every run directory got its row. Rows are lost only when the
+/// database is restored or rebuilt, which starts another epoch.
 const COMPARED_EPOCH_KEY: &str = "runs_compared_in_epoch";
 
-/// Where a session came from whose record is lost. It does not become its agent's own: it may have
-/// been a channel's.
+/// Origin of a session with a lost record. It does not become its agent's own session, because it
+/// may have belonged to a channel.
 const ADOPTED_ORIGIN: &str = "adopted";
 
-/// A run that only its folder knows.
+/// A run without a row.
 struct UnrecordedRun {
     spec: RunSpec,
     started_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ struct UnrecordedRun {
     is_alive: bool,
 }
 
-/// Makes rows of runs that have none.
+/// Creates rows for runs that have none.
 pub(super) fn adopt_runs(
     fleet: &EngineContext,
     store: &Store,
@@ -53,7 +53,7 @@ pub(super) fn adopt_runs(
         let done = done.map(|()| recovered.adopted.push(run));
         skip_refused_change(done, Some(run), recovered)?;
     }
-    // What is left out today may be readable tomorrow.
+    // Runs that could not be read now may be readable at the next start.
     if !recovered.unsettled.is_empty() {
         return Ok(());
     }
@@ -62,7 +62,7 @@ pub(super) fn adopt_runs(
     done.map_err(RecoveryError::Write)
 }
 
-/// Lists runs without a row, each job's by attempt, whatever the clock did meanwhile.
+/// Lists runs without a row, those of each job by attempt, independent of clock changes.
 fn find_unrecorded_runs(
     fleet: &EngineContext,
     recovered: &mut RecoveryReport,
@@ -75,9 +75,10 @@ fn find_unrecorded_runs(
         let folder = fleet.dir.run(run);
         let spec = match crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)) {
             Ok(Some(spec)) if spec.run == run => spec,
-            // Without a spec no runner was started: there is nothing to adopt.
+            // Without a spec no runner was started, so there is nothing to adopt.
             Ok(_) => continue,
-            // Tried again it would keep every later start comparing; the doctor tells of it.
+            // Not counted as unsettled: that would repeat the comparison at every start. `heeler
+            // doctor` reports it.
             Err(error) if error.is_permanent() => {
                 tracing::warn!(%run, reason = error_chain(&error), "a run can never be adopted");
                 continue;
@@ -104,14 +105,14 @@ fn find_unrecorded_runs(
     Ok(found)
 }
 
-/// Lists the runs that have a folder.
+/// Lists the runs that have a directory.
 fn list_run_folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
     let entries = match std::fs::read_dir(dir.runs()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let entries = entries.collect::<io::Result<Vec<_>>>()?;
-    // Whatever else lies there is nothing of ours, and its name need not even be UTF-8.
+    // Ignore other entries; their names may not even be UTF-8.
     let id = |entry: &DirEntry| entry.file_name().to_str()?.parse().ok();
     Ok(entries.iter().filter_map(id).collect())
 }
@@ -157,8 +158,8 @@ impl UnrecordedRun {
         self.started_at.unwrap_or(self.now)
     }
 
-    /// Says whether the record of its job has in it what this run did: it came from the job's view,
-    /// and the job did not end before this run.
+    /// Returns true if the job's record already includes this run: the record came from the job's
+    /// view, and the job did not end before this run.
     fn is_counted_in(&self, job: &Job) -> bool {
         let ended = self.result.as_ref().map(|result| result.finished_at).or(self.started_at);
         let is_later = |ended: Timestamp| {
@@ -168,8 +169,8 @@ impl UnrecordedRun {
     }
 }
 
-/// Sets a job's figures to those of its committed runs: a view's may have those of a run in it that
-/// is still to be committed.
+/// Sets a job's totals to those of its committed runs: a view may include a run that is still to be
+/// committed.
 fn recount_figures(tx: &StoreTransaction<'_>, job: &mut Job) -> Result<(), DatabaseError> {
     job.head.cost_usd = None;
     job.head.duration_ms = None;

@@ -1,4 +1,4 @@
-//! Jobs that end, and what is left of their files.
+//! Files of ended jobs before and after retention.
 
 use heeler_model::{Job, JobStatus, TriggerType};
 use heeler_store::{RunRecord, StoreWriteError};
@@ -18,7 +18,7 @@ impl RetentionFixture {
         RetentionFixture { place: EngineFixture::new("success") }
     }
 
-    /// Puts a job on record that ended so many hours after the epoch, with all files that one has.
+    /// Stores a job that ended this many hours after the epoch, with all files of a job.
     fn job(&self, hours: i64, status: JobStatus) -> JobId {
         let at = Timestamp::from_second(hours * HOUR).unwrap();
         let id = JobId::mint(at, hours.unsigned_abs());
@@ -64,14 +64,14 @@ impl RetentionFixture {
         apply_retention(&self.place.fleet.dir, &self.place.reader(), &retention, now).unwrap()
     }
 
-    /// Names of all that a job has in the trash.
+    /// Names of a job's files in the trash.
     fn trashed(&self, job: &JobId) -> Vec<String> {
         let mut names = list_names(&self.place.fleet.dir.trashed_job(job)).unwrap_or_default();
         names.sort();
         names
     }
 
-    /// How many of a job's files are where they were.
+    /// Number of a job's files that were not moved.
     fn files(&self, job: &JobId) -> usize {
         let files = list_job_files(&self.place.fleet.dir, &self.place.reader()).unwrap();
         files.get(job).map_or(0, Vec::len)
@@ -97,7 +97,7 @@ fn files_of_jobs_that_ended_long_ago_go_to_the_trash_with_a_tombstone() {
     let dir = &rig.place.fleet.dir;
     let tombstone = fs::read_to_string(dir.trashed_job(&old).join(TOMBSTONE)).unwrap();
     assert!(tombstone.contains("\"reason\": \"it ended more than 5h ago\""), "{tombstone}");
-    // The record and its view stay.
+    // The row and its view stay.
     assert_eq!(rig.place.job(&old).head.status, JobStatus::Completed);
     assert!(dir.job_yaml(&old).exists());
     assert_eq!(rig.put_away(Some("5h"), None, 10), RetentionReport::default());
@@ -145,7 +145,7 @@ fn jobs_that_have_not_ended_and_logs_with_a_writer_are_left_alone() {
 
 #[test]
 fn a_pass_that_was_cut_off_is_completed_by_the_next() {
-    // As many as there are files, and none: whatever a killed pass had moved.
+    // A killed pass may have moved any number of files, from none to all.
     for moved in 0..=4 {
         let rig = RetentionFixture::new();
         let job = rig.job(1, JobStatus::Completed);

@@ -1,7 +1,8 @@
-//! Sessions that come from elsewhere: made by people with the agent's program, or exported.
+//! Sessions from outside: created by people with the agent's program, or exported.
 //!
-//! Their files are put in place first; a file that is there with the same content is taken as placed,
-//! so that whoever was cut off does it again. One transaction then makes the session one of ours.
+//! Files are written first. A file that exists with the same content counts as written, so an
+//! interrupted operation can be repeated. One transaction then adds the session. Start at
+//! [`adopt_native_session`] and [`import_bundle`].
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -22,20 +23,20 @@ use crate::fleet::EngineContext;
 use crate::prepare::{environment, real_folder, runtime_type};
 use crate::setup::DaemonSetup;
 
-/// The largest conversation that is taken over.
+/// Maximum size of a native session that is adopted.
 pub(crate) const ADOPTED_BYTES_MAX: u64 = 8 << 30;
 
-/// What of claude's file is the conversation; the rest is its own bookkeeping.
+/// Types of rows in claude's file that are messages; the others are its internal records.
 const CONVERSATION_ROW_TYPES: [&str; 2] = ["user", "assistant"];
 
-/// A session that is ready to be one of ours.
+/// A prepared session from outside.
 #[derive(Debug)]
 pub(crate) struct SessionAdoption {
     session: Session,
     adopted: AdoptedSession,
 }
 
-/// Copies the conversation that somebody had with the agent's program.
+/// Copies a native session.
 pub(super) fn adopt_native_session(
     fleet: &EngineContext,
     setup: &DaemonSetup,
@@ -89,7 +90,7 @@ pub(super) fn adopt_native_session(
     Ok(build_adoption(session))
 }
 
-/// Puts the files of an exported session in place.
+/// Writes the files of an exported session.
 pub(super) fn import_bundle(
     fleet: &EngineContext,
     setup: &DaemonSetup,
@@ -133,7 +134,7 @@ pub(super) fn import_bundle(
     let session = Session {
         agent: agent.name.to_string(),
         runtime: runtime.to_string(),
-        // What it came of is on the other machine.
+        // Its source sessions are on the other machine.
         parent: None,
         continues: None,
         channel_id: None,
@@ -156,7 +157,7 @@ fn build_adoption(session: Session) -> SessionAdoption {
     SessionAdoption { session, adopted: told }
 }
 
-/// Makes it one of ours.
+/// Commits the session.
 pub(super) fn commit_adoption(
     tx: &mut StoreTransaction<'_>,
     SessionAdoption { session, adopted: taken }: &SessionAdoption,
@@ -174,7 +175,7 @@ pub(super) fn commit_adoption(
     Ok(Ok(CommandReply::Taken(Box::new(AdoptedSession { id, ..taken.clone() }))))
 }
 
-/// Refuses one that is here, or in the trash.
+/// Refuses a session that already exists, or is in the trash.
 fn refuse_known(
     db: &StateDatabase,
     own: &AgentSessionId,
@@ -197,7 +198,7 @@ fn refuse_known(
 }
 
 fn already_adopted_error(known: &Session) -> DaemonCommandError {
-    let message = format!("it is here already, as {} of {}", known.id, known.agent);
+    let message = format!("it already exists, as {} of {}", known.id, known.agent);
     let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
     refused.with_hint(format!("heeler session resume {} -p '…'", known.id))
 }
@@ -208,7 +209,7 @@ fn native_session_not_found(id: &str) -> DaemonCommandError {
         .with_hint("heeler session list --native")
 }
 
-/// Returns where an agent keeps its own sessions, and its secrets.
+/// Returns the directory of an agent's native sessions, and the agent's secrets.
 fn native_projects(
     setup: &DaemonSetup,
     agent: &AgentConfig,
@@ -221,8 +222,8 @@ fn native_projects(
     Ok((projects, given.secrets))
 }
 
-/// Makes our log of the conversation, without secrets. One that an attempt left that was cut off is of
-/// no record, and may be older than the conversation.
+/// Creates the transcript of a native session, without secrets. A file left by an interrupted
+/// attempt belongs to no record and may be outdated, so it is replaced.
 fn copy_native_log(
     dir: &StateDir,
     source: &Utf8Path,
@@ -246,7 +247,7 @@ fn copy_native_log(
     Ok(())
 }
 
-/// The lines of a file that are the conversation, without secrets.
+/// Reads the message lines of a file, without secrets.
 struct RedactedSessionReader {
     scan: TranscriptScanner,
     cleaner: DisplayRedactor,
@@ -274,7 +275,7 @@ impl Read for RedactedSessionReader {
                         self.pending_bytes.push_back(b'\n');
                     }
                 }
-                // What is no record is no part of the conversation.
+                // Other lines are not messages.
                 Some(Ok(_)) => {}
             }
         }

@@ -1,6 +1,7 @@
-//! Sessions that were not used for as long as their rules say are put aside.
+//! Marks sessions as expired that were unused for as long as their rules say.
 //!
-//! Whether one is resumed is decided by its age in any case; this is for those who look.
+//! This is for display only: a session's age decides at each start whether it is resumed. Start at
+//! [`expire_sessions`].
 
 use heeler_model::config::{AgentConfig, LoadedConfig, SessionRules};
 use heeler_model::session_choice::expiry_rule;
@@ -8,10 +9,11 @@ use heeler_model::{Session, SessionEvent, SessionMode, SessionStatus};
 use heeler_store::{DatabaseError, StateDatabase, StoreTransaction};
 use jiff::{SignedDuration, Timestamp};
 
-/// How many sessions of an agent in a state are put aside at once.
+/// Maximum number of sessions that are marked at once, per agent and status.
 pub(crate) const EXPIRED_MAX: usize = 1000;
 
-/// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
+/// Marks sessions as expired that were unused for as long as their agent's rules say. Returns their
+/// number.
 pub(crate) fn expire_sessions(
     tx: &mut StoreTransaction<'_>,
     loaded: &LoadedConfig,
@@ -25,8 +27,7 @@ pub(crate) fn expire_sessions(
     Ok(expired.len())
 }
 
-/// Lists those sessions: of each agent in each state, at most `limit` of those that were not used for
-/// the longest time.
+/// Lists these sessions: per agent and status, at most `limit`, least recently used first.
 pub fn expired_sessions(
     db: &StateDatabase,
     loaded: &LoadedConfig,
@@ -49,9 +50,9 @@ pub fn expired_sessions(
     Ok(found)
 }
 
-/// Says whether a session was not used for as long as its agent's rules say, and its record does not
-/// say so yet. A schedule may have rules of its own: what one of them would still go on with has not
-/// expired. A fork that waits to be used is not forgotten.
+/// Returns true if a session was unused for as long as its agent's rules say and is not marked yet.
+/// A schedule may have its own rules: a session that one of them would still continue has not
+/// expired. A fork that has not been used yet does not expire.
 pub fn has_expired(session: &Session, loaded: &LoadedConfig, now: Timestamp) -> bool {
     let can_expire = matches!(session.status, SessionStatus::Paused | SessionStatus::Created)
         && session.mode != SessionMode::FreshPerJob
@@ -61,7 +62,7 @@ pub fn has_expired(session: &Session, loaded: &LoadedConfig, now: Timestamp) -> 
     rules.peek().is_some() && rules.all(|rules| expiry_rule(session, rules, now).is_some())
 }
 
-/// Returns the rules by which an agent keeps sessions: its own, and those of its schedules.
+/// Returns the session rules of an agent: its own and those of its schedules.
 fn session_rules_of(agent: &AgentConfig) -> impl Iterator<Item = &SessionRules> {
     let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
     let rules = std::iter::once(&agent.session).chain(schedules);

@@ -1,8 +1,9 @@
-//! A fork: a new session that knows another's history up to a message.
+//! Forks: a new session with another's history up to a message.
 //!
-//! The cut is an entry of the source, found now: whatever the source does later, the fork begins
-//! there. Its log has the source's rows up to the cut from the start; what its agent remembers is
-//! made by the agent itself when the fork first runs. The source is only read.
+//! The fork point is a row of the source, determined now: later changes of the source do not affect
+//! it. The fork's transcript contains the source's rows up to that point from the start; the agent
+//! program creates its native session when the fork first runs. The source is only read. Start at
+//! [`prepare_fork`].
 
 use camino::Utf8Path;
 use heeler_model::config::{AgentConfig, RuntimeType};
@@ -18,21 +19,21 @@ use crate::fleet::EngineContext;
 use crate::prepare::runtime_type;
 use crate::setup::DaemonSetup;
 
-/// How a fork is wanted.
+/// Options of a fork.
 pub(super) struct ForkOptions {
     pub(super) at_message: Option<u64>,
     pub(super) agent: Option<String>,
     pub(super) workspace: bool,
 }
 
-/// A fork that is ready to count.
+/// A fork that is ready to be committed.
 #[derive(Debug)]
 pub(crate) struct PreparedFork {
     session: Session,
     forked: ForkedSession,
 }
 
-/// Finds the cut and makes the files of the fork.
+/// Determines the fork point and creates the fork's files.
 pub(super) fn prepare_fork(
     fleet: &EngineContext,
     setup: &DaemonSetup,
@@ -45,19 +46,19 @@ pub(super) fn prepare_fork(
     let agent = setup.find_agent(wish.agent.as_deref().unwrap_or(&source.agent))?;
     check_runtime(&source, agent)?;
     if source.workspace.is_some() && !wish.workspace {
-        let message = format!("session {id} has its own worktree, and the fork would be without");
+        let message = format!("session {id} has its own worktree, and the fork would have none");
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
         return Err(refused.with_hint("--workspace gives it one too"));
     }
     let own_id = source.agent_session_id.clone().ok_or_else(|| {
-        let message = format!("session {} has not begun: there is nothing to fork", source.id);
+        let message = format!("session {} has not started: there is nothing to fork", source.id);
         DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
     })?;
-    // A fork that has not begun is known to the agent only as its source.
+    // The agent program knows a fork that has not started only by its source.
     let remembered = source.fork.as_ref().map_or(&own_id, |fork| &fork.source);
     let log = fleet.dir.session_log_path(Some(&setup.home), &source);
     let log = log.filter(|log| log.is_file()).ok_or_else(|| {
-        let message = format!("the log of session {} is not there", source.id);
+        let message = format!("the transcript of session {} does not exist", source.id);
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message).with_hint("heeler doctor")
     })?;
     let own = setup.fleet_environment().native_session_file(&source, remembered);
@@ -66,7 +67,10 @@ pub(super) fn prepare_fork(
             DaemonCommandErrorKind::NotAllowed,
             format!("cannot fork {}: {error}", source.id),
         )
-        .with_hint(format!("heeler session show {} --history marks where it can be cut", source.id))
+        .with_hint(format!(
+            "heeler session show {} --history marks where it can be forked",
+            source.id
+        ))
     })?;
     create_fork(fleet, agent, &source, &log, remembered, &cut, wish)
 }
@@ -143,7 +147,7 @@ fn copy_log(
     Ok(())
 }
 
-/// Refuses an agent that cannot know the history: what an agent remembers is in its program's words.
+/// Refuses an agent with a runtime that cannot read the source's native session.
 fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonCommandError> {
     let family = |runtime: RuntimeType| match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => Some("claude"),
@@ -155,7 +159,7 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
         let message = format!("{name} is a command, which has no sessions");
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message));
     };
-    // What an import does not say is the agent's to judge.
+    // If an import did not record the runtime, the agent program decides.
     let made_by = source.runtime.parse().ok().and_then(family);
     if made_by.is_some_and(|made_by| made_by != own) {
         let message = format!(
@@ -168,7 +172,7 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
     Ok(())
 }
 
-/// Makes a fork count.
+/// Commits a fork.
 pub(super) fn commit_fork(
     tx: &mut StoreTransaction<'_>,
     fork: &PreparedFork,
@@ -180,7 +184,7 @@ pub(super) fn commit_fork(
     if tx.session(&fork.session.id)?.is_some() || tx.deleted_session(&fork.session.id)?.is_some() {
         let message = "another session got the same id by chance";
         return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
-            .with_hint("the same again")));
+            .with_hint("repeat the command")));
     }
     let session = Session { created_at: now, last_active_at: now, ..fork.session.clone() };
     tx.put_session(&session)?;

@@ -1,8 +1,8 @@
-//! Sessions that go: deleted ones into the trash, purged ones away.
+//! Removal of sessions: delete (move to the trash), purge and restore.
 //!
-//! Files go after the record and come back before it, so that a session on record has its log in its
-//! place. What a crash left undone the next daemon does ([`sync_session_files`]): a session whose record is a
-//! tombstone has its log in the trash, and one whose tombstone says purged has none.
+//! Files are moved to the trash after the record is changed, and back before it, so that every
+//! recorded session has its transcript in place. [`sync_session_files`] completes moves that a
+//! crash interrupted: a deleted session has its transcript in the trash, and a purged one has none.
 
 use std::collections::HashSet;
 use std::io;
@@ -28,25 +28,23 @@ use super::{RetainedSession, internal_error, session_not_found, worktree};
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::run_start::{SessionHolder, session_holder};
 
-/// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
 
-/// The version of a tombstone.
 const TOMBSTONE_VERSION: u32 = 1;
 
-/// How many sessions are cleaned up at once, of each state.
+/// Maximum number of sessions per status that one clean-up removes.
 pub const CLEANUP_MAX: usize = 1000;
 
-/// What a clean-up does.
+/// Effect of a clean-up.
 #[derive(Debug, Default)]
 pub struct CleanupPlan {
-    /// The sessions that go.
+    /// Sessions to remove.
     pub removed: Vec<Session>,
-    /// Those that stay although they are old.
+    /// Old sessions that are kept, with the reason.
     pub retained: Vec<RetainedSession>,
 }
 
-/// Says what a clean-up would do. Nothing is changed.
+/// Returns the effect of a clean-up without changing anything.
 pub fn plan_cleanup(
     db: &StateDatabase,
     loaded: Option<&LoadedConfig>,
@@ -64,8 +62,8 @@ pub fn plan_cleanup(
     Ok(plan)
 }
 
-/// Lists sessions that have expired or ended and were last used before a moment: at most
-/// [`CLEANUP_MAX`] of each state, those first that were not used for the longest time.
+/// Lists sessions that have expired or ended and were last used before a time: at most
+/// [`CLEANUP_MAX`] per status, least recently used first.
 pub(super) fn removable_sessions(
     db: &StateDatabase,
     loaded: Option<&LoadedConfig>,
@@ -76,7 +74,7 @@ pub(super) fn removable_sessions(
     for status in [SessionStatus::Expired, SessionStatus::Completed] {
         old.extend(db.unused_sessions(status, before, CLEANUP_MAX)?);
     }
-    // What has expired and is not on record as such yet.
+    // Sessions that have expired but are not marked yet.
     let expired =
         loaded.map(|loaded| expired_sessions(db, loaded, now, CLEANUP_MAX)).transpose()?;
     let is_old = |session: &Session| session.last_active_at < before;
@@ -101,7 +99,7 @@ pub(super) fn delete_session(
     Ok(gone.map(|()| CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
 }
 
-/// Deletes sessions; what cannot be deleted is left.
+/// Deletes sessions; those that cannot be deleted are kept.
 pub(super) fn clean_up(
     tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
@@ -183,17 +181,17 @@ fn check_deletable(
     let forks = db.unstarted_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
-        let refused = busy(format!("it has forks that have not begun ({})", names.join(", ")));
+        let refused = busy(format!("it has forks that have not started ({})", names.join(", ")));
         return Ok(Err(refused.with_hint("run or delete them first")));
     }
     Ok(Ok(()))
 }
 
-/// Sessions whose files somebody moves: one at a time.
+/// Sessions with files that are being moved. Only one thread moves the files of a session.
 pub(crate) type SessionMoveLocks = Mutex<HashSet<SessionId>>;
 
-/// Moves the files of a session back that is to come back. Whoever does so has it among those that
-/// are moving until its record is back, or is not to come.
+/// Moves the files of a deleted session back. The caller must hold the session in
+/// [`SessionMoveLocks`] until its record is restored or the restore is refused.
 pub(super) fn prepare_restore(
     dir: &StateDir,
     home: &Utf8Path,
@@ -202,7 +200,7 @@ pub(super) fn prepare_restore(
 ) -> Result<(), DaemonCommandError> {
     let deleted = reader.deleted_session(id).map_err(|error| internal_error(&error))?;
     let Some(deleted) = deleted.filter(|deleted| deleted.purged_at.is_none()) else {
-        // The transaction says why not.
+        // The transaction reports the reason.
         return Ok(());
     };
     let trash = session_trash_folder(dir, id).map_err(|error| internal_error(&error))?;
@@ -210,7 +208,7 @@ pub(super) fn prepare_restore(
         .map_err(|error| internal_error(&error))
 }
 
-/// Brings a session back.
+/// Restores the record of a deleted session.
 pub(super) fn restore_session(
     tx: &mut StoreTransaction<'_>,
     id: &SessionId,
@@ -228,8 +226,8 @@ pub(super) fn restore_session(
     Ok(Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
 }
 
-/// Makes files be where the record says they are. It can be done again, and by another daemon. What
-/// fails stands in nobody else's way; the first failure is returned.
+/// Moves session files to the places that the database specifies. It can be repeated, also by
+/// another daemon. A failure does not stop the others; the first one is returned.
 pub(crate) fn sync_session_files(
     dir: &StateDir,
     home: &Utf8Path,
@@ -253,7 +251,7 @@ pub(crate) fn sync_session_files(
     failed.map_or(back, Err)
 }
 
-/// Takes the files of one deleted session to where they belong.
+/// Moves or removes the files of one deleted session.
 fn trash_or_purge(
     dir: &StateDir,
     home: &Utf8Path,
@@ -262,7 +260,8 @@ fn trash_or_purge(
     now: Timestamp,
 ) -> Result<(), String> {
     let session = &deleted.session;
-    // It may have come back since, also under another id: the files are that one's.
+    // The session may have been restored, or adopted again under another ID: then the files belong
+    // to that session.
     let is_back = reader.session(&session.id).map_err(|error| error_chain(&error))?.is_some();
     let own = session.agent_session_id.as_ref();
     let other = own.map(|own| reader.session_by_agent_id(own)).transpose();
@@ -270,7 +269,7 @@ fn trash_or_purge(
         return Ok(());
     }
     let trash = session_trash_folder(dir, &session.id).map_err(|error| error_chain(&error))?;
-    // Purged, and gone with the last of it.
+    // It was purged and nothing is left.
     let is_purged = deleted.purged_at.is_some();
     if is_purged && !trash.exists() && session_files(dir, home, session).is_empty() {
         return Ok(());
@@ -285,14 +284,14 @@ fn trash_or_purge(
     Ok(())
 }
 
-/// Returns where a deleted session's files are; one that is a link is not ours.
+/// Returns the trash directory of a deleted session; refuses a symbolic link.
 fn session_trash_folder(dir: &StateDir, id: &SessionId) -> Result<Utf8PathBuf, NameError> {
     let trash = dir.trashed_session(id);
     let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
     resolve_inside(dir.root(), relative.as_str())
 }
 
-/// Moves what a session has to the trash, with a tombstone that says whose it was.
+/// Moves the files of a session to the trash, with a tombstone that describes the session.
 fn move_to_trash(
     dir: &StateDir,
     home: &Utf8Path,
@@ -310,7 +309,7 @@ fn move_to_trash(
         replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
     let mut files = session_files(dir, home, session);
-    // The log last: once it is gone, nobody looks for the rest.
+    // Move the transcript last: the other files are found through it.
     files.sort_by_key(|file| file.extension() == Some("jsonl"));
     for file in files {
         let name = file.file_name().expect("it was listed by its name");
@@ -319,7 +318,8 @@ fn move_to_trash(
     Ok(())
 }
 
-/// Removes what is in the trash; the tombstone last, and only if nothing is left to be forgotten.
+/// Removes the content of the trash directory; the tombstone last, and only if nothing else of the
+/// session is left.
 fn purge_trash(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
     for entry in trash.read_dir_utf8().into_iter().flatten().flatten() {
         if entry.file_name() != TOMBSTONE {
@@ -337,10 +337,10 @@ fn purge_trash(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
     }
 }
 
-/// Returns the log of a session and what lies beside it under its name.
+/// Returns the transcript of a session and the files with the same stem.
 fn session_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8PathBuf> {
     let Some(log) = dir.session_log_path(Some(home), session) else { return Vec::new() };
-    // Somebody else's interactive session is not ours to move.
+    // Native sessions outside the state directory must not be moved.
     let Some(folder) = log.parent().filter(|_| log.starts_with(dir.root())) else {
         return Vec::new();
     };
@@ -351,7 +351,7 @@ fn session_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8
     beside.filter(|entry| is_own(entry.file_name())).map(|entry| entry.into_path()).collect()
 }
 
-/// Moves the files of sessions back whose record came back.
+/// Moves the files of restored sessions back.
 fn restore_files(
     dir: &StateDir,
     home: &Utf8Path,
@@ -369,7 +369,7 @@ fn restore_files(
         }
         let trash = session_trash_folder(dir, &id).map_err(|error| error_chain(&error))?;
         restore_session_files(dir, home, &session, &trash).map_err(|error| error_chain(&error))?;
-        // What could not be moved, since something has its place, stays in the trash.
+        // Files that could not be moved because their place is taken stay in the trash.
         remove(&trash.join(TOMBSTONE)).map_err(|error| error_chain(&error))?;
         drop(std::fs::remove_dir(&trash));
     }
@@ -385,13 +385,13 @@ fn restore_session_files(
     let Some(log) = dir.session_log_path(Some(home), session) else { return Ok(()) };
     let folder = log.parent().expect("a log is in its project's folder");
     create_folder(&OsDisk, folder)?;
-    // The log last: once it is there, nobody looks for the rest.
+    // Move the transcript last: once it is in place, the session counts as restored.
     let files = trash.read_dir_utf8().into_iter().flatten().flatten();
     let mut files: Vec<Utf8PathBuf> = files.map(|file| file.into_path()).collect();
     files.sort_by_key(|file| file.file_name() == log.file_name());
     for file in files {
         let place = folder.join(file.file_name().expect("it was listed by its name"));
-        // What was said in it since is newer.
+        // An existing file is newer and is kept.
         if file.file_name() != Some(TOMBSTONE) && !place.exists() {
             rename(&file, &place)?;
         }
@@ -399,7 +399,7 @@ fn restore_session_files(
     Ok(())
 }
 
-/// Moves a file. One that has the name is never overwritten.
+/// Moves a file. An existing file is never overwritten.
 fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
     let failed =
         |source: Errno| DiskError { action: "move", path: from.to_owned(), source: source.into() };

@@ -1,4 +1,4 @@
-//! What becomes of sessions' files, snapshots and worktrees, and which sessions have expired.
+//! Files, snapshots and worktrees of removed sessions, and expiry of sessions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ impl SessionsFixture {
         SessionsFixture { place: EngineFixture::new("success") }
     }
 
-    /// Puts a session on record that was last used some hours ago, with a log.
+    /// Stores a session with a transcript that was last used some hours ago.
     fn session(&self, number: u32, parent: Option<&Session>, hours: i64) -> Session {
         let own: AgentSessionId = format!("{number:08}-own").parse().unwrap();
         let log = heeler_store::StateDir::session_log_relative(&self.place.root, &own);
@@ -73,7 +73,7 @@ impl SessionsFixture {
         )
     }
 
-    /// A repository of the user's.
+    /// A repository of the user.
     fn repository(&self) -> (Utf8PathBuf, SnapshotStore) {
         let repo = self.place.root.join("repo");
         fs::create_dir(&repo).unwrap();
@@ -86,7 +86,7 @@ impl SessionsFixture {
         (repo, snapshots)
     }
 
-    /// The names of what is kept for a session.
+    /// Names of the snapshots that are kept for a session.
     fn kept(&self, snapshots: &SnapshotStore, session: &Session) -> usize {
         let own = session.agent_session_id.as_ref().unwrap();
         snapshots.list(Some(&SnapshotName::parse(own.as_str()).unwrap())).unwrap().len()
@@ -170,7 +170,7 @@ fn what_cannot_come_back_since_its_place_is_taken_stays_in_the_trash() {
     rig.delete(&session, false);
     rig.complete(now()).unwrap();
     assert!(!log.exists() && !beside.exists());
-    // Its record is back, as after a crash, and something was said in it since.
+    // Its row is restored, as after a crash, and it has new messages since.
     let id = session.id.clone();
     let raised = rig.place.store().write::<_, DatabaseError, _>(move |tx| tx.restore_session(&id));
     raised.unwrap();
@@ -234,6 +234,6 @@ fn a_session_has_expired_when_no_schedule_of_its_agent_would_go_on_with_it() {
     check("session: {mode: persistent, timeout: 2h}", &[1, 2]);
     check(&schedule("{mode: persistent, timeout: 24h}"), &[2]);
     check(&schedule("{mode: persistent, timeout: 1h}"), &[1, 2]);
-    // One that begins anew each time goes on with none.
+    // An agent with a fresh session per job continues none.
     check(&schedule("{mode: fresh_per_job}"), &[1, 2]);
 }

@@ -1,4 +1,6 @@
-//! The worktree that a fork has to itself: made from a snapshot, recorded before it goes.
+//! Worktrees of forks: created from a snapshot, and recorded in a snapshot before removal.
+//!
+//! Start at [`create_worktree`].
 
 use std::io;
 
@@ -19,21 +21,22 @@ use super::internal_error;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
 use crate::fleet::EngineContext;
 
-/// What the last state of a worktree is called that was removed.
+/// Name of the snapshot that holds the last content of a removed worktree.
 const REMOVED_SNAPSHOT: &str = "removed";
 
-/// How old a worktree of no session is before it is taken away: a fork may be in the making.
+/// Minimum age of a worktree without a session before it is removed: its fork may still be in
+/// progress.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A worktree that was made.
+/// A worktree that was created.
 pub(super) struct ForkWorktree {
-    /// Its top.
+    /// Top directory.
     pub(super) top: Utf8PathBuf,
-    /// Where in it the agent works.
+    /// Working directory of the agent in it.
     pub(super) directory: Utf8PathBuf,
 }
 
-/// Makes a worktree in the state that files were in at a cut.
+/// Creates a worktree with the files as they were at a fork point.
 pub(super) fn create_worktree(
     dir: &StateDir,
     id: &SessionId,
@@ -67,15 +70,15 @@ pub(super) fn create_worktree(
     Ok(ForkWorktree { top, directory })
 }
 
-/// Says whether the worktree that a session has to itself is not there.
+/// Returns true if a session has a worktree that does not exist.
 pub(crate) fn is_worktree_missing(session: &Session) -> bool {
     session.workspace.as_ref().is_some_and(|top| {
         top.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     })
 }
 
-/// Makes the worktree of a session again, from the newest snapshot of it; returns what is told of
-/// that. It appears whole, and nothing on record changes: who is cut off does it again.
+/// Recreates the worktree of a session from its newest snapshot; returns a note for people. The
+/// worktree appears complete and no record changes, so an interrupted operation can be repeated.
 pub(crate) fn recreate_worktree(
     fleet: &EngineContext,
     home: &Utf8Path,
@@ -99,31 +102,31 @@ pub(crate) fn recreate_worktree(
     let found = noted.and_then(|noted| newest_snapshot(dir, top, &noted));
     let Some((snapshots, commit)) = found else {
         let message = format!(
-            "the worktree of session {id} is gone ({top}), and so are the snapshots to make it again from"
+            "the worktree of session {id} ({top}) and the snapshots to recreate it from no longer exist"
         );
         let hint =
-            "put it back from a backup of your own, or make the folder to go on without its files";
+            "restore it from a backup, or create the directory to continue without its files";
         return Err(
             DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message).with_hint(hint)
         );
     };
     match snapshots.add_worktree(&commit, top) {
-        // Somebody else made it meanwhile.
+        // Another thread has created it in the meantime.
         Err(SnapshotError::Taken { .. }) => {}
         made => drop(made.map_err(|error| internal_error(&error))?),
     }
     if let Some(directory) = &session.working_directory {
         std::fs::create_dir_all(directory).map_err(|error| internal_error(&error))?;
     }
-    tracing::warn!(session = %id, %top, "its worktree was gone and is made again");
+    tracing::warn!(session = %id, %top, "its worktree was missing and was recreated");
     Ok(format!(
-        "its worktree was gone and is made again from its newest snapshot, {:.12}: what no snapshot \
-         holds, as ignored files, is not in it",
+        "its worktree was missing and was recreated from its newest snapshot, {:.12}; files that no snapshot \
+         holds, such as ignored files, are not in it",
         commit.as_str()
     ))
 }
 
-/// Returns the newest state of a worktree that is kept.
+/// Returns the newest snapshot of a worktree that still exists.
 fn newest_snapshot(
     dir: &StateDir,
     top: &Utf8Path,
@@ -131,7 +134,7 @@ fn newest_snapshot(
 ) -> Option<(SnapshotStore, CommitId)> {
     noted.iter().rev().find_map(|TranscriptSnapshotEntry { snapshot: note, .. }| {
         let snapshots = SnapshotStore::open_key(&dir.workspaces(), &note.repository).ok()?;
-        // It may have been recorded once more after its last turn.
+        // A newer snapshot may exist, taken after the last turn.
         if let Ok(Some(last)) = snapshots.last_commit(top) {
             return Some((snapshots, last));
         }
@@ -140,7 +143,8 @@ fn newest_snapshot(
     })
 }
 
-/// Returns where the agent works in a worktree. Git has no word for a folder without files.
+/// Returns the agent's working directory in a worktree, and creates it because git does not track
+/// empty directories.
 fn working_directory_in(
     top: &Utf8Path,
     note: &TranscriptSnapshot,
@@ -154,8 +158,8 @@ fn working_directory_in(
     Ok(directory)
 }
 
-/// Takes over the snapshots that came with an exported session; says how many. They are named by the
-/// session, which is nobody's here: no name of another's is changed.
+/// Imports the snapshots of a session bundle; returns their number. Their names start with the
+/// session's ID, which is unused here, so no existing name is changed.
 pub(super) fn import_snapshots(
     dir: &StateDir,
     bundle: &SessionBundle,
@@ -171,7 +175,7 @@ pub(super) fn import_snapshots(
     taken.map(|()| count).map_err(|error| internal_error(&error))
 }
 
-/// Takes the worktree of a purged session away: a person said that all of it may go.
+/// Removes the worktree of a purged session, including unrecorded changes: a person asked for it.
 pub(super) fn remove_worktree(dir: &StateDir, session: &Session, now: Timestamp) {
     let Some((top, snapshots)) = find_worktree(dir, session) else { return };
     let Some(name) = removed_snapshot_name(session) else { return };
@@ -183,8 +187,8 @@ pub(super) fn remove_worktree(dir: &StateDir, session: &Session, now: Timestamp)
     }
 }
 
-/// Forgets what our repositories hold for a session that was purged; says whether nothing is left to
-/// be forgotten. What a fork of it has from it stays as long as the fork.
+/// Removes the snapshots of a purged session; returns true if none are left. Snapshots that a fork
+/// still needs are kept as long as the fork.
 pub(super) fn prune_snapshots(
     dir: &StateDir,
     reader: &StoreReader,
@@ -212,13 +216,13 @@ pub(super) fn prune_snapshots(
         Ok(()) => Ok(true),
         Err(error) => {
             let reason = error_chain(&error);
-            tracing::warn!(session = %session.id, reason, "its snapshots are not forgotten yet");
+            tracing::warn!(session = %session.id, reason, "its snapshots are not removed yet");
             Ok(false)
         }
     }
 }
 
-/// Says whether a fork of a session, or a fork of such a fork, may still need its snapshots.
+/// Returns true if a fork of a session, or a fork of such a fork, may still need its snapshots.
 fn is_needed_by_fork(
     reader: &StoreReader,
     deleted: &[DeletedSession],
@@ -235,7 +239,7 @@ fn is_needed_by_fork(
     Ok(false)
 }
 
-/// Takes worktrees away that a fork left which was cut off: they are of no session.
+/// Removes worktrees that belong to no session because their fork was interrupted.
 pub(super) fn remove_orphan_worktrees(dir: &StateDir, reader: &StoreReader, now: Timestamp) {
     for entry in dir.worktrees().read_dir_utf8().into_iter().flatten().flatten() {
         let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
@@ -251,19 +255,19 @@ pub(super) fn remove_orphan_worktrees(dir: &StateDir, reader: &StoreReader, now:
         if let (Some((top, snapshots)), Ok(name)) = (find_worktree(dir, &orphan), name)
             && let Err(error) = snapshots.remove_worktree(&top, &name, UnrecordedPolicy::Keep, now)
         {
-            tracing::warn!(%top, reason = error_chain(&error), "a worktree of no session stays");
+            tracing::warn!(%top, reason = error_chain(&error), "cannot remove a worktree without a session");
         }
     }
 }
 
-/// Says whether a folder is older than any fork takes to be made.
+/// Returns true if a directory is older than any fork takes to create.
 fn is_old(path: &Utf8Path, now: Timestamp) -> bool {
     let made = path.symlink_metadata().and_then(|found| found.modified()).ok();
     let made = made.and_then(|made| Timestamp::try_from(made).ok());
     made.is_some_and(|made| now.duration_since(made) > ORPHAN_AGE)
 }
 
-/// Returns the worktree of a session that is there, and the repository that it is of.
+/// Returns the existing worktree of a session, and its snapshot repository.
 fn find_worktree(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, SnapshotStore)> {
     let top = session.workspace.as_ref().filter(|top| top.exists())?;
     let top = top.canonicalize_utf8().ok().filter(|top| is_in_worktree_folder(dir, top))?;
@@ -272,7 +276,8 @@ fn find_worktree(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, Snap
     Some((top, snapshots))
 }
 
-/// Says whether a worktree is in our folder for them: a record may have come from elsewhere.
+/// Returns true if a worktree is in this fleet's worktree directory: a record may have come from
+/// elsewhere.
 fn is_in_worktree_folder(dir: &StateDir, top: &Utf8Path) -> bool {
     let folder = dir.worktrees().canonicalize_utf8();
     folder.is_ok_and(|folder| top.parent() == Some(&folder))

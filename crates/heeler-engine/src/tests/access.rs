@@ -1,4 +1,4 @@
-//! Who may do what, as a daemon keeps it.
+//! Users, tokens and logins in a daemon.
 
 use heeler_model::{AccessScope, AccessToken, BrowserLogin, RunId, TokenId, secret_hash};
 use heeler_store::{DatabaseError, StoreWriteError};
@@ -63,7 +63,7 @@ fn a_token_counts_until_it_is_revoked_and_its_name_is_its_own() {
     ask(&running, revoke("ci")).unwrap();
     assert!(!counts("one"));
     assert_eq!(refused(&running, revoke("ci")), DaemonCommandErrorKind::NotFound);
-    // A name is free again, and an id stays what it was.
+    // The name is free again, and the ID stays the same.
     ask(&running, create("ci", "two", None)).unwrap();
     let id = TokenId::from_hash(&secret_hash("one"));
     assert!(ask(&running, revoke(id.as_str())).unwrap().contains("already"));
@@ -92,7 +92,7 @@ fn a_login_counts_if_the_password_is_still_the_same_and_ends_with_it() {
     assert_eq!(login.expires_at.duration_since(login.created_at), LOGIN_LIFETIME);
     ask(&running, set(Some(AccessScope::Read), "second")).unwrap();
     assert_eq!(is_in("a"), None);
-    // Whoever was just checking the first one comes too late.
+    // A login that was just checking the first password comes too late.
     assert_eq!(
         refused(&running, log_in("b", by_password("first"))),
         DaemonCommandErrorKind::NotAllowed
@@ -131,7 +131,7 @@ fn there_are_so_many_tokens_and_logins_and_not_more() {
         }
         for number in 0..LOGINS_MAX {
             let (who, scope) = ("ann".to_owned(), AccessScope::Read);
-            // The first is over when the next one comes.
+            // The first has expired when the next one is created.
             let lasts = if number == 0 { SignedDuration::ZERO } else { LOGIN_LIFETIME };
             let login = BrowserLogin {
                 caller: who,

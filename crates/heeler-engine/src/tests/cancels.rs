@@ -1,4 +1,4 @@
-//! The wish to cancel a job, at every stage of its start.
+//! Cancellation of a job at every stage of its start.
 
 use heeler_model::run::RunEnd;
 use heeler_model::{AgentStatus, ExitReason, JobStatus};

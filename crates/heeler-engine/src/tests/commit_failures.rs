@@ -1,4 +1,4 @@
-//! A daemon whose commits fail, or whose state is restored under it: it lives on, and loses nothing.
+//! A daemon survives failing commits and a restore of its state, and loses nothing.
 
 use camino::Utf8Path;
 use heeler_model::{JobId, JobRequest, JobStatus};
@@ -43,7 +43,7 @@ impl EngineFixture {
         database.execute_batch(sql).unwrap();
     }
 
-    /// Lets every commit fail that does `what` to a table, as a full disk would: only at its end.
+    /// Makes every commit with this statement on a table fail, as a full disk would: only at its end.
     fn break_commits(&self, what: &str) {
         self.alter(&format!(
             "CREATE TABLE nobody (id PRIMARY KEY);
@@ -139,7 +139,7 @@ fn a_config_that_cannot_be_put_on_record_does_not_count() {
     assert!(refused.message.starts_with("the state cannot be saved"), "{refused:?}");
     assert_eq!(trigger(&running, "b").unwrap_err().kind, DaemonCommandErrorKind::NotFound);
     place.mend_commits();
-    // What failed is tried again, with the config that counts.
+    // The failed work is retried, with the config in use.
     place.wait_until(|| status(&running).faults.is_empty());
     assert_eq!(trigger(&running, "b").unwrap_err().kind, DaemonCommandErrorKind::NotFound);
     let (job, _) = trigger(&running, "a").unwrap();
@@ -172,7 +172,7 @@ fn a_restore_under_a_living_daemon_counts_and_what_runs_is_recorded_in_it() {
     disable().unwrap();
     restore_from_file(&place.fleet.dir, &file, clock(), &mut |_, _| {}).unwrap();
 
-    // The first change finds that the state is another; the daemon goes on by that.
+    // The first change detects the restored state; the daemon continues with it.
     place.wait_until(|| trigger(&running, "a").is_ok());
     place.tell_runner_to_end();
     place.wait_for(&live, JobStatus::Completed);

@@ -1,4 +1,4 @@
-//! A daemon from its start to its end, with a runner that is a shell script.
+//! A daemon from start to exit, with a shell script as runner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::command::{
 };
 use crate::{Daemon, DaemonExit, DaemonOptions, DaemonSetup};
 
-/// How long anything here may take.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A daemon at work.
+/// A running daemon.
 pub(crate) struct RunningDaemon {
     pub(crate) handle: DaemonHandle,
     thread: JoinHandle<DaemonExit>,
 }
 
 impl RunningDaemon {
-    /// Ends it, leaving its jobs.
+    /// Stops it and leaves its jobs running.
     pub(crate) fn stop(self, how: StopMode) -> DaemonExit {
         self.handle.send_and_wait(DaemonCommand::Stop(how)).unwrap();
         self.thread.join().unwrap()
@@ -35,7 +35,7 @@ impl RunningDaemon {
 }
 
 impl EngineFixture {
-    /// Starts a daemon by a config that is written as text.
+    /// Starts a daemon with a config given as text.
     pub(crate) fn daemon(&self, mode: DaemonMode, config: &str) -> RunningDaemon {
         std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
         let root = self.root.clone();
@@ -54,13 +54,13 @@ impl EngineFixture {
         RunningDaemon { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
-    /// Reads a config that is written as text.
+    /// Parses a config given as text.
     pub(crate) fn setup(&self, config: &str) -> DaemonSetup {
         std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
         load(&self.root).unwrap()
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     #[track_caller]
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -70,7 +70,7 @@ impl EngineFixture {
         }
     }
 
-    /// Waits until a job is where it is to be.
+    /// Waits until a job has the status.
     #[track_caller]
     pub(crate) fn wait_for(&self, job: &JobId, status: JobStatus) {
         let deadline = Instant::now() + PATIENCE;
@@ -304,7 +304,7 @@ fn a_daemon_whose_state_is_moved_away_ends_and_leaves_its_jobs_alone() {
     assert_eq!(running.thread.join().unwrap(), DaemonExit::StateLost);
     assert!(!there.exists(), "nothing is made where the state was");
     std::fs::rename(&away, &there).unwrap();
-    // Its runner works on and can still be heard of.
+    // Its runner continues and can still be reached.
     assert_eq!(place.job(&job).head.status, JobStatus::Running);
     std::fs::write(place.root.join("go"), "").unwrap();
     place.wait_until(|| !place.fleet.dir.run(run).join("started.json").exists());
@@ -324,7 +324,7 @@ fn a_daemon_whose_state_is_replaced_leaves_that_of_another_alone() {
     place.wait_for(&second, JobStatus::Completed);
     assert!(old.handle.send_and_wait(DaemonCommand::Trigger(Box::new(coder()))).is_err());
     assert_eq!(old.thread.join().unwrap(), DaemonExit::StateLost);
-    // What the other has committed and not moved to the database's own file yet is still there.
+    // Changes that the other process committed but did not checkpoint yet are still present.
     assert_eq!(place.job(&second).head.status, JobStatus::Completed);
     assert!(there.join("heeler.db-wal").exists());
     new.stop(StopMode::KeepJobs);

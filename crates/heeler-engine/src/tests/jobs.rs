@@ -1,4 +1,4 @@
-//! A job's way when nothing dies.
+//! Jobs without crashes.
 
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ fn claudes_sessions_are_looked_for_from_where_it_works_and_may_be_where_nobody_c
     std::fs::write(projects.join(format!("-srv-demo/{id}.jsonl")), "{}\n").unwrap();
     assert_eq!(place.conducted(&request).status, JobStatus::Completed);
 
-    // A link that leads to itself cannot be read by anybody.
+    // A link to itself can never be read.
     std::fs::remove_dir_all(&projects).unwrap();
     std::os::unix::fs::symlink(&projects, &projects).unwrap();
     assert_eq!(place.conducted(&request).status, JobStatus::Completed);
@@ -240,7 +240,7 @@ fn a_session_of_no_agent_in_the_config_is_whose_uses_it() {
         request.fleet_agents = vec!["writer".parse().unwrap()];
         let error = place.conduct(&request).1.unwrap_err();
         assert!(matches!(error, RunStartError::NoSession { .. }), "it would begin anew: {error}");
-        assert!(error.to_string().contains("on record under `coder` and not in"), "{error}");
+        assert!(error.to_string().contains("recorded under `coder` and not in"), "{error}");
         place.agent_has("22222222-imported");
         let job = place.conducted(&request).job;
         let session = place.session_of(&job);
@@ -285,7 +285,7 @@ fn a_run_that_never_started_leaves_no_session() {
     let left: Vec<String> = left.map(|entry| entry.unwrap().path().to_string()).collect();
     assert_eq!(left, Vec::<String>::new());
 
-    // One that was used before stays, whatever becomes of this run.
+    // A session that was used before stays, regardless of this run's outcome.
     place.behave("success");
     let first = place.conducted(&place.persistent()).job;
     let session = place.session_of(&first);
@@ -396,7 +396,7 @@ fn the_first_session_of_an_agent_is_begun_once() {
     let first = begin(&request).unwrap();
     let refused = begin(&request).unwrap_err();
     let session = place.session_of(&first.job).id;
-    let said = format!("session {session} is busy: job {} begins it", first.job);
+    let said = format!("session {session} is busy: job {} is starting it", first.job);
     assert_eq!(refused.to_string(), said);
 
     let mut fresh = request.clone();

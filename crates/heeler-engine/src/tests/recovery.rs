@@ -1,4 +1,4 @@
-//! A conductor that is killed between any two steps, and what the next command makes of it.
+//! Recovery after the starting process was killed between any two steps.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,12 +14,12 @@ use crate::recovery::{RecoveryReport, RunFolderCheck, recover_runs};
 use crate::run_start::StartedRun;
 
 impl EngineFixture {
-    /// Puts a run on record and stops there.
+    /// Records a run and stops there.
     fn begin(&self) -> StartedRun {
         run_without_daemon::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
     }
 
-    /// The same, with its folder and spec.
+    /// The same, with its directory and spec.
     fn begin_with_spec(&self) -> StartedRun {
         let begun = self.begin();
         let folder = self.fleet.dir.run(begun.run);
@@ -45,7 +45,7 @@ impl EngineFixture {
     }
 
     /// Recovers and checks that the run has this end, that nothing is left to do, and that the
-    /// job can be asked for again.
+    /// job can be requested again.
     #[track_caller]
     fn check(&self, begun: &StartedRun, end: RunEnd) {
         let recovered = self.recover();
@@ -166,7 +166,7 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
     begun.spec.projects = other.fleet.dir.projects();
     place.in_folder(begun.run, "spec.json", &serde_json::to_string_pretty(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
-    // As a restore of an earlier backup leaves it: the folder is there, the rows are not.
+    // As a restore of an earlier backup leaves it: the directory exists, the rows do not.
     let runs = other.fleet.dir.runs();
     std::fs::rename(place.fleet.dir.run(begun.run), runs.join(begun.run.to_string())).unwrap();
     std::fs::create_dir(runs.join("not-a-run")).unwrap();
@@ -228,7 +228,7 @@ fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
     let done = place.conducted(&place.request());
     let before = place.job(&done.job);
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
-    // As a rebuild from views leaves it: the job is there, its runs are not.
+    // As a rebuild from views leaves it: the job exists, its runs do not.
     let other = EngineFixture::new("success");
     let folder = other.fleet.dir.run(run);
     std::fs::rename(place.fleet.dir.run(run), &folder).unwrap();
@@ -245,7 +245,7 @@ fn a_run_that_is_adopted_into_its_running_job_is_counted_once() {
     let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
-    // As a rebuild from views leaves a job that was taken up again after this run.
+    // As a rebuild from views leaves a job that was resumed after this run.
     let other = EngineFixture::new("success");
     std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
     let mut job = place.job(&done.job);
@@ -297,7 +297,7 @@ fn a_run_that_came_after_what_the_record_tells_is_not_taken_as_counted() {
     let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());
     let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
-    // As a restore leaves a job whose first run never started, when the second was not begun yet.
+    // As after a restore: the first run never started, and the second was not started yet.
     let other = EngineFixture::new("success");
     std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
     let mut job = place.job(&done.job);
@@ -331,7 +331,7 @@ fn the_result_of_another_run_is_not_taken() {
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
     place.check(&begun, RunEnd::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
-    assert!(error.contains("result.json is of another run"), "{error}");
+    assert!(error.contains("result.json belongs to another run"), "{error}");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
         place.in_folder(begun.run, file, text);
         place.check(&begun, RunEnd::Interrupted);
         let error = place.job(&begun.job).error.unwrap();
-        assert!(error.contains("cannot be settled") && error.contains(file), "{error}");
+        assert!(error.contains("result cannot be determined") && error.contains(file), "{error}");
         let folder = place.fleet.dir.run(begun.run);
         assert_eq!(place.read("ended"), format!("{folder}\n"), "what it left running is ended");
     }
@@ -378,7 +378,7 @@ fn what_a_later_release_wrote_is_left_for_it() {
         assert!(recovered.committed.is_empty(), "{recovered:?}");
         assert!(recovered.unsettled[0].1.contains("protocol version 99"), "{recovered:?}");
         place.in_folder(begun.run, "spec.json", &spec.unwrap());
-        // No release to come reads this one.
+        // No later release reads this version.
         place.in_folder(begun.run, "result.json", r#"{"protocol": 0}"#);
         place.check(&begun, RunEnd::Interrupted);
     }
@@ -421,7 +421,7 @@ fn another_process_that_settles_a_run_is_waited_for() {
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    // The second is how a program ends that does not understand its command line.
+    // The second is the exit status for an invalid command line.
     for code in ["1", "2"] {
         place.in_folder(begun.run, "settle-with", code);
         assert_eq!(place.recover().unsettled[0].0, begun.run);

@@ -1,4 +1,4 @@
-//! One job from its request to its record without a daemon: the same steps, one after the other.
+//! One job from request to committed result without a daemon: the same steps in sequence.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::recovery::{self, RunFolderCheck};
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, StartedRun};
 
-/// How often that is looked at which another process settles.
+/// Poll interval while another process settles the run.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How often a run is started that never came to its start.
+/// Maximum number of attempts to start a run.
 const STARTS_MAX: u32 = 2;
 
-/// What happened to a job.
+/// Progress of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum JobNotice {
-    /// It is on record, and its run is being started.
+    /// The job is recorded, and its run is being started.
     Started { job: JobId, run: RunId },
-    /// What came of it is on record.
+    /// Its result is committed.
     Ended { end: RunEnd },
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn begin(
     })
 }
 
-/// Starts a job, waits for its run, and commits what came of it.
+/// Starts a job, waits for its run, and commits the result.
 pub(crate) fn conduct(
     fleet: &EngineContext,
     request: &ResolvedJobRequest,

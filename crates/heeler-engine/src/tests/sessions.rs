@@ -1,4 +1,4 @@
-//! What a run leaves in the record of its session.
+//! Changes of a session's row by a run.
 
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{RunEnd, RunResult};
@@ -25,7 +25,7 @@ impl EngineFixture {
         self.reader().session(&session.id).unwrap().unwrap()
     }
 
-    /// A session that the agent keeps, after its first job.
+    /// A persistent session of the agent, after its first job.
     fn kept(&self) -> Session {
         self.session_of(&self.conducted(&self.persistent()).job)
     }
@@ -42,7 +42,7 @@ impl EngineFixture {
         request
     }
 
-    /// A session of a channel whose context is past the limit of these requests.
+    /// A channel's session with a context beyond the limit of these requests.
     fn full(&self) -> (Session, ResolvedJobRequest) {
         let full = self.session_of(&self.conducted(&self.in_channel()).job);
         let full = self.change(&full, |session| session.token_estimate = 1_000_000);
@@ -58,7 +58,7 @@ fn a_mark_of_the_agents_own_record_does_not_outlive_a_run_that_left_none() {
     let session = place.kept();
     let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
     place.change(&session, |session| session.own = Some(mark));
-    // What this run said is behind the mark: by it, somebody else would have said it.
+    // This run's rows are after the old mark, which would make them external messages.
     place.conducted(&place.persistent());
     assert_eq!(place.found(&session).own, None);
 }

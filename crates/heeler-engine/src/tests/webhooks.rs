@@ -111,7 +111,7 @@ fn what_is_no_webhook_is_not_found() {
     let place = EngineFixture::new("success");
     let running = place.daemon(DaemonMode::Permanent, &config(""));
     for (schedule, message) in
-        [("nightly", "coder/nightly is no webhook"), ("none", "coder has no schedule `none`")]
+        [("nightly", "coder/nightly is not a webhook"), ("none", "coder has no schedule `none`")]
     {
         let (kind, found) = refused(&running, schedule);
         assert_eq!(kind, DaemonCommandErrorKind::NotFound);
@@ -159,7 +159,7 @@ fn a_call_while_the_last_job_is_at_work_is_skipped_or_waits() {
     let (third, _) = called(&running, call("all", None)).unwrap();
     let (kind, message) = refused(&running, "all");
     assert_eq!(kind, DaemonCommandErrorKind::Busy);
-    assert!(message.contains("2 jobs wait already"), "{message}");
+    assert!(message.contains("the queue is full (2 jobs"), "{message}");
     let skips = place.reader().skips("coder", "all", None, 9).unwrap();
     assert_eq!(skips[0].skip.reason, SkipReason::QueueFull);
     place.behave("success");

@@ -1,4 +1,4 @@
-//! What a run may spend at every edge, and that no budget is passed by more than a reply per run.
+//! Budget decisions at every edge: no budget is exceeded by more than one reply per run.
 
 mod simulation;
 
@@ -13,7 +13,7 @@ fn limits(day: Option<i64>, total: Option<i64>) -> SpendingLimits {
     SpendingLimits { day, total }
 }
 
-/// A fleet with the agents `a`, which has limits, and `b`, which has none.
+/// Fleet with the agents `a`, which has limits, and `b`, which has none.
 fn ledger(fleet: SpendingLimits, agent: SpendingLimits) -> BudgetLedger {
     let mut ledger = BudgetLedger::new(date(2026, 1, 1), SpendingLimits::default());
     ledger.set_limits(fleet, [("a".to_owned(), agent)].into_iter());
@@ -49,7 +49,7 @@ fn runs_at_the_same_time_share_what_is_left_and_then_wait() {
     assert_eq!(ledger.check_budget("a", None), BudgetDecision::Reserve(CENT));
     ledger.reserve("a", 1);
     assert_eq!(ledger.check_budget("a", None), BudgetDecision::AllReserved);
-    // One that wants less than the least may have it, while there is that much.
+    // A run that wants less than the minimum may have it, while that much is left.
     assert_eq!(ledger.check_budget("a", Some(CENT - 1)), BudgetDecision::Reserve(CENT - 1));
     assert_eq!(ledger.check_budget("a", Some(CENT)), BudgetDecision::AllReserved);
     ledger.release("a", 10 * DOLLAR);
@@ -75,7 +75,7 @@ fn money_that_is_spent_is_told_apart_from_money_that_is_held() {
         spent(i64::MAX),
         BudgetDecision::TotalLimitReached { is_fleet_limit: of_fleet, limit }
     );
-    // A limit below the least that a run is started with allows none.
+    // A limit below the smallest reservation allows no run.
     let (limit, of_fleet) = (CENT - 1, false);
     let small = ledger(SpendingLimits::default(), limits(Some(limit), None));
     assert_eq!(
@@ -132,7 +132,7 @@ fn a_day_that_comes_again_is_not_forgotten() {
     let (monday, tuesday) = (date(2026, 1, 5), date(2026, 1, 6));
     let mut ledger = ledger(SpendingLimits::default(), limits(Some(3 * DOLLAR), None));
     ledger.set_day(tuesday, Vec::new());
-    // The clock is set back: the record tells what was spent on the day before.
+    // The clock is set back: the record has the spending of the day before.
     ledger.set_day(monday, vec![("a".to_owned(), 3 * DOLLAR), ("b".to_owned(), DOLLAR)]);
     assert!(matches!(ledger.check_budget("a", None), BudgetDecision::DayLimitReached { .. }));
     assert_eq!((ledger.day(), ledger.fleet().today), (monday, 4 * DOLLAR));

@@ -1,4 +1,4 @@
-//! Which schedules are due, in which order, and that nothing is waited for in vain.
+//! Order of due schedules, and absence of useless wake-ups.
 
 use jiff::{SignedDuration, ToSpan as _};
 
@@ -23,7 +23,7 @@ fn calendar(schedules: &[(&str, &str)], now: Timestamp) -> ScheduleCalendar {
     calendar
 }
 
-/// Decides, commits and accepts; tells whose turn it was.
+/// Decides, commits and accepts. Returns the schedules that were decided.
 fn turn(calendar: &mut ScheduleCalendar, now: Timestamp, limit: usize) -> Vec<String> {
     let due = calendar.decide_due(now, limit, |_| false);
     due.iter().for_each(|(key, verdict)| calendar.commit_cursor(key, verdict.cursor, now));
@@ -45,7 +45,7 @@ fn schedules_that_are_due_at_the_same_moment_are_all_acted_on_a_few_at_a_time() 
 fn one_that_is_due_often_does_not_keep_the_others_waiting() {
     let mut calendar = calendar(&[("often", "1s"), ("seldom", "1h")], at("00:00:00"));
     assert_eq!(turn(&mut calendar, at("00:00:00"), 9), ["often", "seldom"]);
-    // Each turn takes longer than the short interval, and one schedule at a time is decided about.
+    // Each turn takes longer than the short interval, and decides about one schedule.
     let mut now = at("01:00:00");
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -81,7 +81,7 @@ fn a_schedule_that_is_taken_away_or_never_due_again_wakes_nobody() {
     calendar.insert(key("never"), never, mark, Timestamp::MAX);
     assert_eq!((calendar.wake_at(), calendar.next_due(&key("never"))), (None, None));
     assert!(!calendar.is_due(Timestamp::MAX));
-    // One that was decided about after it was taken away stays away.
+    // A schedule that was decided about after its removal stays removed.
     calendar.commit_cursor(&key("a"), mark, at("00:00:00"));
     assert_eq!(calendar.next_due(&key("a")), None);
 }
@@ -93,7 +93,7 @@ fn a_clock_that_is_set_back_is_noticed_though_nothing_is_due() {
     assert!(!calendar.is_due(at("11:59:30")), "half a minute is waited for");
     let now = at("03:30:00");
     assert!(calendar.is_due(now));
-    // A few at a time, and however the clock goes on meanwhile.
+    // A few at a time, while the clock advances.
     let [(first, verdict)] = &calendar.decide_due(now, 1, |_| false)[..] else { panic!() };
     assert_eq!(verdict.clock_set_back_from, Some(at("12:00:00")));
     calendar.commit_cursor(first, verdict.cursor, now);
@@ -130,7 +130,7 @@ fn a_mark_of_a_daemon_whose_clock_was_ahead_is_looked_at_at_once() {
     let table = cron("0 * * * *", "UTC");
     let mark = DueTimeCursor { anchor: at("00:00:00"), through: at("20:00:00") };
     calendar.insert(key("a"), table, mark, at("12:30:00"));
-    // Even if it is set back further before that.
+    // This holds even if the clock is set back further before that.
     assert!(calendar.is_due(at("12:30:00")) && calendar.is_due(at("11:00:00")));
     turn(&mut calendar, at("12:30:00"), 9);
     assert_eq!(calendar.next_due(&key("a")), Some((at("13:00:00"), at("13:00:00"))));
@@ -138,7 +138,7 @@ fn a_mark_of_a_daemon_whose_clock_was_ahead_is_looked_at_at_once() {
 
 #[test]
 fn ten_thousand_schedules_fit_in_a_few_megabytes() {
-    // Beside it are the names, twice, and one parsed expression for each of the last few texts.
+    // In addition there are the names, twice, and one parsed expression for each of the last texts.
     let each = size_of::<(ScheduleKey, CalendarEntry)>() + size_of::<(Timestamp, ScheduleKey)>();
     assert!(each <= 320, "{each}");
 }

@@ -1,7 +1,7 @@
-//! An agent: what it is asked, what it may do, when it starts.
+//! Agent configuration: prompt, permissions, schedules and limits.
 //!
-//! [`AgentKeys`] is what may be written, in an agent file, inline, in `defaults` and in
-//! `overrides`; [`AgentConfig`] is the checked form the rest of the program sees.
+//! [`AgentKeys`] declares the keys accepted in an agent file, inline, in `defaults` and in
+//! `overrides`. [`AgentConfig`] is the checked form that the rest of the program uses.
 
 use std::num::NonZeroU32;
 
@@ -32,45 +32,45 @@ use crate::words::words;
 use crate::{AgentName, ApprovalMode, LocalName};
 
 words! {
-    /// What runs an agent.
+    /// Program that executes an agent.
     pub enum RuntimeType ("runtime") {
-        /// Claude through the Agent SDK's protocol.
+        /// Claude Code through the Agent SDK protocol.
         Sdk = "sdk",
-        /// `claude -p`.
+        /// Claude Code through `claude -p`.
         Cli = "cli",
-        /// A script of ours.
+        /// Built-in agent that follows a script; it needs no model.
         Scripted = "scripted",
-        /// A shell command.
+        /// Shell command.
         Command = "command",
     }
 }
 
 words! {
-    /// What Claude may do without asking.
+    /// Actions that Claude may take without asking.
     pub enum PermissionMode ("permission mode") {
-        /// What its own settings say.
+        /// The actions that Claude's own settings allow.
         Default = "default",
         /// Edit files.
         AcceptEdits = "acceptEdits",
-        /// Everything.
+        /// All actions.
         BypassPermissions = "bypassPermissions",
-        /// Plan.
+        /// Planning only.
         Plan = "plan",
-        /// What is allowed; the rest is denied without asking.
+        /// Allowed tools only; everything else is denied without asking.
         DontAsk = "dontAsk",
-        /// What Claude itself judges to be harmless.
+        /// Actions that Claude itself considers harmless.
         Auto = "auto",
     }
 }
 
 words! {
-    /// Where Claude looks for settings.
+    /// Places from which Claude loads settings.
     pub enum SettingSource ("setting source") {
-        /// The user's home.
+        /// User settings, in the home directory.
         User = "user",
-        /// The working directory.
+        /// Project settings, in the working directory.
         Project = "project",
-        /// The working directory's local settings.
+        /// Local settings of the working directory.
         Local = "local",
     }
 }
@@ -78,117 +78,121 @@ words! {
 word_value!(RuntimeType, PermissionMode, SettingSource);
 
 section! {
-    /// An agent.
+    /// Settings of one agent.
     pub(crate) struct AgentKeys ("agent") {
-        /// The agent's name, unique within its fleet: letters, digits, `-` and `_`.
+        /// Name of the agent, unique within its fleet: letters, digits, `-` and `_`.
         name: Option<SpannedValue<LocalName>>,
-        /// What the agent is for.
+        /// Purpose of the agent, for readers.
         description: Option<String>,
-        /// What runs the agent: `sdk` and `cli` are Claude Code, `scripted` plays the `script`
-        /// without any model, `command` runs the `command`.
+        /// Program that executes the agent: `sdk` and `cli` are Claude Code, `scripted` follows the
+        /// `script` without a model, `command` runs the `command`.
         runtime: RuntimeType = "sdk",
-        /// What a scripted agent does: a list of steps, or the path of a file with such a list. The
-        /// steps are described in `docs/scripted.md`.
+        /// Steps of a scripted agent: a list, or the path of a file that holds the list. The steps
+        /// are described in `docs/scripted.md`.
         script: Option<SpannedValue<ScriptSource>>,
-        /// The shell command of an agent with `runtime: command`. It gets the prompt on its standard
-        /// input and the run's id as `HEELER_RUN` in its environment. Each line that it prints is a
-        /// message, of more than 1,000 those that come at once; standard error is in the log too.
+        /// Shell command of an agent with `runtime: command`. It receives the prompt on standard
+        /// input and the run ID in the environment variable `HEELER_RUN`. Each line of its output
+        /// is a message; after the first 1,000 lines, lines that arrive together form one message.
+        /// Standard error is also logged.
         command: Option<SpannedValue<NonBlankText>>,
-        /// Where the agent works; the folder of its file if left out. Relative to this file.
+        /// Directory in which the agent runs, relative to this file. Defaults to the directory of
+        /// the agent's file.
         working_directory alias "workspace": Option<WorkingDirectory>,
-        /// The repository the agent works on: `owner/name` on GitHub, an address or a path. Where the
-        /// `working_directory` is not there, it is cloned to it before the first job. A token in an
-        /// `https` address is handed to git and not kept in the clone.
+        /// Repository the agent works on: `owner/name` on GitHub, a URL or a path. If the
+        /// `working_directory` does not exist, the repository is cloned into it before the first
+        /// job. A token in an `https` URL is passed to git and not stored in the clone.
         repo: Option<RepoConfig>,
-        /// Who the agent is, in messages to people.
+        /// Name, role and personality of the agent in messages to people.
         identity: Option<AgentIdentity>,
-        /// Instructions that come before every prompt.
+        /// Instructions placed before every prompt.
         system_prompt: Option<String>,
-        /// What the agent is asked when a trigger brings no prompt of its own.
+        /// Prompt used when a trigger provides none.
         default_prompt: Option<String>,
-        /// The model, such as `claude-sonnet-4-5`; Claude's own choice if left out.
+        /// Model, such as `claude-sonnet-4-5`. Defaults to Claude's own choice.
         model: Option<String>,
-        /// When the agent starts by itself: schedules by name, or a list of them.
+        /// Schedules that start the agent: a map by name, or a list.
         schedules: SchedulesKeys,
-        /// How the agent keeps its conversation between jobs.
+        /// Session settings: how the agent's conversation continues between jobs.
         session: SessionKeys = "{}",
-        /// Who answers what the agent asks: `autonomous` (whoever watches it, else nobody: it is
-        /// denied), `interactive` (a person, whatever started the job: `heeler approvals`),
-        /// `review` (a person approves each action).
+        /// Handling of questions and permission requests: `autonomous` (a person who follows the
+        /// job may answer; otherwise the request is denied), `interactive` (the job waits for a
+        /// person's answer, whatever its trigger; see `heeler approvals`), `review` (a person
+        /// approves each action).
         approvals: ApprovalMode = "autonomous",
-        /// What Claude may do without asking. This and the lists of tools bind Claude only: with
-        /// `runtime: scripted` and `command` they have no effect.
+        /// Actions that Claude may take without asking. This key and the tool lists apply to Claude
+        /// only; they have no effect with `runtime: scripted` or `command`.
         permission_mode: PermissionMode = "acceptEdits",
-        /// The built-in tools there are; all of them if left out.
+        /// Built-in tools available to the agent. Defaults to all.
         tools: Option<Vec<String>>,
-        /// The only tools that may run, and they run without asking; all of them if left out.
-        /// `mcp__github__*` stands for every tool of a server.
+        /// The only tools that may run; they run without asking. Defaults to all tools.
+        /// `mcp__github__*` matches every tool of a server.
         allowed_tools: Option<Vec<String>>,
-        /// Tools that may not be used.
+        /// Tools that must not be used.
         denied_tools: Option<Vec<String>>,
-        /// Where Claude looks for settings, CLAUDE.md and skills: `user`, `project`, `local`.
+        /// Places from which Claude loads settings, CLAUDE.md and skills: `user`, `project`,
+        /// `local`.
         setting_sources: Option<Vec<SettingSource>>,
-        /// MCP servers by name.
+        /// MCP servers, by name.
         mcp_servers: IndexMap<String, SpannedValue<McpKeys>>,
-        /// Plugins: folders, relative to this file.
+        /// Plugin directories, relative to this file.
         plugins: Vec<PluginEntry>,
-        /// The most turns of one job.
+        /// Maximum number of turns in one job.
         max_turns: Option<NonZeroU32>,
-        /// The time limit of one job.
+        /// Time limit of one job.
         timeout: Option<ConfigDuration>,
-        /// A job that says nothing for this long is ended. While a tool, a sub-agent or a
-        /// background task works, or a question waits for its answer, only `timeout` counts.
+        /// A job that produces no output for this long is stopped. While a tool, a sub-agent or a
+        /// background task is running, or a question is open, only `timeout` applies.
         stall_timeout: Option<ConfigDuration>,
-        /// The most money the agent may spend.
+        /// The most money that the agent may spend.
         budget: Option<Budget>,
-        /// How many jobs of the agent may run at once.
+        /// Number of jobs of the agent that may run concurrently.
         instances: InstanceLimits = "{}",
-        /// Its place among jobs that wait, from -100 to 100: higher ones start first.
+        /// Queue priority of the agent's jobs, from -100 to 100; higher starts first.
         priority: PriorityKey = "0",
-        /// What becomes of a job that failed in a way that may pass.
+        /// Retries of jobs that failed for a temporary reason.
         retry: RetryKeys = "{}",
-        /// What jobs of the agent may start themselves.
+        /// Limits on the jobs that jobs of this agent may start.
         spawn: SpawnKeys = "{}",
-        /// The time zone of its cron schedules, such as `Europe/Vienna`; the machine's if left
-        /// out.
+        /// Time zone of the agent's cron schedules, such as `Europe/Vienna`. Defaults to the
+        /// machine's time zone.
         timezone: Option<ConfigTimeZone>,
-        /// Start schedules up to this much later, by chance.
+        /// Delay each scheduled start by a random time up to this.
         jitter: Option<ConfigDuration>,
-        /// What schedules do about missed occurrences: `skip`, `run_once` (the default),
-        /// `run_all`.
+        /// Handling of missed due times: `skip`, `run_once` (the default), `run_all`.
         missed: Option<MissedRunPolicy>,
-        /// What schedules do when the last run still goes on: `skip` (the default) or `queue`.
+        /// Handling of a due time while the previous job is still active: `skip` (the default) or
+        /// `queue`.
         overlap: Option<OverlapPolicy>,
-        /// Environment variables for the agent. It gets these, the named `secrets` and a few
-        /// that every program needs, nothing else.
+        /// Environment variables of the agent. The agent receives these, the listed `secrets` and a
+        /// few variables that every program needs, and no others.
         env: EnvVars,
-        /// Names of environment variables that the agent gets and that are kept out of everything
-        /// Heeler writes.
+        /// Names of environment variables that the agent receives. Heeler removes their values from
+        /// everything it writes.
         secrets: Vec<VarName>,
-        /// The `claude` program: a path, or a name to find on PATH.
+        /// The `claude` program: a path, or a name to look up on `PATH`.
         claude_path: Option<ProgramPath>,
-        /// What happens after a job; described in `docs/hooks.md`.
+        /// Actions that follow the end of a job; described in `docs/hooks.md`.
         hooks: HooksKeys = "{}",
-        /// A JSON file that the agent writes for its hooks, in the working directory; `metadata.json`
-        /// if left out. One that an earlier job left does not count.
+        /// JSON file in the working directory that the agent writes for its hooks. Defaults to
+        /// `metadata.json`. A file left by an earlier job is ignored.
         metadata_file: Option<String>,
-        /// Where the agent takes its work from.
+        /// Source from which the agent takes its work.
         work_source: Option<WorkSource>,
-        /// The chats in which the agent answers.
+        /// Chats in which the agent answers.
         chat: Option<ChatConfig>,
-        /// Runs the agent in a container.
+        /// Container in which the agent runs.
         docker: Option<DockerConfig>,
-        /// Runs the agent in a sandbox.
+        /// Sandbox in which the agent runs.
         sandbox: Option<Json>,
     }
 }
 
-/// Keys of an agent that `defaults` may not set: they say what one agent is.
+/// Agent keys that `defaults` may not set, because they identify one agent.
 pub(crate) const KEYS_WITHOUT_DEFAULT: &[&str] =
     &["name", "description", "script", "command", "schedules", "identity", "chat", "metadata_file"];
 
 impl AgentKeys {
-    /// Describes an agent file, where the name must be there.
+    /// Returns the section of an agent file, in which `name` is required.
     pub(crate) fn file_section() -> ConfigSection {
         let mut section = AgentKeys::section();
         section
@@ -199,28 +203,28 @@ impl AgentKeys {
         section
     }
 
-    /// Describes `defaults`.
+    /// Returns the section of `defaults`.
     pub(crate) fn defaults_section() -> ConfigSection {
         AgentKeys::section().without_keys("defaults", KEYS_WITHOUT_DEFAULT)
     }
 }
 
 section! {
-    /// Who the agent is, in messages to people.
+    /// Name, role and personality of the agent in messages to people.
     pub struct AgentIdentity ("identity") {
-        /// The name that people see.
+        /// Display name.
         name: Option<String>,
-        /// What it does.
+        /// Role of the agent.
         role: Option<String>,
-        /// How it speaks.
+        /// Tone and style of the agent's messages.
         personality: Option<String>,
     }
 }
 
 section! {
-    /// How many jobs may run at once.
+    /// Concurrency limits.
     pub struct InstanceLimits ("instances") {
-        /// The most jobs of the agent that run at once.
+        /// Maximum number of jobs of the agent that run concurrently.
         max_concurrent: NonZeroU32 = "1",
     }
 }
@@ -228,30 +232,30 @@ section! {
 section! {
     /// The most money that may be spent, in US dollars.
     pub struct Budget ("budget") {
-        /// By one job.
+        /// Maximum for one job.
         job: Option<UsdAmount>,
-        /// In one day, from midnight to midnight in the time zone of the fleet.
+        /// Maximum for one day, from midnight to midnight in the fleet's time zone.
         day: Option<UsdAmount>,
-        /// In all.
+        /// Maximum in total.
         total: Option<UsdAmount>,
     }
 }
 
 section! {
-    /// A folder to work in, and how it comes to be.
+    /// Working directory with its clone settings.
     pub struct CheckoutConfig ("working_directory") {
-        /// The folder, relative to this file.
+        /// The directory, relative to this file.
         root: Utf8PathBuf,
-        /// Clone `repo` into it if it is not there.
+        /// Clone `repo` into the directory if it does not exist.
         auto_clone: bool = "true",
-        /// How many commits of history are cloned.
+        /// Number of commits to clone.
         clone_depth: NonZeroU32 = "1",
-        /// The branch that is cloned; the repository's own choice if left out.
+        /// Branch to clone. Defaults to the repository's default branch.
         default_branch: Option<String>,
     }
 }
 
-/// Where an agent works: a folder, or a folder with how it comes to be.
+/// Working directory of an agent: a path, or a path with clone settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum WorkingDirectory {
     Folder(Utf8PathBuf),
@@ -276,12 +280,11 @@ impl ConfigValue for WorkingDirectory {
     }
 }
 
-/// A program: a path, or a name to find on PATH.
+/// Program to execute: a path, or a name to look up on `PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramPath(Utf8PathBuf);
 
 impl ProgramPath {
-    /// Returns the path or name.
     pub fn as_path(&self) -> &Utf8Path {
         &self.0
     }
@@ -304,122 +307,95 @@ impl ConfigValue for ProgramPath {
     }
 }
 
-/// What runs an agent, with what it needs.
+/// Runtime of an agent with its runtime-specific settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuntimeConfig {
-    /// Claude through the Agent SDK's protocol.
+    /// Claude Code through the Agent SDK protocol.
     Sdk,
-    /// `claude -p`.
+    /// Claude Code through `claude -p`.
     Cli,
-    /// The steps of a script, checked.
+    /// Checked steps of a scripted agent.
     Scripted(Vec<Json>),
-    /// A shell command.
     Command(String),
 }
 
-/// An agent, checked.
+/// Checked configuration of one agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentConfig {
-    /// Its name, qualified by its fleets.
+    /// Name qualified by the names of its fleets.
     pub name: AgentName,
-    /// The file that defines it.
+    /// File that defines the agent.
     pub file: Utf8PathBuf,
-    /// What it is for.
     pub description: Option<String>,
-    /// What runs it.
     pub runtime: RuntimeConfig,
-    /// The `claude` program.
     pub claude_path: Option<ProgramPath>,
-    /// Where it works.
     pub working_directory: Utf8PathBuf,
-    /// Whether the config names that folder; otherwise it is the one of the agent's file.
+    /// True if the config sets the directory; otherwise it is the directory of the agent's file.
     pub has_explicit_working_directory: bool,
-    /// How that folder comes to be, if the config says.
+    /// Clone settings of the working directory, if configured.
     pub checkout: Option<CheckoutConfig>,
-    /// The repository it works on.
     pub repo: Option<RepoConfig>,
-    /// Who it is.
     pub identity: Option<AgentIdentity>,
-    /// Instructions before every prompt.
     pub system_prompt: Option<String>,
-    /// What it is asked by default.
     pub default_prompt: Option<String>,
-    /// The model.
     pub model: Option<String>,
-    /// When it starts by itself.
     pub schedules: Vec<ScheduleConfig>,
-    /// How context is kept for jobs that no schedule started.
+    /// Session rules of jobs that no schedule started.
     pub session: SessionRules,
-    /// Who approves.
     pub approvals: ApprovalMode,
-    /// What Claude may do without asking.
     pub permission_mode: PermissionMode,
-    /// The built-in tools there are.
+    /// Built-in tools available to the agent; `None` means all.
     pub tools: Option<Vec<String>>,
-    /// The only tools that may be used, when there is such a list.
+    /// The only tools that may be used; `None` means no restriction.
     pub allowed_tools: Option<Vec<String>>,
-    /// Tools that may not be used.
     pub denied_tools: Vec<String>,
-    /// Where Claude looks for settings.
     pub setting_sources: Option<Vec<SettingSource>>,
-    /// MCP servers by name.
     pub mcp_servers: IndexMap<String, McpServer>,
-    /// Plugins.
     pub plugins: Vec<PluginConfig>,
-    /// The most turns of one job.
     pub max_turns: Option<NonZeroU32>,
-    /// The time limit of a job that no schedule started.
+    /// Time limit of a job that no schedule started.
     pub timeout: Option<ConfigDuration>,
-    /// How long a job may say nothing.
+    /// Longest time a job may produce no output.
     pub stall_timeout: Option<ConfigDuration>,
-    /// The most money.
     pub budget: Option<Budget>,
-    /// The most jobs at once.
     pub max_concurrent: NonZeroU32,
-    /// Its place among jobs that wait: higher ones first.
+    /// Queue priority; higher starts first.
     pub priority: i32,
-    /// What becomes of a job that failed in a way that may pass.
     pub retry: RetryPolicy,
-    /// What its jobs may start themselves.
     pub spawn: SpawnLimits,
-    /// Environment variables.
     pub env: EnvVars,
-    /// Names of the secrets it gets.
+    /// Names of the secret variables the agent receives.
     pub secrets: Vec<VarName>,
-    /// What happens after a job.
     pub hooks: AgentHooks,
-    /// The file it writes for its hooks.
+    /// File that the agent writes for its hooks.
     pub metadata_file: Option<String>,
-    /// Where it takes its work from.
     pub work_source: Option<WorkSource>,
-    /// The chats it answers in.
     pub chat: Option<ChatConfig>,
-    /// Its container.
     pub docker: Option<DockerConfig>,
-    /// Its sandbox, not looked into yet.
+    /// Sandbox settings, not interpreted yet.
     pub sandbox: Option<Json>,
     pub(crate) config_json: AgentConfigJson,
 }
 
-/// Where an agent was found.
+/// Position of an agent in the loaded files.
 pub(crate) struct AgentSource<'a> {
-    /// The fleets it lives in, joined by dots; empty for the root.
+    /// Names of the enclosing fleets, joined by dots; empty for the root.
     pub(crate) fleet: &'a str,
-    /// The file that defines it.
+    /// File that defines the agent.
     pub(crate) file: &'a Utf8Path,
-    /// Its merged tree.
+    /// Merged YAML tree of the agent.
     pub(crate) tree: &'a YamlNode,
 }
 
 impl AgentSource<'_> {
-    /// Says whether a key was written, well or badly.
+    /// Returns true if the key is present, even with a faulty value.
     fn has_key(&self, key: &str) -> bool {
         self.tree.get(key).is_some_and(|value| !value.is_null())
     }
 }
 
 impl AgentConfig {
-    /// Checks what the keys mean together. Faults of all of them are reported.
+    /// Checks rules that involve several keys. Reports all faults.
     pub(crate) fn check(
         keys: AgentKeys,
         origin: &AgentSource<'_>,
@@ -428,7 +404,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        // A box has no room to spare: there may be ten thousand.
+        // A boxed slice has no spare capacity, which matters with ten thousand agents.
         let schedules: Box<[ScheduleConfig]> = keys
             .schedules
             .0
@@ -534,7 +510,7 @@ fn check_runtime(
     let runtime = keys.runtime;
     if let Some(script) = keys.script.as_ref().filter(|_| runtime != RuntimeType::Scripted) {
         let message = format!("`script` needs `runtime: scripted`; the runtime is `{runtime}`");
-        reader.error(script.at, message).expected("it would never be played");
+        reader.error(script.at, message).expected("it would never be executed");
     }
     if let Some(command) = keys.command.as_ref().filter(|_| runtime != RuntimeType::Command) {
         let message = format!("`command` needs `runtime: command`; the runtime is `{runtime}`");
@@ -562,7 +538,8 @@ fn check_runtime(
     }
 }
 
-/// Shows the merged keys, with what only loading can know: the qualified name and the folders.
+/// Renders the merged keys together with the qualified name and directories, which are known only
+/// after loading.
 fn render_agent_json(
     keys: &AgentKeys,
     name: &AgentName,

@@ -1,20 +1,19 @@
-//! Amounts as config writes them: sizes (`512m`, `2g`) and money (`2.50`).
+//! Amounts in config values: byte sizes (`512m`, `2g`) and US dollars (`2.50`).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest size: 1024 terabytes.
+/// Largest byte size: 1024 tebibytes.
 pub const SIZE_MAX: u64 = 1 << 50;
 
 const SIZE_UNITS: [(char, u64); 4] =
     [('t', 1 << 40), ('g', 1 << 30), ('m', 1 << 20), ('k', 1 << 10)];
 
-/// A number of bytes, more than zero and at most [`SIZE_MAX`]. Units count in 1024s.
+/// Number of bytes, greater than zero and at most [`SIZE_MAX`]. Units are powers of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -48,15 +47,15 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// The largest amount of money.
+/// Largest amount in US dollars.
 pub const USD_MAX: u64 = 1_000_000;
 
-/// US dollars, more than zero and at most [`USD_MAX`], in millionths.
+/// US dollars, greater than zero and at most [`USD_MAX`], stored in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsdAmount(u64);
 
 impl UsdAmount {
-    /// Returns millionths of a dollar.
+    /// Returns the amount in millionths of a dollar.
     pub fn micros(self) -> u64 {
         self.0
     }
@@ -84,7 +83,7 @@ impl fmt::Display for UsdAmount {
     }
 }
 
-/// Reads a decimal number as a whole number of 10^-`places`; more decimals are refused, and a
+/// Parses a decimal number as an integer multiple of 10^-`places`. More decimals are rejected; a
 /// number too large for the type becomes its largest value.
 fn parse_fixed_point(text: &str, places: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -92,7 +91,8 @@ fn parse_fixed_point(text: &str, places: usize) -> Option<u64> {
     if !digits(whole) || !digits(fraction) || fraction.len() > places {
         return None;
     }
-    // Only digits are left, so what does not fit is too large and is refused as such.
+    // Only digits are left, so parsing fails only if the number is too large; the caller's limit
+    // then rejects it.
     Some(format!("{whole}{fraction:0<places$}").parse().unwrap_or(u64::MAX))
 }
 

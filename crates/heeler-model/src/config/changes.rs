@@ -1,7 +1,8 @@
-//! What a newly loaded config changes, in words for people.
+//! Differences between two loaded configs, as text for people.
 //!
-//! Values are told only where they cannot be a secret: numbers, words of a closed set, durations and
-//! the like. Of texts, lists and maps it is told that they changed. Start at [`diff_configs`].
+//! Values are shown only if they cannot be secret: numbers, words of a closed set, durations and
+//! similar. For texts, lists and maps only the fact that they changed is reported. Start at
+//! [`diff_configs`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -18,43 +19,38 @@ use super::shape::{ConfigSection, ValueShape};
 use crate::AgentName;
 use crate::workflow::{FaultyWorkflowFile, freeze_workflow};
 
-/// Keys of plain text whose values are told all the same.
+/// Plain-text keys with values that are safe to show.
 const SHOWN_TEXT_KEYS: [&str; 1] = ["model"];
-/// The longest value that is told, in characters.
+/// Longest value that is shown, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
-/// Sections deeper than this are told as a whole.
+/// Sections nested deeper than this are compared as a whole.
 const SECTION_DEPTH_MAX: usize = 3;
 
-/// One difference between two configs. As text it is one line.
+/// One difference between two configs. Its `Display` form is one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigChange {
-    /// A fleet is new; its path.
+    /// Path of an added fleet.
     FleetAdded(String),
-    /// A fleet is gone; its path.
+    /// Path of a removed fleet.
     FleetRemoved(String),
-    /// Something of a fleet is different.
+    /// A changed setting of a fleet.
     Fleet {
-        /// The fleet's path, empty for the root.
+        /// Path of the fleet; empty for the root.
         path: String,
-        /// What is different.
         difference: String,
     },
-    /// An agent is new.
     AgentAdded(AgentName),
-    /// An agent is gone.
     AgentRemoved(AgentName),
-    /// Something of an agent is different.
+    /// A changed setting of an agent.
     Agent {
-        /// The agent.
         name: AgentName,
-        /// What is different.
         difference: String,
     },
-    /// A workflow, or what starts one by the clock, has come, gone or changed.
+    /// An added, changed or removed workflow or cron file.
     Workflow {
-        /// Its kind and name: `workflow build`, `cron nightly`.
+        /// Kind and name: `workflow build`, `cron nightly`.
         name: String,
-        /// What became of it: `added`, `changed` or `removed`.
+        /// One of `added`, `changed`, `removed`.
         change: &'static str,
     },
 }
@@ -76,8 +72,8 @@ impl fmt::Display for ConfigChange {
     }
 }
 
-/// Returns what is different in a new config: fleets first, then agents, each in the order of the new
-/// config, then what is gone; then workflows.
+/// Returns the differences of a new config: fleets, then agents, each in the order of the new
+/// config followed by removed ones; then workflows.
 pub fn diff_configs(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange> {
     let mut found = fleet_changes(&old.fleets, &new.fleets);
     let mut before: HashMap<&AgentName, &AgentConfig> =
@@ -107,7 +103,7 @@ fn workflow_changes(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange>
         let crons = crons.map(|it| (format!("cron {}", it.name), format!("{it:?}")));
         workflows.chain(crons).collect()
     };
-    // What became faulty is not gone; who reads the config tells what is wrong with it.
+    // A workflow that became faulty is not reported as removed: its faults are reported instead.
     let faulty: Vec<String> = new.faulty_files.iter().map(FaultyWorkflowFile::title).collect();
     let (old, new) = (names(old), names(new));
     let came = new.iter().filter_map(|(name, is)| match old.get(name) {
@@ -151,10 +147,11 @@ fn agent_changes(old: &AgentConfig, new: &AgentConfig) -> Vec<String> {
     let (was, is) = (old.config_json.json(), new.config_json.json());
     told.compare_section(&was, &is, &AgentKeys::section(), "");
     told.compare_schedules(as_map(&was["schedules"]), as_map(&is["schedules"]));
-    // What is shown names variables and files, so their content may differ behind it.
+    // The rendered config contains names of variables and files, so it can be equal although their
+    // content differs.
     let scripts = matches!((&old.runtime, &new.runtime), (RuntimeConfig::Scripted(old), RuntimeConfig::Scripted(new)) if old != new);
     if scripts && was["script"] == is["script"] {
-        told.lines.push("what is in its script changed".to_owned());
+        told.lines.push("content of its script changed".to_owned());
     } else if told.lines.is_empty() {
         told.lines.push("values of variables changed".to_owned());
     }
@@ -166,7 +163,7 @@ fn as_map(shown: &Json) -> &Map<String, Json> {
     shown.as_object().unwrap_or(&NONE)
 }
 
-/// The differences found so far, as text.
+/// Differences collected during a comparison, as text.
 #[derive(Default)]
 struct ConfigDiff {
     lines: Vec<String>,
@@ -174,7 +171,7 @@ struct ConfigDiff {
 }
 
 impl ConfigDiff {
-    /// Compares two maps key by key. `of` names the schedule they are from.
+    /// Compares two maps key by key. `of` names the schedule they belong to.
     fn compare_section(&mut self, old: &Json, new: &Json, section: &ConfigSection, of: &str) {
         let (old, new) = (as_map(old), as_map(new));
         let gone = old.keys().filter(|key| !new.contains_key(*key));
@@ -232,7 +229,8 @@ impl ConfigDiff {
     }
 }
 
-/// Says whether values of a key may be told. An address may hold a token.
+/// Returns true if values of the key may be shown. URLs are excluded because they may contain a
+/// token.
 fn is_value_shown(key: &str, shape: &ValueShape) -> bool {
     match shape {
         ValueShape::Bool | ValueShape::Int { .. } | ValueShape::Words(_) => true,

@@ -1,5 +1,5 @@
-//! Chat: Discord and Slack, in herdctl's form (guilds, `auto`) and the short one (flat channels,
-//! `all`). Accepted and checked; no connector reads it yet.
+//! Discord and Slack settings, in herdctl's form (guilds, `auto`) and the short form (flat
+//! channels, `all`). They are parsed and checked; no connector uses them yet.
 
 use std::num::NonZeroU32;
 
@@ -11,12 +11,12 @@ use super::value::{ConfigValue, VarName, read_word, word_value};
 use super::yaml::YamlNode;
 use crate::words::words;
 
-/// Which messages of a channel the agent answers.
+/// Messages of a channel that the agent answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatMode {
-    /// Those that mention it.
+    /// Messages that mention the agent.
     Mention,
-    /// All of them. Written `auto` or `all`.
+    /// All messages. Written `auto` or `all`.
     Auto,
 }
 
@@ -39,47 +39,47 @@ impl ConfigValue for ChatMode {
 }
 
 words! {
-    /// How much a connector says about its work in the log.
+    /// Amount of logging of a chat connector.
     pub enum ChatLogLevel ("log level") {
-        /// Errors.
+        /// Errors only.
         Minimal = "minimal",
-        /// What happened.
+        /// Main events.
         Standard = "standard",
-        /// Everything.
+        /// All details.
         Verbose = "verbose",
     }
 }
 
 words! {
-    /// Which messages of the agent are sent.
+    /// Agent messages that are sent to the chat.
     pub enum AssistantMessages ("choice of messages") {
-        /// The answers.
+        /// Final answers only.
         Answers = "answers",
-        /// Everything it says.
+        /// All messages.
         All = "all",
     }
 }
 
 words! {
-    /// What a bot is shown to be doing.
+    /// Activity shown in a bot's status.
     pub enum ActivityType ("activity") {
-        /// Playing.
+        /// "Playing".
         Playing = "playing",
-        /// Watching.
+        /// "Watching".
         Watching = "watching",
-        /// Listening.
+        /// "Listening".
         Listening = "listening",
-        /// Competing.
+        /// "Competing".
         Competing = "competing",
     }
 }
 
 words! {
-    /// Where slash commands are registered.
+    /// Scope in which slash commands are registered.
     pub enum CommandScope ("scope") {
-        /// Everywhere.
+        /// All servers.
         Global = "global",
-        /// In one server.
+        /// One server.
         Guild = "guild",
     }
 }
@@ -87,9 +87,9 @@ words! {
 word_value!(ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
 
 section! {
-    /// The chats in which the agent answers.
+    /// Chats in which the agent answers.
     pub struct ChatConfig ("chat") {
-        /// A Discord bot of its own.
+        /// The agent's Discord bot.
         discord: Option<DiscordConfig>,
         /// Slack, through an app in socket mode.
         slack: Option<SlackConfig>,
@@ -97,15 +97,15 @@ section! {
 }
 
 section! {
-    /// One channel.
+    /// Settings of one channel.
     pub struct ChannelConfig ("channel") {
-        /// The id of the channel.
+        /// Channel ID.
         id: String,
-        /// Its name, for the reader.
+        /// Name of the channel, for readers of the config.
         name: Option<String>,
-        /// Which messages are answered: those that `mention` the agent, or all (`auto`, `all`).
+        /// Messages that are answered: those that `mention` the agent, or all (`auto`, `all`).
         mode: ChatMode = "mention",
-        /// How many earlier messages a new conversation is given.
+        /// Number of earlier messages included in a new conversation.
         context_messages: NonZeroU32 = "10",
     }
 }
@@ -113,13 +113,14 @@ section! {
 section! {
     /// Direct messages.
     pub struct DirectMessages ("dm") {
-        /// Whether direct messages are answered.
+        /// Answer direct messages.
         enabled: bool = "true",
-        /// Which of them.
+        /// Direct messages that are answered: those that `mention` the agent, or all (`auto`,
+        /// `all`).
         mode: ChatMode = "auto",
-        /// Users who may write; everyone if left out.
+        /// Users who may write. Defaults to everyone.
         allowlist: Option<Vec<String>>,
-        /// Users who may not write; wins over `allowlist`.
+        /// Users who may not write; takes precedence over `allowlist`.
         blocklist: Vec<String>,
     }
 }
@@ -127,29 +128,29 @@ section! {
 section! {
     /// A Discord bot.
     pub struct DiscordConfig ("chat.discord") {
-        /// The environment variable that holds the bot's token.
+        /// Environment variable that holds the bot token.
         bot_token_env: VarName = "DISCORD_BOT_TOKEN",
-        /// Hours after which a channel's conversation starts anew.
+        /// Hours after which a channel starts a new conversation.
         session_expiry_hours: NonZeroU32 = "24",
-        /// How much is logged.
+        /// Amount of logging.
         log_level: ChatLogLevel = "standard",
-        /// The servers, each with its channels.
+        /// Servers, each with its channels.
         guilds: Vec<GuildConfig>,
-        /// Channels without naming their server.
+        /// Channels listed without their server.
         channels: Vec<ChannelConfig>,
         /// Direct messages.
         dm: Option<DirectMessages>,
-        /// What the bot is shown to be doing.
+        /// Activity shown in the bot's status.
         presence: Option<PresenceConfig>,
-        /// What is shown in a conversation.
+        /// Output shown in a conversation.
         output: DiscordOutput = "{}",
         /// Voice messages.
         voice: Option<VoiceConfig>,
         /// Files sent to the bot.
         attachments: Option<AttachmentConfig>,
-        /// Where slash commands are registered.
+        /// Scope in which slash commands are registered.
         command_registration: Option<CommandRegistration>,
-        /// Skills offered as commands.
+        /// Skills offered as slash commands.
         skills: Vec<SkillConfig>,
     }
 }
@@ -157,59 +158,58 @@ section! {
 section! {
     /// A Discord server.
     pub struct GuildConfig ("guild") {
-        /// The id of the server.
+        /// Server ID.
         id: String,
-        /// Its channels.
+        /// Channels of the server.
         channels: Vec<ChannelConfig>,
-        /// The mode of channels that are not listed; they are left alone if it is not set.
+        /// Mode of channels that are not listed. If not set, they are ignored.
         default_channel_mode: Option<ChatMode>,
-        /// Direct messages of its members.
+        /// Direct messages from members of the server.
         dm: Option<DirectMessages>,
     }
 }
 
 section! {
-    /// What the bot is shown to be doing.
+    /// Activity shown in the bot's status.
     pub struct PresenceConfig ("presence") {
-        /// The verb.
+        /// Verb of the activity.
         activity_type: Option<ActivityType>,
-        /// The rest of the sentence.
+        /// Text after the verb.
         activity_message: Option<String>,
     }
 }
 
 section! {
-    /// What is shown in a Discord conversation.
+    /// Output shown in a Discord conversation.
     pub struct DiscordOutput ("discord.output") {
-        /// Results of tools.
+        /// Show tool results.
         tool_results: bool = "true",
-        /// The most characters of a tool's result, at most 1000.
+        /// Maximum number of characters of a tool result, at most 1000.
         tool_result_max_length: ResultLength = "900",
-        /// What the system does, such as compacting.
+        /// Show system events, such as compaction.
         system_status: bool = "true",
-        /// Errors.
+        /// Show errors.
         errors: bool = "true",
-        /// Cost, tokens and turns at the end.
+        /// Show cost, tokens and turns at the end.
         result_summary: bool = "false",
-        /// The typing mark while the agent works.
+        /// Show the typing indicator while the agent works.
         typing_indicator: bool = "true",
-        /// The reaction put on a message that was taken up; empty for none.
+        /// Reaction added to a message when it is accepted; empty for none.
         acknowledge_emoji: String = "eyes",
-        /// Which messages of the agent are sent.
+        /// Agent messages that are sent.
         assistant_messages: AssistantMessages = "answers",
-        /// A card that shows progress.
+        /// Show a progress card.
         progress_indicator: bool = "true",
     }
 }
 
-/// Characters of a tool's result: 1 to 1000, what fits an embed.
+/// Length of a tool result in characters: 1 to 1000, the limit of an embed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResultLength(NonZeroU32);
 
 impl ResultLength {
     const MAX: u32 = 1000;
 
-    /// Returns the number of characters.
     pub fn get(self) -> u32 {
         self.0.get()
     }
@@ -234,15 +234,15 @@ impl ConfigValue for ResultLength {
 section! {
     /// Voice messages.
     pub struct VoiceConfig ("voice") {
-        /// Whether voice messages are written down and answered.
+        /// Transcribe and answer voice messages.
         enabled: bool = "false",
-        /// Who writes them down.
+        /// Transcription service.
         provider: String = "openai",
-        /// The environment variable that holds the key.
+        /// Environment variable that holds the API key.
         api_key_env: VarName = "OPENAI_API_KEY",
-        /// The model.
+        /// Transcription model.
         model: String = "whisper-1",
-        /// The language, if it is known.
+        /// Language of the messages, if known.
         language: Option<String>,
     }
 }
@@ -250,71 +250,71 @@ section! {
 section! {
     /// Files sent to the bot.
     pub struct AttachmentConfig ("attachments") {
-        /// Whether files are taken.
+        /// Accept files.
         enabled: bool = "false",
-        /// The largest file, in megabytes.
+        /// Largest accepted file, in megabytes.
         max_file_size_mb: NonZeroU32 = "10",
-        /// The most files of one message.
+        /// Maximum number of files per message.
         max_files_per_message: NonZeroU32 = "5",
-        /// The types that are taken.
+        /// Accepted media types.
         allowed_types: Vec<String> = "[image/*, application/pdf, text/*]",
-        /// Where files are put, in the working directory.
+        /// Directory for downloaded files, within the working directory.
         download_dir: String = ".discord-attachments",
-        /// Whether files are removed afterwards.
+        /// Remove the files after processing.
         cleanup_after_processing: bool = "true",
     }
 }
 
 section! {
-    /// Where slash commands are registered.
+    /// Registration of slash commands.
     pub struct CommandRegistration ("command_registration") {
-        /// Everywhere, or in one server.
+        /// Scope of the commands: all servers (`global`) or one server (`guild`).
         scope: CommandScope = "global",
-        /// The server, for `scope: guild`.
+        /// Server ID, for `scope: guild`.
         guild_id: Option<String>,
     }
 }
 
 section! {
-    /// A skill offered as a command.
+    /// A skill offered as a slash command.
     pub struct SkillConfig ("skill") {
-        /// Its name.
+        /// Name of the skill.
         name: String,
-        /// What it does.
+        /// Description of the skill.
         description: Option<String>,
     }
 }
 
 section! {
-    /// Slack.
+    /// A Slack app.
     pub struct SlackConfig ("chat.slack") {
-        /// The environment variable that holds the bot's token.
+        /// Environment variable that holds the bot token.
         bot_token_env: VarName = "SLACK_BOT_TOKEN",
-        /// The environment variable that holds the app's token.
+        /// Environment variable that holds the app token.
         app_token_env: VarName = "SLACK_APP_TOKEN",
-        /// Hours after which a channel's conversation starts anew.
+        /// Hours after which a channel starts a new conversation.
         session_expiry_hours: NonZeroU32 = "24",
-        /// How much is logged.
+        /// Amount of logging.
         log_level: ChatLogLevel = "standard",
-        /// The channels.
+        /// Channels in which the agent answers.
         channels: Vec<ChannelConfig>,
         /// Direct messages.
         dm: Option<DirectMessages>,
-        /// What is shown in a conversation.
+        /// Output shown in a conversation.
         output: SlackOutput = "{}",
     }
 }
 
 section! {
-    /// What is shown in a Slack conversation.
+    /// Output shown in a Slack conversation.
     pub struct SlackOutput ("slack.output") {
-        /// Results of tools.
+        /// Show tool results.
         tool_results: bool = "true",
-        /// The most characters of a tool's result, at most 1000.
+        /// Maximum number of characters of a tool result, at most 1000.
         tool_result_max_length: ResultLength = "900",
-        /// What the system does, such as compacting.
+        /// Show system events, such as compaction.
         system_status: bool = "true",
-        /// Errors.
+        /// Show errors.
         errors: bool = "true",
     }
 }

@@ -1,7 +1,7 @@
-//! Cron expressions and time zones, checked when they are read.
+//! Cron expressions and time zones, validated when config is read.
 //!
-//! Zones come from the database built into the program, so a config means the same on every
-//! machine; nothing is read from disk.
+//! Time zones come from the database built into the program, so a config has the same meaning on
+//! every machine; nothing is read from disk. Start at [`CronExpr`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,24 +27,24 @@ const FIELDS: [(&str, &str); 5] = [
     ("weekday", "0-7 or SUN-SAT"),
 ];
 
-/// How many expressions are kept ready. Each takes more than 5 kB, since croner has a byte for every
-/// year: a fleet of 10,000 schedules cannot afford that for all of them.
+/// Maximum number of cached parsed expressions. Each takes more than 5 kB, because croner stores a
+/// byte for every year; a fleet of 10,000 schedules cannot keep them all parsed.
 const PARSED_CACHE_MAX: usize = 256;
 
-/// A cron expression of five fields (or a shorthand such as `@daily`) that does come due.
+/// Cron expression of five fields, or a shorthand such as `@daily`, that matches at least one date.
 #[derive(Clone, PartialEq)]
 pub struct CronExpr {
     text: Arc<str>,
 }
 
 impl CronExpr {
-    /// Returns the expression as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Returns the next time after `after`, in its zone, by the rules of Vixie cron: a time that
-    /// daylight saving skips comes due at the end of the gap, a repeated one once.
+    /// Returns the next due time after `after`, in its time zone, by the rules of Vixie cron: a
+    /// time skipped by daylight saving is due at the end of the gap, and a repeated time is due
+    /// once.
     pub fn next_after(&self, after: &Zoned) -> Option<Zoned> {
         parse_cached(&self.text)?.find_next_occurrence(after, false).ok()
     }
@@ -52,7 +52,8 @@ impl CronExpr {
 
 static PARSED_CACHE: LazyLock<Mutex<HashMap<Arc<str>, Arc<Cron>>>> = LazyLock::new(Mutex::default);
 
-/// Returns an expression ready for use; `None` only if it is none.
+/// Returns the parsed expression from the cache, or parses it. Returns `None` only if the text is
+/// not a valid expression.
 fn parse_cached(text: &Arc<str>) -> Option<Arc<Cron>> {
     let mut known = PARSED_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cron) = known.get(text) {
@@ -84,7 +85,7 @@ impl FromStr for CronExpr {
         let parser = cron_parser();
         let cron = parser.parse(text).map_err(|_| describe_faulty_field(text, &parser))?;
         let start = date(2024, 1, 1).at(0, 0, 0, 0).to_zoned(TimeZone::UTC);
-        let never = "it never comes due: no date fits it".to_owned();
+        let never = "it is never due: no date matches".to_owned();
         let start = start.map_err(|_| never.clone())?;
         cron.find_next_occurrence(&start, true).map_err(|_| never)?;
         Ok(CronExpr { text: text.into() })
@@ -105,8 +106,8 @@ fn check_form(text: &str) -> Result<(), String> {
     }
 }
 
-/// Names the field that is wrong: each is tried alone, since the parser does not tell. The text
-/// may come from a variable, so it is not repeated.
+/// Names the faulty field. Each field is parsed alone, because the parser does not report which one
+/// is wrong. The text may come from a variable, so the message does not repeat it.
 fn describe_faulty_field(text: &str, parser: &CronParser) -> String {
     let wrong = text.split_whitespace().zip(FIELDS).enumerate().find(|(at, (field, _))| {
         let mut alone = ["*"; 5];
@@ -121,7 +122,7 @@ fn describe_faulty_field(text: &str, parser: &CronParser) -> String {
 
 static TIME_ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A time zone of the IANA database, such as `Europe/Vienna`.
+/// Time zone of the IANA database, such as `Europe/Vienna`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigTimeZone {
     name: String,
@@ -129,12 +130,11 @@ pub struct ConfigTimeZone {
 }
 
 impl ConfigTimeZone {
-    /// Returns the name as the database spells it.
+    /// Returns the name as spelled in the database.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the zone for arithmetic.
     pub fn zone(&self) -> &TimeZone {
         &self.zone
     }
@@ -222,7 +222,7 @@ mod tests {
             "@reboot",
             "there are only @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
         );
-        check_cron("0 0 30 2 *", "it never comes due: no date fits it");
+        check_cron("0 0 30 2 *", "it is never due: no date matches");
         check_cron("61 * * * *", "its minute must be 0-59");
         check_cron("* * * * funday", "its weekday must be 0-7 or SUN-SAT");
         check_cron("*/0 * * * *", "its minute must be 0-59");

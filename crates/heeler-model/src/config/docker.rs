@@ -1,5 +1,5 @@
-//! Containers for agents. Everything here is accepted and checked; nothing runs in a container
-//! yet, and an agent that asks for one is refused rather than run without.
+//! Container settings. They are parsed and checked, but containers are not supported yet: an agent
+//! that requests one is refused rather than run without it.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -12,28 +12,28 @@ use super::shape::section;
 use super::value::{EnvVars, text_value, word_value};
 use crate::words::words;
 
-/// Keys that only the fleet file may set: with them an agent could leave its container.
+/// Keys that only the fleet file may set, because they would let an agent leave its container.
 pub(crate) const FLEET_ONLY_KEYS: &[&str] =
     &["image", "network", "user", "volumes", "env", "ports", "host_config"];
 
 words! {
-    /// How a container reaches the network.
+    /// Network access of a container.
     pub enum NetworkMode ("network mode") {
-        /// Not at all.
+        /// No network.
         None = "none",
-        /// Through the host.
+        /// Bridged network.
         Bridge = "bridge",
-        /// As the host.
+        /// The host's network.
         Host = "host",
     }
 }
 
 words! {
-    /// How the working directory is mounted.
+    /// Access to the working directory.
     pub enum MountMode ("mount mode") {
-        /// For reading and writing.
+        /// Read and write.
         ReadWrite = "rw",
-        /// For reading.
+        /// Read only.
         ReadOnly = "ro",
     }
 }
@@ -41,48 +41,51 @@ words! {
 word_value!(NetworkMode, MountMode);
 
 section! {
-    /// Runs the agent in a container.
+    /// Container in which the agent runs.
     pub struct DockerConfig ("docker") {
-        /// Whether the agent runs in a container.
+        /// Run the agent in a container.
         enabled: bool = "false",
-        /// A new container for each job, removed afterwards; `false` keeps one for all jobs.
+        /// Create a container for each job and remove it afterwards; `false` keeps one container
+        /// for all jobs.
         ephemeral: bool = "true",
-        /// The most memory, such as `512m` or `2g`.
+        /// Memory limit, such as `512m` or `2g`.
         memory: ByteSize = "2g",
-        /// The relative weight among containers that compete for processors.
+        /// CPU weight relative to other containers.
         cpu_shares: Option<NonZeroU32>,
-        /// How many old containers are kept.
+        /// Number of old containers to keep.
         max_containers: NonZeroU32 = "5",
-        /// Whether the agent may write to its working directory.
+        /// Access of the agent to its working directory: read and write (`rw`) or read only (`ro`).
         workspace_mode: MountMode = "rw",
-        /// Mounts in memory: `/path` or `/path:options`.
+        /// In-memory mounts: `/path` or `/path:options`.
         tmpfs: Vec<TmpfsMount>,
-        /// The most processes.
+        /// Maximum number of processes.
         pids_limit: Option<NonZeroU32>,
         /// Labels of the container.
         labels: IndexMap<String, String>,
-        /// The period of the processor quota, in microseconds.
+        /// Period of the CPU quota, in microseconds.
         cpu_period: Option<NonZeroU32>,
-        /// The processor time per period, in microseconds.
+        /// CPU time per period, in microseconds.
         cpu_quota: Option<NonZeroU32>,
-        /// The image. Only the fleet file may set it.
+        /// Container image. Only the fleet file may set it.
         image alias "base_image": Option<String>,
-        /// How the network is reached. Only the fleet file may set it.
+        /// Network access. Only the fleet file may set it.
         network: NetworkMode = "bridge",
-        /// `UID` or `UID:GID`; the caller's own if left out. Only the fleet file may set it.
+        /// User, as `UID` or `UID:GID`. Defaults to the user that runs Heeler. Only the fleet file
+        /// may set it.
         user: Option<ContainerUser>,
-        /// Mounts: `host:container`, `host:container:ro`. Only the fleet file may set them.
+        /// Mounts of host directories: `host:container` or `host:container:ro`. Only the fleet file
+        /// may set them.
         volumes: Vec<VolumeMount>,
         /// Environment variables of the container. Only the fleet file may set them.
         env: EnvVars,
-        /// Ports: `host:container` or `container`. Only the fleet file may set them.
+        /// Published ports: `host:container` or `container`. Only the fleet file may set them.
         ports: Vec<PortBinding>,
-        /// Settings handed to Docker as they are. Only the fleet file may set them.
+        /// Settings passed to Docker unchanged. Only the fleet file may set them.
         host_config: Option<Json>,
     }
 }
 
-/// Declares a text with a checked form that is kept as written.
+/// Declares a text type that is validated and stored as written.
 macro_rules! checked_text {
     ($(#[$meta:meta])* $name:ident, $what:literal, $example:literal, $reason:literal, $check:expr) => {
         $(#[$meta])*
@@ -90,7 +93,6 @@ macro_rules! checked_text {
         pub struct $name(String);
 
         impl $name {
-            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -111,19 +113,19 @@ macro_rules! checked_text {
 }
 
 checked_text! {
-    /// A mount in memory.
+    /// In-memory mount.
     TmpfsMount, "a mount in memory", "`/tmp:size=100m`", "it must start with `/`",
     |text| text.starts_with('/')
 }
 
 checked_text! {
-    /// A user and group by number.
+    /// Numeric user ID, optionally with a group ID.
     ContainerUser, "a user", "`1000:1000`", "write UID or UID:GID",
     |text| parse_numbers(text).is_some()
 }
 
 checked_text! {
-    /// A mount of a host folder.
+    /// Mount of a host directory.
     VolumeMount, "a mount", "`/data:/data:ro`", "write host:container, and :ro or :rw",
     |text| {
         let parts: Vec<&str> = text.split(':').collect();
@@ -133,7 +135,6 @@ checked_text! {
 }
 
 checked_text! {
-    /// A published port.
     PortBinding, "a port", "`8080:80`", "write host:container or container, from 1 to 65535",
     |text| {
         let is_port = |port: &u32| (1..=u32::from(u16::MAX)).contains(port);
@@ -141,7 +142,7 @@ checked_text! {
     }
 }
 
-/// Reads one number, or two with a colon between them.
+/// Parses one number, or two numbers separated by a colon.
 fn parse_numbers(text: &str) -> Option<Vec<u32>> {
     let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| numbers.len() <= 2)

@@ -1,23 +1,22 @@
-//! The text of a `.env` file to pairs. Reading the file, and letting real variables win, is the
-//! caller's part. Start at [`parse_dotenv`].
+//! Parser for the text of a `.env` file. The caller reads the file and gives real environment
+//! variables precedence. Start at [`parse_dotenv`].
 
 use thiserror::Error;
 
 use super::interpolate::is_variable_name;
 
-/// A line of a `.env` file that is no assignment.
+/// A line of a `.env` file that is not an assignment.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line} of .env is not `NAME=value`: {reason}")]
 pub struct DotenvFault {
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
     pub reason: &'static str,
 }
 
-/// Reads `.env` text: `NAME=value`, `export NAME=value`, `# comments`, single and double quotes
-/// (also over several lines), `\n` and the like within double quotes. Every good line is returned,
-/// in order, beside a fault for every bad one.
+/// Parses `.env` text: `NAME=value`, `export NAME=value`, `# comments`, single and double quotes
+/// (also across lines), and escapes such as `\n` within double quotes. Returns every valid
+/// assignment, in order, and a fault for every invalid line.
 pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
     let mut pairs = Vec::new();
     let mut faults = Vec::new();
@@ -38,7 +37,7 @@ pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
 
 type ParsedAssignment = Result<Option<(String, String)>, &'static str>;
 
-/// Reads one assignment; returns it and how many bytes it took, with its line end.
+/// Parses one assignment. Also returns the number of bytes consumed, including the line end.
 fn parse_assignment(text: &str) -> (ParsedAssignment, usize) {
     let line_end = text.find('\n').map_or(text.len(), |at| at + 1);
     let line = text[..line_end].trim();
@@ -57,7 +56,7 @@ fn parse_assignment(text: &str) -> (ParsedAssignment, usize) {
     let Some(quote) = value.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         return (Ok(Some((name.to_owned(), parse_unquoted(value)))), line_end);
     };
-    // A quoted value may run over lines, so it is looked for in the whole rest of the text.
+    // A quoted value may span lines, so the closing quote is searched in the rest of the text.
     let opened = text[equals..].find(quote).map_or(text.len(), |at| equals + at + 1);
     match parse_quoted(&text[opened..], quote) {
         Some((value, length)) => {
@@ -81,7 +80,8 @@ fn parse_unquoted(value: &str) -> String {
     }
 }
 
-/// Reads up to the closing quote; returns the value and the bytes used, the quote included.
+/// Parses up to the closing quote. Returns the value and the number of bytes consumed, including
+/// the quote.
 fn parse_quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! Lengths of time as config writes them: `30s`, `1h30m`, `1.5h`, `2w`.
+//! Durations in config values: `30s`, `1h30m`, `1.5h`, `2w`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The longest period; longer ones are slips of the hand.
+/// Longest accepted duration; a longer one is assumed to be a typing error.
 pub const CONFIG_DURATION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 const UNITS: [(&str, u64); 6] = [
@@ -18,17 +18,16 @@ const UNITS: [(&str, u64); 6] = [
     ("ms", 1),
 ];
 
-/// A length of time, longer than zero and at most [`CONFIG_DURATION_MAX`], in whole milliseconds.
+/// Duration, greater than zero and at most [`CONFIG_DURATION_MAX`], in whole milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigDuration(Duration);
 
 impl ConfigDuration {
-    /// Returns the length.
     pub fn get(self) -> Duration {
         self.0
     }
 
-    /// Makes a period of whole milliseconds, if it is within the limits.
+    /// Returns the duration if it is within the limits.
     pub fn from_millis(millis: u64) -> Result<ConfigDuration, &'static str> {
         let length = Duration::from_millis(millis);
         match () {
@@ -42,8 +41,8 @@ impl ConfigDuration {
 impl FromStr for ConfigDuration {
     type Err = &'static str;
 
-    /// Reads numbers with units, largest first, each unit once. Spaces and capitals do not matter,
-    /// and a number may have decimals: both grammars of herdctl are covered.
+    /// Parses numbers with units, largest unit first, each unit once. Spaces and case are ignored,
+    /// and numbers may have decimals: both of herdctl's grammars are accepted.
     fn from_str(text: &str) -> Result<ConfigDuration, &'static str> {
         let text = text.trim().to_ascii_lowercase();
         if text.is_empty() {
@@ -87,7 +86,7 @@ fn find_unit(word: &str) -> Result<usize, &'static str> {
     }
 }
 
-/// Multiplies a decimal number by a whole one, exactly; a rest below a millisecond is refused.
+/// Multiplies a decimal number by an integer, exactly. A fraction of a millisecond is rejected.
 fn scale(number: &str, by: u64) -> Result<u64, &'static str> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let too_fine = "it is finer than a millisecond";

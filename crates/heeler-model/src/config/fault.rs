@@ -1,7 +1,7 @@
-//! What is wrong with a config file, and how it is shown.
+//! Config faults and their rendering.
 //!
-//! A [`ConfigFault`] knows its file, line and column and renders itself with the source line and a
-//! marker. Faults are collected, never returned one at a time; [`ConfigFaults`] is what a caller gets.
+//! A [`ConfigFault`] holds its file, line and column, and renders itself with the source line and a
+//! marker. Faults are collected, never returned one at a time; callers receive [`ConfigFaults`].
 
 use std::fmt;
 use std::ops::Range;
@@ -13,47 +13,43 @@ use thiserror::Error;
 
 use crate::is_terminal_control;
 
-/// The most faults rendered at once; the rest are counted.
+/// Maximum number of faults rendered at once; the others are counted.
 pub const FAULTS_SHOWN_MAX: usize = 50;
 
-/// How bad a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultSeverity {
-    /// The config is refused.
+    /// The config is rejected.
     Error,
-    /// The config works, but not as its author may think.
+    /// The config is accepted, but may not do what its author expects.
     Warning,
 }
 
-/// A file as it was read.
+/// Text of a file as it was read.
 #[derive(Debug)]
 pub(crate) struct ConfigSource {
     pub(crate) path: Utf8PathBuf,
     pub(crate) text: String,
 }
 
-/// One thing wrong at one place.
+/// One problem at one position.
 #[derive(Clone)]
 pub struct ConfigFault {
-    /// How bad it is.
     pub severity: FaultSeverity,
-    /// What is wrong.
     pub message: String,
-    /// What was expected there, in a few words.
+    /// Short text of the expected value, shown at the marker.
     pub expected: Option<String>,
-    /// What to do about it.
+    /// Suggested correction.
     pub help: Option<String>,
     pub(crate) source: Arc<ConfigSource>,
     pub(crate) range: Range<usize>,
 }
 
 impl ConfigFault {
-    /// Returns the file the fault is in.
     pub fn path(&self) -> &Utf8Path {
         &self.source.path
     }
 
-    /// Returns the line, counted from 1.
+    /// Returns the line number, counted from 1.
     pub fn line(&self) -> usize {
         self.text_before().matches('\n').count() + 1
     }
@@ -69,7 +65,7 @@ impl ConfigFault {
         &self.source.text[..self.range.start]
     }
 
-    /// Returns the line the fault is on and the faulty range within it.
+    /// Returns the line of the fault and the faulty range within it.
     fn marked_line(&self) -> (&str, Range<usize>) {
         let text = &self.source.text;
         let start = self.text_before().rfind('\n').map_or(0, |at| at + 1);
@@ -80,7 +76,7 @@ impl ConfigFault {
         (line, within(self.range.start)..within(self.range.end))
     }
 
-    /// Returns the place and the message in one line. Files below `base` are named relative to it.
+    /// Returns position and message in one line. Paths below `base` are relative to it.
     pub fn summary_line(&self, base: &Utf8Path) -> String {
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
         replace_control_chars(&format!(
@@ -91,8 +87,9 @@ impl ConfigFault {
         ))
     }
 
-    /// Renders the fault with its source line and a marker. Files below `base` are named relative
-    /// to it. What could steer a terminal is shown as `\u{FFFD}`: config may be a stranger's.
+    /// Renders the fault with its source line and a marker. Paths below `base` are relative to it.
+    /// Characters that could control a terminal are shown as `\u{FFFD}`, because a config may come
+    /// from an untrusted source.
     pub fn render(&self, style: RenderStyle, base: &Utf8Path) -> String {
         let level = match self.severity {
             FaultSeverity::Error => Level::ERROR,
@@ -136,27 +133,26 @@ impl fmt::Debug for ConfigFault {
     }
 }
 
-/// Whether a rendering may use colour.
+/// Use of colour in rendered faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderStyle {
-    /// Text only.
     Plain,
-    /// With terminal escapes.
+    /// With terminal escape sequences.
     Coloured,
 }
 
-/// Every fault of one load, errors first.
+/// Every fault of one load.
 #[derive(Clone, Default, Error)]
 #[error("{}", self.summary())]
 pub struct ConfigFaults {
-    /// The faults, errors first, each kind in the order of file and line.
+    /// Errors first, then warnings; each in order of file and line.
     pub list: Vec<ConfigFault>,
-    /// How many more there were than could be kept.
+    /// Number of faults discarded because too many were found.
     pub dropped: usize,
 }
 
 impl ConfigFaults {
-    /// Puts the faults of several loads together, errors first.
+    /// Combines the faults of several loads, errors first.
     pub fn merge(all: impl IntoIterator<Item = ConfigFaults>) -> ConfigFaults {
         let mut list: Vec<ConfigFault> = Vec::new();
         let mut dropped = 0;
@@ -168,16 +164,15 @@ impl ConfigFaults {
         ConfigFaults { list, dropped }
     }
 
-    /// Says whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Counts what is in here: `2 errors and 1 warning in the config`.
+    /// Returns the number of faults as text: `2 errors and 1 warning in the config`.
     pub fn summary(&self) -> String {
         let errors =
             self.list.iter().filter(|fault| fault.severity == FaultSeverity::Error).count();
-        // Reading goes on after the list is full only for files full of errors.
+        // The list overflows only with files full of errors, so dropped faults count as errors.
         let errors = errors + self.dropped;
         let counted = |count: usize, word: &str| match count {
             1 => format!("1 {word}"),
@@ -194,8 +189,8 @@ impl ConfigFaults {
         }
     }
 
-    /// Renders up to [`FAULTS_SHOWN_MAX`] faults, one blank line between them. Files below `base`
-    /// are named relative to it.
+    /// Renders up to [`FAULTS_SHOWN_MAX`] faults, separated by blank lines. Paths below `base` are
+    /// relative to it.
     pub fn render(&self, style: RenderStyle, base: &Utf8Path) -> String {
         let shown = self.list.iter().take(FAULTS_SHOWN_MAX);
         let mut parts: Vec<String> = shown.map(|fault| fault.render(style, base)).collect();

@@ -1,4 +1,6 @@
-//! The fleet file: which agents there are and what holds for all of them.
+//! Fleet file: its agents, nested fleets and fleet-wide settings.
+//!
+//! [`FleetKeys`] declares the accepted keys; [`FleetConfig`] is the checked form.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -23,9 +25,9 @@ use crate::words::words;
 use crate::workflow::WorkflowSettings;
 
 words! {
-    /// When a log is surely on disk.
+    /// Time at which transcript rows are flushed to disk.
     pub enum LogDurability ("durability") {
-        /// Within a second.
+        /// Within one second.
         Interval = "interval",
         /// Before a row is acknowledged.
         Event = "event",
@@ -33,11 +35,11 @@ words! {
 }
 
 words! {
-    /// How messages are shown in the dashboard.
+    /// Grouping of messages in the dashboard.
     pub enum MessageGrouping ("message grouping") {
-        /// Each by itself.
+        /// Each message separately.
         Separate = "separate",
-        /// Together.
+        /// Consecutive messages together.
         Grouped = "grouped",
     }
 }
@@ -47,50 +49,52 @@ word_value!(LogDurability, MessageGrouping);
 section! {
     /// A fleet of agents.
     pub(crate) struct FleetKeys ("fleet file") {
-        /// The version of the format; 1.
+        /// Version of the config format; 1.
         version: SpannedValue<NonZeroU32> = "1",
         /// Name and description of the fleet.
         fleet: FleetInfo = "{}",
-        /// What holds for every agent that does not say otherwise.
+        /// Settings of every agent that does not set them itself.
         defaults: Option<AgentDefaults>,
-        /// The agents: paths of their files, maps with `path` and `overrides`, or the agents
-        /// themselves.
+        /// Agents: paths of agent files, maps with `path` and `overrides`, or inline agents.
         agents: Vec<AgentEntry>,
-        /// Fleets within this fleet.
+        /// Nested fleets.
         fleets: Vec<SpannedValue<FleetEntry>>,
-        /// The most jobs that run at once in the whole fleet.
+        /// Maximum number of jobs that run concurrently in the whole fleet.
         max_concurrent: Option<NonZeroU32>,
-        /// The most money the whole fleet may spend.
+        /// The most money that the whole fleet may spend.
         budget: Option<Budget>,
-        /// How many jobs may wait, and how long.
+        /// Limits on the number and age of queued jobs.
         queue: QueueKeys = "{}",
-        /// When files of ended jobs are put away; never if left out.
+        /// Age or number at which files of ended jobs are moved to the trash. By default they are
+        /// kept forever.
         retention: Option<RetentionPolicy>,
-        /// The daemon's own logs: `logs/heeler.log` and one for each agent.
+        /// The daemon's own logs: `logs/heeler.log` and one log per agent.
         logs: LogsKeys = "{}",
-        /// Load the config again when one of its files changes. Without it `heeler reload` does.
+        /// Reload the config when one of its files changes. Otherwise run `heeler reload`.
         watch_config: bool = "false",
-        /// The time zone of cron schedules that do not name one, and of days in budgets.
+        /// Time zone of cron schedules that set none, and of the days in budgets.
         timezone: Option<ConfigTimeZone>,
-        /// When logs are surely on disk: `interval` (within a second) or `event` (before a row is
-        /// acknowledged; slower).
+        /// Time at which transcript rows are flushed to disk: `interval` (within one second) or
+        /// `event` (before a row is acknowledged; slower).
         durability: LogDurability = "interval",
-        /// Where workflows are, and what holds for all of them; that of the root counts.
+        /// Location of the workflow files and settings of all workflows. Only the root fleet's
+        /// setting applies.
         workflows: Option<WorkflowsKeys>,
-        /// The dashboard and the API; what the root says counts, from the next start on.
+        /// Dashboard and API. Only the root fleet's setting applies; changes take effect at the
+        /// next start of the daemon.
         web: Option<WebConfig>,
-        /// Calls from outside.
+        /// Incoming webhooks.
         webhooks: Option<WebhookConfig>,
-        /// Figures for Prometheus at `/metrics`, for callers with the scope `read`; that of the root
-        /// counts.
+        /// Serve Prometheus metrics at `/metrics` to callers with the scope `read`. Only the root
+        /// fleet's setting applies.
         metrics: bool = "false",
-        /// Where traces of runs are sent; that of the root counts.
+        /// Export of run traces. Only the root fleet's setting applies.
         telemetry: Option<TelemetryConfig>,
-        /// Containers for all agents; the same as `docker` in `defaults`, which wins.
+        /// Containers of all agents; the same as `docker` in `defaults`, which takes precedence.
         docker: Option<DockerConfig>,
-        /// Where repositories are kept.
+        /// Directory for repositories.
         working_directory alias "workspace": Option<WorkingDirectory>,
-        /// Nothing: chat is set on each agent.
+        /// No effect: chat is configured on each agent.
         chat: Option<Json>,
     }
 }
@@ -98,48 +102,49 @@ section! {
 section! {
     /// Name and description of the fleet.
     pub struct FleetInfo ("fleet") {
-        /// The fleet's name. When the fleet is part of another, it comes before the names of its
-        /// agents, and then follows the same rules.
+        /// Name of the fleet. For a nested fleet it prefixes the names of its agents, and must
+        /// follow the rules of agent names.
         name: Option<String>,
-        /// What the fleet is for.
+        /// Purpose of the fleet, for readers.
         description: Option<String>,
     }
 }
 
 section! {
-    /// Where workflows are, and what holds for all of them.
+    /// Location of the workflow files and settings of all workflows.
     pub(crate) struct WorkflowsKeys ("workflows") {
-        /// The folder of workflow files, relative to this file; `workflows` if left out, beside a
-        /// `herdctl.yaml` `heeler-workflows`.
+        /// Directory of the workflow files, relative to this file. Defaults to `workflows`, or to
+        /// `heeler-workflows` beside a `herdctl.yaml`.
         folder: Option<Utf8PathBuf>,
-        /// The agent of workflows and phases that name none; the only one of the fleet if left out.
+        /// Agent of workflows and phases that name none. Defaults to the fleet's only agent.
         agent: Option<SpannedValue<AgentRef>>,
-        /// Gates by their names: `false` turns one off, so that it asks nobody.
+        /// Gates by name: `false` turns a gate off, so that it asks for no approval.
         gates: IndexMap<String, bool>,
-        /// The most runs of workflows at once; further ones wait.
+        /// Maximum number of workflow runs that run concurrently; further runs wait.
         max_concurrent: Option<NonZeroU32>,
     }
 }
 
 section! {
-    /// The dashboard and the API.
+    /// Dashboard and API.
     pub struct WebConfig ("web") {
-        /// Whether they are served.
+        /// Serve the dashboard and the API.
         enabled: bool = "true",
-        /// The port; `auto` takes the first free one from 7878 on.
+        /// Port; `auto` uses the first free port starting at 7878.
         port: WebPort = "7878",
-        /// The address they are served on. Beyond this machine (`0.0.0.0`) it needs a password or a
-        /// token that a person made.
+        /// Address to listen on. An address reachable from other machines (`0.0.0.0`) requires a
+        /// user with a password or a token created by a person.
         host: String = "127.0.0.1",
-        /// The addresses under which a proxy serves them, such as `https://heeler.example.com`.
+        /// Public URLs under which a proxy serves the dashboard, such as
+        /// `https://heeler.example.com`.
         origins: Vec<WebOrigin>,
-        /// Hours after which a chat starts anew.
+        /// Hours after which a chat starts a new conversation.
         session_expiry_hours: NonZeroU32 = "24",
         /// Open a browser at start.
         open_browser: bool = "false",
-        /// Show results of tools in chats.
+        /// Show tool results in chats.
         tool_results: bool = "true",
-        /// Whether messages are shown each by itself (`separate`) or together (`grouped`).
+        /// Show each message separately (`separate`) or consecutive messages together (`grouped`).
         message_grouping: MessageGrouping = "separate",
     }
 }
@@ -151,54 +156,55 @@ impl Default for WebConfig {
 }
 
 section! {
-    /// Calls from outside.
+    /// Incoming webhooks.
     pub struct WebhookConfig ("webhooks") {
-        /// Whether they are taken.
+        /// Accept incoming webhooks.
         enabled: bool = "true",
-        /// herdctl's port of calls; they come to that of `web`.
+        /// Webhook port of herdctl. Heeler receives webhooks on the port of `web`.
         port: NonZeroU16 = "8081",
-        /// The environment variable with the secret that callers sign with, where a schedule has no
-        /// `secret_env` of its own.
+        /// Environment variable that holds the secret with which callers sign requests, for
+        /// schedules that set no `secret_env`.
         secret_env: Option<VarName>,
     }
 }
 
 section! {
-    /// Traces of runs, for OpenTelemetry.
+    /// Export of run traces to OpenTelemetry.
     pub struct TelemetryConfig ("telemetry") {
-        /// The collector's address for OTLP over HTTP, such as `http://localhost:4318`; `/v1/traces` is
-        /// added unless it has a path.
+        /// URL of the collector for OTLP over HTTP, such as `http://localhost:4318`. `/v1/traces`
+        /// is added unless the URL has a path.
         endpoint: WebUrl,
-        /// Headers of each call; secrets by variable: `authorization: Bearer ${TOKEN}`.
+        /// Headers of each request. Use variables for secrets: `authorization: Bearer ${TOKEN}`.
         headers: IndexMap<String, SecretText>,
-        /// What the fleet is called there.
+        /// Service name of the fleet in the traces.
         service_name: String = "heeler",
     }
 }
 
 section! {
-    /// A fleet within this fleet.
+    /// A nested fleet.
     pub(crate) struct FleetEntry ("fleet reference") {
-        /// The fleet's file, relative to this file.
+        /// Path of the fleet file, relative to this file.
         path: SpannedValue<Utf8PathBuf>,
-        /// Its name here; its own name, then that of its folder, if left out.
+        /// Name of the nested fleet. Defaults to the name in its file, then to the name of its
+        /// directory.
         name: Option<SpannedValue<LocalName>>,
-        /// Changes to the fleet's file.
+        /// Changes to the settings in the fleet file.
         overrides: Option<FleetOverrides>,
     }
 }
 
 section! {
-    /// An agent by its file.
+    /// Reference to an agent file.
     pub(crate) struct AgentFileEntry ("agent reference") {
-        /// The agent's file, relative to this file.
+        /// Path of the agent file, relative to this file.
         path: SpannedValue<Utf8PathBuf>,
-        /// Changes to the agent's file.
+        /// Changes to the settings in the agent file.
         overrides: Option<AgentOverrides>,
     }
 }
 
-/// A tree kept as it is until it is merged; it is checked with what it is merged into.
+/// Declares a type that holds an unchecked YAML tree. The tree is checked after it has been merged.
 macro_rules! kept_tree {
     ($(#[$meta:meta])* $name:ident, $shape:expr) => {
         $(#[$meta])*
@@ -223,16 +229,16 @@ macro_rules! kept_tree {
 }
 
 kept_tree! {
-    /// Changes to an agent's file.
+    /// Changes to the settings in an agent file.
     AgentOverrides, ValueShape::Section(AgentKeys::section().without_keys("agent overrides", &[]))
 }
 
 kept_tree! {
-    /// Changes to a fleet's file. Its agents and fleets cannot be changed from here.
+    /// Changes to the settings in a fleet file. They cannot change its agents or nested fleets.
     FleetOverrides, ValueShape::Any
 }
 
-/// What holds for every agent that does not say otherwise.
+/// Settings of every agent that does not set them itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentDefaults(pub(crate) YamlNode);
 
@@ -241,7 +247,8 @@ impl ConfigValue for AgentDefaults {
         ValueShape::Section(AgentKeys::defaults_section())
     }
 
-    /// Defaults are checked by themselves too: there may be no agent to merge them into.
+    /// Checks the defaults on their own as well, because there may be no agent into which they are
+    /// merged.
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<AgentDefaults> {
         let (mut tree, mut refused) = (node.clone(), Vec::new());
         if let YamlKind::Map(entries) = &mut tree.kind {
@@ -266,7 +273,6 @@ impl ConfigValue for AgentDefaults {
     }
 }
 
-/// One entry of `agents`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AgentEntry {
     File(AgentFileEntry),
@@ -296,42 +302,37 @@ impl ConfigValue for AgentEntry {
     }
 }
 
-/// A fleet, checked. Limits of a fleet within a fleet hold for its own agents.
+/// Checked configuration of one fleet. Limits of a nested fleet apply to its own agents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetConfig {
-    /// The names of the fleets it is in and its own, joined by dots; empty for the root.
+    /// Names of the enclosing fleets and of this fleet, joined by dots; empty for the root.
     pub path: String,
-    /// Its file.
     pub file: Utf8PathBuf,
-    /// Its name.
     pub name: Option<String>,
-    /// What it is for.
     pub description: Option<String>,
-    /// The most jobs at once.
     pub max_concurrent: Option<NonZeroU32>,
-    /// The most money.
     pub budget: Option<Budget>,
-    /// How many jobs may wait, and how long; that of the root counts.
+    /// Limits on queued jobs. Only the root's value applies.
     pub queue: QueueLimits,
-    /// When files of ended jobs are put away; that of the root counts.
+    /// Removal of files of ended jobs. Only the root's value applies.
     pub retention: Option<RetentionPolicy>,
-    /// The daemon's own logs; that of the root counts.
+    /// Rotation of the daemon's own logs. Only the root's value applies.
     pub logs: LogRotation,
-    /// Whether the config is loaded again when it changes; that of the root counts.
+    /// Only the root's value applies.
     pub watch_config: bool,
-    /// The zone of days in budgets; `None` is the machine's.
+    /// Time zone of the days in budgets; `None` is the machine's.
     pub timezone: Option<ConfigTimeZone>,
-    /// When logs are surely on disk; that of the root counts.
+    /// Only the root's value applies.
     pub durability: LogDurability,
-    /// Where workflows are, and what holds for all of them; that of the root counts.
+    /// Only the root's value applies.
     pub workflows: WorkflowSettings,
-    /// The dashboard and the API; that of the root counts.
+    /// Only the root's value applies.
     pub web: WebConfig,
-    /// Calls from outside; that of the root counts.
+    /// Only the root's value applies.
     pub webhooks: Option<WebhookConfig>,
-    /// Whether figures are served; that of the root counts.
+    /// Serve metrics. Only the root's value applies.
     pub metrics: bool,
-    /// Where traces of runs are sent; that of the root counts.
+    /// Only the root's value applies.
     pub telemetry: Option<TelemetryConfig>,
     pub(crate) config_json: Json,
 }
@@ -371,9 +372,9 @@ impl FleetConfig {
     }
 }
 
-/// Returns what holds for workflows. Which agent is meant is known when all are loaded.
+/// Returns the workflow settings. The default agent is resolved later, when all agents are loaded.
 fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSettings {
-    // What lies in `workflows` beside a herdctl project may be anything.
+    // A herdctl project may use a directory named `workflows` for something else.
     let name = match ConfigDialect::from_file_name(file) {
         ConfigDialect::Heeler => "workflows",
         ConfigDialect::Herdctl => "heeler-workflows",

@@ -1,6 +1,7 @@
-//! Patterns of paths as config writes them: `src/**/*.rs`.
+//! Path patterns in config values: `src/**/*.rs`.
 //!
-//! A list of them is checked and compiled when config is read; what is watched asks [`GlobList::is_match`].
+//! A [`GlobList`] is checked and compiled when config is read. File watchers use
+//! [`GlobList::is_match`].
 
 use std::fmt;
 
@@ -13,10 +14,10 @@ use super::shape::ValueShape;
 use super::value::{ConfigValue, escape_variables, parse_text, report_expected};
 use super::yaml::{YamlKind, YamlNode};
 
-/// The most patterns of one list.
+/// Maximum number of patterns in one list.
 pub const GLOBS_MAX: usize = 100;
 
-/// A list of patterns for paths below some folder.
+/// List of patterns for paths relative to a directory.
 #[derive(Clone)]
 pub struct GlobList {
     patterns: Vec<String>,
@@ -24,22 +25,22 @@ pub struct GlobList {
     extents: Vec<GlobExtent>,
 }
 
-/// How far below the folder a pattern can reach.
+/// Directories that a pattern can match.
 #[derive(Clone)]
 struct GlobExtent {
-    /// The folders that it names without any wildcard.
+    /// Leading path components without wildcards.
     prefix: Utf8PathBuf,
-    /// The deepest level it names itself; `None` if it goes through any number of folders.
+    /// Deepest level the pattern can match by itself; `None` if it spans any number of directories.
     depth_max: Option<usize>,
 }
 
 impl GlobList {
-    /// Returns the patterns as they were written.
+    /// Returns the patterns as written.
     pub fn patterns(&self) -> &[String] {
         &self.patterns
     }
 
-    /// Returns what fits these names and nothing else.
+    /// Returns a list that matches exactly these names.
     pub fn from_names<'n>(names: impl IntoIterator<Item = &'n str>) -> GlobList {
         let named = |name: &str| {
             let pattern = globset::escape(name);
@@ -49,7 +50,7 @@ impl GlobList {
         GlobList::compile(names.into_iter().map(named).collect()).expect("names are not too much")
     }
 
-    /// Returns what fits files whose names end in `.` and one of these, in any folder.
+    /// Returns a list that matches files with one of these extensions, in any directory.
     pub fn from_extensions(endings: &[&str]) -> GlobList {
         let ending = |ending: &&str| {
             let pattern = format!("**/*.{}", globset::escape(ending));
@@ -59,14 +60,14 @@ impl GlobList {
         GlobList::compile(endings.iter().map(ending).collect()).expect("endings are not too much")
     }
 
-    /// Says whether a relative path, or a folder it is in, fits any of the patterns.
+    /// Returns true if a relative path, or one of its parent directories, matches a pattern.
     pub fn is_match(&self, path: &Utf8Path) -> bool {
         let mut folders = path.ancestors().filter(|path| !path.as_str().is_empty());
         folders.any(|path| self.set.is_match(path))
     }
 
-    /// Says whether anything within a relative folder may fit: whether one who looks for what does
-    /// must look there.
+    /// Returns true if a path within the relative directory `folder` may match, so that a search
+    /// must enter it.
     pub fn may_match_within(&self, folder: &Utf8Path) -> bool {
         let deep = folder.components().count();
         let mut reaches = self.extents.iter();
@@ -88,7 +89,7 @@ impl GlobList {
     }
 }
 
-/// No pattern at all, which nothing fits.
+/// An empty list, which matches nothing.
 impl Default for GlobList {
     fn default() -> GlobList {
         GlobList { patterns: Vec::new(), set: GlobSet::empty(), extents: Vec::new() }
@@ -107,7 +108,7 @@ impl fmt::Debug for GlobList {
     }
 }
 
-/// Returns a pattern without what says nothing: `./` before it, `/` behind it.
+/// Removes a leading `./` and a trailing `/`, which do not change the meaning.
 fn trim_pattern(pattern: &str) -> &str {
     pattern.trim_start_matches("./").trim_end_matches('/')
 }
@@ -116,13 +117,13 @@ fn pattern_extent(pattern: &str) -> GlobExtent {
     let parts: Vec<&str> = trim_pattern(pattern).split('/').collect();
     let plain = |part: &&&str| !part.contains(['*', '?', '[', '{', '\\']);
     let start: Utf8PathBuf = parts.iter().take_while(plain).collect();
-    // Alternatives may hold separators.
+    // Alternatives (`{a,b/c}`) may contain separators, so the depth is unknown.
     let any_depth = pattern.contains("**") || pattern.contains('{');
     GlobExtent { prefix: start, depth_max: (!any_depth).then_some(parts.len()) }
 }
 
-/// Reads one pattern. A `/` at its end says that a folder is meant; what fits a folder stands for
-/// all in it anyway.
+/// Parses one pattern. A trailing `/` marks a directory; it is ignored, because a pattern that
+/// matches a directory includes everything in it anyway.
 fn parse_glob(text: &str) -> Result<Glob, String> {
     let pattern = trim_pattern(text);
     if pattern.is_empty() {
@@ -134,7 +135,7 @@ fn parse_glob(text: &str) -> Result<Glob, String> {
     if pattern.split('/').any(|part| part == "..") {
         return Err("it leads out of the working directory".to_owned());
     }
-    // `*` stays within a folder, as in a shell; `**` goes through them.
+    // `*` does not match `/`, as in a shell; `**` does.
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
     glob.map_err(|error| error.kind().to_string())
 }
@@ -161,7 +162,7 @@ impl ConfigValue for GlobList {
         match GlobList::compile(globs) {
             Ok(globs) => Some(globs),
             Err(error) => {
-                let message = format!("these globs are too much together: {error}");
+                let message = format!("these globs are too large in total: {error}");
                 reader.error(node.at, message).expected("expected fewer or shorter globs");
                 None
             }

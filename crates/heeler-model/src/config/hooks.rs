@@ -1,7 +1,7 @@
-//! What happens after a job: commands and messages.
+//! Hooks: commands, requests and messages that follow the end of a job.
 //!
-//! [`HookKeys`] is what is written, one flat map for all kinds; [`Hook`] holds what its kind needs
-//! and nothing else.
+//! [`HookKeys`] is the written form, one flat map for all types. [`Hook`] is the checked form and
+//! holds only the settings of its type.
 
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
@@ -16,35 +16,35 @@ use super::yaml::{YamlKind, YamlNode};
 use crate::words::words;
 
 words! {
-    /// What a hook does.
+    /// Action of a hook.
     pub enum HookType ("hook type") {
-        /// Runs a command.
+        /// Run a command.
         Shell = "shell",
-        /// Calls a URL.
+        /// Send an HTTP request.
         Webhook = "webhook",
-        /// Writes to a Discord channel.
+        /// Send a message to a Discord channel.
         Discord = "discord",
-        /// Writes to a Slack channel.
+        /// Send a message to a Slack channel.
         Slack = "slack",
     }
 }
 
 words! {
-    /// How a job ended, for hooks.
+    /// Outcome of a job, for hooks.
     pub enum HookEvent ("hook event") {
-        /// Well.
+        /// The job succeeded.
         Completed = "completed",
-        /// Badly.
+        /// The job failed.
         Failed = "failed",
-        /// Out of time.
+        /// The job exceeded its time limit.
         Timeout = "timeout",
-        /// By a person.
+        /// The job was cancelled by a person.
         Cancelled = "cancelled",
     }
 }
 
 words! {
-    /// How a URL is called.
+    /// HTTP method of a request.
     pub enum HookMethod ("HTTP method") {
         /// POST.
         Post = "POST",
@@ -55,7 +55,7 @@ words! {
 
 word_value!(HookType, HookEvent, HookMethod);
 
-/// A time limit that may also be written as a whole number of milliseconds.
+/// Time limit that may also be written as an integer number of milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeoutDuration(pub ConfigDuration);
 
@@ -82,11 +82,11 @@ impl ConfigValue for TimeoutDuration {
 }
 
 section! {
-    /// What happens after a job.
+    /// Hooks that follow the end of a job.
     pub(crate) struct HooksKeys ("hooks") {
-        /// Run after every job that ended, well or badly.
+        /// Hooks that run after every job, regardless of its outcome.
         after_run: Vec<SpannedValue<HookKeys>>,
-        /// Run after a job that failed or ran out of time, after those of `after_run`.
+        /// Hooks that run after a job that failed or timed out, after those of `after_run`.
         on_error: Vec<SpannedValue<HookKeys>>,
     }
 }
@@ -94,91 +94,82 @@ section! {
 section! {
     /// One hook.
     pub(crate) struct HookKeys ("hook") {
-        /// What it does: run a `shell` command, call a `webhook`, write to `discord` or `slack`.
+        /// Action: run a `shell` command, send a request (`webhook`), or send a message (`discord`,
+        /// `slack`).
         kind as "type": HookType,
-        /// Its name, by which it is found again when the config changes before it is done.
+        /// Name of the hook. It identifies the hook if the config changes before the hook has
+        /// finished.
         name: Option<String>,
-        /// Whether the job's hooks after it run when it fails.
+        /// Run the job's remaining hooks even if this one fails.
         continue_on_error: bool = "true",
-        /// Run only when the job ended in one of these ways.
+        /// Run only for these outcomes of the job.
         on_events: Option<Vec<HookEvent>>,
         /// Run only if this path into the hook's context is true, such as `metadata.notify`.
         when: Option<String>,
-        /// The command (shell). It gets the context as JSON on its standard input.
+        /// Command (shell). It receives the context as JSON on standard input.
         command: Option<SpannedValue<NonBlankText>>,
-        /// The address to call with the context as JSON (webhook).
+        /// URL to which the context is sent as JSON (webhook).
         url: Option<SpannedValue<WebUrl>>,
-        /// `POST` or `PUT` (webhook); `POST` if left out.
+        /// `POST` or `PUT` (webhook). Defaults to `POST`.
         method: Option<SpannedValue<HookMethod>>,
-        /// Headers of the call (webhook).
+        /// Headers of the request (webhook).
         headers: Option<SpannedValue<IndexMap<String, SecretText>>>,
-        /// The time limit, as a duration or in milliseconds; 30s (shell), 10s (webhook).
+        /// Time limit, as a duration or in milliseconds. Defaults to 30s (shell) or 10s (webhook).
         timeout: Option<SpannedValue<TimeoutDuration>>,
-        /// The channel to write to (discord, slack).
+        /// Channel ID (discord, slack).
         channel_id: Option<SpannedValue<NonBlankText>>,
-        /// The environment variable that holds the bot's token (discord, slack);
-        /// `DISCORD_BOT_TOKEN` or `SLACK_BOT_TOKEN` if left out.
+        /// Environment variable that holds the bot token (discord, slack). Defaults to
+        /// `DISCORD_BOT_TOKEN` or `SLACK_BOT_TOKEN`.
         bot_token_env: Option<SpannedValue<VarName>>,
     }
 }
 
-/// What happens after a job, checked.
+/// Checked hooks of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentHooks {
-    /// After every job that ended.
+    /// Hooks that run after every job.
     pub after_run: Vec<Hook>,
-    /// After a job that failed or ran out of time.
+    /// Hooks that run after a job that failed or timed out.
     pub on_error: Vec<Hook>,
 }
 
-/// One hook, checked.
+/// One checked hook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
-    /// Its name, by which it is found again in a changed config.
+    /// Identifies the hook in a changed config.
     pub name: Option<String>,
-    /// Whether the hooks after it run when it fails.
+    /// Run the remaining hooks even if this one fails.
     pub continue_on_error: bool,
-    /// The ways of ending it runs for; `None` is all.
+    /// Outcomes for which the hook runs; `None` means all.
     pub on_events: Option<Vec<HookEvent>>,
-    /// The condition.
+    /// Path into the hook's context that must be true.
     pub when: Option<String>,
-    /// What it does.
     pub action: HookAction,
 }
 
-/// What a hook does.
+/// Action of a hook with its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookAction {
-    /// Runs a command.
     Shell {
-        /// The command.
         command: String,
-        /// Its time limit.
         timeout: ConfigDuration,
     },
-    /// Calls a URL.
+    /// Sends an HTTP request.
     Webhook {
-        /// The address.
         url: WebUrl,
-        /// The method.
         method: HookMethod,
-        /// Further headers.
+        /// Additional headers.
         headers: IndexMap<String, SecretText>,
-        /// The time limit.
         timeout: ConfigDuration,
     },
-    /// Writes to a Discord channel.
     Discord {
-        /// The channel.
         channel_id: String,
-        /// The variable with the token.
+        /// Environment variable that holds the bot token.
         bot_token_env: VarName,
     },
-    /// Writes to a Slack channel.
     Slack {
-        /// The channel.
         channel_id: String,
-        /// The variable with the token.
+        /// Environment variable that holds the bot token.
         bot_token_env: VarName,
     },
 }
@@ -253,7 +244,7 @@ fn token_env_or_default(keys: &HookKeys, default: &str) -> VarName {
     keys.bot_token_env.as_ref().map_or_else(default, |name| name.value.clone())
 }
 
-/// Checks which keys go with a hook's type.
+/// Checks that a hook has exactly the keys of its type.
 struct HookKeyChecker<'r> {
     kind: HookType,
     at: SourceSpan,
@@ -281,7 +272,7 @@ impl HookKeyChecker<'_> {
         if kinds.contains(&self.kind) {
             return;
         }
-        let message = format!("`{key}` means nothing in a hook of type `{}`", self.kind);
+        let message = format!("`{key}` does not apply to a hook of type `{}`", self.kind);
         let fault = match self.reader.dialect {
             ConfigDialect::Heeler => self.reader.error(field.at, message),
             ConfigDialect::Herdctl => self.reader.warn(field.at, message),

@@ -1,15 +1,16 @@
 //! Variables in values: `${NAME}`, `${NAME:-default}`, and `$${` for a literal `${`.
 //!
-//! They are put in before anything is checked, so they work for numbers, booleans, words and
-//! URLs. A value made of variables alone is typed as if it had been written without quotes. Keys
-//! take no variables, and a variable's value is never read as YAML.
+//! Variables are substituted before anything is checked, so they work for numbers, booleans, words
+//! and URLs. A value that consists only of variables is typed as if it had been written without
+//! quotes. Keys take no variables, and the value of a variable is never parsed as YAML. Start at
+//! [`interpolate`].
 
 use std::collections::BTreeMap;
 
 use super::reader::{ConfigReader, SourceSpan, did_you_mean};
 use super::yaml::{TEXT_BYTES_MAX, YamlKind, YamlNode, YamlScalar};
 
-/// Puts the variables into every scalar of the tree; reports those that are not set.
+/// Substitutes the variables in every scalar of the tree and reports those that are not set.
 pub(crate) fn interpolate(
     node: &mut YamlNode,
     env: &BTreeMap<String, String>,
@@ -21,11 +22,11 @@ pub(crate) fn interpolate(
 struct VariableInterpolator<'a> {
     env: &'a BTreeMap<String, String>,
     reader: &'a mut ConfigReader,
-    /// How many bytes the values of variables may still add.
+    /// Number of bytes that variables may still add.
     text_left: usize,
 }
 
-/// A piece of a value.
+/// Segment of a value.
 #[derive(Debug, PartialEq)]
 enum InterpolationSegment<'a> {
     Text(&'a str),
@@ -33,7 +34,7 @@ enum InterpolationSegment<'a> {
         name: &'a str,
         default: Option<&'a str>,
     },
-    /// Starts like a variable and is none.
+    /// Begins with `${` but is not a valid variable.
     Malformed(&'a str),
 }
 
@@ -45,7 +46,7 @@ impl VariableInterpolator<'_> {
             YamlKind::Scalar(scalar) => self.interpolate_scalar(scalar, at),
             YamlKind::List(items) => items.iter_mut().for_each(|item| self.interpolate_node(item)),
             YamlKind::Map(entries) => {
-                entries.iter_mut().for_each(|(_, value)| self.interpolate_node(value))
+                entries.iter_mut().for_each(|(_, value)| self.interpolate_node(value));
             }
         }
     }
@@ -117,7 +118,7 @@ fn report_undefined(
     reader.error(at, message).expected("needs a value").help(help);
 }
 
-/// Finds where a piece stands in the source, each search starting after the last hit.
+/// Finds the position of a segment in the source. Each search starts after the previous match.
 fn locate(
     reader: &ConfigReader,
     at: SourceSpan,
@@ -171,7 +172,7 @@ fn parse_variable(piece: &str) -> InterpolationSegment<'_> {
     }
 }
 
-/// Says whether a text can name an environment variable.
+/// Returns true if the text is a valid name of an environment variable.
 pub(crate) fn is_variable_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')

@@ -1,8 +1,9 @@
-//! From the fleet file to all agents: files, defaults, overrides, fleets within fleets.
+//! Config loader: reads the fleet file, agent files and nested fleets, and applies defaults and
+//! overrides.
 //!
-//! Trees are merged as written, before any default of ours is put in, so that a partial block
-//! changes only what it names. Every node keeps the place it came from, so a fault in a default or
-//! an override is shown there. Start at [`load_workflow`].
+//! Trees are merged as written, before built-in defaults are added, so that a partial block changes
+//! only the keys it contains. Every node keeps its source position, so a fault in a default or an
+//! override is shown there. Start at [`load`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -25,27 +26,27 @@ use super::yaml::{self, YamlKey, YamlKind, YamlNode};
 use super::{LoadedConfig, render_json, schedule, session};
 use crate::LocalName;
 
-/// The deepest nesting of fleets.
+/// Maximum nesting depth of fleets.
 pub const FLEET_DEPTH_MAX: usize = 16;
-/// The most fleets and agents of one load, counted as often as they are used.
+/// Maximum number of fleets and agents in one load; a file used twice counts twice.
 pub const MEMBERS_MAX: usize = 10_000;
-/// The most memory for the files of one load and for its members with their defaults, in bytes.
+/// Memory limit for the files of one load and for its members with their defaults, in bytes.
 pub const LOAD_BYTES_MAX: usize = 256 << 20;
 
-/// The version of the format that we read.
+/// Supported version of the config format.
 const FORMAT_VERSION: u32 = 1;
 
 static FLEET_SHAPE: LazyLock<ValueShape> = LazyLock::new(FleetKeys::shape);
 static AGENT_SHAPE: LazyLock<ValueShape> = LazyLock::new(AgentKeys::shape);
 
-/// How the loader gets a file's text.
+/// Function that returns the text of a file.
 pub type FileReader<'a> = dyn Fn(&Utf8Path) -> io::Result<String> + 'a;
 
-/// Loads a fleet file and everything it names.
+/// Loads a fleet file and everything it references.
 ///
-/// `root` should be absolute: paths in the result are made from it. `read` is the only way to
-/// files; `env` holds the variables for `${NAME}`, `.env` included. The dialect follows from the
-/// name of the file. Either everything is legal, or every fault is returned.
+/// `root` should be absolute: paths in the result are derived from it. Files are read only through
+/// `read`. `env` holds the variables for `${NAME}`, including those of `.env`. The file name
+/// determines the dialect. Returns either a valid config or every fault.
 pub fn load(
     root: &Utf8Path,
     read: &FileReader<'_>,
@@ -91,25 +92,26 @@ struct ConfigLoader<'a> {
     read: &'a FileReader<'a>,
     env: &'a BTreeMap<String, String>,
     reader: ConfigReader,
-    /// Files read so far; `None` for those with faults that left no tree.
+    /// Parsed files; `None` for a file with faults that left no tree.
     trees: HashMap<Utf8PathBuf, Option<YamlNode>>,
     fleets: Vec<FleetConfig>,
     agents: Vec<AgentConfig>,
-    /// Names in use: of agents as they are, of fleets with a dot behind.
+    /// Names in use. Fleet names end with a dot.
     names: HashSet<String>,
-    /// Agents, by their place in the list, that name the agents they may start, with their fleets.
+    /// Agents that restrict which agents they may start: index in `agents`, fleet, and the names as
+    /// written.
     spawns: Vec<(usize, String, Vec<SpannedValue<AgentRef>>)>,
-    /// The agent that the root names for workflows.
+    /// Default agent of workflows, as named by the root fleet.
     workflow_agent: Option<SpannedValue<AgentRef>>,
     members_left: usize,
     bytes_left: usize,
 }
 
-/// A fleet on the way down: what it is called and what it inherits.
+/// Fleet being loaded, with its path and inherited defaults.
 struct FleetContext<'c> {
     path: String,
     defaults: Option<YamlNode>,
-    /// The files from the root to here.
+    /// Fleet files from the root to this one.
     file_chain: &'c [Utf8PathBuf],
 }
 
@@ -133,7 +135,7 @@ impl ConfigLoader<'_> {
         }
     }
 
-    /// Reads a file that another one names.
+    /// Reads and parses a file referenced by another file.
     fn load_file(
         &mut self,
         named: &SpannedValue<Utf8PathBuf>,
@@ -148,7 +150,7 @@ impl ConfigLoader<'_> {
         tree
     }
 
-    /// Reads the text of a file that another one names.
+    /// Reads the text of a file referenced by another file.
     fn read_source(&mut self, named: &SpannedValue<Utf8PathBuf>) -> Option<usize> {
         let SpannedValue { value: path, at, template } = named;
         match (self.read)(path) {
@@ -168,7 +170,7 @@ impl ConfigLoader<'_> {
         }
     }
 
-    /// Reads the script that an agent names, where it is in a file of its own.
+    /// Reads the script of an agent if it is in a separate file.
     fn load_script(
         &mut self,
         agent: &mut AgentConfig,
@@ -233,7 +235,8 @@ impl ConfigLoader<'_> {
         ));
         for entry in &keys.agents {
             if self.bytes_left == 0 {
-                // Refused for its size: to go on would copy the defaults again and again.
+                // The config is already rejected for its size. Continuing would copy the defaults
+                // for every remaining agent.
                 return;
             }
             self.load_agent(entry, file, place, defaults.clone());
@@ -297,10 +300,10 @@ impl ConfigLoader<'_> {
         Some(())
     }
 
-    /// Finds the agents that others name, once all are known.
+    /// Resolves references between agents, once all agents are known.
     fn resolve_spawns(&mut self) {
         if self.reader.error_count() > 0 {
-            // An agent that has a fault is not among those that are known.
+            // Agents with faults are missing from `names`, so lookups would report false faults.
             return;
         }
         for (agent, fleet, written) in std::mem::take(&mut self.spawns) {
@@ -329,7 +332,7 @@ impl ConfigLoader<'_> {
         Some(tree)
     }
 
-    /// Turns the forms a schedule may have into one, so that merging reaches them all.
+    /// Converts all accepted forms of schedules into one, so that merging applies to all of them.
     fn normalize_schedules(&mut self, mut tree: YamlNode) -> YamlNode {
         if let YamlKind::Map(entries) = &mut tree.kind {
             for (_, schedules) in entries.iter_mut().filter(|(key, _)| key.text == "schedules") {
@@ -392,7 +395,7 @@ impl ConfigLoader<'_> {
         None
     }
 
-    /// A fleet's name here: as referred to, else its own, else that of its folder.
+    /// Returns the fleet's name: from the reference, else from its file, else from its directory.
     fn resolve_fleet_name(&mut self, entry: &FleetEntry, tree: &YamlNode) -> Option<String> {
         if let Some(name) = &entry.name {
             return Some(name.value.to_string());
@@ -406,7 +409,7 @@ impl ConfigLoader<'_> {
                 Some(template) => format!("folder of `{template}`"),
                 None => format!("folder `{folder}`"),
             };
-            let message = format!("the {folder} gives the fleet no name");
+            let message = format!("the {folder} is not a valid fleet name");
             self.reader.error(entry.path.at, message).expected("add a `name` beside the path");
             return None;
         }
@@ -414,7 +417,7 @@ impl ConfigLoader<'_> {
     }
 }
 
-/// The keys of a fleet file that hold for its agents, as defaults below its `defaults`.
+/// Returns the fleet keys that apply to agents, as defaults with lower precedence than `defaults`.
 fn fleet_wide_defaults(tree: &YamlNode) -> Option<YamlNode> {
     let wide = |key: &YamlKey| matches!(key.text.as_str(), "docker" | "timezone");
     let entries: Vec<(YamlKey, YamlNode)> =
@@ -422,7 +425,7 @@ fn fleet_wide_defaults(tree: &YamlNode) -> Option<YamlNode> {
     (!entries.is_empty()).then_some(YamlNode { at: tree.at, kind: YamlKind::Map(entries) })
 }
 
-/// Gives each schedule that has a session of its own the rest of the agent's.
+/// Completes the `session` of each schedule with the settings of the agent's session.
 fn inherit_sessions(mut tree: YamlNode) -> YamlNode {
     let agent = tree.get("session").cloned();
     let YamlKind::Map(entries) = &mut tree.kind else { return tree };
@@ -447,8 +450,8 @@ fn merge_optional(base: Option<YamlNode>, top: Option<YamlNode>) -> Option<YamlN
     }
 }
 
-/// Puts one tree over another: maps key by key, everything else replaced. A null stays, and means
-/// that what lies below does not count.
+/// Merges `top` over `base`: maps key by key, everything else is replaced. A null in `top` is kept
+/// and hides the value in `base`.
 pub(crate) fn merge_trees(base: YamlNode, top: YamlNode) -> YamlNode {
     let YamlNode { at, kind } = top;
     match (base.kind, kind) {

@@ -1,4 +1,4 @@
-//! Finding an agent or a workflow by the name that a person types.
+//! Lookup of agents and workflows by the name that a person types.
 
 use std::sync::Arc;
 
@@ -7,37 +7,34 @@ use thiserror::Error;
 use super::{AgentConfig, LoadedConfig};
 use crate::workflow::{FaultyWorkflowFile, LoadedWorkflow};
 
-/// How alike two names are for one to be offered for the other.
+/// Minimum similarity (0 to 1) at which another name is suggested.
 const SIMILARITY_MIN: f64 = 0.75;
 
-/// Why a name names no agent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AgentLookupError {
-    /// There is none of that name.
+    /// No agent has the name.
     #[error("there is no agent `{name}`")]
     Unknown {
-        /// What was typed.
         name: String,
-        /// The one that may be meant.
+        /// Most similar existing name.
         nearest: Option<String>,
     },
-    /// There are several of that name, in different fleets.
+    /// Agents in several fleets have the name.
     #[error("`{name}` may be any of: {}", candidates.join(", "))]
     Ambiguous {
-        /// What was typed.
         name: String,
-        /// Their qualified names.
+        /// Qualified names of the matching agents.
         candidates: Vec<String>,
     },
 }
 
 impl LoadedConfig {
-    /// Returns an agent by its qualified name.
+    /// Returns the agent with the qualified name.
     pub fn agent(&self, name: &str) -> Option<&AgentConfig> {
         self.agents.iter().find(|agent| agent.name.as_str() == name)
     }
 
-    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    /// Finds an agent by its qualified name, or by its own name if that is unique.
     pub fn find_agent(&self, name: &str) -> Result<&AgentConfig, AgentLookupError> {
         if let Some(agent) = self.agent(name) {
             return Ok(agent);
@@ -55,12 +52,11 @@ impl LoadedConfig {
         }
     }
 
-    /// Returns a workflow by its name.
     pub fn workflow(&self, name: &str) -> Option<&Arc<LoadedWorkflow>> {
         self.workflows.iter().find(|it| it.workflow.name.as_str() == name)
     }
 
-    /// Returns the file of a workflow that cannot run, by its name or that of the file.
+    /// Returns the faulty workflow file with this workflow name or file name.
     pub fn faulty_workflow(&self, name: &str) -> Option<&FaultyWorkflowFile> {
         let mut workflows = self.faulty_files.iter().filter(|it| !it.is_cron);
         let is_named = |it: &&FaultyWorkflowFile| it.name.as_deref() == Some(name);

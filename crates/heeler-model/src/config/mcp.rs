@@ -1,4 +1,4 @@
-//! Tools for agents: MCP servers and plugins.
+//! MCP servers and plugins of agents.
 
 use camino::Utf8PathBuf;
 use indexmap::IndexMap;
@@ -14,21 +14,21 @@ use super::yaml::{YamlKind, YamlNode};
 use crate::words::words;
 
 words! {
-    /// How an MCP server is reached.
+    /// Transport of an MCP server.
     pub enum McpType ("MCP transport") {
-        /// As a process.
+        /// Standard input and output of a process.
         Stdio = "stdio",
-        /// By server-sent events.
+        /// Server-sent events.
         Sse = "sse",
-        /// By HTTP.
+        /// HTTP.
         Http = "http",
     }
 }
 
 words! {
-    /// Where a plugin comes from.
+    /// Source of a plugin.
     pub enum PluginType ("plugin type") {
-        /// A folder.
+        /// Local directory.
         Local = "local",
     }
 }
@@ -38,60 +38,49 @@ word_value!(McpType, PluginType);
 section! {
     /// An MCP server.
     pub(crate) struct McpKeys ("mcp_server") {
-        /// How it is reached; `http` if there is a `url`, else `stdio`.
+        /// Transport. Defaults to `http` if `url` is set, else to `stdio`.
         kind as "type": Option<SpannedValue<McpType>>,
-        /// The program (stdio).
+        /// Program to start (stdio).
         command: Option<SpannedValue<NonBlankText>>,
-        /// Its arguments (stdio).
+        /// Arguments of the program (stdio).
         args: Vec<String>,
-        /// Its environment variables (stdio).
+        /// Environment variables of the program (stdio).
         env: EnvVars,
-        /// Its address (http, sse).
+        /// URL of the server (http, sse).
         url: Option<SpannedValue<WebUrl>>,
-        /// Headers of each call (http, sse).
+        /// Headers of each request (http, sse).
         headers: IndexMap<String, SecretText>,
-        /// The time limit of a call, as a duration or in milliseconds.
+        /// Time limit of a call, as a duration or in milliseconds.
         timeout: Option<TimeoutDuration>,
-        /// Load its tools at once instead of when they are searched for.
+        /// Load the server's tools immediately instead of when they are searched for.
         always_load as "alwaysLoad": Option<bool>,
     }
 }
 
-/// An MCP server, checked.
+/// Checked settings of an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServer {
-    /// How it is reached.
     pub transport: McpTransport,
-    /// The time limit of a call.
+    /// Time limit of a call.
     pub timeout: Option<TimeoutDuration>,
-    /// Whether its tools are loaded at once.
+    /// Load the server's tools immediately instead of when they are searched for.
     pub always_load: Option<bool>,
 }
 
-/// How an MCP server is reached.
+/// Transport of an MCP server with its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum McpTransport {
-    /// As a process.
-    Stdio {
-        /// The program.
-        command: String,
-        /// Its arguments.
-        args: Vec<String>,
-        /// Its environment.
-        env: EnvVars,
-    },
-    /// By HTTP.
+    /// Standard input and output of a process.
+    Stdio { command: String, args: Vec<String>, env: EnvVars },
     Http {
-        /// The address.
         url: WebUrl,
-        /// Further headers.
+        /// Additional headers.
         headers: IndexMap<String, SecretText>,
     },
-    /// By server-sent events.
+    /// Server-sent events.
     Sse {
-        /// The address.
         url: WebUrl,
-        /// Further headers.
+        /// Additional headers.
         headers: IndexMap<String, SecretText>,
     },
 }
@@ -132,16 +121,16 @@ impl McpServer {
 section! {
     /// A plugin.
     pub struct PluginConfig ("plugin") {
-        /// Where it comes from; `local` is the only choice.
+        /// Source of the plugin; `local` is the only value.
         kind as "type": PluginType = "local",
-        /// Its folder, relative to this file.
+        /// Directory of the plugin, relative to this file.
         path: Utf8PathBuf,
-        /// Whether its MCP servers are left out.
+        /// Ignore the plugin's MCP servers.
         skip_mcp_discovery as "skipMcpDiscovery": bool = "false",
     }
 }
 
-/// A plugin as written: its folder alone, or a map.
+/// Plugin as written: a path, or a map.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PluginEntry(pub(crate) PluginConfig);
 

@@ -1,12 +1,12 @@
-//! Config: from text and an environment map to checked types.
+//! Configuration: from YAML text and environment variables to checked types.
 //!
-//! Start at [`load_workflow`]. It is handed a way to read files and a map of variables, and returns
-//! [`LoadedConfig`] (fleets and agents that can only hold legal values) or [`ConfigFaults`] (everything that
-//! is wrong, each with its place). The way through: `yaml` makes a tree with positions,
-//! `interpolate` puts variables in, `compose` merges trees and reads them into sections, which
-//! `shape` declares: a struct, its reader, its JSON Schema and its documentation in one.
+//! Start at [`load`]. It takes a function that reads files and a map of variables. It returns a
+//! [`LoadedConfig`], with fleets and agents that hold only valid values, or [`ConfigFaults`], with
+//! every fault and its position. `yaml` parses text into a tree with positions, `interpolate`
+//! substitutes variables, and `loader` merges trees and reads them into sections. `shape` declares
+//! a section: its struct, reader, JSON Schema and documentation in one place.
 //!
-//! Nothing here reads files, clocks or the environment.
+//! This module does not read files, clocks or the environment.
 
 mod agent;
 mod amount;
@@ -93,33 +93,32 @@ pub use web::{WebOrigin, WebPort};
 pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
 
-/// A config that was read whole and found legal.
+/// A completely loaded, valid config.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
-    /// The fleets: the root first, then those within, depth first.
+    /// The root fleet, then the nested fleets, depth first.
     pub fleets: Vec<FleetConfig>,
-    /// The agents of all fleets, those of a fleet before those of the fleets within it.
+    /// Agents of all fleets; those of a fleet precede those of its nested fleets.
     pub agents: Vec<AgentConfig>,
-    /// The workflows, once somebody has read their folder.
+    /// Workflows; empty until [`LoadedConfig::add_workflows`] is called.
     pub workflows: Vec<Arc<LoadedWorkflow>>,
-    /// What starts workflows by the clock.
+    /// Cron files, which start workflows at given times.
     pub crons: Vec<WorkflowCron>,
-    /// Files of the workflow folder of which nothing counts, because there is a fault in them.
+    /// Files of the workflow directory that are ignored because they have a fault.
     pub faulty_files: Vec<FaultyWorkflowFile>,
-    /// The files that were read.
+    /// All files that were read.
     pub files: Vec<Utf8PathBuf>,
-    /// What works, but not as its author may think.
     pub warnings: ConfigFaults,
 }
 
-/// What the name of a cron ends with whose agent has a schedule of the same name.
+/// Suffix of a cron's name if its agent already has a schedule of that name.
 pub const CRON_SUFFIX: &str = "-workflow";
 
 impl LoadedConfig {
-    /// Adds what the fleet's workflow folder holds.
+    /// Adds the content of the fleet's workflow directory.
     ///
-    /// A cron is a schedule of the agent that its workflow is done by. If that has one of the same
-    /// name, it is called `NAME-workflow`.
+    /// A cron becomes a schedule of the agent that executes its workflow. If that agent already has
+    /// a schedule of the same name, the cron is named `NAME-workflow`.
     pub fn add_workflows(&mut self, found: WorkflowFolder) {
         self.workflows = found.workflows;
         for cron in &found.crons {
@@ -144,7 +143,7 @@ impl LoadedConfig {
         self.warnings = ConfigFaults::merge([warnings, found.warnings]);
     }
 
-    /// Returns it if no file of the workflow folder has a fault either.
+    /// Returns the config unless a file of the workflow directory has a fault.
     pub fn require_no_faults(self) -> Result<LoadedConfig, ConfigFaults> {
         match self.faulty_files.is_empty() {
             true => Ok(self),

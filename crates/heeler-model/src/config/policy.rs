@@ -1,6 +1,7 @@
-//! How jobs wait, are tried again and start others, and how long what they leave is kept.
+//! Policies for queueing, retries, child jobs, retention and logs.
 //!
-//! Types whose name ends in `Keys` are what may be written; the others are what it means.
+//! Types with names ending in `Keys` declare the accepted keys; the other types are the checked
+//! form.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -15,46 +16,46 @@ use super::value::{BoundedInt, ConfigValue, SpannedValue, parse_text};
 use super::yaml::YamlNode;
 use crate::{AgentName, IdParseError};
 
-/// The most times that a job is tried again.
+/// Maximum number of retries of a job.
 pub const RETRIES_MAX: i32 = 10;
-/// The highest priority; the lowest is as far below zero.
+/// Highest priority; the lowest is its negative.
 pub const PRIORITY_MAX: i32 = 100;
-/// The most levels of jobs that start jobs.
+/// Maximum nesting depth of jobs started by jobs.
 pub const SPAWN_DEPTH_MAX: i32 = 16;
-/// The most jobs that one job may start.
+/// Maximum number of jobs that one job may start.
 const SPAWN_JOBS_MAX: i32 = 1000;
-/// The most jobs that may wait.
+/// Maximum number of queued jobs.
 const QUEUE_MAX: i32 = 100_000;
-/// The most rotated files of one log.
+/// Maximum number of rotated files per log.
 const ROTATED_LOGS_MAX: i32 = 100;
-/// The longest wait between tries, unless `max_backoff` says otherwise.
+/// Longest delay between retries if `max_backoff` is not set.
 const BACKOFF_MAX_DEFAULT: &str = "15m";
 
-/// A place among jobs that wait.
+/// Queue priority.
 pub(crate) type PriorityKey = BoundedInt<{ -PRIORITY_MAX }, PRIORITY_MAX>;
 
 section! {
-    /// What becomes of a job that failed. Only a failure that may pass by itself is tried again: a
-    /// service that is overloaded or out of reach, a dropped connection. A wrong key, a refused
-    /// request, a limit of yours that was reached or a job that was cancelled is not.
+    /// Retries of failed jobs. Only temporary failures are retried: an overloaded or unreachable
+    /// service, or a dropped connection. A wrong key, a rejected request, a configured limit that
+    /// was reached or a cancelled job is not retried.
     pub(crate) struct RetryKeys ("retry") {
-        /// How many times.
+        /// Maximum number of retries.
         max: BoundedInt<0, RETRIES_MAX> = "0",
-        /// How long after the first failure; each further wait is twice as long.
+        /// Delay after the first failure; it doubles after each further failure.
         backoff: ConfigDuration = "30s",
-        /// The longest wait; `15m`, or `backoff` where that is longer, if left out.
+        /// Longest delay. Defaults to `15m`, or to `backoff` if that is longer.
         max_backoff: Option<SpannedValue<ConfigDuration>>,
     }
 }
 
-/// How often and when a job that failed is tried again.
+/// Checked retry settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How many times; 0 is never.
+    /// Maximum number of retries; 0 means never.
     pub max: u32,
-    /// The wait after the first failure; each further one is twice as long.
+    /// Delay after the first failure; it doubles after each further failure.
     pub backoff: ConfigDuration,
-    /// The longest wait.
+    /// Longest delay.
     pub max_backoff: ConfigDuration,
 }
 
@@ -73,20 +74,19 @@ impl RetryPolicy {
     }
 }
 
-/// The name of an agent, in its own fleet or from the root.
+/// Reference to an agent, by its name in the same fleet or its qualified name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentRef(pub(crate) AgentName);
 
 section! {
-    /// What jobs of the agent may start themselves. A job that they start counts against the budget
-    /// of the one that started it.
+    /// Limits on jobs that jobs of this agent may start. The cost of a started job also counts
+    /// against the budget of the job that started it.
     pub(crate) struct SpawnKeys ("spawn") {
-        /// How many levels of jobs that start jobs there may be; 0 lets them start none.
+        /// Maximum nesting depth of jobs started by jobs; 0 forbids starting jobs.
         max_depth: BoundedInt<0, SPAWN_DEPTH_MAX> = "3",
-        /// How many jobs one job may start, those that they start in turn included.
+        /// Maximum number of jobs that one job may start, including those started indirectly.
         max_jobs: BoundedInt<0, SPAWN_JOBS_MAX> = "10",
-        /// The agents that may be started, by their names in this fleet or in full; all of them if
-        /// left out.
+        /// Agents that may be started, by name in this fleet or by qualified name. Defaults to all.
         agents: Option<Vec<SpannedValue<AgentRef>>>,
     }
 }
@@ -105,26 +105,27 @@ impl ConfigValue for AgentRef {
     }
 }
 
-/// What jobs of an agent may start themselves.
+/// Checked limits on jobs that jobs of an agent may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpawnLimits {
-    /// How many levels of jobs that start jobs there may be; 0 is none.
+    /// Maximum nesting depth; 0 forbids starting jobs.
     pub max_depth: u32,
-    /// How many jobs one job may start, those that they start in turn included.
+    /// Maximum number of jobs that one job may start, including those started indirectly.
     pub max_jobs: u32,
-    /// The agents that may be started; `None` is all of them.
+    /// Agents that may be started; `None` means all.
     pub agents: Option<Vec<AgentName>>,
 }
 
 impl SpawnLimits {
-    /// Makes the limits. Which agents are meant is known when all are loaded: see [`resolve_agents`].
+    /// Returns the limits without their agents, which are resolved when all agents are loaded: see
+    /// [`resolve_agents`].
     pub(crate) fn new(keys: &SpawnKeys) -> SpawnLimits {
         let (max_depth, max_jobs) = (keys.max_depth.as_u32(), keys.max_jobs.as_u32());
         SpawnLimits { max_depth, max_jobs, agents: keys.agents.as_ref().map(|_| Vec::new()) }
     }
 }
 
-/// Finds the agents that one agent may start: in its own fleet first, else by their full names.
+/// Resolves the agents that one agent may start: first in its own fleet, else by qualified name.
 pub(crate) fn resolve_agents(
     written: &[SpannedValue<AgentRef>],
     fleet: &str,
@@ -151,22 +152,22 @@ pub(crate) fn resolve_agents(
 }
 
 section! {
-    /// How many jobs may wait for their turn, and how long. What is over the limit is refused, and what
-    /// waited too long is given up; both are recorded with the reason.
+    /// Limits on queued jobs. A job beyond `max` is rejected, and a job that has waited longer than
+    /// `max_wait` is abandoned; both are recorded with the reason.
     pub(crate) struct QueueKeys ("queue") {
-        /// The most jobs that wait.
+        /// Maximum number of queued jobs.
         max: BoundedInt<0, QUEUE_MAX> = "1000",
-        /// The longest that a job waits.
+        /// Longest time a job may wait.
         max_wait: ConfigDuration = "24h",
     }
 }
 
-/// How many jobs may wait for their turn, and how long.
+/// Checked limits on queued jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// The most jobs that wait; 0 lets none.
+    /// Maximum number of queued jobs; 0 turns queueing off.
     pub max: u32,
-    /// The longest that a job waits.
+    /// Longest time a job may wait.
     pub max_wait: ConfigDuration,
 }
 
@@ -177,12 +178,12 @@ impl QueueLimits {
 }
 
 section! {
-    /// When files of ended jobs are moved to `trash/` in the state directory. Jobs stay listed, sessions
-    /// stay as they are.
+    /// Times at which files of ended jobs are moved to `trash/` in the state directory. The jobs
+    /// stay listed, and sessions are not affected.
     pub struct RetentionPolicy ("retention") {
-        /// Files of jobs that ended longer ago than this.
+        /// Move files of jobs that ended longer ago than this.
         jobs: Option<ConfigDuration>,
-        /// Files of all but this many of the jobs that ended last.
+        /// Keep the files of this many most recently ended jobs and move those of all others.
         count: Option<NonZeroU32>,
     }
 }
@@ -190,19 +191,19 @@ section! {
 section! {
     /// The daemon's own logs, in `logs/` of the state directory.
     pub(crate) struct LogsKeys ("logs") {
-        /// The size at which a log is set aside and a new one begun.
+        /// Size at which a log is rotated.
         max_size: ByteSize = "10MB",
-        /// How many logs that were set aside are kept.
+        /// Number of rotated files to keep.
         keep: BoundedInt<0, ROTATED_LOGS_MAX> = "5",
     }
 }
 
-/// When logs are set aside, and how many of those are kept.
+/// Checked log rotation settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRotation {
-    /// The size at which a log is set aside.
+    /// Size at which a log is rotated.
     pub max_size: ByteSize,
-    /// How many are kept.
+    /// Number of rotated files to keep.
     pub keep: u32,
 }
 

@@ -1,7 +1,7 @@
-//! The one place where faults are collected while config is read.
+//! Collection of faults while config is read.
 //!
-//! A [`ConfigReader`] owns the loaded sources and the faults found so far. Reading goes on after a
-//! fault: a function that cannot give a value says so here and returns `None`.
+//! A [`ConfigReader`] owns the loaded sources and the faults found. Reading continues after a
+//! fault: a function that cannot produce a value reports the fault here and returns `None`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use super::fault::{ConfigFault, ConfigFaults, ConfigSource, FaultSeverity};
 
-/// A byte range in one of the reader's sources.
+/// Byte range in one of the reader's sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SourceSpan {
     pub(crate) file: usize,
@@ -18,17 +18,17 @@ pub(crate) struct SourceSpan {
     pub(crate) end: usize,
 }
 
-/// Whose rules a file follows: unknown keys are errors in ours, warnings in herdctl's.
+/// Dialect of a config file. Unknown keys are errors in Heeler's dialect and warnings in herdctl's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigDialect {
-    /// `heeler.yaml` and the files it names.
+    /// `heeler.yaml` and the files it references.
     Heeler,
-    /// `herdctl.yaml` and the files it names.
+    /// `herdctl.yaml` and the files it references.
     Herdctl,
 }
 
 impl ConfigDialect {
-    /// Tells the dialect by the name of the fleet file.
+    /// Returns the dialect that the name of the fleet file implies.
     pub fn from_file_name(path: &Utf8Path) -> ConfigDialect {
         match path.file_stem() {
             Some("herdctl") => ConfigDialect::Herdctl,
@@ -37,19 +37,19 @@ impl ConfigDialect {
     }
 }
 
-/// Collects sources and faults. Text that no file holds, such as defaults, is source 0.
+/// Collects sources and faults. Source 0 is text that is in no file, such as defaults.
 #[derive(Debug)]
 pub(crate) struct ConfigReader {
     pub(crate) dialect: ConfigDialect,
     home: Option<Utf8PathBuf>,
     sources: Vec<Arc<ConfigSource>>,
     faults: Vec<ConfigFault>,
-    /// The last fault beyond [`FAULTS_KEPT_MAX`], and how many there were.
+    /// The last fault beyond [`FAULTS_KEPT_MAX`], and the number of such faults.
     overflow: (Option<ConfigFault>, usize),
     error_count: usize,
 }
 
-/// The most faults that are kept; further ones are only counted.
+/// Maximum number of stored faults; further ones are only counted.
 const FAULTS_KEPT_MAX: usize = 1000;
 
 impl ConfigReader {
@@ -75,7 +75,7 @@ impl ConfigReader {
         Arc::clone(&self.sources[file])
     }
 
-    /// Resolves a path as written at `at`: relative to the folder of its file, `~` is HOME.
+    /// Resolves a path written at `at`: relative to the directory of its file; `~` is HOME.
     pub(crate) fn resolve(&self, at: SourceSpan, path: &str) -> Utf8PathBuf {
         let expanded = match (path.strip_prefix('~'), &self.home) {
             (Some(""), Some(home)) => home.clone(),
@@ -86,7 +86,7 @@ impl ConfigReader {
         normalize_path(&folder.join(expanded))
     }
 
-    /// Counts the errors reported so far, also those that were known already.
+    /// Returns the number of reported errors, including duplicates.
     pub(crate) fn error_count(&self) -> usize {
         self.error_count
     }
@@ -100,7 +100,8 @@ impl ConfigReader {
         self.report(FaultSeverity::Warning, at, message)
     }
 
-    /// Records a fault once: merged defaults are read again with each agent that has them.
+    /// Records a fault, ignoring duplicates: merged defaults are read again for each agent that
+    /// inherits them.
     fn report(
         &mut self,
         severity: FaultSeverity,
@@ -125,7 +126,8 @@ impl ConfigReader {
         &mut self.faults[last]
     }
 
-    /// Ends the reading: every fault, errors first, each kind by file and place.
+    /// Returns every fault, errors first and in order of file and position, and the files that were
+    /// read.
     pub(crate) fn finish(self) -> (ConfigFaults, Vec<Utf8PathBuf>) {
         let order = |fault: &ConfigFault| {
             let file = self.sources.iter().position(|known| Arc::ptr_eq(known, &fault.source));
@@ -150,7 +152,7 @@ impl ConfigFault {
     }
 }
 
-/// Cuts a range to its first line, within the text and at character borders.
+/// Cuts a range to its first line, within the text and at character boundaries.
 fn clip_to_first_line(text: &str, range: Range<usize>) -> Range<usize> {
     let border = |mut at: usize| {
         at = at.min(text.len());
@@ -164,7 +166,7 @@ fn clip_to_first_line(text: &str, range: Range<usize>) -> Range<usize> {
     start..end.min(line).max(start)
 }
 
-/// Removes `.` and `..` by the text of the path alone: nothing is read from disk.
+/// Removes `.` and `..` lexically, without access to the file system.
 pub(crate) fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
     let mut out = Utf8PathBuf::new();
     for part in path.components() {
@@ -183,7 +185,7 @@ pub(crate) fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
     }
 }
 
-/// Returns the candidate nearest to `word`, when it is near enough to be a slip of the hand.
+/// Returns the candidate most similar to `word`, if it is similar enough to be a typing error.
 pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let scored =
@@ -192,14 +194,15 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -
     (best.0 >= SIMILARITY_MIN).then_some(best.1)
 }
 
-/// Says how alike two words are, 0 to 1. One slip in a short word counts for little there.
+/// Returns the similarity of two words, 0 to 1. A single typing error weighs little even in a short
+/// word.
 fn similarity(word: &str, candidate: &str) -> f64 {
     let one_slip = word.len() >= 3 && strsim::osa_distance(word, candidate) <= 1;
     strsim::jaro_winkler(word, candidate).max(if one_slip { ONE_TYPO_SIMILARITY } else { 0.0 })
 }
 
-/// How alike two words count that differ by one slip.
+/// Similarity assigned to words that differ by one typing error.
 const ONE_TYPO_SIMILARITY: f64 = 0.9;
 
-/// How alike two words must be (0 to 1) to propose one for the other.
+/// Minimum similarity (0 to 1) at which a word is suggested.
 const SIMILARITY_MIN: f64 = 0.82;

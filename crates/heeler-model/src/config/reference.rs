@@ -1,4 +1,4 @@
-//! The reference page of all keys, made from the shapes that read them.
+//! Reference page of all keys, generated from the shapes that read them.
 
 use super::agent::{AgentKeys, KEYS_WITHOUT_DEFAULT};
 use super::docker::FLEET_ONLY_KEYS;
@@ -15,7 +15,6 @@ use crate::workflow::{
 const INTRO: &str = include_str!("reference_intro.md");
 const WORKFLOW_INTRO: &str = include_str!("workflow_intro.md");
 
-/// Returns `docs/config.md`.
 pub fn reference_markdown() -> String {
     let list = |keys: &[&str]| {
         keys.iter().map(|key| format!("`{}`", key.replace("*.", ""))).collect::<Vec<_>>().join(", ")
@@ -29,7 +28,6 @@ pub fn reference_markdown() -> String {
     page
 }
 
-/// Returns `docs/workflow-reference.md`.
 pub fn workflow_reference_markdown() -> String {
     let limits = WORKFLOW_INTRO
         .replace("{phases}", &PHASES_MAX.to_string())
@@ -41,7 +39,7 @@ pub fn workflow_reference_markdown() -> String {
     limits + &render_tables(vec![WorkflowKeys::section(), CronKeys::section()])
 }
 
-/// Returns a table for each section, and for each that these name.
+/// Renders a table for each section and for each section they reference.
 fn render_tables(mut sections: Vec<ConfigSection>) -> String {
     let mut next = 0;
     while let Some(section) = sections.get(next).cloned() {
@@ -53,14 +51,14 @@ fn render_tables(mut sections: Vec<ConfigSection>) -> String {
 
 fn collect_sections(shape: &ValueShape, sections: &mut Vec<ConfigSection>) {
     match shape {
-        // Defaults, overrides and list items repeat the keys of what they stand for.
+        // Defaults, overrides and list items repeat the keys of an agent or a schedule.
         ValueShape::Section(section) if canonical_section(section.name).is_some() => {}
         ValueShape::Section(section) if sections.iter().any(|known| known.name == section.name) => {
         }
         ValueShape::Section(section) => sections.push(section.clone()),
         ValueShape::List(shape) | ValueShape::Map(shape) => collect_sections(shape, sections),
         ValueShape::OneOf(shapes) => {
-            shapes.iter().for_each(|shape| collect_sections(shape, sections))
+            shapes.iter().for_each(|shape| collect_sections(shape, sections));
         }
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! The merged, checked config as JSON, with keys as in the YAML. Secrets appear by name only.
+//! Merged, checked config as JSON, with keys as in the YAML. Secrets appear by name only.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::fleet::FleetConfig;
 use super::value::escape_variables;
 use super::yaml::{YamlKind, YamlNode, YamlScalar};
 
-/// A secret shorter than this is not searched for: it would be found in ordinary words.
+/// Minimum length of a secret to search for: shorter ones would match ordinary words.
 const SECRET_LEN_MIN: usize = 4;
 
-/// What is shown of an agent. It is kept as text, since it is rarely asked for: as values it would
-/// take ten times as much.
+/// Rendered config of an agent. It is stored as text because it is rarely needed; as JSON values it
+/// would take ten times as much memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentConfigJson(Box<str>);
 
@@ -23,7 +23,6 @@ impl AgentConfigJson {
         AgentConfigJson(shown.to_string().into())
     }
 
-    /// Returns it as values.
     pub(crate) fn json(&self) -> Json {
         serde_json::from_str(&self.0).expect("it was made from JSON")
     }
@@ -31,7 +30,7 @@ impl AgentConfigJson {
 
 impl LoadedConfig {
     /// Returns `{fleet, agents: […]}`. `fleet` holds the keys of the fleet file; each agent holds
-    /// its merged keys, its `qualified_name` and the `file` it is from.
+    /// its merged keys, its `qualified_name` and the `file` that defines it.
     pub fn show(&self) -> Json {
         let fleet = self.fleets.first().map_or(Json::Null, |fleet| fleet.config_json.clone());
         let agents: Json = self.agents.iter().map(|agent| agent.config_json.json()).collect();
@@ -39,7 +38,8 @@ impl LoadedConfig {
     }
 }
 
-/// Shows what was made from variables as it was written. Numbers and the like stay what they are.
+/// Replaces values made from variables by the text as written. Numbers, booleans and nulls keep
+/// their values.
 pub(crate) fn restore_templates(shown: &mut Json, tree: &YamlNode) {
     match (shown, &tree.kind) {
         (Json::Null | Json::Bool(_) | Json::Number(_), _) => {}
@@ -60,8 +60,8 @@ pub(crate) fn restore_templates(shown: &mut Json, tree: &YamlNode) {
     }
 }
 
-/// Replaces values of variables that any agent names as a secret by `${NAME}`, wherever they were
-/// put in.
+/// Replaces the value of each variable that an agent lists as a secret by `${NAME}`, wherever it
+/// occurs.
 pub(crate) fn hide_secrets(
     fleets: &mut [FleetConfig],
     agents: &mut [AgentConfig],
@@ -71,8 +71,8 @@ pub(crate) fn hide_secrets(
         .iter()
         .flat_map(|agent| agent.secrets.iter().map(|name| name.as_str().to_owned()))
         .collect();
-    // Shown text has `${` escaped, so a secret that holds one is searched for in both forms. Long
-    // ones come first: a secret may be part of another.
+    // Rendered text has `${` escaped, so a secret that contains it is searched in both forms. Long
+    // secrets come first, because a secret may be part of another.
     let mut secrets: Vec<(&String, String)> = names
         .iter()
         .filter_map(|name| Some((name, env.get(name)?)))

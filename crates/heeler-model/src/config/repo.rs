@@ -1,7 +1,7 @@
-//! The repository that an agent works on, as config writes it.
+//! Repository of an agent.
 //!
-//! It may hold a token, which is taken out of the address at once: what is shown, told and put into
-//! arguments is the address without it.
+//! Its URL may contain a token, which is removed from the URL at once: only the URL without the
+//! token is shown, logged or passed in arguments.
 
 use std::fmt;
 
@@ -15,12 +15,11 @@ use super::value::{ConfigValue, SecretText};
 use super::work_source::RepoName;
 use super::yaml::YamlNode;
 
-/// What a name and a token are to a server.
+/// User name and password or token for a git server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RepoCredentials {
-    /// Who.
     pub user: String,
-    /// The password or token; may be empty where the user's name is the token.
+    /// Password or token; may be empty if the user name is the token.
     pub password: String,
 }
 
@@ -30,7 +29,7 @@ impl fmt::Debug for RepoCredentials {
     }
 }
 
-/// A repository that can be cloned.
+/// Repository to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RepoConfig {
     address: String,
@@ -39,12 +38,12 @@ pub struct RepoConfig {
 }
 
 impl RepoConfig {
-    /// Returns the address or path that git is given, without any secret.
+    /// Returns the URL or path for git, without secrets.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns the name and token that the config holds for it.
+    /// Returns the user name and token that the config contains for the repository.
     pub fn credentials(&self) -> Option<&RepoCredentials> {
         self.credentials.as_ref()
     }
@@ -56,7 +55,7 @@ impl fmt::Debug for RepoConfig {
     }
 }
 
-/// The form of a repository, for messages.
+/// Name of this kind of value in messages.
 pub(crate) const REPO_DESCRIPTION: &str = "a repository";
 
 impl ConfigValue for RepoConfig {
@@ -76,7 +75,7 @@ impl ConfigValue for RepoConfig {
                 let Json::String(written) = text.show() else { return None };
                 Some(RepoConfig { address, credentials, source_text: written })
             }
-            // The text itself is not told: there may be a token in it.
+            // The message does not repeat the text: it may contain a token.
             Err(reason) => {
                 let message = format!("this is not {REPO_DESCRIPTION}: {reason}");
                 let fault = match reader.dialect {
@@ -104,7 +103,7 @@ fn parse_repo(text: &str) -> Result<(String, Option<RepoCredentials>), &'static 
     if text.contains("://") {
         return parse_url(text);
     }
-    // As ssh writes it: git@example.com:path
+    // The scp-like form of ssh: git@example.com:path
     let is_word = |part: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(fits)
@@ -124,7 +123,7 @@ fn parse_url(text: &str) -> Result<(String, Option<RepoCredentials>), &'static s
     }
     let decoded = |part: &str| {
         let text = percent_decode_str(part).decode_utf8().map_err(|_| "its user is not UTF-8")?;
-        // The way to git is made of lines.
+        // Credentials are passed to git in a line-based protocol.
         if text.contains(['\n', '\r', '\0']) {
             Err("its user has a line break")
         } else {

@@ -1,8 +1,8 @@
-//! When an agent starts by itself.
+//! Schedules of an agent.
 //!
-//! A schedule is written in one of two ways: herdctl's map of names, or a list with `name` and
-//! `trigger`. [`normalize_schedules`] turns the second into the first before anything is merged, so that
-//! overrides reach both. [`ScheduleConfig`] is the checked form.
+//! A schedule is written in one of two forms: herdctl's map by name, or a list with `name` and
+//! `trigger`. [`normalize_schedules`] converts the second into the first before anything is merged,
+//! so that overrides apply to both. [`ScheduleConfig`] is the checked form.
 
 use std::time::Duration;
 
@@ -25,49 +25,49 @@ use crate::words::words;
 use crate::workflow::WorkflowCron;
 use crate::{LocalName, SessionMode};
 
-/// The shortest interval of a schedule.
+/// Shortest interval of a schedule.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// The most runs that `missed: run_all` makes up for; older occurrences are recorded as skipped.
+/// Maximum number of jobs that `missed: run_all` creates; older due times are recorded as skipped.
 pub const MISSED_RUNS_MAX: u32 = 100;
-/// The longest name of a schedule, in bytes.
+/// Longest name of a schedule, in bytes.
 const SCHEDULE_NAME_MAX: usize = 128;
-/// How long watched files must be at rest, unless `debounce` says otherwise.
+/// Time without changes before watched files start a job, if `debounce` is not set.
 const DEBOUNCE_DEFAULT: &str = "2s";
 
 words! {
-    /// What becomes of occurrences that were due while nothing ran.
+    /// Handling of due times that passed while no daemon was running.
     pub enum MissedRunPolicy ("policy for missed runs") {
-        /// They are recorded as skipped.
+        /// Record them as skipped.
         Skip = "skip",
-        /// One run makes up for all of them.
+        /// Start one job for all of them.
         RunOnce = "run_once",
-        /// Each gets its run, up to [`MISSED_RUNS_MAX`].
+        /// Start one job for each, up to [`MISSED_RUNS_MAX`].
         RunAll = "run_all",
     }
 }
 
 words! {
-    /// What becomes of an occurrence that is due while the last one still runs.
+    /// Handling of a due time while the previous job is still active.
     pub enum OverlapPolicy ("policy for overlapping runs") {
-        /// It is recorded as skipped.
+        /// Record it as skipped.
         Skip = "skip",
-        /// It waits.
+        /// Queue the job.
         Queue = "queue",
     }
 }
 
 words! {
-    /// What starts a schedule.
+    /// Event that starts a schedule.
     pub enum ScheduleType ("schedule type") {
-        /// Time passing.
+        /// A fixed time between starts.
         Interval = "interval",
-        /// The clock.
+        /// A cron expression.
         Cron = "cron",
-        /// Files that change.
+        /// Changes of files.
         Watch = "watch",
-        /// A call from outside.
+        /// An HTTP request from outside.
         Webhook = "webhook",
-        /// A message.
+        /// A chat message.
         Chat = "chat",
     }
 }
@@ -80,19 +80,19 @@ text_value! {
 }
 
 section! {
-    /// What starts the schedule, in the list form.
+    /// Trigger of a schedule in the list form.
     pub(crate) struct TriggerKeys ("trigger") {
-        /// What starts it; same as the schedule's `type`.
+        /// Type of trigger; same as the schedule's `type`.
         kind as "type": Option<ScheduleType>,
         /// Time between two starts; same as the schedule's `interval`.
         every alias "interval": Option<ConfigDuration>,
-        /// A cron expression; same as the schedule's `cron`.
+        /// Cron expression; same as the schedule's `cron`.
         expression alias "cron": Option<CronExpr>,
-        /// The files to watch; same as the schedule's `paths`.
+        /// Files to watch; same as the schedule's `paths`.
         paths: Option<GlobList>,
         /// Files not to watch; same as the schedule's `ignore`.
         ignore: Option<GlobList>,
-        /// How long files must be at rest; same as the schedule's `debounce`.
+        /// Time without changes before the job starts; same as the schedule's `debounce`.
         debounce: Option<ConfigDuration>,
     }
 }
@@ -100,149 +100,143 @@ section! {
 section! {
     /// One schedule of an agent.
     pub(crate) struct ScheduleKeys ("schedule") {
-        /// What starts it: `interval`, `cron`, `watch` or `webhook`. Of the first three it follows
-        /// from the key given (`interval`, `cron`, `paths`) if left out. A schedule of type
-        /// `webhook` starts when the daemon is called with something for it; calls while its last job
-        /// is at work are refused, or wait with `overlap: queue`. `chat` is accepted for herdctl's
-        /// sake and starts nothing.
+        /// Type of trigger: `interval`, `cron`, `watch` or `webhook`. The first three are implied
+        /// by their key (`interval`, `cron`, `paths`) and may be left out. A schedule of type
+        /// `webhook` starts when the daemon receives a request for it. A request that arrives while
+        /// its previous job is active is rejected, or queued with `overlap: queue`. `chat` is
+        /// accepted for compatibility with herdctl and starts nothing.
         kind as "type": Option<SpannedValue<ScheduleType>>,
         /// Time between two starts, such as `5m`, `1h30m` or `2w`.
         interval alias "every": Option<SpannedValue<ConfigDuration>>,
-        /// A cron expression of five fields, names allowed (`0 9 * * mon-fri`), or `@daily` and
-        /// the like.
+        /// Cron expression of five fields, in which names are allowed (`0 9 * * mon-fri`), or a
+        /// shorthand such as `@daily`.
         cron alias "expression": Option<SpannedValue<CronExpr>>,
-        /// The environment variable with the secret that callers sign with (webhook); `secret_env` of the
-        /// fleet's `webhooks` if left out. Without any, only callers that have logged in or come over the
-        /// unix socket are heard.
+        /// Environment variable that holds the secret with which callers sign requests (webhook).
+        /// Defaults to `secret_env` of the fleet's `webhooks`. Without a secret, only authenticated
+        /// callers and callers on the Unix socket are accepted.
         secret_env alias "secret": Option<SpannedValue<VarName>>,
-        /// The events of GitHub's that start it (webhook): `push`, or with an action
-        /// `issues.opened`. Calls of `/hooks/github` go to the schedules that have some.
+        /// GitHub events that start the schedule (webhook): `push`, or with an action such as
+        /// `issues.opened`. Requests to `/hooks/github` are delivered to the schedules that list
+        /// events.
         events: Option<SpannedValue<Vec<WebhookEventName>>>,
-        /// Of events that have a branch, only those of these (webhook): globs such as `release/*`.
+        /// For events with a branch, accept only these branches (webhook): globs such as
+        /// `release/*`.
         branches: Option<SpannedValue<GlobList>>,
-        /// Of events about an issue or pull request, only where it has one of these labels (webhook).
+        /// For events about an issue or pull request, accept only those with one of these labels
+        /// (webhook).
         labels: Option<SpannedValue<Vec<String>>>,
-        /// Only events that these people caused, by login (webhook).
+        /// Accept only events caused by these users, by login name (webhook).
         authors: Option<SpannedValue<Vec<String>>>,
-        /// Events that programs caused start it too (webhook); otherwise an agent's own doings could start
-        /// it again.
+        /// Also accept events caused by bots (webhook). By default they are ignored, because an
+        /// agent's own actions could start it again.
         bots: Option<SpannedValue<bool>>,
-        /// What of the call the agent is told (webhook): names of your own with the place of the value,
-        /// such as `title: issue.title` or `label: issue.labels.0.name`. If left out, it is told all that
-        /// was sent; of GitHub's events, what matters.
+        /// Values of the request that are passed to the agent (webhook): a name of your choice and
+        /// the path of the value, such as `title: issue.title` or `label: issue.labels.0.name`. By
+        /// default the whole request body is passed; for GitHub events, its relevant fields.
         fields: Option<SpannedValue<IndexMap<String, PayloadFieldPath>>>,
-        /// The files whose change starts it (watch), or of pushes, only those that touch one of these
-        /// (webhook): globs such as `src/**/*.rs`, relative to the working
-        /// directory. A glob that fits a folder stands for everything in it. `.git`, links to folders and
-        /// Heeler's own state are never looked into. What changes while a job of the schedule runs, or
-        /// within `debounce` of its end, starts nothing, and so does what changes while no daemon runs or
-        /// as one dies: a change starts one job at most.
+        /// Files that start the schedule when they change (watch), or that a push must touch
+        /// (webhook): globs such as `src/**/*.rs`, relative to the working directory. A glob that
+        /// matches a directory includes everything in it. `.git`, symbolic links to directories and
+        /// Heeler's own state directory are never watched. A change starts at most one job. Changes
+        /// made while a job of the schedule is active, within `debounce` of its end, or while the
+        /// daemon is stopped or stopping start nothing.
         paths: Option<SpannedValue<GlobList>>,
-        /// Files whose change starts nothing, though `paths` has them.
+        /// Files in `paths` that start nothing when they change.
         ignore: Option<SpannedValue<GlobList>>,
-        /// How long the files must be at rest before the job starts: `2s` if left out. Files that
-        /// are never at rest start it after ten times as long.
+        /// Time without changes before the job starts. Defaults to `2s`. Files that change
+        /// constantly start the job after ten times this time.
         debounce: Option<SpannedValue<ConfigDuration>>,
-        /// The list form of `type` with `interval` (here `every`) or `cron` (here `expression`).
+        /// Trigger in the list form: `type` with `every` (same as `interval`) or `expression` (same
+        /// as `cron`).
         trigger: Option<TriggerKeys>,
-        /// What the agent is asked to do; the agent's `default_prompt` if left out.
+        /// Prompt. Defaults to the agent's `default_prompt`.
         prompt: Option<String>,
-        /// Set to `false` to keep the schedule from starting by itself; it can still be
-        /// triggered by hand.
+        /// `false` stops the schedule from starting jobs; it can still be triggered manually.
         enabled: bool = "true",
-        /// Session settings for this schedule, over those of the agent.
+        /// Session settings of this schedule; they override those of the agent.
         session: Option<SessionKeys>,
-        /// herdctl's way to say `session: {mode: persistent}`.
+        /// herdctl's form of `session: {mode: persistent}`.
         resume_session: bool = "false",
-        /// The time zone of `cron`, such as `Europe/Vienna`; the agent's, then the machine's.
+        /// Time zone of `cron`, such as `Europe/Vienna`. Defaults to the agent's time zone, then to
+        /// the machine's.
         timezone: Option<ConfigTimeZone>,
-        /// Start up to this much later, by chance, so that many agents do not start at once.
+        /// Delay each start by a random time up to this, so that many agents do not start at once.
         jitter: Option<SpannedValue<ConfigDuration>>,
-        /// Occurrences that were due while nothing ran: `skip` them, `run_once` for all of them
-        /// (the default), or `run_all`, at most 100.
+        /// Handling of due times that passed while no daemon was running: `skip` them, `run_once`
+        /// for all of them (the default), or `run_all`, at most 100.
         missed: Option<MissedRunPolicy>,
-        /// An occurrence that is due while the last one still runs: `skip` it (the default) or
-        /// `queue` it.
+        /// Handling of a due time while the previous job is still active: `skip` it (the default)
+        /// or `queue` it.
         overlap: Option<OverlapPolicy>,
-        /// The time limit of a job of this schedule; the agent's if left out.
+        /// Time limit of a job of this schedule. Defaults to the agent's `timeout`.
         timeout: Option<ConfigDuration>,
         /// Also write the job's output as text to `jobs/<job>/output.log`.
         output_to_file as "outputToFile": bool = "false",
-        /// Where this schedule takes its work from, instead of the agent's `work_source`.
+        /// Source of work of this schedule, instead of the agent's `work_source`.
         work_source: Option<WorkSource>,
-        /// Its place among jobs that wait, instead of the agent's `priority`.
+        /// Queue priority of the schedule's jobs, instead of the agent's `priority`.
         priority: Option<PriorityKey>,
     }
 }
 
-/// When an agent starts by itself, checked.
+/// Checked schedule of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleConfig {
-    /// Its name, unique within the agent.
+    /// Unique within the agent.
     pub name: String,
-    /// What starts it.
     pub trigger: ScheduleTrigger,
-    /// What the agent is asked to do.
     pub prompt: Option<String>,
-    /// Whether it starts by itself.
+    /// False if the schedule can be triggered manually only.
     pub enabled: bool,
-    /// How context is kept.
     pub session: SessionRules,
-    /// The time limit of a job.
+    /// Time limit of a job.
     pub timeout: Option<ConfigDuration>,
-    /// The most by which a start is delayed.
+    /// Maximum random delay of a start.
     pub jitter: Option<ConfigDuration>,
-    /// What becomes of missed occurrences.
     pub missed: MissedRunPolicy,
-    /// What becomes of overlapping occurrences.
     pub overlap: OverlapPolicy,
-    /// Whether output is also written as text.
+    /// Also write the output as text.
     pub output_to_file: bool,
-    /// Where it takes its work from.
     pub work_source: Option<WorkSource>,
-    /// Its jobs' place among those that wait: higher ones first.
+    /// Queue priority of its jobs; higher starts first.
     pub priority: i32,
-    /// The workflow that it starts, instead of asking the agent.
+    /// Workflow to start instead of prompting the agent.
     pub workflow: Option<ScheduledWorkflow>,
 }
 
-/// A workflow that a schedule starts.
+/// Workflow that a schedule starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduledWorkflow {
-    /// Its name.
     pub workflow: LocalName,
-    /// What it is given.
     pub inputs: Map<String, Json>,
 }
 
-/// What starts a schedule.
+/// Trigger of a schedule with its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ScheduleTrigger {
-    /// A length of time since the last start.
+    /// Time since the previous start.
     Interval(ConfigDuration),
-    /// The clock.
     Cron {
-        /// The expression.
         expr: CronExpr,
-        /// Its zone; `None` is the machine's.
+        /// Time zone; `None` is the machine's.
         zone: Option<ConfigTimeZone>,
     },
-    /// Files that change.
+    /// Changes of files.
     Watch {
-        /// Which, relative to the working directory.
+        /// Watched files, relative to the working directory.
         paths: GlobList,
-        /// Which of them do not count.
+        /// Excluded files.
         ignore: GlobList,
-        /// How long they must be at rest.
+        /// Time without changes before the job starts.
         debounce: ConfigDuration,
     },
-    /// A call from outside.
+    /// HTTP request from outside.
     Webhook(Box<WebhookRules>),
-    /// A message; nothing listens yet.
+    /// Chat message; no connector exists yet.
     Chat,
 }
 
-/// The schedules of an agent as written: by name, or as a list.
+/// Schedules of an agent as written: by name, or as a list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SchedulesKeys(pub(crate) IndexMap<String, SpannedValue<ScheduleKeys>>);
 
@@ -289,7 +283,8 @@ impl ConfigValue for SchedulesKeys {
     }
 }
 
-/// herdctl lets a schedule have any name; ours are words that fit anywhere.
+/// Checks the name of a schedule. herdctl accepts any name; Heeler accepts only names that are
+/// valid everywhere.
 fn check_schedule_name(key: &YamlKey, reader: &mut ConfigReader) -> bool {
     let fits = match reader.dialect {
         ConfigDialect::Heeler => {
@@ -309,7 +304,7 @@ fn check_schedule_name(key: &YamlKey, reader: &mut ConfigReader) -> bool {
     fits.is_ok()
 }
 
-/// Turns the list form into the map form and takes `trigger` apart.
+/// Converts the list form into the map form and moves the keys of `trigger` into the schedule.
 pub(crate) fn normalize_schedules(node: &mut YamlNode, reader: &mut ConfigReader) {
     if let YamlKind::List(items) = &mut node.kind {
         let items = std::mem::take(items);
@@ -354,7 +349,7 @@ fn reject_duplicates(
     unique
 }
 
-/// Keys of `trigger`, and what they are called in the schedule itself.
+/// Keys of `trigger` and their names in the schedule.
 const TRIGGER_KEYS: [(&str, &str); 6] = [
     ("type", "type"),
     ("every", "interval"),
@@ -364,7 +359,7 @@ const TRIGGER_KEYS: [(&str, &str); 6] = [
     ("debounce", "debounce"),
 ];
 
-/// Moves the keys of `trigger` up to the schedule. What is not known stays, to be reported.
+/// Moves the keys of `trigger` into the schedule. Unknown keys stay, so that they are reported.
 fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
     let YamlKind::Map(entries) = &mut schedule.kind else { return };
     let Some(at) = entries.iter().position(|(key, _)| key.text == "trigger") else { return };
@@ -388,7 +383,7 @@ fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
 }
 
 impl ScheduleConfig {
-    /// Checks one schedule against its agent, whose settings it inherits.
+    /// Checks one schedule. It inherits settings from its agent.
     pub(crate) fn check(
         name: &str,
         keys: &SpannedValue<ScheduleKeys>,
@@ -421,7 +416,7 @@ impl ScheduleConfig {
         })
     }
 
-    /// Makes the schedule of a cron file: it is one of the agent that its workflow is done by.
+    /// Creates the schedule of a cron file. It belongs to the agent that executes the workflow.
     pub(crate) fn from_cron(cron: &WorkflowCron, agent: &AgentConfig) -> ScheduleConfig {
         ScheduleConfig {
             name: cron.name.to_string(),
@@ -512,7 +507,7 @@ fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> ScheduleTrig
     }))
 }
 
-/// Warns of keys of another type.
+/// Warns about keys that belong to another type.
 fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReader) {
     let ScheduleKeys { interval, cron, paths, ignore, debounce, .. } = keys;
     let ScheduleKeys { secret_env, events, branches, labels, authors, bots, fields, .. } = keys;
@@ -538,7 +533,7 @@ fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReade
     }
 }
 
-/// Returns the type as written, or as the keys imply.
+/// Returns the type as written, or as implied by the keys.
 fn trigger_type(
     name: &str,
     keys: &SpannedValue<ScheduleKeys>,

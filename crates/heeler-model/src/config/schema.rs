@@ -1,4 +1,4 @@
-//! The JSON Schema of config files, for editors: made from the shapes that read them.
+//! JSON Schema of config files, for editors; generated from the shapes that read them.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -8,17 +8,14 @@ use super::shape::{ConfigSection, KeyInfo, ValueShape, default_json};
 use super::unused_keys;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
 
-/// Returns the JSON Schema of `heeler.yaml`.
 pub fn fleet_schema() -> Json {
     schema_document("heeler.yaml: a fleet of agents", &FleetKeys::section())
 }
 
-/// Returns the JSON Schema of an agent's file.
 pub fn agent_schema() -> Json {
     schema_document("An agent of a Heeler fleet", &AgentKeys::file_section())
 }
 
-/// Returns the JSON Schema of a workflow file.
 pub fn workflow_schema() -> Json {
     remove_variable_options(schema_document(
         "A workflow of a Heeler fleet",
@@ -26,15 +23,16 @@ pub fn workflow_schema() -> Json {
     ))
 }
 
-/// Returns the JSON Schema of a file that starts a workflow by the clock.
+/// Returns the JSON Schema of a cron file, which starts a workflow at given times.
 pub fn cron_schema() -> Json {
     remove_variable_options(schema_document(
-        "What starts a workflow by the clock",
+        "A cron file of a Heeler fleet: starts a workflow at given times",
         &CronKeys::section(),
     ))
 }
 
-/// Takes out that a value may come from the environment: in a workflow `${…}` is a template.
+/// Removes the alternative that a value is an environment variable: in a workflow, `${…}` is a
+/// template.
 fn remove_variable_options(mut schema: Json) -> Json {
     fn visit(schema: &mut Json) {
         let is_variable = |option: &Json| option["$ref"] == "#/definitions/variable";
@@ -111,7 +109,7 @@ fn property_schema(
 ) -> Json {
     let mut described = shape_schema(&key.shape, definitions);
     if described.get("$ref").is_some() {
-        // Beside `$ref` this draft ignores everything else.
+        // In this draft of JSON Schema, all keys beside `$ref` are ignored.
         described = json!({ "allOf": [described] });
     }
     let mut about = join_doc_lines(key.about);

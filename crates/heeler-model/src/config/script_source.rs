@@ -1,5 +1,5 @@
-//! The script of a scripted agent, inline or in a file of its own. What a step may be is
-//! [`crate::script`]'s; here its faults get their place.
+//! Script of a scripted agent, inline or in its own file. [`crate::script`] defines the steps; this
+//! module adds source positions to their faults.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value as Json;
@@ -11,17 +11,17 @@ use super::value::{ConfigValue, report_expected};
 use super::yaml::{self, YamlKind, YamlNode};
 use crate::script::{self, ScriptPathSegment};
 
-/// What a scripted agent does, as it is written.
+/// Script as written in the config.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ScriptSource {
-    /// A file with a list of steps.
+    /// File that holds a list of steps.
     File(Utf8PathBuf),
-    /// The steps, checked.
+    /// Checked steps.
     Steps(Vec<Json>),
 }
 
 impl ScriptSource {
-    /// Returns the steps; none of a file, which the loader reads.
+    /// Returns the steps; empty for a file, which the loader reads.
     pub(crate) fn steps(&self) -> Vec<Json> {
         match self {
             ScriptSource::File(_) => Vec::new(),
@@ -49,15 +49,15 @@ impl ConfigValue for ScriptSource {
     }
 }
 
-/// Reads the text of a script file; on failure every fault is returned. Nothing in it stands for a
-/// variable: commands have their own.
+/// Parses the text of a script file, or returns every fault. Variables are not substituted:
+/// commands use `$` themselves.
 pub fn parse_script_file(path: &Utf8Path, text: &str) -> Result<Vec<Json>, ConfigFaults> {
     let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
     let source = reader.add_source(path, text.to_owned());
     parse_script_source(source, &mut reader).ok_or_else(|| reader.finish().0)
 }
 
-/// Reads the steps of a script file.
+/// Parses the steps of a loaded script file.
 pub(crate) fn parse_script_source(source: usize, reader: &mut ConfigReader) -> Option<Vec<Json>> {
     let tree = yaml::parse(source, reader)?;
     match &tree.kind {
@@ -66,7 +66,7 @@ pub(crate) fn parse_script_source(source: usize, reader: &mut ConfigReader) -> O
     }
 }
 
-/// Reads a list of steps; each fault is shown at the step or key that has it.
+/// Reads a list of steps. Each fault is shown at its step or key.
 fn read_steps(node: &YamlNode, reader: &mut ConfigReader) -> Option<Vec<Json>> {
     if matches!(&node.kind, YamlKind::List(items) if items.is_empty()) {
         return report_expected(reader, node, "at least one step");
@@ -79,7 +79,7 @@ fn read_steps(node: &YamlNode, reader: &mut ConfigReader) -> Option<Vec<Json>> {
     None
 }
 
-/// Finds the place of a fault; where the way ends early, the last place on it.
+/// Returns the position of a fault, or of its nearest existing ancestor.
 fn fault_span(node: &YamlNode, path: &[ScriptPathSegment]) -> SourceSpan {
     let Some((first, rest)) = path.split_first() else { return node.at };
     let within = match (first, &node.kind) {

@@ -1,7 +1,7 @@
-//! How an agent keeps context between jobs.
+//! Session settings: how an agent's conversation continues between jobs.
 //!
-//! [`SessionKeys`] is what is written; [`SessionRules`] is what it means. The same `timeout` is a
-//! job's time limit when each job starts fresh, and the session's expiry otherwise.
+//! [`SessionKeys`] is the written form; [`SessionRules`] is the checked form. `timeout` is the time
+//! limit of a job if each job starts a new session, and the expiry of the session otherwise.
 
 use std::num::NonZeroU32;
 
@@ -13,60 +13,63 @@ use super::yaml::{YamlKind, YamlNode};
 use crate::SessionMode;
 
 section! {
-    /// How the agent keeps its conversation between jobs.
+    /// Session settings: how the agent's conversation continues between jobs.
     pub(crate) struct SessionKeys ("session") {
-        /// How context is kept: `fresh_per_job` starts each job with an empty conversation,
-        /// `persistent` continues one conversation, `per_channel` keeps one for each chat channel.
+        /// Session mode: `fresh_per_job` starts each job with an empty conversation, `persistent`
+        /// continues one conversation, `per_channel` keeps one conversation for each chat channel.
         mode: SessionMode = "fresh_per_job",
-        /// With `mode: fresh_per_job` the time limit of a job (the agent's own `timeout` wins);
-        /// otherwise how long after its last use a session is still resumed (24h if not set).
+        /// With `mode: fresh_per_job`, the time limit of a job (the agent's own `timeout` takes
+        /// precedence). Otherwise the time after its last use until which a session is resumed (24h
+        /// if not set).
         timeout: Option<ConfigDuration>,
-        /// How long a session may lie idle between two jobs before a new one is started.
+        /// Longest idle time of a session between two jobs before a new session is started.
         idle_timeout: Option<ConfigDuration>,
-        /// Whether a job that was cut off by a crash or restart goes on by itself.
+        /// Continue a job automatically after a crash or restart interrupted it.
         auto_resume: bool = "false",
-        /// How long after the interruption a job may still go on by itself.
+        /// Longest time after an interruption at which a job is still continued automatically.
         resume_timeout: ConfigDuration = "1h",
-        /// The most turns of one job; the agent's own `max_turns` wins.
+        /// Maximum number of turns in one job; the agent's own `max_turns` takes precedence.
         max_turns: Option<NonZeroU32>,
-        /// The model for this session; the agent's own `model` wins.
+        /// Model of this session; the agent's own `model` takes precedence.
         model: Option<String>,
-        /// When the conversation has grown beyond this many tokens, the next job goes on in a new session
-        /// with a summary, which the agent is asked for, and the last messages.
+        /// If the conversation exceeds this many tokens, the next job starts a new session with a
+        /// summary, which the agent writes, and the last messages.
         max_context_tokens: Option<NonZeroU32>,
-        /// How many of the last messages are kept in full when the conversation is summarised.
+        /// Number of most recent messages that are kept in full when the conversation is
+        /// summarised.
         context_window: Option<NonZeroU32>,
-        /// Whether the files of the working directory are recorded before the first turn and after
-        /// each, where it is in a git repository: `session fork --workspace` and `session diff` need
-        /// that.
+        /// Take a snapshot of the working directory before the first turn and after each turn, if
+        /// it is in a git repository. `session fork --workspace` and `session diff` need the
+        /// snapshots.
         snapshots: bool = "true",
     }
 }
 
-/// How long a session is resumed after its last use, unless `session.timeout` says otherwise.
+/// Time after its last use until which a session is resumed, if `session.timeout` is not set.
 const EXPIRY_DEFAULT: &str = "24h";
 
-/// How context is kept between jobs, checked.
+/// Checked session settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRules {
-    /// How context is kept.
     pub mode: SessionMode,
-    /// How long after its last use a session is resumed; `None` when each job starts fresh.
+    /// Time after its last use until which a session is resumed; `None` if each job starts a new
+    /// session.
     pub expires_after: Option<ConfigDuration>,
-    /// How long a session may lie idle between jobs.
+    /// Longest idle time of a session between jobs.
     pub idle_timeout: Option<ConfigDuration>,
-    /// Within what time an interrupted job goes on by itself; `None` if it does not.
+    /// Longest time after an interruption at which a job is continued automatically; `None` turns
+    /// this off.
     pub auto_resume_within: Option<ConfigDuration>,
-    /// Summarise beyond this many tokens.
+    /// Number of tokens beyond which the conversation is summarised.
     pub max_context_tokens: Option<NonZeroU32>,
-    /// Keep this many messages in full when summarising.
+    /// Number of messages kept in full when summarising.
     pub context_window: Option<NonZeroU32>,
-    /// Record the files of the working directory after each turn.
+    /// Take a snapshot of the working directory after each turn.
     pub snapshots: bool,
 }
 
 impl SessionKeys {
-    /// Returns what the keys mean under a mode: their own, or the one a schedule asks for.
+    /// Returns the rules under a mode: the mode in the keys, or the one that a schedule requests.
     pub(crate) fn to_rules(&self, mode: SessionMode) -> SessionRules {
         let day = || EXPIRY_DEFAULT.parse().expect("a day is within the limits of a period");
         SessionRules {
@@ -85,14 +88,14 @@ impl SessionKeys {
         }
     }
 
-    /// Returns the job's time limit that the session sets, if it does.
+    /// Returns the time limit of a job if the session settings define it.
     pub(crate) fn job_timeout(&self, mode: SessionMode) -> Option<ConfigDuration> {
         self.timeout.filter(|_| mode == SessionMode::FreshPerJob)
     }
 }
 
-/// Puts a schedule's session over the agent's. A `timeout` is not inherited across a change of
-/// mode that would change its meaning from expiry to time limit or back.
+/// Merges a schedule's session over the agent's. `timeout` is not inherited across a change of mode
+/// that would change its meaning between expiry and time limit.
 pub(crate) fn inherit_session(agent: Option<&YamlNode>, schedule: YamlNode) -> YamlNode {
     let Some(agent) = agent else { return schedule };
     let fresh = |node: &YamlNode| {

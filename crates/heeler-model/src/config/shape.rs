@@ -1,12 +1,11 @@
-//! What may be written where: the description from which schema, reference page and the renaming
-//! of old keys are made. [`section!`] declares a struct and its description in one go.
+//! Descriptions of config values, from which the JSON schema, the reference page and the renaming
+//! of aliases are derived. [`section!`] declares a struct and its description together.
 
 use super::reader::{ConfigReader, SourceSpan, did_you_mean};
 use super::value::{ConfigValue, report_expected};
 use super::yaml::{YamlKey, YamlKind, YamlNode};
 use super::{ConfigDialect, yaml};
 
-/// The form of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueShape {
     Text,
@@ -16,7 +15,7 @@ pub(crate) enum ValueShape {
         max: i64,
     },
     Words(Vec<&'static str>),
-    /// Text of a checked form.
+    /// Text of a validated format.
     Format {
         what: &'static str,
         example: &'static str,
@@ -29,7 +28,6 @@ pub(crate) enum ValueShape {
     Any,
 }
 
-/// A map with known keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConfigSection {
     pub(crate) name: &'static str,
@@ -37,7 +35,6 @@ pub(crate) struct ConfigSection {
     pub(crate) keys: Vec<KeyInfo>,
 }
 
-/// One known key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeyInfo {
     pub(crate) name: &'static str,
@@ -61,8 +58,9 @@ impl ConfigSection {
     }
 }
 
-/// Declares a struct that is read from a map: its documentation is what users read about a key,
-/// `as` gives a key that is no Rust name, `alias` other spellings, `=` the default as YAML.
+/// Declares a struct that is read from a map. Its doc comments are the user documentation of the
+/// keys. `as` gives a key that is not a Rust identifier, `alias` gives other spellings, and `=` the
+/// default as YAML.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+
@@ -140,7 +138,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// Checks that a node is a map and holds only known keys.
+/// Checks that a node is a map with known keys only.
 pub(crate) fn check_keys(
     node: &YamlNode,
     title: &str,
@@ -176,8 +174,8 @@ fn report_unknown_key(
     };
 }
 
-/// Reads the value of a key, or its default, or reports that it is missing. After a fault the
-/// default stands in, so that reading goes on.
+/// Reads the value of a key or its default, or reports that the key is missing. After a fault the
+/// default is used, so that reading continues.
 pub(crate) fn read_key<T: ConfigValue>(
     node: &YamlNode,
     key: &'static str,
@@ -199,7 +197,7 @@ pub(crate) fn default_json(default: &str) -> serde_json::Value {
     read_default(default).unwrap_or_default()
 }
 
-/// Reads a default. Its places are those of another reader, and are never reported: a test reads
+/// Parses a default. Positions refer to a separate reader and are never reported: a test parses
 /// every default.
 pub(crate) fn read_default<T: ConfigValue>(default: &str) -> Option<T> {
     let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
@@ -208,7 +206,7 @@ pub(crate) fn read_default<T: ConfigValue>(default: &str) -> Option<T> {
     T::read(&node, &mut reader)
 }
 
-/// Renames keys written under another spelling, all the way down, so that merging sees one name.
+/// Renames aliases to the main key names, recursively, so that merging sees one name.
 pub(crate) fn canonicalize_keys(
     node: &mut YamlNode,
     shape: &ValueShape,

@@ -1,6 +1,8 @@
-//! The files that `heeler init` writes, and adding an agent to a fleet file that has comments.
+//! Files that `heeler init` writes, and insertion of an agent into an existing fleet file with
+//! comments.
 //!
-//! Text in, text out. A test loads every template: none has a fault or a warning.
+//! Pure text transformations. A test loads every template and requires that it has no fault or
+//! warning.
 
 use thiserror::Error;
 
@@ -8,11 +10,11 @@ use super::reader::{ConfigDialect, ConfigReader};
 use super::yaml::{self, YamlKind, YamlNode};
 use crate::LocalName;
 
-/// The path of the first agent's file, beside the fleet file.
+/// Path of the first agent's file, relative to the fleet file.
 pub const FIRST_AGENT_PATH: &str = "agents/greeter.yaml";
 
-/// Returns a new fleet file that names the first agent. `schema` is where editors find the JSON
-/// Schema: a URL, or a path relative to the file.
+/// Returns a new fleet file that references the first agent. `schema` is the location of the JSON
+/// Schema for editors: a URL, or a path relative to the file.
 pub fn fleet_file(name: &LocalName, schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
@@ -20,7 +22,7 @@ pub fn fleet_file(name: &LocalName, schema: &str) -> String {
 fleet:
   name: {name}
 
-# What holds for every agent that does not say otherwise.
+# Settings of every agent that does not set them itself.
 defaults:
   timeout: 30m
 
@@ -30,13 +32,14 @@ agents:
     )
 }
 
-/// Returns the first agent: scripted, so that it works without a model, key or network.
+/// Returns the first agent's file. The agent is scripted, so that it works without a model, key or
+/// network.
 pub fn first_agent_file(schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
 
 name: greeter
-description: Shows that the fleet works. It plays a script and asks no model.
+description: Shows that the fleet works. It follows a script and needs no model.
 runtime: scripted
 script:
   - say: Hello! I am a scripted agent of this fleet.
@@ -50,16 +53,16 @@ schedules:
     )
 }
 
-/// Returns the file of a further agent, for Claude Code, to be filled in. It is to lie in a folder
-/// beside the fleet file, and the agent works where the fleet file is.
+/// Returns a template of an additional agent for Claude Code. The file belongs in a directory
+/// beside the fleet file, and the agent runs in the fleet file's directory.
 pub fn agent_file(name: &LocalName, schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
 
 name: {name}
-description: What this agent is for.
+description: The purpose of this agent.
 
-# Where it works, relative to this file.
+# Directory in which the agent runs, relative to this file.
 working_directory: ..
 
 system_prompt: |
@@ -67,7 +70,7 @@ system_prompt: |
 
 default_prompt: Look around and say what should be done next.
 
-# When it starts by itself.
+# Schedules that start the agent.
 # schedules:
 #   nightly:
 #     cron: "0 3 * * *"
@@ -79,28 +82,27 @@ default_prompt: Look around and say what should be done next.
     )
 }
 
-/// The fleet file is not of a form that can be changed safely.
+/// The form of the fleet file does not allow a safe change.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("cannot add the agent by itself: {reason}; add `- path: {path}` to `agents` by hand")]
+#[error("cannot add the agent automatically: {reason}; add `- path: {path}` to `agents` by hand")]
 pub struct AddAgentError {
-    /// The path that was to be added.
+    /// Path of the agent file.
     pub path: String,
-    /// What is in the way.
     pub reason: &'static str,
 }
 
-/// Adds an agent's path to the text of a fleet file and leaves all else as it is, comments
-/// included. The result is parsed again and compared before it is handed out.
+/// Adds the path of an agent file to the text of a fleet file and keeps everything else unchanged,
+/// including comments. The result is parsed again and compared before it is returned.
 pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
     let refuse = |reason| AddAgentError { path: path.to_owned(), reason };
     let before = parse_fleet_file(text).ok_or_else(|| refuse("the file has faults"))?;
     let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let changed = insert_agent(text, &before, &format!("path: {}", quote_path(path)), line_end)
         .ok_or_else(|| refuse("its `agents` are not a list of this form"))?;
-    let after = parse_fleet_file(&changed).ok_or_else(|| refuse("its form is unusual"))?;
+    let after = parse_fleet_file(&changed).ok_or_else(|| refuse("its layout is not supported"))?;
     match adds_only_agent(&before, &after, path) {
         true => Ok(changed),
-        false => Err(refuse("its form is unusual")),
+        false => Err(refuse("its layout is not supported")),
     }
 }
 
@@ -110,7 +112,7 @@ fn parse_fleet_file(text: &str) -> Option<YamlNode> {
     yaml::parse(file, &mut reader).filter(|_| reader.error_count() == 0)
 }
 
-/// Quotes a path that YAML could misread.
+/// Quotes a path that YAML could misinterpret.
 fn quote_path(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let starts_plain = path.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
@@ -141,7 +143,7 @@ fn insert_agent(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Opti
                 Some(splice(&text, end, end, &format!("{line_end}  - {item}")))
             }
             Some(last) => {
-                // The span of block text takes in the line ends after it.
+                // The span of a block scalar includes the line ends after it.
                 let end = text.get(..node_end(last))?.trim_end().len();
                 insert_after(text, agents.at.start, end, item, line_end)
             }
@@ -150,7 +152,7 @@ fn insert_agent(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Opti
     }
 }
 
-/// Adds the whole `agents` key to a file that has none.
+/// Appends an `agents` key to a file that has none.
 fn append_agents_key(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Option<String> {
     let flow = matches!(&tree.kind, YamlKind::Map(_)) && text.trim_start().starts_with('{');
     if flow || !matches!(tree.kind, YamlKind::Map(_) | YamlKind::Null) {
@@ -160,7 +162,7 @@ fn append_agents_key(text: &str, tree: &YamlNode, item: &str, line_end: &str) ->
     Some(format!("{text}{gap}agents:{line_end}  - {item}{line_end}"))
 }
 
-/// Adds an item behind the last one: on a line of its own, or within brackets.
+/// Inserts an item after the last one: on its own line, or within brackets.
 fn insert_after(
     text: &str,
     first: usize,
@@ -191,7 +193,7 @@ fn end_of_line(text: &str, at: usize) -> usize {
     if text[..end].ends_with('\r') { end - 1 } else { end }
 }
 
-/// Returns where the text of a node ends.
+/// Returns the offset at which the text of a node ends.
 fn node_end(node: &YamlNode) -> usize {
     match &node.kind {
         YamlKind::Null | YamlKind::Scalar(_) => node.at.end,
@@ -203,7 +205,7 @@ fn node_end(node: &YamlNode) -> usize {
     }
 }
 
-/// Says whether the second tree is the first with one more agent at the end.
+/// Returns true if the second tree equals the first with one more agent at the end.
 fn adds_only_agent(before: &YamlNode, after: &YamlNode, path: &str) -> bool {
     let items = |tree: &YamlNode| match tree.get("agents").map(|agents| agents.kind.clone()) {
         Some(YamlKind::List(items)) => items,

@@ -1,6 +1,7 @@
-//! Keys that are accepted and checked but have no effect yet: the one list of them.
+//! The list of keys that are accepted and checked but have no effect yet.
 //!
-//! It shrinks as the parts that read them arrive. Keys that only wait for schedules are not on it.
+//! A key is removed from the list when the feature that reads it is implemented. Keys that depend
+//! only on schedules are not listed.
 
 use std::sync::LazyLock;
 
@@ -24,7 +25,7 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
     "chat",
 ];
 
-/// Keys of an agent without effect, as paths; `*` stands for any name.
+/// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "docker",
     "sandbox",
@@ -37,14 +38,15 @@ pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "schedules.*.work_source",
 ];
 
-/// Keys that tell Claude what it may do. A script and a shell command do what is written in them.
+/// Keys that restrict Claude only. A script or a shell command does everything that is written in
+/// it.
 const CLAUDE_ONLY_KEYS: [&str; 4] = ["permission_mode", "tools", "allowed_tools", "denied_tools"];
 
-/// Keys that are no use yet either, and whose wish is not passed over: an agent that is to be isolated
-/// never runs without it.
+/// Isolation keys. They are not implemented either, but are never ignored: an agent that requests
+/// isolation is refused rather than run without it.
 const ISOLATION_KEYS: [&str; 2] = ["docker", "sandbox"];
 
-/// Returns what the schema and the reference page say of a key that is on the list.
+/// Returns the remark of the schema and the reference page about a listed key.
 pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> {
     static UNUSED_KEYS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
         let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
@@ -75,13 +77,13 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
     UNUSED_KEYS.contains(&(section, key)).then(|| match key {
         "approvals" => "`review` has no effect yet.",
         _ if ISOLATION_KEYS.contains(&key) => {
-            "Not there yet: an agent that asks for it is refused."
+            "Not implemented yet: an agent that requests it is refused."
         }
         _ => "No effect yet.",
     })
 }
 
-/// Returns the section and key that a path leads to; several where a value may have several forms.
+/// Returns the section and key that a path refers to; several if a value has several forms.
 fn resolve_key_path(shape: &ValueShape, path: &str) -> Vec<(&'static str, &'static str)> {
     let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));
     match shape {
@@ -100,7 +102,7 @@ fn resolve_key_path(shape: &ValueShape, path: &str) -> Vec<(&'static str, &'stat
     }
 }
 
-/// Warns once about a fleet file, with its defaults, overrides and inline agents.
+/// Warns once about a fleet file, including its defaults, overrides and inline agents.
 pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
     let mut found = Vec::new();
     UNUSED_FLEET_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
@@ -116,7 +118,6 @@ pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
     members.into_iter().for_each(|agent| warn_isolation(agent, reader));
 }
 
-/// Warns once about an agent file.
 pub(crate) fn warn_agent(tree: &YamlNode, reader: &mut ConfigReader) {
     let mut found = Vec::new();
     UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
@@ -124,18 +125,18 @@ pub(crate) fn warn_agent(tree: &YamlNode, reader: &mut ConfigReader) {
     warn_isolation(tree, reader);
 }
 
-/// Warns once about a workflow file or a cron file.
 pub(crate) fn warn_workflow(tree: &YamlNode, paths: &[&str], reader: &mut ConfigReader) {
     let mut found = Vec::new();
     paths.iter().for_each(|path| find_unused(tree, path, path, &mut found));
-    // It is what a workflow is by default.
+    // `kind: agent` is the default of a workflow, so it needs no warning.
     found.retain(|(path, _)| {
         *path != "kind" || !tree.get("kind").is_some_and(|it| is_scalar(it, "agent"))
     });
     warn_unused(found, "", reader);
 }
 
-/// Warns of rules for Claude in an agent, with its defaults, that is not Claude.
+/// Warns about Claude's permission keys in an agent, including its defaults, that does not run
+/// Claude.
 pub(crate) fn warn_claude_only_keys(
     tree: &YamlNode,
     runtime: RuntimeType,
@@ -143,8 +144,8 @@ pub(crate) fn warn_claude_only_keys(
 ) {
     let does = match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => return,
-        RuntimeType::Scripted => "a script does every step that is in it",
-        RuntimeType::Command => "a command does all that its user may do",
+        RuntimeType::Scripted => "a script executes all of its steps",
+        RuntimeType::Command => "a command may do everything that its user may do",
     };
     let is_rule = |key: &str| CLAUDE_ONLY_KEYS.contains(&key);
     let rules = tree.entries().iter().filter(|(key, rule)| is_rule(&key.text) && !rule.is_null());
@@ -154,19 +155,19 @@ pub(crate) fn warn_claude_only_keys(
     }
 }
 
-/// Warns of what has agents refused.
+/// Warns about settings that cause agents to be refused.
 fn warn_isolation(tree: &YamlNode, reader: &mut ConfigReader) {
     let wishes = tree.entries().iter().filter(|(key, value)| requests_isolation(&key.text, value));
     for (key, _) in wishes {
         let message = format!(
-            "`{}` is not there yet: an agent that asks for it is refused, and never runs without it",
+            "`{}` is not implemented yet: an agent that requests it is refused and never runs without it",
             key.text
         );
         reader.warn(key.at, message).expected("refused by `heeler trigger`");
     }
 }
 
-/// Says whether a block asks for isolation.
+/// Returns true if a block requests isolation.
 fn requests_isolation(key: &str, block: &YamlNode) -> bool {
     match key {
         "docker" => block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "true")),
@@ -175,7 +176,7 @@ fn requests_isolation(key: &str, block: &YamlNode) -> bool {
     }
 }
 
-/// Looks a path up in a tree. A block that says `enabled: false` asks for nothing.
+/// Finds a path in a tree. A block with `enabled: false` is ignored.
 fn find_unused<'p>(
     tree: &YamlNode,
     rest: &str,
@@ -191,7 +192,7 @@ fn find_unused<'p>(
         match tail {
             Some(tail) => find_unused(value, tail, path, found),
             None if value.is_null() || is_disabled(value) => {}
-            // Told as what it does, or asks for nothing.
+            // `warn_isolation` reports these, or the block requests nothing.
             None if path == "sandbox" || path == "docker" && requests_isolation(path, value) => {}
             None if path == "approvals" && !is_scalar(value, "review") => {}
             None => found.push((path, key.at)),

@@ -1,8 +1,8 @@
-//! What can stand behind a key: the [`ConfigValue`] trait and its plain implementations.
+//! The [`ConfigValue`] trait and its basic implementations.
 //!
-//! A type that is a `ConfigValue` knows four things: how it is read from a node, what it is when its key
-//! is absent, how it is shown again, and its [`ValueShape`], from which the JSON Schema and the
-//! reference page are made. So these cannot drift apart.
+//! A `ConfigValue` defines how a value is read from a node, its value if the key is absent, how it
+//! is rendered, and its [`ValueShape`], from which the JSON Schema and the reference page are
+//! generated. Keeping these together prevents them from diverging.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
@@ -21,33 +21,32 @@ use super::shape::ValueShape;
 use super::yaml::{YamlKind, YamlNode, YamlScalar};
 use crate::{ApprovalMode, IdParseError, LocalName, SessionMode};
 
-/// A type that config can hold.
+/// Type of a config value.
 pub(crate) trait ConfigValue: Sized {
-    /// Describes what may be written.
+    /// Describes the accepted form.
     fn shape() -> ValueShape;
 
-    /// Reads a node that is not null. Faults are reported and reading goes on with what is left,
-    /// so that one pass finds them all; `None` if nothing is. A config with an error is never
-    /// handed out.
+    /// Reads a node that is not null. Faults are reported and reading continues with the remaining
+    /// parts, so that one pass finds them all; returns `None` if nothing usable remains. A config
+    /// with an error is never returned to the caller.
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Self>;
 
-    /// Returns what an absent or null key stands for; `None` if it must be there.
+    /// Returns the value of an absent or null key; `None` if the key is required.
     fn absent() -> Option<Self> {
         None
     }
 
-    /// Shows the value so that reading it again gives the same; null is left out.
+    /// Renders the value so that reading it again yields the same value; a null is omitted.
     fn show(&self) -> Json;
 }
 
-/// A value that remembers where it stands, for checks that come later. It is whole or absent: if
-/// any part of it had a fault, later checks do not see it and cannot complain about what follows
-/// from that fault.
+/// Value with its source position, for later checks. It is complete or absent: if any part of it
+/// had a fault, later checks do not see it and cannot report consequences of that fault.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SpannedValue<T> {
     pub(crate) value: T,
     pub(crate) at: SourceSpan,
-    /// The text before variables were put in, if it named any.
+    /// Text before variables were substituted, if it contained any.
     pub(crate) template: Option<String>,
 }
 
@@ -127,7 +126,7 @@ impl<T: ConfigValue> ConfigValue for IndexMap<String, T> {
     }
 }
 
-/// Reads a list item; nothing after the dash is a fault unless the type allows it.
+/// Reads a list item. An empty item is a fault unless the type allows it.
 fn read_list_item<T: ConfigValue>(node: &YamlNode, reader: &mut ConfigReader) -> Option<T> {
     match node.is_null() {
         true => T::absent().or_else(|| report_expected(reader, node, "a value")),
@@ -135,7 +134,7 @@ fn read_list_item<T: ConfigValue>(node: &YamlNode, reader: &mut ConfigReader) ->
     }
 }
 
-/// Reports that something else was expected.
+/// Reports that another kind of value was expected.
 pub(crate) fn report_expected<T>(
     reader: &mut ConfigReader,
     node: &YamlNode,
@@ -146,7 +145,7 @@ pub(crate) fn report_expected<T>(
     None
 }
 
-/// Returns the scalar at a node or reports what should have been there.
+/// Returns the scalar at a node, or reports the expected kind of value.
 pub(crate) fn read_scalar<'n>(
     node: &'n YamlNode,
     reader: &mut ConfigReader,
@@ -158,7 +157,7 @@ pub(crate) fn read_scalar<'n>(
     }
 }
 
-/// Returns a scalar that is not a quoted string: what numbers and booleans are made from.
+/// Returns a scalar that is not a quoted string; numbers and booleans are parsed from it.
 fn read_plain_scalar<'n>(
     node: &'n YamlNode,
     reader: &mut ConfigReader,
@@ -185,7 +184,7 @@ impl ConfigValue for String {
     }
 }
 
-/// Text that says something: not empty, not blank.
+/// Text that is not empty or blank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NonBlankText(pub(crate) String);
 
@@ -205,7 +204,7 @@ impl ConfigValue for NonBlankText {
     }
 }
 
-/// Escapes what would be a variable when it is read again.
+/// Escapes `${`, which would be a variable when the text is read again.
 pub(crate) fn escape_variables(text: &str) -> String {
     text.replace("${", "$${")
 }
@@ -258,24 +257,22 @@ int_value! {
     NonZeroU32: 1..=i64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
 }
 
-/// A whole number from `MIN` to `MAX`.
+/// Integer from `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BoundedInt<const MIN: i32, const MAX: i32>(i32);
 
 impl<const MAX: i32> BoundedInt<0, MAX> {
-    /// Returns zero.
     pub(crate) fn zero() -> BoundedInt<0, MAX> {
         BoundedInt(0)
     }
 
-    /// Returns a number that is not below zero.
+    /// Returns the number, which cannot be negative.
     pub(crate) fn as_u32(self) -> u32 {
         self.0.unsigned_abs()
     }
 }
 
 impl<const MIN: i32, const MAX: i32> BoundedInt<MIN, MAX> {
-    /// Returns the number.
     pub(crate) fn get(self) -> i32 {
         self.0
     }
@@ -294,7 +291,7 @@ impl<const MIN: i32, const MAX: i32> ConfigValue for BoundedInt<MIN, MAX> {
     }
 }
 
-/// Reads text of a checked form; `parse` says why a text is not of it.
+/// Reads text of a validated format; `parse` returns the reason for a rejection.
 pub(crate) fn parse_text<T>(
     node: &YamlNode,
     reader: &mut ConfigReader,
@@ -312,7 +309,7 @@ pub(crate) fn parse_text<T>(
     }
 }
 
-/// Makes types that are read by `FromStr` and shown as text readable from config.
+/// Implements [`ConfigValue`] for types that are parsed by `FromStr` and rendered as text.
 macro_rules! text_value {
     ($($ty:ty: $what:literal, $example:literal, $pattern:expr, $show:expr;)*) => { $(
         impl $crate::config::value::ConfigValue for $ty {
@@ -366,7 +363,7 @@ impl ConfigValue for LocalName {
     }
 }
 
-/// Reads one of a closed set of words.
+/// Reads one word of a closed set.
 pub(crate) fn read_word(
     node: &YamlNode,
     reader: &mut ConfigReader,
@@ -386,7 +383,7 @@ pub(crate) fn read_word(
     found
 }
 
-/// Makes enums declared by `words!` readable from config.
+/// Implements [`ConfigValue`] for enums declared by `words!`.
 macro_rules! word_value {
     ($($ty:ty),* $(,)?) => { $(
         impl $crate::config::value::ConfigValue for $ty {
@@ -412,7 +409,7 @@ pub(crate) use word_value;
 
 word_value!(SessionMode, ApprovalMode);
 
-/// A path, made absolute against the folder of the file that names it. `~/` is HOME.
+/// A path, made absolute relative to the directory of the file that contains it. `~/` is HOME.
 impl ConfigValue for Utf8PathBuf {
     fn shape() -> ValueShape {
         ValueShape::Text
@@ -429,7 +426,8 @@ impl ConfigValue for Utf8PathBuf {
     }
 }
 
-/// Text that may hold a secret: shown as written, with the names of variables, never their values.
+/// Text that may hold a secret. It is rendered as written, with the names of variables, never their
+/// values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText {
     value: String,
@@ -437,7 +435,7 @@ pub struct SecretText {
 }
 
 impl SecretText {
-    /// Returns the value with its variables put in.
+    /// Returns the value with variables substituted.
     pub fn expose(&self) -> &str {
         &self.value
     }
@@ -463,12 +461,12 @@ impl ConfigValue for SecretText {
     }
 }
 
-/// Environment variables by name, in a form that a process can be given.
+/// Environment variables by name, in a form that can be passed to a process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EnvVars(IndexMap<String, SecretText>);
 
 impl EnvVars {
-    /// Returns the variables in the order they are written.
+    /// Returns the variables in the order in which they are written.
     pub fn get(&self) -> &IndexMap<String, SecretText> {
         &self.0
     }
@@ -499,7 +497,7 @@ impl ConfigValue for EnvVars {
     }
 }
 
-/// An address to call. It may hold a token, so it is shown as written, without variables' values.
+/// HTTP URL. It may contain a token, so it is rendered as written, without values of variables.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebUrl {
     url: Url,
@@ -507,7 +505,7 @@ pub struct WebUrl {
 }
 
 impl WebUrl {
-    /// Returns the address with its variables put in.
+    /// Returns the URL with variables substituted.
     pub fn expose(&self) -> &str {
         self.url.as_str()
     }
@@ -538,12 +536,11 @@ impl ConfigValue for WebUrl {
     }
 }
 
-/// The name of an environment variable; config holds names of secrets, never secrets.
+/// Name of an environment variable. Config holds names of secrets, never secrets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VarName(String);
 
 impl VarName {
-    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -564,7 +561,7 @@ text_value! {
         Some("^[A-Za-z_][A-Za-z0-9_]*$"), |name| json!(name.as_str());
 }
 
-/// Anything at all, kept as it is. Text that looks like a number is one unless it is quoted.
+/// Any value, kept unchanged. Text that looks like a number is a number unless it is quoted.
 impl ConfigValue for Json {
     fn shape() -> ValueShape {
         ValueShape::Any

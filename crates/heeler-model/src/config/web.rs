@@ -1,4 +1,4 @@
-//! Where the dashboard is served: ports and addresses.
+//! Port and origins of the dashboard.
 
 use std::num::NonZeroU16;
 
@@ -10,16 +10,15 @@ use super::shape::ValueShape;
 use super::value::{ConfigValue, parse_text};
 use super::yaml::{YamlKind, YamlNode};
 
-/// The port of the dashboard.
+/// Port of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebPort {
-    /// This one.
     Fixed(NonZeroU16),
-    /// The first free one from the usual one on.
+    /// First free port, starting at the default port.
     Auto,
 }
 
-/// The word for the first free port.
+/// Config word for [`WebPort::Auto`].
 const AUTO: &str = "auto";
 
 impl ConfigValue for WebPort {
@@ -40,12 +39,12 @@ impl ConfigValue for WebPort {
     }
 }
 
-/// An address under which pages are served: a scheme, a host and perhaps a port.
+/// Origin under which pages are served: a scheme, a host and optionally a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebOrigin(String);
 
 impl WebOrigin {
-    /// Returns it as browsers write it.
+    /// Returns the origin as browsers write it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

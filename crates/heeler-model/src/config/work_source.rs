@@ -1,4 +1,4 @@
-//! Where agents take their work from: issues of a repository.
+//! Work sources of agents: issues of a repository.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use super::value::{VarName, text_value, word_value};
 use crate::words::words;
 
 words! {
-    /// The kinds of work source.
+    /// Type of work source.
     pub enum WorkSourceType ("work source") {
         /// Issues of a GitHub repository.
         Github = "github",
@@ -18,12 +18,11 @@ words! {
 
 word_value!(WorkSourceType);
 
-/// A repository on GitHub: `owner/name`.
+/// Repository on GitHub: `owner/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoName(String);
 
 impl RepoName {
-    /// Returns `owner/name`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -49,39 +48,39 @@ text_value! {
 }
 
 section! {
-    /// Where the agent takes its work from.
+    /// Source from which the agent takes its work.
     pub struct WorkSource ("work_source") {
-        /// The kind of source; `github` is the only one.
+        /// Type of source; `github` is the only value.
         kind as "type": WorkSourceType,
-        /// The repository, as `owner/name`.
+        /// Repository, as `owner/name`.
         repo: Option<RepoName>,
-        /// The labels by which issues are found and claimed.
+        /// Labels by which issues are found and claimed.
         labels: WorkLabels = "{}",
-        /// Issues with any of these labels are left alone.
+        /// Ignore issues with any of these labels.
         exclude_labels: Vec<String>,
-        /// Put the `ready` label back when a job fails.
+        /// Restore the `ready` label when a job fails.
         cleanup_on_failure: bool = "true",
         /// Remove stale `in_progress` labels at start.
         cleanup_in_progress: Option<bool>,
-        /// How the source is reached.
+        /// Authentication with the source.
         auth: WorkAuth = "{}",
     }
 }
 
 section! {
-    /// The labels by which issues are found and claimed.
+    /// Labels by which issues are found and claimed.
     pub struct WorkLabels ("work_source.labels") {
-        /// Marks an issue that an agent may take.
+        /// Label of an issue that an agent may take.
         ready: String = "ready",
-        /// Marks an issue that an agent has taken.
+        /// Label of an issue that an agent has taken.
         in_progress: String = "agent-working",
     }
 }
 
 section! {
-    /// How the work source is reached.
+    /// Authentication with the work source.
     pub struct WorkAuth ("work_source.auth") {
-        /// The environment variable that holds the access token.
+        /// Environment variable that holds the access token.
         token_env: VarName = "GITHUB_TOKEN",
     }
 }

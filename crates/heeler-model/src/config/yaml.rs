@@ -1,8 +1,8 @@
-//! YAML text to a tree of nodes that know where they stand.
+//! YAML parser that produces a tree of nodes with source positions.
 //!
-//! The tree keeps scalars as written: what is a number or a duration is decided by the key that
-//! reads it. Aliases and merge keys are expanded here, under a budget; duplicate keys, tags, keys
-//! that are not words and further documents are refused here. Start at [`parse`].
+//! The tree keeps scalars as written: the key that reads a scalar decides if it is a number or a
+//! duration. Aliases and merge keys are expanded here, within limits. Duplicate keys, tags, keys
+//! that are not scalars and additional documents are rejected here. Start at [`parse`].
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use super::reader::{ConfigReader, SourceSpan};
 
-/// The largest config file, in bytes.
+/// Largest config file, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// The deepest nesting of lists and maps.
+/// Maximum nesting depth of lists and maps.
 pub const DEPTH_MAX: usize = 64;
-/// The most nodes in one file once its aliases are expanded.
+/// Maximum number of nodes in one file after aliases are expanded.
 pub const NODES_MAX: usize = 100_000;
-/// The most text that the aliases of one file may repeat, and that its values may hold once their
-/// variables are put in, in bytes.
+/// Limit on the text that the aliases of one file may repeat, and on the text of its values after
+/// variables are substituted, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4 * FILE_BYTES_MAX;
 
-/// A value and where it stands.
+/// Value with its source position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct YamlNode {
     pub(crate) at: SourceSpan,
@@ -29,7 +29,7 @@ pub(crate) struct YamlNode {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum YamlKind {
-    /// Nothing, or the word `null`.
+    /// Empty, or the word `null`.
     Null,
     Scalar(YamlScalar),
     List(Vec<YamlNode>),
@@ -41,7 +41,7 @@ pub(crate) struct YamlScalar {
     pub(crate) text: String,
     /// Not quoted, so it may be a number or a boolean.
     pub(crate) plain: bool,
-    /// The text before variables were put in, if it named any.
+    /// Text before variables were substituted, if it contained any.
     pub(crate) template: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct YamlKey {
 }
 
 impl YamlNode {
-    /// Returns the value of a key of a map.
+    /// Returns the value of a map key.
     pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
     }
@@ -68,7 +68,7 @@ impl YamlNode {
         self.kind == YamlKind::Null
     }
 
-    /// Says whether two nodes hold the same, wherever they stand.
+    /// Returns true if two nodes have the same content, regardless of position.
     pub(crate) fn has_same_content(&self, other: &YamlNode) -> bool {
         match (&self.kind, &other.kind) {
             (YamlKind::List(a), YamlKind::List(b)) => {
@@ -84,8 +84,8 @@ impl YamlNode {
         }
     }
 
-    /// Names what is here, for messages. A value from the environment may be a secret: it is
-    /// named as written, never shown.
+    /// Describes the value for messages. A value from the environment may be secret, so it is named
+    /// by its variable and never shown.
     pub(crate) fn describe(&self) -> String {
         match &self.kind {
             YamlKind::Null => "nothing".to_owned(),
@@ -103,7 +103,7 @@ impl YamlNode {
     }
 }
 
-/// Parses one file. `None` means that faults were reported and there is no tree to go on with.
+/// Parses one file. Returns `None` if faults were reported that leave no usable tree.
 pub(crate) fn parse(file: usize, reader: &mut ConfigReader) -> Option<YamlNode> {
     let source = reader.source(file);
     let start = SourceSpan { file, start: 0, end: 0 };
@@ -143,12 +143,12 @@ struct YamlTreeBuilder<'a, 'r> {
     nodes_left: usize,
     text_left: usize,
     depth: usize,
-    /// A fault was found that makes the tree useless.
+    /// Set by a fault that makes the tree unusable.
     failed: bool,
 }
 
 impl<'a> YamlTreeBuilder<'a, '_> {
-    /// Reads the only document. An empty file gives `None` without a fault.
+    /// Parses the only document. An empty file gives `None` without a fault.
     fn parse_stream(&mut self) -> Option<YamlNode> {
         let mut root = None;
         while let Some((event, span)) = self.next_event() {
@@ -226,14 +226,14 @@ impl<'a> YamlTreeBuilder<'a, '_> {
         };
         let node = YamlNode { at: self.narrow_span(at, &kind), kind };
         if anchor != 0 {
-            // Its nodes are paid for by those who use it, its text also by being kept.
+            // Nodes count when an alias uses them. Text also counts here, because the copy is kept.
             self.consume_budget(at, TreeSize { nodes: 0, ..tree_size(&node) })?;
             self.anchors.insert(anchor, node.clone());
         }
         Some(node)
     }
 
-    /// A collection is marked at its first key or item: its own span may be empty.
+    /// Returns the span of a collection's first key or item, because its own span may be empty.
     fn narrow_span(&self, at: SourceSpan, kind: &YamlKind) -> SourceSpan {
         match kind {
             YamlKind::Map(entries) => entries.first().map_or(at, |(key, _)| key.at),
@@ -307,7 +307,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
                     entries.push((YamlKey { text, at: key.at }, value));
                 }
                 _ => {
-                    self.report_fatal(key.at, "this key is not a word".to_owned());
+                    self.report_fatal(key.at, "this key is not a plain word".to_owned());
                 }
             }
         }
@@ -326,7 +326,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
             .expected(format!("it is already on line {line}"));
     }
 
-    /// Adds what `<<` brings; keys that the map has itself win.
+    /// Adds the entries of `<<`; keys of the map itself take precedence.
     fn merge_entries(
         &mut self,
         entries: &mut Vec<(YamlKey, YamlNode)>,
@@ -353,22 +353,23 @@ impl<'a> YamlTreeBuilder<'a, '_> {
         }
     }
 
-    /// Says whether the value is untyped text. `!!str` makes it a string; other tags are refused.
+    /// Returns true if the value is untyped text. `!!str` makes it a string; other tags are
+    /// rejected.
     fn plain_by_tag(&mut self, at: SourceSpan, plain: bool, tag: Option<&Tag>) -> Option<bool> {
         match tag {
             None => Some(plain),
             Some(tag) if tag.is_yaml_core_schema_tag("str") => Some(false),
             Some(tag) if tag.core_suffix().is_some() => Some(plain),
             Some(tag) => {
-                self.report_fatal(at, format!("the tag `{tag}` means nothing here"))
-                    .help("remove it: config has no tags of its own");
+                self.report_fatal(at, format!("the tag `{tag}` is not supported"))
+                    .help("remove it: config uses no tags");
                 None
             }
         }
     }
 }
 
-/// What a tree holds: values and keys, and the bytes of their text.
+/// Number of values and keys in a tree, and the bytes of their text.
 #[derive(Debug, Clone, Copy)]
 struct TreeSize {
     nodes: usize,
@@ -390,7 +391,7 @@ fn tree_size(node: &YamlNode) -> TreeSize {
     }
 }
 
-/// Estimates the memory that a tree takes, in bytes.
+/// Estimates the memory size of a tree, in bytes.
 pub(crate) fn estimate_bytes(node: &YamlNode) -> usize {
     let TreeSize { nodes, text } = tree_size(node);
     nodes * size_of::<YamlNode>() + text

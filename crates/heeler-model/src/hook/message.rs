@@ -1,7 +1,6 @@
-//! A job's end as a message for people: a Slack attachment, a Discord embed.
+//! Chat messages about a job's end: a Slack attachment and a Discord embed.
 //!
-//! Both services count characters as UTF-16 does, so texts are cut by that count, never within a
-//! character.
+//! Both services count UTF-16 units. Texts are truncated by that count, never inside a character.
 
 use serde_json::{Value as Json, json};
 
@@ -9,31 +8,30 @@ use super::HookContext;
 use crate::config::HookEvent;
 use crate::parse_iso;
 
-/// The longest output in a Slack message.
+/// Longest output in a Slack message.
 pub const SLACK_TEXT_MAX: usize = 3500;
-/// The longest output in a Discord message: what a description may have.
+/// Longest output in a Discord message: Discord's limit for a description.
 pub const DISCORD_TEXT_MAX: usize = 4096;
-/// The longest error and the longest metadata in either, without their fences.
+/// Longest error and longest metadata in either message, without code fences.
 pub const FIELD_MAX: usize = 900;
-/// All texts of a Discord embed together; Discord refuses longer ones.
+/// Longest total text of a Discord embed. Discord rejects longer ones.
 pub const DISCORD_EMBED_MAX: usize = 6000;
 
-/// The longest name of an agent or a schedule in either.
+/// Longest name of an agent or schedule in either message.
 const NAME_MAX: usize = 200;
-/// Who says so.
 const FOOTER: &str = "heeler";
-/// Marks a text that was cut.
+/// Mark of a truncated text.
 const ELLIPSIS: &str = "…";
 
-/// One line or block below the text.
+/// Field of a message, below its text.
 struct HookMessageField {
     title: &'static str,
     value: String,
-    /// Whether it stands in a row with others.
+    /// True if the field may share a line with others.
     is_short: bool,
 }
 
-/// Returns the body of Slack's `chat.postMessage`.
+/// Returns the request body of Slack's `chat.postMessage`.
 pub fn slack_message(channel: &str, context: &HookContext) -> Json {
     let fields: Vec<Json> = fields(context, slack_escaped)
         .into_iter()
@@ -57,7 +55,7 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
     json!({"channel": channel, "attachments": [attachment]})
 }
 
-/// Returns the body of Discord's "create message".
+/// Returns the request body of Discord's "create message".
 pub fn discord_message(context: &HookContext) -> Json {
     let fields = fields(context, str::to_owned);
     let others: usize = fields.iter().map(|it| utf16_len(it.title) + utf16_len(&it.value)).sum();
@@ -77,7 +75,7 @@ pub fn discord_message(context: &HookContext) -> Json {
     if !output.is_empty() {
         embed["description"] = truncate_utf16(output, left.min(DISCORD_TEXT_MAX)).into();
     }
-    // What an agent says must not call people.
+    // An agent's output must not mention (notify) people.
     json!({"embeds": [embed], "allowed_mentions": {"parse": []}})
 }
 
@@ -122,7 +120,7 @@ fn title(event: HookEvent) -> &'static str {
     }
 }
 
-/// Green, red, orange, grey.
+/// Returns the color of an event: green, red, orange or grey.
 fn color(event: HookEvent) -> u32 {
     match event {
         HookEvent::Completed => 0x002e_a04d,
@@ -132,7 +130,7 @@ fn color(event: HookEvent) -> u32 {
     }
 }
 
-/// Returns a duration in its two largest units.
+/// Formats a duration in its two largest units.
 fn format_duration(ms: i64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -143,7 +141,7 @@ fn format_duration(ms: i64) -> String {
     }
 }
 
-/// Escapes as Slack asks for, so that what an agent says can neither link nor call `<!channel>`.
+/// Escapes text by Slack's rules, so that an agent's output cannot link or mention `<!channel>`.
 fn slack_escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -152,7 +150,7 @@ fn utf16_len(text: &str) -> usize {
     text.encode_utf16().count()
 }
 
-/// Cuts a text to at most `max` units of UTF-16, at a character, and marks that.
+/// Truncates a text to `max` UTF-16 units at a character boundary, and marks it.
 fn truncate_utf16(text: &str, max: usize) -> String {
     if utf16_len(text) <= max {
         return text.to_owned();

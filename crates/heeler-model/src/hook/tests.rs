@@ -1,4 +1,4 @@
-//! Which hooks fire, what they are told, and what people read.
+//! Selection of hooks, their data, and their chat messages.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -43,7 +43,7 @@ fn hook(name: &str) -> Hook {
     Hook { name, continue_on_error: true, on_events: None, when: None, action }
 }
 
-/// The names of the hooks that fire, in order.
+/// Returns the names of the selected hooks, in order.
 fn fired(hooks: &AgentHooks, context: &HookContext) -> String {
     let name = |place: HookPosition| hooks.list(place.list)[place.index].name.clone().unwrap();
     select_hooks(hooks, context).into_iter().map(name).collect::<Vec<_>>().join(" ")

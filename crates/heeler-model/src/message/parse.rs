@@ -1,4 +1,6 @@
-//! Reading a line: loose about what is in it, total about what may come.
+//! Parsing of an agent's output lines: lenient about content, and total over all inputs.
+//!
+//! Start at [`parse_line`].
 
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
@@ -8,25 +10,24 @@ use super::{
     TurnInit, TurnResult, UserMessage,
 };
 
-/// How deep a message may nest. Readers of our rows give up at 127, and rows are wrapped again.
+/// Deepest nesting of a message. Readers of rows give up at 127 levels, and rows add levels.
 pub const NESTING_MAX: usize = 96;
 
-/// How many values a message may have: a line of nothing but `0,0,…` takes fifty times its size in
-/// memory.
+/// Most values in a message. A line that consists of `0,0,…` takes fifty times its size in memory.
 pub const VALUES_MAX: usize = 100_000;
 
-/// The most values in a row: those of its line, and what we say of it.
+/// Most values in a row: those of its line and those that Heeler adds.
 pub const ROW_VALUES_MAX: usize = VALUES_MAX + 1_000;
 
-/// How many blocks the content of a message may have: each may be a row of its own.
+/// Most content blocks in a message. Each block may become a row.
 pub const BLOCKS_MAX: usize = 4096;
 
-/// The longest id: ids are remembered.
+/// Longest ID, in bytes. IDs are kept in memory.
 pub const ID_BYTES_MAX: usize = 1024;
 
 type MessageFields = Map<String, Json>;
 
-/// Reads one line of an agent's standard output.
+/// Parses one line of an agent's standard output.
 pub fn parse_line(line: &[u8]) -> AgentMessage {
     if line.iter().all(u8::is_ascii_whitespace) {
         return AgentMessage::from_body(MessageBody::Ignored { kind: "blank".to_owned() });
@@ -47,8 +48,9 @@ pub fn parse_line(line: &[u8]) -> AgentMessage {
     }
 }
 
-/// Parses, and parses again what can be mended for certain: bytes that are not UTF-8, and halves of
-/// surrogate pairs, which JavaScript writes when it cuts text inside a character.
+/// Parses JSON. On failure, repairs the errors that have one certain repair and tries again: bytes
+/// that are not UTF-8, and lone surrogates, which JavaScript writes when it cuts text inside a
+/// character.
 fn parse_json(line: &[u8]) -> Result<Json, serde_json::Error> {
     serde_json::from_slice(line).or_else(|error| {
         let text = String::from_utf8_lossy(line);
@@ -56,7 +58,7 @@ fn parse_json(line: &[u8]) -> Result<Json, serde_json::Error> {
     })
 }
 
-/// Replaces every escaped half of a surrogate pair that lacks its other half.
+/// Replaces every escaped surrogate that lacks its other half.
 fn replace_lone_surrogates(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
@@ -83,8 +85,8 @@ fn surrogate(escape: &str) -> Option<u32> {
     (0xD800..=0xDFFF).contains(&unit).then_some(unit)
 }
 
-/// Reads a row of a log. One with more values than a row of ours can have is none: it came with
-/// somebody else's state, and its values would take many times its room.
+/// Parses a row of a transcript. Returns `None` if it has more values than Heeler writes: such a
+/// row came with imported state, and would take many times its size in memory.
 pub fn parse_row(text: &str) -> Option<Json> {
     if has_more_values(text.as_bytes(), ROW_VALUES_MAX) {
         return None;
@@ -92,9 +94,9 @@ pub fn parse_row(text: &str) -> Option<Json> {
     serde_json::from_str(text).ok()
 }
 
-/// Says so without making the values.
+/// Returns true if a line has more than `most` values. Does not build the values.
 fn has_more_values(line: &[u8], most: usize) -> bool {
-    // Each value but the first has a byte before it that begins or divides.
+    // Every value except the first follows a `,`, `[` or `{`, so a short line cannot have too many.
     if line.len() <= most {
         return false;
     }
@@ -111,7 +113,7 @@ fn has_more_values(line: &[u8], most: usize) -> bool {
     count > most
 }
 
-/// Says what a message has too much of.
+/// Returns a description of the limit that a message exceeds, if any.
 fn find_limit_violation(fields: &MessageFields) -> Option<String> {
     let message = fields.get("message").unwrap_or(&Json::Null);
     let content = message.get("content").or_else(|| fields.get("content"));
@@ -131,7 +133,7 @@ fn list(value: Option<&Json>) -> &[Json] {
     value.and_then(Json::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Where ids stand, in a line, in its message, and in blocks and tasks of it.
+/// Keys that hold IDs in a line, its message, and their blocks and tasks.
 const ID_KEYS: [&str; 8] = [
     "command_uuid",
     "id",
@@ -167,7 +169,7 @@ fn malformed(reason: &str, line: &[u8]) -> AgentMessage {
     AgentMessage::from_body(MessageBody::Malformed { reason, text })
 }
 
-/// Returns a line as text. It is cut when it is recorded, after its secrets are taken out.
+/// Returns a line as text. The recorder truncates it, after secrets are redacted.
 fn lossy_text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim().to_owned()
 }
@@ -264,7 +266,7 @@ fn read_user(fields: &mut MessageFields) -> MessageBody {
     MessageBody::User(UserMessage { message: take_message(fields, "user"), replay, synthetic })
 }
 
-/// Takes the API's message: nested as it is now, or spread over the line as it once was.
+/// Takes the API message: nested in current versions, spread over the line in older ones.
 fn take_message(fields: &mut MessageFields, role: &str) -> MessageFields {
     let mut message = match fields.shift_remove("message") {
         Some(Json::Object(message)) => message,
@@ -314,7 +316,7 @@ fn read_result(fields: &MessageFields) -> TurnResult {
     let subtype = string_field(fields, "subtype").unwrap_or_default();
     let is_error = match fields.get("is_error") {
         Some(Json::Bool(is_error)) => *is_error,
-        // Only what is older than the flag lacks it.
+        // Only versions older than the flag omit it.
         _ => subtype.starts_with("error") || !errors.is_empty(),
     };
     TurnResult {
@@ -331,7 +333,7 @@ fn read_result(fields: &MessageFields) -> TurnResult {
     }
 }
 
-/// Reads a tool call that stands by itself, as old versions wrote it.
+/// Reads a standalone tool call, as older versions wrote it.
 fn read_tool_use(fields: &mut MessageFields) -> MessageBody {
     let mut block = MessageFields::new();
     block.insert("type".to_owned(), "tool_use".into());
@@ -344,7 +346,7 @@ fn read_tool_use(fields: &mut MessageFields) -> MessageBody {
     })
 }
 
-/// Reads a tool result that stands by itself, as old versions wrote it.
+/// Reads a standalone tool result, as older versions wrote it.
 fn read_tool_result(fields: &mut MessageFields) -> MessageBody {
     let failed = bool_field(fields, "is_error")
         || fields.get("success").is_some_and(|success| success == false)
@@ -395,7 +397,7 @@ fn take_text(fields: &mut MessageFields, key: &str) -> Option<String> {
     }
 }
 
-/// Takes the first of some fields that is there and not null; the others are dropped.
+/// Takes the first of several fields that is present and not null. The others are dropped.
 fn take_first(fields: &mut MessageFields, keys: &[&str]) -> Json {
     let found = keys.iter().filter_map(|key| fields.shift_remove(*key));
     found.fold(Json::Null, |kept, value| if kept.is_null() { value } else { kept })
@@ -409,7 +411,7 @@ fn bool_field(fields: &MessageFields, key: &str) -> bool {
     fields.get(key) == Some(&Json::Bool(true))
 }
 
-/// Reads a count; some versions write whole numbers as decimals.
+/// Reads a count. Some versions write whole numbers as decimals.
 fn count_field(fields: &MessageFields, key: &str) -> Option<u64> {
     let value = fields.get(key)?;
     // `as` saturates, which is right for a count: negative is none, huge is huge.

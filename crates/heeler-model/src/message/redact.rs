@@ -1,18 +1,18 @@
-//! Taking the secrets out of a message, before anything of it is cut, counted or kept.
+//! Redaction of secrets in a message, before any part of it is truncated, counted or stored.
 
 use super::{AgentMessage, ApiError, MessageBody, SubagentTask, TurnResult};
 use crate::redact::SecretRedactor;
 
 impl AgentMessage {
-    /// Takes the secrets out of everything that was said.
+    /// Redacts all texts of the message.
     ///
-    /// A delta is left as it is: it may hold a piece of a secret only, so it is for
-    /// [`SecretRedactor::parse_stream`].
+    /// A delta stays unchanged: it may hold only a fragment of a secret. Use
+    /// [`SecretRedactor::stream`] for deltas.
     pub fn redact(&mut self, redactor: &SecretRedactor) {
         if redactor.is_empty() {
             return;
         }
-        // An id in another spelling than the secret's would be found by nobody after this.
+        // The ID is printed in one spelling later: find a secret in any other spelling now.
         let is_secret = |uuid: &uuid::Uuid| {
             let forms = [uuid.hyphenated().to_string(), uuid.simple().to_string()];
             let upper = forms.each_ref().map(|form| form.to_uppercase());
@@ -29,10 +29,10 @@ impl AgentMessage {
 impl MessageBody {
     fn redact(&mut self, redactor: &SecretRedactor) {
         let all = |texts: &mut [&mut String]| {
-            texts.iter_mut().for_each(|text| redactor.redact_string(text))
+            texts.iter_mut().for_each(|text| redactor.redact_string(text));
         };
         let some = |text: &mut Option<String>| {
-            text.iter_mut().for_each(|text| redactor.redact_string(text))
+            text.iter_mut().for_each(|text| redactor.redact_string(text));
         };
         match self {
             MessageBody::Init(init) => {
@@ -57,7 +57,7 @@ impl MessageBody {
                 some(status);
             }
             MessageBody::BackgroundTasks { running } => {
-                running.iter_mut().for_each(|id| redactor.redact_string(id))
+                running.iter_mut().for_each(|id| redactor.redact_string(id));
             }
             MessageBody::CommandLifecycle { command, state } => all(&mut [command, state]),
             MessageBody::Error { message, code } => {
@@ -67,7 +67,7 @@ impl MessageBody {
             MessageBody::Unknown { kind, text } => all(&mut [kind, text]),
             MessageBody::Malformed { reason, text } => all(&mut [reason, text]),
             MessageBody::System { subtype: kind } | MessageBody::Ignored { kind } => {
-                redactor.redact_string(kind)
+                redactor.redact_string(kind);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What lines are read as.
+//! Parsing of lines.
 
 use super::*;
 use crate::redact::SecretRedactor;

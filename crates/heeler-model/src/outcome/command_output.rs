@@ -1,24 +1,23 @@
-//! What a command printed, as far as it is kept: its beginning and its end.
+//! Output of a command, kept in bounded space: its beginning and its end.
 
 use crate::workflow::OUTPUT_BYTES_MAX;
 
-/// How much of the beginning is kept.
+/// Bytes kept from the beginning.
 const HEAD_BYTES: usize = OUTPUT_BYTES_MAX / 4;
 
-/// How much of the end is kept; some is left for what is said of the middle.
+/// Bytes kept from the end. The remainder is reserved for the truncation notice.
 const TAIL_BYTES: usize = OUTPUT_BYTES_MAX - HEAD_BYTES - 64;
 
-/// What was printed so far, in bounded space.
+/// Output of a command, in bounded space.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CommandOutput {
     head: String,
     tail: String,
-    /// How many characters between the two are forgotten.
+    /// Number of characters dropped between `head` and `tail`.
     truncated_chars: usize,
 }
 
 impl CommandOutput {
-    /// Takes one more line.
     pub(super) fn push_line(&mut self, line: &str) {
         if !self.is_empty() {
             self.push_text("\n");
@@ -39,13 +38,13 @@ impl CommandOutput {
             rest = more;
         }
         self.tail.push_str(rest);
-        // Now and then, not with each line.
+        // Cut in large steps rather than with each line, which would copy the tail every time.
         if self.tail.len() > 2 * TAIL_BYTES {
             self.truncated_chars += truncate_front(&mut self.tail);
         }
     }
 
-    /// Returns all of it, or what is kept of it with a word on the rest.
+    /// Returns the whole output, or its kept parts with a truncation notice.
     pub(super) fn text(&self) -> String {
         let CommandOutput { head, tail, truncated_chars: left_out } = self;
         if *left_out == 0 && head.len() + tail.len() <= OUTPUT_BYTES_MAX {
@@ -57,7 +56,7 @@ impl CommandOutput {
     }
 }
 
-/// Cuts all but the end, and returns how many characters that were.
+/// Drops everything except the end, and returns the number of dropped characters.
 fn truncate_front(text: &mut String) -> usize {
     let cut = text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES));
     text.drain(..cut).count()

@@ -1,10 +1,10 @@
-//! What each kind of failure means: for the job, for trying again, and what a person can do.
+//! Consequences of each error class: exit reason, recoverability and advice for people.
 
 use crate::ExitReason;
 use crate::run::{ErrorClass, RunError};
 
 impl RunError {
-    /// Makes an error of a class, with what is known of every error of that class.
+    /// Creates an error with the properties of its class.
     pub fn new(class: ErrorClass, message: &str) -> RunError {
         RunError {
             class,
@@ -19,8 +19,8 @@ impl RunError {
 }
 
 impl ErrorClass {
-    /// Returns why a job ended that failed so. A connection that timed out is more than its class
-    /// tells: that is a timeout too.
+    /// Returns the exit reason of a job that failed with this class. A connection timeout is not
+    /// visible here: the caller reports it as [`ExitReason::Timeout`].
     pub fn exit_reason(self) -> ExitReason {
         match self {
             ErrorClass::Timeout | ErrorClass::Stalled => ExitReason::Timeout,
@@ -30,7 +30,7 @@ impl ErrorClass {
         }
     }
 
-    /// Says whether the same again may succeed, without anyone doing something about it.
+    /// Returns true if a retry may succeed without any intervention.
     pub fn is_recoverable(self) -> bool {
         match self {
             ErrorClass::TokenExpired
@@ -59,7 +59,7 @@ impl ErrorClass {
         }
     }
 
-    /// Returns what a person can do.
+    /// Returns advice for the user.
     pub fn cure(self) -> &'static str {
         match self {
             ErrorClass::Authentication => {
@@ -70,28 +70,28 @@ impl ErrorClass {
                 "check the network, the proxy and ANTHROPIC_BASE_URL, then trigger the job again"
             }
             ErrorClass::RateLimited => {
-                "wait until the limit is lifted, run fewer agents at once, or use a higher plan"
+                "wait until the limit resets, run fewer agents at once, or use a higher plan"
             }
             ErrorClass::Overloaded => "wait some minutes and trigger the job again",
             ErrorClass::ServerError => {
                 "trigger the job again; if it fails for long, see status.anthropic.com"
             }
             ErrorClass::InvalidRequest => {
-                "read the message: the prompt or the conversation may be too long; \
+                "read the message: the prompt or the session may be too long; \
                  `--fresh` starts a new one"
             }
             ErrorClass::ModelNotFound => {
                 "name a `model` in the agent's config that your account can use"
             }
             ErrorClass::SessionExpired => {
-                "trigger the job with `--fresh`: the agent no longer has this conversation"
+                "trigger the job with `--fresh`: the agent no longer has this session"
             }
             ErrorClass::SessionBusy => {
                 "wait for the run that holds the session, cancel it, or use `--fresh`"
             }
             ErrorClass::SessionMovedOn => {
-                "read what was said there (`heeler session show ID --history`), then go on with \
-                 `--take-in`, which makes it part of the session, or start anew with `--fresh`"
+                "read the external messages (`heeler session show ID --history`), then resume with \
+                 `--take-in`, which imports them, or start a new session with `--fresh`"
             }
             ErrorClass::Malformed => {
                 "check that `claude_path` names Claude Code and not another program, \
@@ -107,14 +107,14 @@ impl ErrorClass {
             ErrorClass::Stalled => {
                 "trigger the job again; a longer `stall_timeout` helps if the work is slow"
             }
-            ErrorClass::MaxTurns => "raise `max_turns`, or resume the session to go on",
+            ErrorClass::MaxTurns => "raise `max_turns`, or resume the session to continue",
             ErrorClass::Budget => {
-                "raise the agent's budget or add credit, then resume the session to go on"
+                "raise the agent's budget or add credit, then resume the session to continue"
             }
-            ErrorClass::Cancelled => "nothing went wrong; resume the session to go on",
-            ErrorClass::Interrupted => "resume the session to go on where it was cut off",
+            ErrorClass::Cancelled => "nothing went wrong; resume the session to continue",
+            ErrorClass::Interrupted => "resume the session to continue after the interruption",
             ErrorClass::Disk => "free space on the disk of the state directory",
-            ErrorClass::Internal => "please report this, with the run's folder: it is our fault",
+            ErrorClass::Internal => "this is a bug in Heeler: report it with the run's directory",
         }
     }
 }

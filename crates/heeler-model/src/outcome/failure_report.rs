@@ -1,4 +1,6 @@
-//! What kind of failure it was, from status codes where there are any, else from words.
+//! Classification of failures, by status code and error code if present, otherwise by phrases.
+//!
+//! Start at [`FailureReport`].
 
 use jiff::Timestamp;
 
@@ -6,17 +8,17 @@ use crate::message::{ApiError, RateLimit, TurnResult};
 use crate::parse_iso;
 use crate::run::ErrorClass;
 
-/// Everything that was said about a failure.
+/// Everything that was reported about a failure.
 pub(super) struct FailureReport<'t> {
     message: &'t str,
-    /// The same in small letters, with what else was said.
+    /// Message in lower case, with all further messages appended.
     lowercase_text: String,
     codes: Vec<&'t str>,
     status: Option<u64>,
 }
 
 impl<'t> FailureReport<'t> {
-    /// Collects what a result says.
+    /// Builds a report from a result.
     pub(super) fn from_result(result: &'t TurnResult, message: &'t str) -> FailureReport<'t> {
         let mut symptoms = FailureReport::from_text(message);
         symptoms.status = result.api_error_status.or(symptoms.status);
@@ -24,14 +26,14 @@ impl<'t> FailureReport<'t> {
         symptoms
     }
 
-    /// Collects what an error message says.
+    /// Builds a report from an error message.
     pub(super) fn from_error(message: &'t str, api: &'t ApiError) -> FailureReport<'t> {
         let mut symptoms = FailureReport::from_text("");
         symptoms.add(message, api);
         symptoms
     }
 
-    /// Collects what words say.
+    /// Builds a report from text alone.
     pub(super) fn from_text(message: &'t str) -> FailureReport<'t> {
         let words = message.to_lowercase();
         FailureReport {
@@ -42,7 +44,7 @@ impl<'t> FailureReport<'t> {
         }
     }
 
-    /// Adds what an error message says beside it.
+    /// Adds a further error message.
     pub(super) fn add(&mut self, message: &'t str, api: &'t ApiError) {
         if self.message.is_empty() {
             self.message = message;
@@ -54,12 +56,12 @@ impl<'t> FailureReport<'t> {
         self.codes.extend(api.kind.as_deref());
     }
 
-    /// Returns what to tell people.
+    /// Returns the message to show to people.
     pub(super) fn message(&self) -> &'t str {
         self.message
     }
 
-    /// Returns the kind of failure, [`ErrorClass::AgentFailed`] if it cannot be told.
+    /// Returns the class of the failure, or [`ErrorClass::AgentFailed`] if it is unknown.
     pub(super) fn class(&self) -> ErrorClass {
         let special = self.class_by_specific_phrase();
         special.or_else(|| self.class_by_status()).or_else(|| self.class_by_phrase()).unwrap_or(
@@ -71,7 +73,7 @@ impl<'t> FailureReport<'t> {
         )
     }
 
-    /// Words that mean one thing whatever the status is.
+    /// Returns the class for phrases that are unambiguous, regardless of the status.
     fn class_by_specific_phrase(&self) -> Option<ErrorClass> {
         let oauth = self.contains_any(&["oauth", "access token", "refresh token", "login"]);
         Some(match () {
@@ -145,7 +147,7 @@ impl<'t> FailureReport<'t> {
             (NETWORK_ERROR_PHRASES, ErrorClass::Network),
             (&["prompt is too long", "request too large"], ErrorClass::InvalidRequest),
         ];
-        // The words come first where a code says no more than that the API failed.
+        // Phrases take precedence over a code that only says that the API failed.
         let by_words =
             || BY_WORDS.iter().find(|(words, _)| self.contains_any(words)).map(|found| found.1);
         let by_code = || BY_CODE.iter().find(|(code, _)| self.has_code(code)).map(|found| found.1);
@@ -155,13 +157,13 @@ impl<'t> FailureReport<'t> {
         }
     }
 
-    /// Says whether the connection timed out.
+    /// Returns true if the connection timed out.
     pub(super) fn is_timeout(&self) -> bool {
         self.contains_any(&["etimedout", "request timed out"])
     }
 
-    /// Returns how long to wait, if the API said it, in words. What the agent waited between its own
-    /// retries is a guess of its own.
+    /// Returns the delay that the API requested in its message. The agent's own delays between
+    /// retries are guesses and do not count.
     pub(super) fn retry_after_ms(&self) -> Option<u64> {
         const SAID: [&str; 5] =
             ["retry-after: ", "retry after ", "retry in ", "try again in ", "wait "];
@@ -171,12 +173,12 @@ impl<'t> FailureReport<'t> {
         })
     }
 
-    /// Returns when the limit is lifted, if it was said.
+    /// Returns the time at which the limit resets, if it was reported.
     pub(super) fn resets_at(&self, limit: Option<&RateLimit>) -> Option<Timestamp> {
         let told = limit.filter(|limit| limit.status.as_deref() != Some("allowed"));
         let told = told.and_then(|limit| Timestamp::from_second(limit.resets_at?).ok());
         told.or_else(|| {
-            // Subscriptions once said `usage limit reached|1735689600`.
+            // Older versions reported a subscription limit as `usage limit reached|1735689600`.
             let (_, rest) = self.lowercase_text.split_once("limit reached|")?;
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
             Timestamp::from_second(digits.parse().ok()?).ok()
@@ -215,7 +217,7 @@ const NETWORK_ERROR_PHRASES: &[&str] = &[
     "network error",
 ];
 
-/// Finds the status in `api error: 500 …` and `request rejected (429)`, in small letters.
+/// Finds the status in `api error: 500 …` and `request rejected (429)`, in lower case.
 fn find_status(words: &str) -> Option<u64> {
     ["api error: ", "request rejected ("].iter().find_map(|said| {
         let (_, rest) = words.split_once(said)?;
@@ -225,7 +227,7 @@ fn find_status(words: &str) -> Option<u64> {
     })
 }
 
-/// Reads `30`, `30s`, `30 seconds`, `5 minutes`, `1 hour`; a bare number is seconds.
+/// Parses `30`, `30s`, `30 seconds`, `5 minutes`, `1 hour`. A bare number is in seconds.
 fn parse_period_ms(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let amount: f64 = text[..end].trim_end_matches('.').parse().ok()?;

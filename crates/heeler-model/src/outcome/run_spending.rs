@@ -1,8 +1,8 @@
-//! What a run spent, out of figures that count over the whole session.
+//! Cost of a run, computed from figures that cover the whole session.
 //!
-//! A result tells totals of the session, across resumes and forks, and they begin anew when a
-//! process was killed. New agents also tell what is new since the last result: those figures are
-//! added up. For old ones, differences are.
+//! A result reports totals of the session, across resumes and forks. The totals restart after a
+//! process was killed. Newer agents also report the increase since the last result, which is
+//! summed. For older agents, differences of the totals are summed. Start at [`RunSpending`].
 
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
@@ -15,22 +15,22 @@ type ResultFields = Map<String, Json>;
 /// Figures of a model that are limits, not counts.
 const MODEL_LIMIT_KEYS: [&str; 2] = ["contextWindow", "maxOutputTokens"];
 
-/// How many models a run is accounted by; what further ones cost is in the sum alone.
+/// Most models with figures of their own. The cost of further models is only in the sum.
 const MODELS_MAX: usize = 256;
 
-/// What a run has spent so far.
+/// Accumulated spending of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunSpending {
     usd: Option<f64>,
     turns: Option<i64>,
     api_ms: Option<i64>,
     per_model: IndexMap<String, Json>,
-    /// Tokens by the results' own count, for agents that do not count by model.
+    /// Token counts of the results themselves, for agents that do not report usage by model.
     reported_tokens: Option<TokenCounts>,
     previous_totals: Option<SessionTotals>,
 }
 
-/// What the last result told of the whole session.
+/// Totals of the whole session, from the last result.
 #[derive(Debug, Clone, Default)]
 struct SessionTotals {
     usd: f64,
@@ -47,24 +47,23 @@ struct TokenCounts {
 }
 
 impl RunSpending {
-    /// Starts where the last result of the session stopped.
+    /// Starts from the totals of the session's last result.
     pub(super) fn after_result(last_result: &Json) -> RunSpending {
         let Json::Object(fields) = last_result else { return RunSpending::default() };
         RunSpending { previous_totals: Some(SessionTotals::read(fields)), ..RunSpending::default() }
     }
 
-    /// Starts where the last result stopped.
+    /// Starts from the totals of this attempt's last result.
     pub(super) fn next_attempt(&self) -> RunSpending {
         RunSpending { previous_totals: self.previous_totals.clone(), ..RunSpending::default() }
     }
 
-    /// Adds what a result tells.
     pub(super) fn add_result(&mut self, fields: &ResultFields) {
         let totals = SessionTotals::read(fields);
         let is_first = self.previous_totals.is_none();
         let before = self.previous_totals.take().unwrap_or_default();
         let new = object(fields.get("model_usage_since_last_result"));
-        // A session that had spent before, when nobody told us how long that took.
+        // The session had costs before, and its earlier API time is unknown.
         let is_resumed = is_first && new.is_some_and(|new| *new != totals.per_model);
         let (usd, per_model) = match new {
             Some(new) => (new.values().map(figures_cost).sum(), new.clone()),
@@ -100,18 +99,18 @@ impl RunSpending {
         self.previous_totals = Some(totals);
     }
 
-    /// Returns the money, if it is known.
+    /// Returns the cost, if it is known.
     pub(super) fn usd(&self) -> Option<f64> {
         self.usd
     }
 
-    /// Returns everything.
+    /// Returns the cost and usage.
     pub(super) fn cost(&self) -> RunCost {
         let mut by_model = TokenCounts::default();
         for figures in self.per_model.values() {
             by_model.add_model(figures);
         }
-        // Sub-agents are in the figures by model only.
+        // Only the figures by model include sub-agents.
         let tokens = if self.per_model.is_empty() { self.reported_tokens } else { Some(by_model) };
         RunCost {
             usd: self.usd,
@@ -129,8 +128,8 @@ impl RunSpending {
 }
 
 impl RunCost {
-    /// Adds what another attempt spent. Money that is not known makes the sum unknown; of the rest,
-    /// what was told is added up.
+    /// Adds the cost of another attempt. The money is unknown if either amount is. Of the other
+    /// figures, the known values are summed.
     #[must_use]
     pub fn plus(mut self, other: &RunCost) -> RunCost {
         let told = |a: Option<i64>, b: Option<i64>| match (a, b) {
@@ -184,7 +183,8 @@ impl TokenCounts {
     }
 }
 
-/// Returns how far the figures of each model rose; what fell began anew.
+/// Returns the increase of each model's figures. If any figure of a model fell, its totals
+/// restarted from zero and count in full.
 fn difference(now: &ResultFields, before: &SessionTotals) -> ResultFields {
     let mut risen = now.clone();
     for (model, figures) in &mut risen {
@@ -197,7 +197,7 @@ fn difference(now: &ResultFields, before: &SessionTotals) -> ResultFields {
             }
         }
     }
-    // A model that was not used is not worth an entry.
+    // Drop models that were not used since.
     risen.retain(|model, figures| !before.per_model.contains_key(model) || is_used(figures));
     risen
 }
@@ -217,12 +217,12 @@ fn is_used(figures: &Json) -> bool {
     figures.iter().filter_map(|(key, figure)| parse_figure(key, figure)).any(|n| n.as_f64() > 0.0)
 }
 
-/// Adds a figure, which is the agent's and may be anything.
+/// Adds a figure. It comes from the agent and may be any number, so the sum saturates.
 fn add_saturating(sum: &mut i64, more: i64) {
     *sum = sum.saturating_add(more);
 }
 
-/// Adds counts; limits and words are taken as they last came.
+/// Adds counts. Limits and texts take the latest value.
 fn add_figures(sum: &mut Json, figures: &Json) {
     let (Json::Object(sum), Json::Object(figures)) = (sum, figures) else { return };
     for (key, figure) in figures {
@@ -237,7 +237,7 @@ fn add_figures(sum: &mut Json, figures: &Json) {
     }
 }
 
-/// A figure: whole numbers stay whole.
+/// Figure of a usage report. Whole numbers stay whole.
 #[derive(Clone, Copy)]
 enum UsageFigure {
     Whole(i64),
@@ -294,7 +294,7 @@ fn figures_cost(figures: &Json) -> f64 {
     figures["costUSD"].as_f64().unwrap_or(0.0)
 }
 
-/// Reads a count; some versions write whole numbers as decimals.
+/// Reads a count. Some versions write whole numbers as decimals.
 fn parse_count(value: &Json) -> i64 {
     value.as_i64().or_else(|| value.as_f64().map(|n| n.round() as i64)).unwrap_or(0)
 }

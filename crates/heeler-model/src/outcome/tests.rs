@@ -1,4 +1,4 @@
-//! How runs are judged and what they cost.
+//! Outcomes and costs of runs.
 
 use super::*;
 use crate::config::RuntimeType;
@@ -26,7 +26,7 @@ fn said(text: &str) -> Json {
     json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
 }
 
-/// A result of a turn for which the API failed with words and, perhaps, a status.
+/// Result of a turn with an API failure: a text and optionally a status.
 fn failed(text: &str, status: Option<u64>) -> Json {
     json!({"type": "result", "subtype": "success", "is_error": true, "result": text,
            "terminal_reason": "api_error", "api_error_status": status})
@@ -353,7 +353,7 @@ fn every_class_has_a_cure() {
     }
 }
 
-/// A result with totals of the session and, perhaps, what is new.
+/// Result with totals of the session and optionally the increase.
 fn spent(total: f64, tokens: i64, api_ms: i64, new: Option<(f64, i64)>) -> Json {
     let usage = |usd: f64, tokens: i64| json!({"m": {"inputTokens": tokens, "outputTokens": 1, "costUSD": usd, "contextWindow": 1000}});
     let mut line = json!({"type": "result", "is_error": false, "num_turns": 1,
@@ -389,7 +389,7 @@ fn a_fresh_run_is_charged_for_all_its_turns() {
 #[test]
 fn a_resumed_run_is_not_charged_for_the_ones_before() {
     let lines = [spent(5.2, 1050, 900, Some((0.2, 50))), spent(5.3, 1060, 950, Some((0.1, 10)))];
-    // Nobody told how long the API had taken before: only the second turn's time is sure.
+    // The earlier API time is unknown: only the second turn's time is certain.
     check_cost(&tally(&lines), 0.3, 60, Some(50));
     let before = spent(5.0, 1000, 800, None);
     check_cost(
@@ -491,7 +491,7 @@ fn an_agent_that_refuses_its_options_was_not_started() {
         let error = tally(&[]).conclude(&exited_with(1, stderr)).error.unwrap();
         assert_eq!(error.class, ErrorClass::NotStarted);
         assert_eq!((error.message.as_str(), error.recoverable), (stderr.trim(), false));
-        // What a tool of its own prints says nothing about how it was started.
+        // The output of the agent's own tools does not concern its command-line options.
         let error = tally(&[said("hi")]).conclude(&exited_with(1, stderr)).error.unwrap();
         assert_eq!(error.class, ErrorClass::AgentDied);
         let command = RunOutcomeBuilder::for_runtime(RuntimeType::Command)

@@ -1,4 +1,6 @@
-//! Session rows: Claude's envelope around what was said.
+//! Session rows: Claude's envelope around a message.
+//!
+//! Start at [`TranscriptRecorder::envelope`].
 
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
@@ -9,22 +11,22 @@ use super::{HEELER_KEYS, RowFields, TranscriptRecorder};
 use crate::iso_millis;
 use crate::message::{AgentMessage, ApiRetry, MessageBody, SubagentTask, TurnResult};
 
-/// What the stream and the session file spell differently.
+/// Keys that are spelled differently in Claude's stream and in its session file.
 const KEY_RENAMES: [(&str, &str); 3] = [
     ("is_api_error_message", "isApiErrorMessage"),
     ("request_id", "requestId"),
     ("tool_use_result", "toolUseResult"),
 ];
 
-/// About how many fields a row has, so that its map need not grow.
+/// Typical number of fields in a row; avoids growing the map.
 const ROW_FIELDS: usize = 16;
 
 impl TranscriptRecorder {
-    /// Makes the session row of a message.
+    /// Builds the session row of a message.
     pub(super) fn envelope(&mut self, message: AgentMessage, now: Timestamp) -> RowFields {
         let AgentMessage { uuid, parent_tool_use_id: sub_agent, body, mut fields, .. } = message;
         let uuid = match uuid {
-            // A row that continues itself would send readers of the chain in circles.
+            // A row that is its own parent would send readers of the chain into an endless loop.
             Some(uuid) if Some(uuid) != self.last => uuid,
             _ => self.mint_row_id(now),
         };
@@ -81,7 +83,7 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Begins a row that is part of the conversation.
+    /// Begins a row that belongs to the message chain.
     fn chained_row(
         &mut self,
         kind: &str,
@@ -98,7 +100,7 @@ impl TranscriptRecorder {
         self.add_common_fields(row, sub_agent, now)
     }
 
-    /// Begins a row that is beside the conversation.
+    /// Begins a row outside the message chain.
     fn unchained_row(
         &self,
         kind: &str,
@@ -133,7 +135,7 @@ impl TranscriptRecorder {
     }
 }
 
-/// Adds what else the line had. What we say of a row is not overridden by what an agent prints.
+/// Adds the remaining fields of the line. They cannot override Heeler's own fields.
 fn with_extra_fields(mut row: RowFields, rest: RowFields) -> RowFields {
     for (key, value) in rest {
         let renamed = KEY_RENAMES.iter().find(|(stream, _)| *stream == key);
@@ -146,7 +148,7 @@ fn with_extra_fields(mut row: RowFields, rest: RowFields) -> RowFields {
     row
 }
 
-/// Adds what a result says that was not a line: a runtime may make one up.
+/// Adds the fields of a result that did not come from a line: a runtime may construct one.
 fn with_result(mut row: RowFields, result: TurnResult) -> RowFields {
     let errors = (!result.errors.is_empty()).then(|| result.errors.into());
     for (key, value) in [
@@ -174,8 +176,7 @@ fn total_tokens(row: &mut RowFields, fields: &RowFields) {
     }
 }
 
-/// Returns the subtype of a system row and what it tells people, where the agent does not say it in
-/// words.
+/// Returns the subtype of a system row, and a description for events that have no text.
 fn describe_event(body: &MessageBody, fields: &RowFields) -> (String, Option<String>) {
     let text = |key: &str| fields.get(key).and_then(Json::as_str);
     match body {

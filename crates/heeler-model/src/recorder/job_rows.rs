@@ -1,4 +1,6 @@
-//! Job rows: the normal form that people and scripts read, derived from session rows.
+//! Job rows: the simplified form for people and scripts, derived from session rows.
+//!
+//! Start at [`TranscriptRecorder::job_rows`].
 
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::message::{INTERRUPTED_TEXT, content_text};
 
-/// What of a system row the job log keeps beside its content. The rest is in the session log.
+/// Fields of a system row that job rows keep besides the content. Session rows have all fields.
 const SYSTEM_KEYS: [&str; 22] = [
     "attempt",
     "bytes",
@@ -38,11 +40,11 @@ const SYSTEM_KEYS: [&str; 22] = [
     "tool_use_id",
 ];
 
-/// How what Claude says of an interrupt begins, and of a tool that the interrupt ended.
+/// Prefixes of Claude's texts for an interrupt, and for a tool that an interrupt ended.
 const USER_INTERRUPTION_PREFIXES: [&str; 2] =
     ["[Request interrupted by user", "The user doesn't want to proceed with this tool use"];
 
-/// What of a turn's end the job log keeps beside its text.
+/// Fields of a turn result that job rows keep besides the text.
 const RESULT_KEYS: [&str; 8] = [
     "api_error_status",
     "duration_api_ms",
@@ -54,19 +56,19 @@ const RESULT_KEYS: [&str; 8] = [
     "total_cost_usd",
 ];
 
-/// The row of tasks that an agent added, and how many it names.
+/// Subtype of a row about tasks that an agent added, and the most tasks it lists.
 const TASKS_ADDED: &str = "tasks_added";
 const TASKS_ADDED_MAX: usize = 100;
 
-/// How many failed MCP servers a row names.
+/// Most failed MCP servers that a row lists.
 const MCP_FAILED_MAX: usize = 32;
 
-/// The token counts that a row keeps.
+/// Token counts that a row keeps.
 const USAGE_KEYS: [&str; 4] =
     ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
 
 impl TranscriptRecorder {
-    /// Returns the job rows of a session row, and remembers what later ones need of it.
+    /// Returns the job rows of a session row, and remembers state for later rows.
     pub(super) fn job_rows(&mut self, row: &Json, at: Timestamp) -> Vec<Json> {
         let begins = self.message_counter.count_row(row);
         let mut rows = JobRowBuilder::new(row);
@@ -120,7 +122,7 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Returns a message's usage unless a row of the same message may have told it.
+    /// Returns a message's usage unless an earlier row of the same message carries it.
     fn unreported_usage(&self, message: &Json) -> Option<Json> {
         let id = message["id"].as_str();
         let is_told = id.is_some() && id == self.usage_reported_for.as_deref();
@@ -177,7 +179,8 @@ impl TranscriptRecorder {
         ])
     }
 
-    /// `why` is why we interrupted the agent, where its words blame the user.
+    /// Builds the row of a tool result. `why` is Heeler's reason for an interrupt that Claude
+    /// attributes to the user.
     fn tool_result_row(&mut self, block: &Json, why: Option<&str>, at: Timestamp) -> RowFields {
         let id = block["tool_use_id"].as_str();
         let call = id.and_then(|id| self.open_calls.shift_remove(id));
@@ -204,7 +207,7 @@ impl TranscriptRecorder {
         row
     }
 
-    /// Takes what the API counted, where a turn was one reply: of several, a result has only the sum.
+    /// Takes the API's token count of a turn with a single reply. For several, only a sum is known.
     fn estimate_tokens_from_result(&mut self, row: &Json) {
         let sent = tokens_sent(&row["usage"]);
         if sent > 0 && row["num_turns"] == 1 && row["subtype"] == "success" {
@@ -213,8 +216,8 @@ impl TranscriptRecorder {
         }
     }
 
-    /// Estimates the context: what the API was last sent, and a quarter of a token for each byte
-    /// that was said since.
+    /// Estimates the context size: tokens of the last API request, plus a quarter token for each
+    /// byte added since.
     fn estimate_tokens(&mut self, message: &Json, begins: bool) {
         if begins {
             match tokens_sent(&message["usage"]) {
@@ -227,14 +230,14 @@ impl TranscriptRecorder {
     }
 }
 
-/// Returns how many tokens the API was sent, cached ones included.
+/// Returns the number of tokens sent to the API, including cached ones.
 fn tokens_sent(usage: &Json) -> u64 {
     let sent = |key: &str| usage[key].as_u64().unwrap_or(0);
     let read = sent("input_tokens").saturating_add(sent("cache_read_input_tokens"));
     read.saturating_add(sent("cache_creation_input_tokens"))
 }
 
-/// The job rows of one session row, each with what they share and an id of its own.
+/// Job rows of one session row. Each has the shared fields and its own ID.
 struct JobRowBuilder {
     uuid: Option<Uuid>,
     shared: RowFields,
@@ -260,7 +263,7 @@ impl JobRowBuilder {
         self.rows.push(Json::Object(row));
     }
 
-    /// Adds what was said; the first such row carries the usage.
+    /// Adds a text row. The first such row carries the usage.
     fn push_text(&mut self, said: &str, usage: &mut Option<Json>) {
         let content = truncate_text(said, JOB_TEXT_BYTES_MAX);
         let mut row = row_fields([("type", "assistant".into()), ("content", content.into())]);
@@ -271,15 +274,15 @@ impl JobRowBuilder {
     }
 }
 
-/// What becomes one job row of an assistant message.
+/// Part of an assistant message that becomes one job row.
 enum ContentPart<'r> {
-    /// Texts that stand together.
+    /// Consecutive texts, joined.
     Text(String),
     ToolCall(&'r Json),
     ToolResult(&'r Json),
 }
 
-/// Returns what the job rows of an assistant message are made of, in their order.
+/// Splits an assistant message into the parts that become job rows, in order.
 fn content_parts(content: &Json) -> Vec<ContentPart<'_>> {
     let mut parts = Vec::new();
     let mut said = String::new();
@@ -308,8 +311,10 @@ fn take_text<'r>(said: &mut String) -> Option<ContentPart<'r>> {
     (!said.is_empty()).then(|| ContentPart::Text(std::mem::take(said)))
 }
 
-/// Returns the whole text of a job row, which has at most [`JOB_TEXT_BYTES_MAX`] bytes of it, from
-/// the session row that it came of; none if it came of another row, or is no text of the agent.
+/// Returns the full text of a job row, which holds at most [`JOB_TEXT_BYTES_MAX`] bytes of it.
+///
+/// Returns `None` if the job row was not derived from this session row, or is not text of the
+/// agent.
 pub fn full_text(session_row: &Json, job_row: Uuid) -> Option<String> {
     let uuid = string_field(session_row, "uuid").and_then(|uuid| Uuid::try_parse(uuid).ok())?;
     match string_field(session_row, "type")? {
@@ -326,7 +331,7 @@ pub fn full_text(session_row: &Json, job_row: Uuid) -> Option<String> {
     }
 }
 
-/// Returns the id of the n-th job row of a session row: the first one has the row's own.
+/// Returns the ID of the n-th job row of a session row. The first one has the session row's ID.
 pub fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
     match n {
         0 => uuid,
@@ -365,7 +370,7 @@ fn failure_row(row: &Json, told: Option<&str>) -> RowFields {
     error
 }
 
-/// Says whether a text tells that the user stopped something.
+/// Returns true if a text of Claude says that the user stopped something.
 fn is_user_interruption(text: &str) -> bool {
     USER_INTERRUPTION_PREFIXES.iter().any(|words| text.starts_with(words))
 }
@@ -374,11 +379,11 @@ fn interruption_text(why: &str) -> String {
     truncate_text(&format!("interrupted: {why}"), JOB_TEXT_BYTES_MAX).into()
 }
 
-/// Returns what a turn's end says.
+/// Returns the text of a turn result.
 fn turn_result_text(row: &Json) -> String {
     match (&row["result"], string_field(row, "terminal_reason")) {
         (Json::String(text), _) => text.clone(),
-        // What the agent calls it then is for its makers.
+        // The agent's own text for this case is meant for its developers.
         (_, Some("aborted_streaming" | "aborted_tools")) => INTERRUPTED_TEXT.to_owned(),
         _ => content_text(&row["errors"]),
     }
@@ -424,7 +429,7 @@ fn system_row(row: &Json) -> RowFields {
     system
 }
 
-/// Returns the MCP servers that an `init` row says could not be used.
+/// Returns the MCP servers that an `init` row reports as failed.
 fn failed_servers(init: &Json) -> impl Iterator<Item = &str> {
     let servers = init["mcp_servers"].as_array().into_iter().flatten();
     let failed = servers.filter(|server| server["status"] == "failed");
@@ -451,7 +456,7 @@ fn usage(usage: &Json) -> Option<Json> {
     (!counts.is_empty()).then_some(Json::Object(counts))
 }
 
-/// Returns the content as blocks; a string is one block of itself.
+/// Returns the content as blocks. A string is a single block.
 fn blocks(content: &Json) -> &[Json] {
     match content {
         Json::Array(blocks) => blocks,

@@ -1,12 +1,11 @@
-//! Which rows of a session log are messages, as `--at-message` and `messageCount` number them.
+//! Numbering of a session's messages, as used by `--at-message` and `messageCount`.
 
 use serde_json::Value as Json;
 
-/// Counts the user and assistant messages of a session log, row by row.
+/// Counts the user and agent messages of a session transcript, row by row.
 ///
-/// The rows of one assistant message (they share its id) count as one. Tool results are not
-/// messages, nor is what a sub-agent and its task say to each other, nor a report that the API
-/// failed.
+/// The rows of one agent message (which share its ID) count once. Tool results, the messages of
+/// sub-agents, and reports of API failures are not counted.
 #[derive(Debug, Clone, Default)]
 pub struct MessageCounter {
     messages: u64,
@@ -14,12 +13,12 @@ pub struct MessageCounter {
 }
 
 impl MessageCounter {
-    /// Goes on after so many.
+    /// Continues after a number of messages.
     pub fn starting_at(messages: u64) -> MessageCounter {
         MessageCounter { messages, last_id: None }
     }
 
-    /// Takes the next row and says whether a message begins with it.
+    /// Counts a row. Returns true if a message begins with it.
     pub fn count_row(&mut self, row: &Json) -> bool {
         let is_apart = |key: &str| row[key] == Json::Bool(true);
         if is_apart("isSidechain") || is_apart("isApiErrorMessage") {
@@ -40,7 +39,7 @@ impl MessageCounter {
         begins
     }
 
-    /// Returns how many there were, which is also the number of the last one.
+    /// Returns the number of messages, which is also the number of the last one.
     pub fn messages(&self) -> u64 {
         self.messages
     }

@@ -1,4 +1,4 @@
-//! Which rows come of messages.
+//! Conversion of messages to rows.
 
 use super::*;
 use crate::message::{TurnResult, parse_line};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const PROMPT: Uuid = uuid::uuid!("00000000-0000-4000-8000-000000000001");
 
-/// A recorder and a clock that goes on by a second with each event.
+/// Recorder with a clock that advances by a second with each event.
 struct RecorderFixture {
     recorder: TranscriptRecorder,
     now: Timestamp,
@@ -287,11 +287,11 @@ fn an_interrupt_of_ours_is_not_told_as_the_users() {
     assert_eq!(rows[1].job[0]["subtype"], "interrupted");
     assert_eq!(rows[1].job[0]["content"], "interrupted: not done after 10 s");
     assert_eq!(rows[2].job[0]["result"], "done in time");
-    // Whichever row is the last one tells a settling why.
+    // Any row may be the last one, from which settling learns the reason.
     for rows in &rows {
         assert_eq!(rows.session[0]["interruption"]["class"], "timeout");
     }
-    // What was seen stays, and gives the same rows again.
+    // Recorded rows stay, and replaying them gives the same job rows.
     let said = &rows[1].session[0]["message"]["content"][0]["text"];
     assert_eq!(said, "[Request interrupted by user for tool use]");
     let mut again = RecorderFixture::new();
@@ -300,7 +300,7 @@ fn an_interrupt_of_ours_is_not_told_as_the_users() {
         assert_eq!(again.recorder.replay_row(&rows.session[0]), rows.job);
     }
 
-    // Without an interrupt of ours it was the user, whatever the agent adds.
+    // Without an interrupt by Heeler it was the user, regardless of the agent's fields.
     let mut session = RecorderFixture::new();
     session.line(call);
     let row = session.job_row(rejected);
@@ -312,9 +312,9 @@ fn an_interrupt_of_ours_is_not_told_as_the_users() {
 fn notes_and_warnings_are_system_rows_in_both_logs() {
     let mut session = RecorderFixture::new();
     let now = session.tick();
-    let rows = session.recorder.record_note("session", "a new session, as asked", now);
-    assert_eq!(rows.session[0]["content"], "a new session, as asked");
-    assert_eq!(rows.job[0]["content"], "a new session, as asked");
+    let rows = session.recorder.record_note("session", "new session, as requested", now);
+    assert_eq!(rows.session[0]["content"], "new session, as requested");
+    assert_eq!(rows.job[0]["content"], "new session, as requested");
     assert_eq!(rows.job[0]["uuid"], rows.session[0]["uuid"]);
     let row = session.job_row("Segmentation fault");
     assert_eq!((&row["type"], &row["subtype"]), (&json!("system"), &json!("warning")));
@@ -363,7 +363,7 @@ fn a_recorder_goes_on_from_a_session_row_as_if_it_had_seen_all_before() {
     let prompts = [&mut session, &mut other].map(|it| it.recorder.record_prompt(next, "And?", now));
     assert_eq!(prompts[0].session, prompts[1].session);
     assert!(!other.recorder.resume_from_row(&prompts[0].session[0]));
-    // What an agent prints is none, however alike.
+    // A similar line printed by an agent does not count.
     let forged = parse_line(row.to_string().as_bytes());
     assert!(
         !other
@@ -560,7 +560,7 @@ fn a_line_that_is_no_message_is_remembered_by_a_bounded_beginning() {
     assert_eq!(kept("a\u{1b}[2Jb"), "a\u{fffd}[2Jb");
 }
 
-/// Wherever a text is cut, a secret may stand across the cut.
+/// At every truncation, a secret may extend across the cut.
 #[test]
 fn no_cut_leaves_half_of_a_secret_in_a_redacted_message() {
     const SECRET: &str = "canary-0123456789abcdefghijklmnopqrstuvwxyz";

@@ -1,4 +1,4 @@
-//! Keeping job rows small: the whole of everything is in the session log.
+//! Size limits of job rows. Session rows hold the full content.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,16 @@ use serde_json::Value as Json;
 
 use crate::is_terminal_control;
 
-/// How much of a line that cannot be understood is kept.
+/// Most characters kept of a line that cannot be parsed.
 pub const MALFORMED_CHARS_MAX: usize = 1024;
 
-/// The longest text of a tool, a model or a person in a job row, in bytes; and the largest input of
-/// a tool, as JSON.
+/// Longest text of a tool, model or person in a job row, and largest tool input as JSON, in bytes.
 pub const JOB_TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest name, id or word in a job row, in bytes.
+/// Longest name, ID or word in a job row, in bytes.
 pub const JOB_SHORT_BYTES_MAX: usize = 1024;
 
-/// Cuts a text at a character and says how much is missing.
+/// Truncates a text at a character boundary and appends the number of missing characters.
 pub(super) fn truncate_text(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
         return Cow::Borrowed(text);
@@ -25,7 +24,7 @@ pub(super) fn truncate_text(text: &str, bytes_max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}…[truncated {} chars]", rest.chars().count()))
 }
 
-/// Returns the beginning of a line that cannot be understood, as text that harms no terminal.
+/// Returns the beginning of an unparsable line, with terminal control characters replaced.
 pub(super) fn truncate_malformed(line: &str) -> String {
     let mut chars = line.chars();
     let mut kept: String = chars
@@ -39,8 +38,8 @@ pub(super) fn truncate_malformed(line: &str) -> String {
     kept
 }
 
-/// Returns a tool's input as it came, or, if it is too large, with its long texts cut; if it still
-/// is, as JSON text that is cut.
+/// Returns a tool's input. If it is too large, its long strings are truncated; if that is not
+/// enough, it becomes truncated JSON text.
 pub(super) fn truncate_input(input: &Json) -> Json {
     if json_size(input) <= JOB_TEXT_BYTES_MAX {
         return input.clone();
@@ -65,7 +64,7 @@ fn truncate_strings(value: &Json, bytes_max: usize) -> Json {
     }
 }
 
-/// Returns about how many bytes a value has as JSON, escapes apart.
+/// Returns the approximate size of a value as JSON, ignoring escapes.
 pub(super) fn json_size(value: &Json) -> usize {
     match value {
         Json::String(text) => text.len() + 2,

@@ -1,6 +1,7 @@
-//! A secret in every encoding that programs commonly print.
+//! Encodings of a secret that programs commonly print.
 //!
-//! Pure lists: [`exact_encodings`] must stand in a text byte by byte, [`foldable_encodings`] may have line breaks in it.
+//! [`exact_encodings`] occur in a text byte by byte; [`foldable_encodings`] may contain line
+//! breaks.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::SECRET_BYTES_MIN;
 
-/// Where the lines of a key begin and end is no secret.
+/// Fence of a PEM key. Fence lines are not secret.
 const KEY_FENCE: &str = "-----";
 
-/// The secret as it is, and within JSON, JSON in JSON, and addresses.
+/// Returns the raw secret, and its encodings in JSON, in JSON within JSON, and in URLs.
 pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
     let mut forms = json_encodings(secret);
     for line in lines(secret) {
@@ -22,7 +23,7 @@ pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
     forms
 }
 
-/// The secret in base64 and hex.
+/// Returns the base64 and hex encodings of a secret.
 pub(super) fn foldable_encodings(secret: &str) -> BTreeSet<String> {
     let lower: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let mut forms = base64_encodings(secret.as_bytes());
@@ -31,7 +32,7 @@ pub(super) fn foldable_encodings(secret: &str) -> BTreeSet<String> {
     forms
 }
 
-/// The lines, whether their ends are real or spelled as in a key kept in a variable.
+/// Splits a secret at real line breaks and at escaped ones, as in a key stored in a variable.
 fn lines(secret: &str) -> impl Iterator<Item = &str> {
     secret
         .split(['\n', '\r'])
@@ -40,14 +41,14 @@ fn lines(secret: &str) -> impl Iterator<Item = &str> {
         .filter(|line| line.len() >= SECRET_BYTES_MIN && !line.starts_with(KEY_FENCE))
 }
 
-/// A writer of JSON: which characters it escapes beyond those it must, and how.
+/// Escaping style of a JSON writer: characters that it escapes beyond the required ones.
 struct JsonStyle {
     escapes: fn(char) -> bool,
     slash: bool,
     upper: bool,
 }
 
-/// What the JSON writers of common languages do.
+/// Escaping styles of the JSON writers of common languages.
 const JSON_STYLES: [JsonStyle; 7] = [
     JsonStyle { escapes: |_| false, slash: false, upper: false },
     JsonStyle { escapes: |_| false, slash: true, upper: false },
@@ -58,7 +59,7 @@ const JSON_STYLES: [JsonStyle; 7] = [
     JsonStyle { escapes: |c| !c.is_ascii() || "<>&'\"+`".contains(c), slash: false, upper: true },
 ];
 
-/// The text as it is, within JSON, and within JSON in JSON.
+/// Returns the raw text, and its encodings in JSON and in JSON within JSON.
 fn json_encodings(text: &str) -> BTreeSet<String> {
     let mut forms = BTreeSet::from([text.to_owned()]);
     for style in &JSON_STYLES {
@@ -100,8 +101,8 @@ impl JsonStyle {
     }
 }
 
-/// What stays as it is in addresses, by who writes them: strictly, as a browser's component, as a
-/// browser's whole address, as a path, as a form, and nothing at all.
+/// Characters that URL encoders leave unescaped: strict, browser component, whole browser URL,
+/// path, form; `None` escapes everything.
 const PERCENT_KEEPS: [Option<&[u8]>; 6] = [
     Some(b"-_.~"),
     Some(b"-_.~!*'()"),
@@ -129,7 +130,7 @@ fn percent_encodings(secret: &str) -> BTreeSet<String> {
     forms
 }
 
-/// The same with the digits after each `%` in lower case.
+/// Converts the digits after each `%` to lower case.
 fn lower_hex(percent: &str) -> String {
     let mut digits = 0;
     let lower = |c: char| {
@@ -139,8 +140,8 @@ fn lower_hex(percent: &str) -> String {
     percent.chars().map(lower).collect()
 }
 
-/// The part of a base64 text that does not depend on what stands before and after the secret, for
-/// each of the three ways in which the secret can lie in it; and the same with its end.
+/// Returns the part of the base64 text that is independent of the bytes around the secret, for each
+/// of its three alignments; also with the end of the text.
 fn base64_encodings(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     for before in 0..3 {

@@ -1,7 +1,8 @@
-//! Finding many patterns at once in one pass, and what may still become one of them.
+//! Search for many patterns in one pass, and for incomplete patterns at the end of a text.
 //!
-//! Start at [`PatternMatcher`]. A folded one does not see line breaks, white space and their escapes, since
-//! programs break long base64 and hex texts into lines; none of its patterns has such a byte.
+//! A folded matcher ignores line breaks, white space and their escapes, because programs break long
+//! base64 and hex texts into lines. Its patterns contain none of these bytes. Start at
+//! [`PatternMatcher`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,20 +11,20 @@ use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 
-/// More white space than this ends a folded pattern, so that little is held back for it.
+/// Longest gap in a folded match, in bytes. Bounds the text that a stream must hold back.
 const GAP_BYTES_MAX: usize = 64;
 
-/// What a folded pattern does not see begins with one of these.
+/// First bytes of the sequences that a folded matcher ignores.
 const GAPS: [u8; 5] = *b" \t\r\n\\";
 
-/// Finds patterns.
+/// Finds all occurrences of a set of patterns.
 pub(super) struct PatternMatcher {
     automaton: NFA,
     start_filter: BytePairFilter,
     folded: bool,
 }
 
-/// Pairs of bytes that can begin a pattern: nearly all text is passed over by them alone.
+/// Byte pairs that can begin a pattern. This filter alone skips nearly all text.
 struct BytePairFilter(Box<[u64; 1024]>);
 
 impl BytePairFilter {
@@ -36,7 +37,7 @@ impl BytePairFilter {
             pairs.add(first, second);
             GAPS.into_iter().filter(|_| folded).for_each(|gap| pairs.add(first, gap));
         }
-        // The letter of an escape is no letter of a pattern: it is looked at with its backslash.
+        // The letter of an escape does not belong to a pattern: examine it with its backslash.
         (0..=u8::MAX).filter(|_| folded).for_each(|second| pairs.add(b'\\', second));
         pairs
     }
@@ -46,7 +47,8 @@ impl BytePairFilter {
         self.0[pair / 64] |= 1 << (pair % 64);
     }
 
-    /// Returns where a pattern may begin at the earliest; a last byte alone always may.
+    /// Returns the first position at which a pattern may begin. A single last byte always
+    /// qualifies.
     fn first_candidate(&self, bytes: &[u8]) -> usize {
         let may_begin = |window: &[u8]| {
             let pair = usize::from(u16::from_le_bytes([window[0], window[1]]));
@@ -57,12 +59,12 @@ impl BytePairFilter {
 }
 
 impl PatternMatcher {
-    /// Finds the patterns as they are.
+    /// Creates a matcher for literal occurrences.
     pub(super) fn exact(patterns: impl Iterator<Item = String>) -> Self {
         Self::new(patterns, false)
     }
 
-    /// Finds the patterns whatever white space is in between.
+    /// Creates a matcher that allows white space inside an occurrence.
     pub(super) fn folded(patterns: impl Iterator<Item = String>) -> Self {
         Self::new(patterns, true)
     }
@@ -77,7 +79,7 @@ impl PatternMatcher {
         Self { automaton, start_filter: beginnings, folded }
     }
 
-    /// Returns where patterns stand. Of those that end at one place only the longest.
+    /// Returns the ranges of all occurrences. Of those that end together, only the longest.
     pub(super) fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         let start = self.start(Anchored::No);
@@ -103,7 +105,7 @@ impl PatternMatcher {
         spans
     }
 
-    /// Returns from where on the bytes may be the beginning of a pattern; their length if nowhere.
+    /// Returns the start of an incomplete pattern at the end of the bytes, or their length if none.
     pub(super) fn partial_match_start(&self, bytes: &[u8]) -> usize {
         let reach = self.automaton.max_pattern_len();
         let reach = if self.folded { reach * (GAP_BYTES_MAX + 1) } else { reach };
@@ -113,7 +115,7 @@ impl PatternMatcher {
             .unwrap_or(bytes.len())
     }
 
-    /// Says whether the bytes, all of them, begin a longer pattern.
+    /// Returns true if all of the bytes together are a prefix of a longer pattern.
     fn is_partial_match(&self, bytes: &[u8]) -> bool {
         let mut state = self.start(Anchored::Yes);
         let (mut at, mut gap) = (0, 0);
@@ -146,8 +148,8 @@ impl PatternMatcher {
             .expect("a matching state has a pattern")
     }
 
-    /// How many of the first bytes a folded pattern does not see. A backslash at the very end may
-    /// turn out to be one of them.
+    /// Returns the number of leading bytes that a folded matcher ignores. A backslash at the very
+    /// end counts as ignored, because it may begin such a sequence.
     fn gap_len(&self, bytes: &[u8]) -> usize {
         match bytes[0] {
             b' ' | b'\t' | b'\r' | b'\n' if self.folded => 1,
@@ -165,7 +167,7 @@ impl PatternMatcher {
         }
     }
 
-    /// Where the last `count` bytes that count, before `end`, begin.
+    /// Returns the start of the last `count` significant bytes before `end`.
     fn match_start(&self, bytes: &[u8], end: usize, count: usize) -> usize {
         if !self.folded {
             return end - count;

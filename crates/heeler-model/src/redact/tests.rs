@@ -1,4 +1,4 @@
-//! Every encoding by the real encoders, and streams against whole texts.
+//! All encodings against real encoders, and streams against whole texts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A secret in which every encoding finds something to do.
+/// Secret that every encoding changes.
 const AWKWARD: &str = "p/é\"\\<+ &ü'ß?~\tq\u{2028}`日𝄞=z";
 const PLAIN: &str = "sk-ant-0123456789abcdef";
 
@@ -21,7 +21,7 @@ fn check(secret: &str, text: &str, expected: &str) {
     assert_eq!(redactor(&[secret]).redact_text(text), expected);
 }
 
-/// A secret in the middle of a text, by what encoded it.
+/// Secret in the middle of a text, by encoder.
 #[track_caller]
 fn check_form(secret: &str, form: &str) {
     check(secret, &format!("<{form}>"), "<[secret]>");
@@ -51,7 +51,7 @@ fn json_escapes_of_common_writers_are_known_also_twice() {
     let once = quoted(AWKWARD);
     check_form(AWKWARD, &once);
     check_form(AWKWARD, &quoted(&once));
-    // As Python, PHP, Go and .NET write it, and two of them in each other.
+    // As Python, PHP, Go and .NET write it, and two of them nested.
     let python = r#"p/\u00e9\"\\<+ &\u00fc'\u00df?~\tq\u2028`\u65e5\ud834\udd1e=z"#;
     let php = r#"p\/\u00e9\"\\<+ &\u00fc'\u00df?~\tq\u2028`\u65e5\ud834\udd1e=z"#;
     let go = r#"p/é\"\\\u003c+ \u0026ü'ß?~\tq\u2028`日𝄞=z"#;
@@ -97,7 +97,7 @@ fn base64_of_a_longer_text_loses_the_secret_at_any_place_in_it() {
                     shown.contains(REDACTION_MARKER),
                     "{before} before and {after} after: {shown}"
                 );
-                // What is left on each side holds at most one character that knows of the secret.
+                // The rest on each side holds at most one character that depends on the secret.
                 let rest = shown.len() - REDACTION_MARKER.len();
                 assert!(rest * 6 <= (before + after) * 8 + 2 * 6 + 2 * 6, "{shown}");
             }
@@ -184,8 +184,8 @@ fn json_values_lose_secrets_in_strings_keys_and_numbers() {
     assert_eq!(value, expected);
 }
 
-/// As text it would be JSON no longer: the secret takes the second half of an escape with it. So
-/// what is JSON is redacted before it is text.
+/// Redacted as text it would no longer be JSON: the secret includes the second half of an escape.
+/// So JSON is redacted before serialization.
 #[test]
 fn a_secret_that_begins_within_an_escape_is_taken_out_of_the_value() {
     let mut row = json!({"text": r#"\/cPééW"+""#});
@@ -212,8 +212,8 @@ fn names_of_secrets_are_known_by_their_words() {
 #[test]
 fn a_redactor_does_not_tell_its_secrets() {
     let redactor = redactor(&[PLAIN]);
-    assert_eq!(format!("{redactor:?}"), "Redactor(…)");
-    assert_eq!(format!("{:?}", redactor.stream()), "Stream(…)");
+    assert_eq!(format!("{redactor:?}"), "SecretRedactor(…)");
+    assert_eq!(format!("{:?}", redactor.stream()), "StreamRedactor(…)");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_stream_holds_back_only_what_may_begin_a_secret() {
     assert_eq!(stream.push("the key is sk-a"), "the key is ");
     assert_eq!(stream.push("nt or not"), "sk-ant or not");
     assert_eq!(stream.push(" sk-ant-012345"), " ");
-    // The secret is told as soon as it is whole.
+    // The marker is returned as soon as the secret is complete.
     assert_eq!(stream.push("6789abcdef"), "[secret]");
     assert_eq!(stream.push(" end sk"), " end ");
     assert_eq!(stream.finish(), "sk");
@@ -250,7 +250,7 @@ fn long_runs_of_backslashes_and_white_space_are_read_in_linear_time() {
     }
 }
 
-/// Texts made of secrets, their pieces and encodings, and what lies between them.
+/// Texts made of secrets, their fragments and encodings, and other text between them.
 fn text() -> impl Strategy<Value = (Vec<String>, String)> {
     let secret = prop_oneof![
         "[a-c]{8,12}",
@@ -294,7 +294,7 @@ fn part(kind: u8, at: prop::sample::Index, secrets: &[String]) -> String {
 
 #[test]
 fn the_letter_of_an_escape_is_no_letter_of_a_secret() {
-    // In base64, where it does not begin at the first of three bytes, this secret begins with `n`.
+    // In base64, if not aligned to three bytes, this secret begins with `n`.
     let secret = "ghp_Zm9vYmFyYmF6cXV4MTIz";
     let encoded = STANDARD.encode(format!("ab{secret}"));
     let form = &encoded[3..encoded.len() - 4];

@@ -1,4 +1,4 @@
-//! Every rule about going on, and that every job comes to an end.
+//! All rules of reruns, and proof that every job ends.
 
 use heeler_testkit::ProofSettings;
 use jiff::SignedDuration;
@@ -14,7 +14,7 @@ const POLICY: RerunPolicy = RerunPolicy {
     resume_within: Some(Duration::from_secs(3600)),
 };
 
-/// The first retry by that policy.
+/// First retry by that policy.
 const RETRIED: RerunKind = RerunKind::Retry { attempt: 2, max_attempts: 5 };
 
 fn now() -> Timestamp {
@@ -45,7 +45,7 @@ fn limit(resets_in: SignedDuration) -> RunResult {
     result(RunEnd::Finished, Some(RunError { resets_at, ..error }))
 }
 
-/// Tells how long the job waits and how it goes on, in seconds; `None` if it is over.
+/// Returns the delay in seconds and the kind of rerun; `None` if the job ends.
 fn told(result: &RunResult, history: RunHistory) -> Option<(i64, RerunKind)> {
     told_by(result, history, POLICY)
 }
@@ -78,7 +78,7 @@ fn a_run_that_never_started_is_started_again_later_and_later_and_then_given_up()
         history.add_run(&never);
     }
     assert_eq!(told(&never, history), None);
-    // One that came to its start begins the count anew; one that found its session busy does not.
+    // A run that started resets the count; one that found its session busy does not.
     history.add_run(&result(RunEnd::SessionBusy, None));
     assert_eq!(told(&never, history), None);
     history.add_run(&result(RunEnd::Interrupted, None));
@@ -141,20 +141,20 @@ fn a_usage_limit_is_waited_for_until_its_reset() {
     );
     let week = limit(hours(8 * 24));
     assert_eq!(told(&week, RunHistory::default()), Some((8 * 86_400, RerunKind::ResumeAfterReset)));
-    // Further away than any limit is: not believed, but tried again like any failure that may pass.
+    // A reset further away than any limit is not believed, but retried like a transient failure.
     let far = limit(hours(8 * 24) + SignedDuration::from_secs(1));
     assert_eq!(told(&far, RunHistory::default()), Some((10, RETRIED)));
-    // One that is met again, though it is reset by our clock, is not run into at once.
+    // A limit that is hit again, although reset by the local clock, is not retried immediately.
     let again =
         |waits| told(&limit(hours(-5)), RunHistory { quota_waits: waits, ..RunHistory::default() });
     let waits = [1, 2, 3, 7, 19].map(|waits| again(waits).map(|(seconds, _)| seconds));
     assert_eq!(waits, [2, 4, 8, 120, 120].map(Some));
-    // How often is limited, and it costs no retry.
+    // The number of waits is limited, and they do not count as retries.
     let mut history = RunHistory::default();
     (0..20).for_each(|_| history.add_run(&week));
     assert_eq!((history.quota_waits, history.retries), (20, 0));
     assert_eq!(told(&week, history), None);
-    // Without a reset it is a failure that may pass; and a reset of anything else is none.
+    // Without a reset it is a transient failure; the reset of any other error does not count.
     let plain = failure(ErrorClass::RateLimited);
     assert_eq!(told(&plain, RunHistory::default()), Some((10, RETRIED)));
     let mut other = limit(hours(5));
@@ -195,7 +195,7 @@ fn the_api_may_ask_for_a_longer_wait_but_not_for_any() {
     assert_eq!(told(&asked(u64::MAX), RunHistory::default()), None);
 }
 
-/// A result of any kind.
+/// Result of any kind.
 fn any(random: &mut fastrand::Rng) -> RunResult {
     let mut any = result(*random.choice(RunEnd::ALL).unwrap(), None);
     if random.u8(..8) > 0 {
@@ -218,7 +218,7 @@ fn proof_every_job_comes_to_an_end_whatever_its_runs_do() {
     let most = (counted + 1) * (STARTS_MAX + SESSION_WAITS_MAX + 1);
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
-        // One kind again and again, or many.
+        // One kind repeatedly, or many kinds.
         let kinds: Vec<RunResult> = (0..random.u8(1..5)).map(|_| any(&mut random)).collect();
         let (mut history, mut runs) = (RunHistory::default(), 1);
         let mut ended_at = now();

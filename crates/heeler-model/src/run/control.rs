@@ -1,4 +1,6 @@
-//! The control socket: one JSON object a line, both ways.
+//! Control socket of a runner: one JSON object per line, in both directions.
+//!
+//! Start at [`ControlRequest`] and [`ControlEvent`].
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,172 +9,153 @@ use serde_json::Value as Json;
 use super::result::{AgentQuestion, RunResult};
 use crate::{AgentSessionId, JobId, RunId};
 
-/// What a client asks of a runner.
+/// Request of a client to a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRequest {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// Chosen by the client; the reply carries it.
+    /// Chosen by the client and repeated in the reply.
     pub id: u64,
-    /// What to do.
     #[serde(flatten)]
     pub op: ControlOperation,
 }
 
-/// What a runner can be asked.
+/// Operation of a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum ControlOperation {
-    /// End the run: interrupt, then harder after each grace.
+    /// Ends the run: first an interrupt, then harsher means after each grace period.
     Cancel {
-        /// Kill at once.
+        /// Kills the agent immediately.
         now: bool,
-        /// Who asks, for the record.
+        /// Caller, for the record.
         by: String,
     },
-    /// Say something more to the agent.
-    Message {
-        /// What.
-        text: String,
-    },
-    /// Answer what the agent asked.
+    /// Sends another message to the agent.
+    Message { text: String },
+    /// Answers a question of the agent.
     Answer {
         /// [`AgentQuestion::id`].
         ask: String,
-        /// The answer.
         answer: QuestionAnswer,
-        /// Who answers, for the record and for those who come later.
+        /// Caller, for the record and for later viewers.
         by: String,
     },
-    /// Tell what the run does.
+    /// Returns the state of the run.
     Status,
-    /// Tell everything that happens from now on.
+    /// Sends every event from now on.
     Subscribe,
 }
 
-/// A person's answer.
+/// Answer of a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "behavior")]
 pub enum QuestionAnswer {
-    /// Do it, perhaps with another input. Answers to a question are part of the input.
+    /// Consent, optionally with another input. The answers to a question are part of the input.
     Allow {
-        /// Replaces what the agent wanted to do.
+        /// Replacement for the requested tool input.
         input: Option<Json>,
     },
-    /// Do not.
+    /// Refusal of the request.
     Deny {
-        /// Why, for the agent.
+        /// Reason, for the agent.
         message: String,
-        /// End the turn too.
+        /// Also ends the turn.
         interrupt: bool,
     },
 }
 
-/// What a runner replies.
+/// Reply of a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlReply {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
     /// [`ControlRequest::id`].
     pub id: u64,
-    /// What came of it.
     #[serde(flatten)]
     pub body: ControlReplyBody,
 }
 
-/// What came of a request.
+/// Content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reply")]
 pub enum ControlReplyBody {
-    /// It is done, or under way.
+    /// The operation is done or in progress.
     Done,
-    /// What the run does.
+    /// State of the run.
     Status(RunState),
-    /// It cannot be done.
+    /// The operation is not possible.
     Refused {
-        /// Why, and what to do instead.
+        /// Reason, and an alternative.
         reason: String,
     },
 }
 
-/// What a run does.
+/// State of a run in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
-    /// The run.
     pub run: RunId,
-    /// The job.
     pub job: JobId,
-    /// The session.
     pub session: AgentSessionId,
-    /// The agent's process.
     pub agent_pid: Option<u32>,
-    /// Since when.
     pub started_at: Timestamp,
-    /// When the agent last said something.
+    /// Time of the agent's last line.
     pub last_line_at: Option<Timestamp>,
-    /// How many rows the job log got.
+    /// Number of rows written to the job transcript.
     pub rows: u64,
-    /// What it has cost so far, when the agent says.
+    /// Cost until now, if the agent reports it.
     pub cost_usd: Option<f64>,
-    /// What waits for a person.
+    /// Open questions to people.
     pub asks: Vec<AgentQuestion>,
-    /// Whether it is being ended.
+    /// True while the run is being ended.
     pub cancelling: bool,
-    /// Why the disk does not take its rows; it waits for that, and the agent with it.
+    /// Reason why rows cannot be written. The run and its agent wait until writing succeeds.
     #[serde(default)]
     pub disk_trouble: Option<String>,
 }
 
-/// What a subscriber is told. Rows are on disk before they are told.
+/// Event for a subscriber. A row is on disk before its event is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum ControlEvent {
-    /// A row of the job log.
+    /// Row of the job transcript.
     Row {
-        /// Its number in the job log, from zero.
+        /// Row number in the job transcript, from zero.
         at: u64,
-        /// The row.
         row: Json,
     },
-    /// A piece of text that is still being said; the row with the whole text follows.
+    /// Fragment of a text that is still being generated. The row with the whole text follows.
     Delta {
-        /// The piece.
         text: String,
-        /// How many bytes of the text were told before it; older runners do not say.
+        /// Number of bytes of the text before this fragment. Older runners omit it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<u64>,
     },
-    /// A person is asked.
-    Asked {
-        /// What.
-        ask: AgentQuestion,
-    },
+    /// A question to a person was opened.
+    Asked { ask: AgentQuestion },
     /// A question was answered, denied or withdrawn.
     Settled {
         /// [`AgentQuestion::id`].
         ask: String,
     },
-    /// The disk does not take rows, so the run waits; or it takes them again.
+    /// Writing rows began to fail, so the run waits; or it works again.
     Disk {
-        /// Why not; none when it does again.
+        /// Reason, or `None` if writing works again.
         trouble: Option<String>,
     },
-    /// This subscriber was too slow: rows were left out here; read them from the log.
+    /// The subscriber was too slow, and rows were omitted here. Read them from the transcript.
     Lagged,
     /// The run has ended.
-    Ended {
-        /// How.
-        result: Box<RunResult>,
-    },
+    Ended { result: Box<RunResult> },
 }
 
-/// How long the name of a control socket is. Its folder leaves room for it in a socket address.
+/// Length of a control socket's name. Its directory must leave room for it in a socket address.
 pub const SOCKET_NAME_LEN: usize = SOCKET_ID_LEN + SOCKET_ENDING.len();
 const SOCKET_ID_LEN: usize = 12;
 const SOCKET_ENDING: &str = ".sock";
 
-/// Returns the name of a run's control socket: the last digits of the run's id, which are random,
-/// where the first ones are the time.
+/// Returns the name of a run's control socket: the last digits of the run ID. They are random,
+/// whereas the first digits encode the time.
 pub fn socket_name(run: RunId) -> String {
     let run = run.to_string();
     format!("{}{SOCKET_ENDING}", &run[run.len() - SOCKET_ID_LEN..])

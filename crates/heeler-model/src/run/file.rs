@@ -1,6 +1,6 @@
-//! The files of a run's folder: their names, and what their bytes say.
+//! Files of a run's directory: names and parsing.
 //!
-//! Everybody who reads one reads it by [`parse_run_file`], so that all refuse the same.
+//! Every reader uses [`parse_run_file`], so that all reject the same files.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,45 +8,45 @@ use thiserror::Error;
 
 use super::{PROTOCOL, PROTOCOL_MIN, is_readable_protocol};
 
-/// Held by whoever works on the run.
+/// Lock of the process that works on the run.
 pub const LOCK: &str = "lock";
-/// The [`super::RunSpec`].
+/// File of the [`super::RunSpec`].
 pub const SPEC: &str = "spec.json";
-/// The [`super::RunStartRecord`].
+/// File of the [`super::RunStartRecord`].
 pub const STARTED: &str = "started.json";
-/// The [`super::RunResult`].
+/// File of the [`super::RunResult`].
 pub const RESULT: &str = "result.json";
 
-/// The largest file of a run that is read.
+/// Largest file of a run that is read, in bytes.
 pub const BYTES_MAX: u64 = 1 << 20;
 
-/// Why bytes are no file of a run that this program can use.
+/// Error for bytes that are not a readable file of a run.
 #[derive(Debug, Error)]
 pub enum RunFileParseError {
-    /// They are not what they should be.
-    #[error("it cannot be understood")]
+    /// The content is invalid.
+    #[error("it cannot be parsed")]
     Content(#[from] serde_json::Error),
-    /// They were written by a program that speaks otherwise.
+    /// The file has an unsupported protocol version.
     #[error(
         "it has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; \
          use the program that wrote it"
     )]
     Protocol {
-        /// Their version.
+        /// Version in the file.
         found: u32,
     },
 }
 
 impl RunFileParseError {
-    /// Says whether no later release will read them either.
+    /// Returns true if no later release can read the file either.
     pub fn is_permanent(&self) -> bool {
         !matches!(self, RunFileParseError::Protocol { found } if *found > PROTOCOL)
     }
 }
 
-/// Reads a file of a run from its bytes.
+/// Parses a file of a run.
 pub fn parse_run_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RunFileParseError> {
-    /// What every one of them has. A later form of the rest may not be readable.
+    /// Field that every file has. The rest may have a newer form that cannot be parsed.
     #[derive(Deserialize)]
     struct ProtocolHeader {
         protocol: u32,

@@ -1,4 +1,6 @@
-//! What a run did: that it started, what it asks, how it ended.
+//! Records of a run: its start, its questions and its result.
+//!
+//! Start at [`RunStartRecord`] and [`RunResult`].
 
 use camino::Utf8PathBuf;
 use jiff::Timestamp;
@@ -9,95 +11,90 @@ use crate::redact::SecretRedactor;
 use crate::words::words;
 use crate::{AgentSessionId, ExitReason, JobId, NativeSessionPosition, RunId, UsageTotals};
 
-/// `started.json`: the runner is at work. Written and synced before the agent is started.
+/// Content of `started.json`. Written and synced before the agent starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStartRecord {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// The run.
     pub run: RunId,
-    /// The runner.
+    /// Process ID of the runner.
     pub pid: u32,
-    /// When.
     pub at: Timestamp,
-    /// The session that it holds.
+    /// Session that the run holds.
     pub session: AgentSessionId,
-    /// Its log.
     pub session_log: Utf8PathBuf,
-    /// The control socket.
+    /// Control socket of the runner.
     pub socket: Utf8PathBuf,
-    /// The control group of the agent, where there is one.
+    /// Control group of the agent, if there is one.
     pub cgroup: Option<Utf8PathBuf>,
-    /// How many lines the job log had before this run.
+    /// Number of rows in the job transcript before this run.
     pub job_rows_before: u64,
-    /// How many lines the session log had before this run.
+    /// Number of rows in the session transcript before this run.
     pub session_rows_before: u64,
-    /// The folder in which the agent keeps its own record of sessions, where that is known.
+    /// Directory of native sessions, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_sessions: Option<Utf8PathBuf>,
 }
 
-/// `asks/<id>.json`: what a person is asked. Written before it counts as asked.
+/// Content of `asks/<id>.json`: a question to a person. Written before the question counts as
+/// asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentQuestion {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// Names it, in its file name and in the answer.
+    /// Identifies the question in its file name and in the answer.
     pub id: String,
-    /// When.
     pub at: Timestamp,
     /// `permission` or `question`.
     pub kind: String,
-    /// The tool that asks.
+    /// Tool that asks.
     pub tool: String,
-    /// What it wants to do, or asks: redacted.
+    /// Input of the tool, redacted.
     pub input: Json,
-    /// Until when an answer is waited for.
+    /// Expiry time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
 words! {
-    /// How a question ended.
+    /// Outcome of a question.
     pub enum QuestionOutcome ("end of a question") {
-        /// A person said yes, or answered.
+        /// A person consented or answered.
         Allowed = "allowed",
-        /// A person said no.
+        /// A person refused the request.
         Denied = "denied",
-        /// Nobody answered in time.
+        /// Not answered in time.
         Expired = "expired",
-        /// The agent does not want to know any more.
+        /// The agent no longer needs an answer.
         Withdrawn = "withdrawn",
     }
 }
 
-/// `asks/<id>.closed`: how a question ended. Written before the agent hears of it.
+/// Content of `asks/<id>.closed`: a closed question. Written before the agent receives the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClosedQuestion {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// What was asked.
     pub ask: AgentQuestion,
-    /// When it ended.
+    /// Time of closing.
     pub at: Timestamp,
-    /// How.
     pub how: QuestionOutcome,
-    /// Who answered, where somebody did.
+    /// Caller that answered, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The answer in words, or the reason: redacted.
+    /// Text of the answer, or the reason; redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
 words! {
-    /// How far a run came.
+    /// Progress that a run made.
     pub enum RunEnd ("run end") {
-        /// To its end, good or bad.
+        /// Ran to its end, with or without success.
         Finished = "finished",
-        /// Not even to its start: it may run again as if it had never been.
+        /// Failed to start, and may start again as if it had never existed.
         NeverStarted = "never_started",
-        /// It was cut off: its runner died.
+        /// Interrupted because its runner died.
         Interrupted = "interrupted",
         /// Another run holds the session.
         SessionBusy = "session_busy",
@@ -105,157 +102,144 @@ words! {
 }
 
 words! {
-    /// What went wrong, as far as it can be told.
+    /// Class of a run's error.
     pub enum ErrorClass ("error class") {
-        /// No API key, or a wrong one.
+        /// The API key is missing or invalid.
         Authentication = "authentication",
         /// The login has expired.
         TokenExpired = "token_expired",
-        /// The API cannot be reached.
+        /// The API is unreachable.
         Network = "network",
-        /// Too many requests.
+        /// Too many requests, or a usage limit.
         RateLimited = "rate_limited",
-        /// The API has too much to do.
+        /// The API is overloaded.
         Overloaded = "overloaded",
-        /// The API failed.
+        /// The API failed internally.
         ServerError = "server_error",
-        /// The API refused the request.
+        /// The API rejected the request.
         InvalidRequest = "invalid_request",
-        /// There is no such model.
+        /// The model does not exist.
         ModelNotFound = "model_not_found",
-        /// The conversation is unknown to the agent.
+        /// The agent does not know the session.
         SessionExpired = "session_expired",
-        /// Another run holds the conversation.
+        /// Another run holds the session.
         SessionBusy = "session_busy",
-        /// Somebody else has gone on with the conversation.
+        /// The session has external messages.
         SessionMovedOn = "session_moved_on",
-        /// The agent spoke what cannot be understood.
+        /// The agent's output cannot be parsed.
         Malformed = "malformed",
         /// The agent cannot be started.
         NotStarted = "not_started",
         /// The agent ended without a result.
         AgentDied = "agent_died",
-        /// The agent said that it failed.
+        /// The agent reported a failure.
         AgentFailed = "agent_failed",
-        /// It took too long.
+        /// The time limit was reached.
         Timeout = "timeout",
-        /// It said nothing for too long.
+        /// The agent was silent for too long.
         Stalled = "stalled",
-        /// It ran out of turns.
+        /// The turn limit was reached.
         MaxTurns = "max_turns",
-        /// It ran out of money.
+        /// The budget or credit is used up.
         Budget = "budget",
-        /// A person ended it.
+        /// A person cancelled the run.
         Cancelled = "cancelled",
-        /// Its runner died.
+        /// The runner died during the run.
         Interrupted = "interrupted",
-        /// The disk does not take what the agent says.
+        /// The agent's output cannot be written to disk.
         Disk = "disk",
-        /// A fault of ours.
+        /// Bug in Heeler itself.
         Internal = "internal",
     }
 }
 
-/// What went wrong, and what to do about it.
+/// Error of a run, with advice for the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunError {
-    /// What.
     pub class: ErrorClass,
-    /// In words.
     pub message: String,
-    /// Whether the same again may succeed.
+    /// True if a retry may succeed.
     pub recoverable: bool,
-    /// Not before this many milliseconds, when the API said so.
+    /// Smallest delay before a retry, if the API named one.
     pub retry_after_ms: Option<u64>,
-    /// Not before this moment, when the API said so.
+    /// Reset time of the limit, if the API named one.
     pub resets_at: Option<Timestamp>,
-    /// How many messages the agent had said.
+    /// Number of messages received from the agent.
     pub messages_received: u64,
-    /// What a person can do.
+    /// Advice for the user.
     pub cure: String,
 }
 
-/// What was spent.
+/// Cost of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunCost {
-    /// By this run, by the agent's own price figures; unknown when it was killed.
+    /// Cost of this run by the agent's own price figures. Unknown if the run was killed.
     pub usd: Option<f64>,
-    /// Tokens, turns and time.
     pub usage: UsageTotals,
 }
 
-/// The session as the run left it.
+/// Session at the end of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionEnd {
-    /// Its id: the planned one, or another when that one was gone and a fresh one began.
+    /// Planned ID, or another one if that session no longer existed and a fresh one was started.
     pub id: AgentSessionId,
-    /// Its log.
     pub log: Utf8PathBuf,
-    /// User and assistant messages in it.
+    /// Number of user and agent messages.
     pub messages: u64,
-    /// A rough size of its context.
+    /// Estimate of the context size.
     pub tokens: u64,
-    /// Whether it can be resumed: the agent has said something in it.
+    /// True if the session can be resumed: the agent has sent a message in it.
     pub resumable: bool,
-    /// Where the agent's own record of it ends; none where it keeps none, or none was found.
+    /// End of the native session. `None` if the agent keeps none, or none was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<NativeSessionPosition>,
 }
 
-/// What settling did beyond writing a result, for the record.
+/// Actions of settling besides writing the result, for the record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunRecovery {
-    /// Processes of the run that were still there.
+    /// Number of leftover processes of the run that were ended.
     pub processes_ended: u64,
-    /// Rows of the session log that the job log lacked.
+    /// Number of session rows that were missing from the job transcript.
     pub rows_completed: u64,
 }
 
-/// `result.json`: how a run ended. Written once.
+/// Content of `result.json`: the end of a run. Written once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// The run.
     pub run: RunId,
-    /// The job.
     pub job: JobId,
-    /// How far it came.
     pub end: RunEnd,
-    /// Why it ended.
     pub exit_reason: ExitReason,
-    /// The model's own reason.
+    /// Model's own reason for stopping.
     pub stop_reason: Option<String>,
-    /// A short account.
+    /// Short summary of the result.
     pub summary: Option<String>,
-    /// What went wrong.
     pub error: Option<RunError>,
-    /// What was spent.
     pub cost: RunCost,
-    /// The session.
     pub session: Option<SessionEnd>,
-    /// When the run began.
     pub started_at: Timestamp,
-    /// When it ended.
     pub finished_at: Timestamp,
-    /// The agent's exit code, when it ended by itself.
+    /// Exit code of the agent, if it exited on its own.
     pub exit_code: Option<i32>,
-    /// What settling found, when a settling wrote this.
+    /// Set if the result was written by settling, after the runner died.
     pub settled: Option<RunRecovery>,
-    /// What the agent said at last, or all that a command printed, cut to a bound; only if it is to be
-    /// kept.
+    /// Final text of the agent, or everything a command printed; truncated. Only set if
+    /// [`super::RunSpec::store_output`] is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
 impl RunResult {
-    /// Makes the result of a run that never came to its start. It cost nothing.
+    /// Creates the result of a run that failed to start. Its cost is zero.
     pub fn never_started(run: RunId, job: JobId, why: &str, now: Timestamp) -> RunResult {
         let error = RunError {
             recoverable: true,
-            cure: "nothing was done: trigger it again".to_owned(),
+            cure: "nothing was done: trigger the job again".to_owned(),
             ..RunError::new(ErrorClass::NotStarted, why)
         };
         RunResult {
@@ -277,7 +261,7 @@ impl RunResult {
         }
     }
 
-    /// Removes secrets from everything in it that the agent said.
+    /// Redacts all texts that come from the agent.
     pub fn redact(&mut self, redactor: &SecretRedactor) {
         let clean = |text: &mut String| *text = redactor.redact_text(text).into_owned();
         self.stop_reason.iter_mut().for_each(clean);

@@ -1,4 +1,6 @@
-//! What a run is to do, as far as a file may know it: names and paths, no secret, no prompt.
+//! Specification of a run, as far as a file may hold it: names and paths, no secrets, no prompt.
+//!
+//! Start at [`RunSpec`].
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
@@ -7,115 +9,100 @@ use uuid::Uuid;
 use crate::config::RuntimeType;
 use crate::{AgentName, AgentSessionId, JobId, NativeSessionPosition, RunId, TriggerType};
 
-/// `spec.json`: what a run is to do. Written once by the engine, before the runner starts.
+/// Content of `spec.json`. The engine writes it once, before the runner starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     /// [`super::PROTOCOL`].
     pub protocol: u32,
-    /// The run; also the name of its folder.
+    /// Also the name of the run's directory.
     pub run: RunId,
-    /// The job that it is an attempt at.
     pub job: JobId,
-    /// Counted from one.
+    /// Number of the attempt, from one.
     pub attempt: u32,
-    /// The agent.
     pub agent: AgentName,
-    /// What started the job.
     pub trigger: TriggerType,
-    /// What runs the agent.
     pub runtime: RuntimeType,
-    /// Where the agent works: a real path.
+    /// Canonical path of the working directory.
     pub working_directory: Utf8PathBuf,
-    /// The job's rows.
+    /// Transcript of the job.
     pub job_log: Utf8PathBuf,
-    /// The folder of session logs (`agent-sessions/projects`).
+    /// Directory of session transcripts (`agent-sessions/projects`).
     pub projects: Utf8PathBuf,
-    /// Readable text of the rows, when it is asked for.
+    /// Destination of the rows as readable text, if requested.
     pub output_file: Option<Utf8PathBuf>,
-    /// The user's folder, one for all fleets: session locks are in `locks/` of it.
+    /// Heeler's directory for this user, shared by all fleets. Session locks are in its `locks/`.
     pub home: Utf8PathBuf,
-    /// The folder in which the control socket is bound; short enough for a socket address.
+    /// Directory of the control socket. Short enough for a socket address.
     pub sockets: Utf8PathBuf,
-    /// The conversation that it continues or begins.
     pub session: SessionPlan,
-    /// When it is ended.
     pub limits: RunLimits,
-    /// Whether somebody can answer what the agent asks.
     pub attendance: QuestionPolicy,
-    /// Whether each row is synced before it counts (`durability: event`).
+    /// Syncs each row before it counts (`durability: event`).
     pub sync_each_row: bool,
-    /// The folder of snapshots of work trees, one of which is taken after each turn; none are if left
-    /// out.
+    /// Directory of snapshots. A snapshot is taken after each turn. `None` disables snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspaces: Option<Utf8PathBuf>,
-    /// Whether the result is to have what the agent said at last, or all that a command printed.
+    /// Stores the agent's final text, or a command's whole output, in the result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_output: bool,
 }
 
-/// Which conversation a run continues or begins, and why that one.
+/// Session of a run, and the reason for that choice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionPlan {
-    /// How it starts.
     pub start: SessionStart,
-    /// Why, as a sentence for people; it becomes the first row of the job.
+    /// Reason, as a sentence for people. It becomes the first row of the job.
     pub reason: String,
-    /// Where the agent's own record ended when we left it; none if we do not know.
+    /// End of the native session when Heeler last used it. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<NativeSessionPosition>,
-    /// Whether to go on although somebody else has gone on with it meanwhile. What they said becomes
-    /// part of it.
+    /// Resumes the session even if it has external messages, and imports them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub take_in: bool,
-    /// Where its log is, if not where the working directory says: a session's log does not move.
+    /// Path of the transcript, if it differs from the working directory's: a transcript never
+    /// moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<Utf8PathBuf>,
 }
 
 impl SessionPlan {
-    /// A plan that rests on nothing we knew of the conversation.
+    /// Creates a plan without prior knowledge of the session.
     pub fn new(start: SessionStart, reason: impl Into<String>) -> SessionPlan {
         SessionPlan { start, reason: reason.into(), own: None, take_in: false, log: None }
     }
 }
 
-/// How a run's session starts. Ids are chosen before, so that the lock can be taken before.
+/// Start of a run's session. IDs are chosen in advance, so that the lock can be taken in advance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum SessionStart {
-    /// A conversation without history.
-    Fresh {
-        /// Its id.
-        id: AgentSessionId,
-    },
-    /// The next turn of a conversation.
-    Resume {
-        /// Its id.
-        id: AgentSessionId,
-    },
-    /// A new conversation with the history of another.
+    /// New session without history.
+    Fresh { id: AgentSessionId },
+    /// Next turn of an existing session.
+    Resume { id: AgentSessionId },
+    /// New session with the history of another.
     Fork {
-        /// The one that stays as it is.
+        /// Source session, which stays unchanged.
         source: AgentSessionId,
-        /// The new one.
+        /// New session.
         id: AgentSessionId,
-        /// The last entry of the source that the new one knows; all of them if left out.
+        /// Last message of the source to copy. `None` copies all.
         at: Option<Uuid>,
     },
-    /// A new conversation that goes on from one whose context has grown too large: with a summary,
-    /// which the agent is asked for, and the last messages.
+    /// New session that continues one with too large a context: it begins with a summary, which the
+    /// agent is asked for, and the last messages.
     Continue {
-        /// The one that has grown too large; it stays as it is.
+        /// Source session, which stays unchanged.
         source: AgentSessionId,
-        /// The new one.
+        /// New session.
         id: AgentSessionId,
-        /// How many of the last messages are taken over in full.
+        /// Number of last messages that are copied in full.
         keep: u32,
     },
 }
 
 impl SessionStart {
-    /// Returns the session that is written to.
+    /// Returns the session that the run writes to.
     pub fn id(&self) -> &AgentSessionId {
         match self {
             SessionStart::Fresh { id }
@@ -126,31 +113,27 @@ impl SessionStart {
     }
 }
 
-/// When a run is ended. Durations are in milliseconds.
+/// Limits of a run. Durations are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunLimits {
-    /// The whole run.
+    /// Longest duration of the run.
     pub timeout_ms: Option<u64>,
-    /// Without a line from the agent.
+    /// Longest time without a line from the agent.
     pub stall_timeout_ms: Option<u64>,
-    /// Turns.
     pub max_turns: Option<u32>,
-    /// US dollars.
+    /// Budget in US dollars.
     pub budget_usd: Option<f64>,
-    /// How long each step of a cancel waits for the next, harder one.
+    /// Delay between the steps of a cancel, each harsher than the last.
     pub grace_ms: Option<u64>,
 }
 
-/// Whether somebody can answer what the agent asks.
+/// Handling of an agent's questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum QuestionPolicy {
-    /// Nobody: what needs a person is denied at once and recorded.
+    /// No person is available: requests are denied immediately and recorded.
     Nobody,
-    /// A person, for this long.
-    Person {
-        /// How long a question waits for its answer.
-        timeout_ms: u64,
-    },
+    /// A person can answer within a time limit.
+    Person { timeout_ms: u64 },
 }

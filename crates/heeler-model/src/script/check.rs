@@ -1,5 +1,5 @@
-//! From the loose form of a script to the checked one. Reading goes on after a fault, so that one
-//! pass finds them all; what a faulty key stands for does not matter then.
+//! Converts the untyped form of a script into the checked one. Checking continues after a fault, so
+//! that one pass finds them all; the value used for a faulty key is then irrelevant.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,23 +13,24 @@ use super::{
 };
 use crate::config::{ByteSize, ConfigDuration, did_you_mean};
 
-/// The most steps of a script, nested ones included.
+/// Maximum number of steps in a script, including nested ones.
 pub const STEPS_MAX: usize = 10_000;
-/// The most messages of a flood.
+/// Maximum number of messages in a flood.
 pub const FLOOD_MAX: u64 = 100_000_000;
-/// The most turns of a repetition.
+/// Maximum number of repetitions.
 pub const REPEAT_MAX: u64 = 1_000_000;
-/// The largest message of a flood, in bytes.
+/// Largest message of a flood, in bytes.
 pub const FLOOD_BYTES_MAX: u64 = 1 << 20;
-/// The longest line of garbage, in bytes.
+/// Longest line of garbage, in bytes.
 pub const GARBAGE_BYTES_MAX: u64 = 256 << 20;
 
-/// How long the texts of a flood are when nobody says.
+/// Default length of the texts of a flood.
 const FLOOD_TEXT_BYTES: usize = 80;
-/// How long a huge line is when nobody says: longer than any line that is kept whole.
+/// Default length of a huge line: longer than any line that is kept whole.
 const HUGE_LINE_BYTES: usize = 64 << 20;
 
-/// Every step and its options. A step is known by its first word; no option is one of those words.
+/// Every step and its options. A step is identified by its first word; no option has the name of a
+/// step.
 pub(super) const STEP_OPTIONS: &[(&str, &[&str])] = &[
     ("say", &["chunks", "delay"]),
     ("think", &["chunks", "delay"]),
@@ -83,7 +84,7 @@ struct ScriptChecker {
     steps_left: usize,
 }
 
-/// A step on the way through its keys.
+/// Step being checked.
 struct RawStep<'a> {
     map: &'a Map<String, Json>,
     path: &'a [ScriptPathSegment],
@@ -139,7 +140,7 @@ impl ScriptChecker {
         }
     }
 
-    /// Finds out which step it is, and whether its options are those of that step.
+    /// Determines the step's action and checks that its options belong to that action.
     fn find_action(&mut self, item: &RawStep<'_>) -> Option<&'static str> {
         let known = |key: &str| STEP_OPTIONS.iter().find(|(name, _)| *name == key);
         let found: Vec<_> = item.map.keys().filter_map(|key| known(key)).collect();
@@ -429,7 +430,7 @@ impl ScriptChecker {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("expected one of: {}", known.join(", ")),
             };
-            self.report_at_key(item, key, format!("`{what}` does not know `{key}`; {hint}"));
+            self.report_at_key(item, key, format!("`{what}` has no key `{key}`; {hint}"));
         }
     }
 
@@ -480,7 +481,7 @@ impl ScriptChecker {
         text
     }
 
-    /// Reads text, or anything else as its JSON.
+    /// Returns text as it is, and any other value as JSON.
     fn read_text_or_json(&mut self, item: &RawStep<'_>, key: &str) -> String {
         match item.map.get(key) {
             None | Some(Json::Null) => self.text(item, key),
@@ -526,7 +527,7 @@ impl ScriptChecker {
     fn read_duration(&mut self, item: &RawStep<'_>, key: &str) -> Duration {
         let Some(value) = item.map.get(key) else { return Duration::ZERO };
         let parsed = scalar_text(value)
-            .ok_or("it is no text")
+            .ok_or("it is not text")
             .and_then(|text| text.parse::<ConfigDuration>());
         match parsed {
             Ok(period) => period.get(),
@@ -563,7 +564,8 @@ impl ScriptChecker {
         self.read_word_with_hint(item, key, all, "")
     }
 
-    /// Reads a word. `or` is told with the words: what else there may be.
+    /// Reads a word. `or` is appended to the list of words in the error and names other accepted
+    /// values.
     fn read_word_with_hint<T>(
         &mut self,
         item: &RawStep<'_>,
@@ -583,13 +585,13 @@ impl ScriptChecker {
             Some(near) => format!("; did you mean `{near}`?"),
             None => String::new(),
         };
-        // The value is not repeated: it may come from the environment.
+        // The message does not repeat the value: it may come from the environment.
         self.report_at_key(item, key, format!("`{key}` is one of: {}{or}{hint}", words.join(", ")));
         None
     }
 }
 
-/// Tells the HTTP statuses that stand for an API error.
+/// Lists the HTTP statuses that map to an API error.
 fn status_hint() -> String {
     let mut known: Vec<u16> =
         ScriptApiError::ALL.iter().filter_map(|failure| failure.status()).collect();
@@ -599,12 +601,12 @@ fn status_hint() -> String {
     format!("; or an HTTP status: {}", known.join(", "))
 }
 
-/// Returns a number that was checked to fit.
+/// Converts a number that is already known to fit.
 fn to_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns what YAML may have read as a number or a boolean as the text that it was.
+/// Returns the text of a value that YAML may have read as a number or a boolean.
 fn scalar_text(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(text.clone()),
@@ -614,7 +616,7 @@ fn scalar_text(value: &Json) -> Option<String> {
     }
 }
 
-/// Returns the word in braces that YAML took for a map.
+/// Returns the word in braces that YAML read as a map.
 fn word_in_braces(value: &Json) -> Option<&str> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
     map.iter().next().filter(|(_, value)| value.is_null()).map(|(word, _)| word.as_str())

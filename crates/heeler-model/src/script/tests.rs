@@ -204,8 +204,8 @@ fn an_unknown_option_is_told_with_the_nearest_one() {
     check(
         "- usage: {inptu: 2}\n- when: {promt: x}\n  do: [hang]\n",
         expect![[r#"
-            step 1: `usage` does not know `inptu`; did you mean `input`?
-            step 2: `when` does not know `promt`; did you mean `prompt`?"#]],
+            step 1: `usage` has no key `inptu`; did you mean `input`?
+            step 2: `when` has no key `promt`; did you mean `prompt`?"#]],
     );
 }
 

@@ -1,4 +1,4 @@
-//! Which sessions go on.
+//! Rules for resuming sessions.
 
 use super::*;
 use crate::ApprovalMode;
@@ -49,14 +49,14 @@ fn plan(wish: &SessionChoice, known: Option<&Session>, rules: &SessionRules) -> 
     choose_session(wish, known, &context, "minted".parse().unwrap())
 }
 
-/// Checks why a session of an agent is not continued.
+/// Checks the reason why an agent's session is not resumed.
 #[track_caller]
 fn refused(change: impl FnOnce(&mut Session), why: &str) {
     let mut session = session();
     change(&mut session);
     let plan = plan(&SessionChoice::Usual, Some(&session), &rules());
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
-    assert_eq!(plan.reason, format!("a new session: {why}"));
+    assert_eq!(plan.reason, format!("new session: {why}"));
 }
 
 #[track_caller]
@@ -65,7 +65,7 @@ fn resumed(change: impl FnOnce(&mut Session)) {
     change(&mut session);
     let plan = plan(&SessionChoice::Usual, Some(&session), &rules());
     assert_eq!(plan.start, SessionStart::Resume { id: "earlier".parse().unwrap() });
-    assert_eq!(plan.reason, "session sess-a1b2c3d4 goes on");
+    assert_eq!(plan.reason, "session sess-a1b2c3d4 is resumed");
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn a_session_that_fits_is_resumed() {
 fn without_a_session_a_fresh_one_begins() {
     let plan = plan(&SessionChoice::Usual, None, &rules());
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
-    assert_eq!(plan.reason, "a new session: there is none to continue");
-    refused(|session| session.agent_session_id = None, "the agent never began sess-a1b2c3d4");
+    assert_eq!(plan.reason, "new session: there is none to resume");
+    refused(|session| session.agent_session_id = None, "the agent never started sess-a1b2c3d4");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn each_job_starts_fresh_where_the_agent_keeps_no_context() {
     let rules = SessionRules { mode: SessionMode::FreshPerJob, expires_after: None, ..rules() };
     let plan = plan(&SessionChoice::Usual, Some(&session()), &rules);
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
-    assert_eq!(plan.reason, "a new session: each job of this agent has its own");
+    assert_eq!(plan.reason, "new session: each job of this agent has its own");
 }
 
 #[test]
@@ -168,18 +168,18 @@ fn what_a_caller_asks_for_is_trusted_whatever_the_rules_say() {
     let source: AgentSessionId = "theirs".parse().unwrap();
     let given = plan(&SessionChoice::Given { id: source.clone() }, None, &rules);
     assert_eq!(given.start, SessionStart::Resume { id: source.clone() });
-    assert_eq!(given.reason, "session theirs goes on, as asked");
+    assert_eq!(given.reason, "session theirs is resumed, as requested");
     let known = plan(&SessionChoice::Given { id: source.clone() }, Some(&session()), &rules);
     assert_eq!(known.start, SessionStart::Resume { id: source.clone() });
-    assert_eq!(known.reason, "session sess-a1b2c3d4 goes on, as asked");
+    assert_eq!(known.reason, "session sess-a1b2c3d4 is resumed, as requested");
     let fork = plan(&SessionChoice::Fork { source: source.clone(), at: Some(at) }, None, &rules);
     let id = "minted".parse().unwrap();
     assert_eq!(fork.start, SessionStart::Fork { source, id, at: Some(at) });
     assert_eq!(
         fork.reason,
-        "a new session with the history of theirs up to de03ca1e-3bc8-43f1-b418-f7403063818f, as asked"
+        "new session with the history of theirs up to de03ca1e-3bc8-43f1-b418-f7403063818f, as requested"
     );
     let fresh = plan(&SessionChoice::Fresh, None, &rules);
     assert_eq!(fresh.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
-    assert_eq!(fresh.reason, "a new session, as asked");
+    assert_eq!(fresh.reason, "new session, as requested");
 }

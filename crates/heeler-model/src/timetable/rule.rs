@@ -1,7 +1,7 @@
-//! The due times themselves: a grid, or a cron expression in a zone.
+//! Rule that generates due times: a grid, or a cron expression in a time zone.
 //!
-//! A rule is a set of moments; every question about it is answered from [`DueTimeRule::next_after`], so that
-//! no two answers disagree about a gap or a repeated hour.
+//! Every method except the grid's arithmetic builds on [`DueTimeRule::next_after`], so that no two
+//! answers disagree about a gap or a repeated hour.
 
 use std::time::Duration;
 
@@ -11,16 +11,18 @@ use jiff::tz::TimeZone;
 use super::{SKIP_COUNT_MAX, saturating_sub};
 use crate::config::{CronExpr, ScheduleTrigger};
 
-/// How far back to look for the latest due times, at first.
+/// Initial span that is searched backwards for the latest due times.
 const LOOKBACK_INITIAL: Duration = Duration::from_secs(60 * 60);
 
-/// What makes due times.
+/// Set of due times.
 #[derive(Debug, Clone)]
 pub(super) enum DueTimeRule {
-    /// A grid with this many milliseconds between two.
+    /// Grid with this many milliseconds between due times.
     Every(i64),
-    /// The clock.
-    Cron { expr: CronExpr, zone: TimeZone },
+    Cron {
+        expr: CronExpr,
+        zone: TimeZone,
+    },
 }
 
 impl DueTimeRule {
@@ -54,7 +56,7 @@ impl DueTimeRule {
         }
     }
 
-    /// Returns the latest due times after `after` and up to `until`, at most so many, in order.
+    /// Returns the latest due times after `after` and up to `until`, at most `most`, in order.
     pub(super) fn latest(
         &self,
         anchor: Timestamp,
@@ -83,7 +85,7 @@ impl DueTimeRule {
         }
     }
 
-    /// Counts the due times after `after` and up to `until`, one of them.
+    /// Counts the due times after `after` and up to `until`, which must be a due time.
     pub(super) fn count(&self, anchor: Timestamp, after: Timestamp, until: Timestamp) -> u64 {
         match self {
             DueTimeRule::Every(period) => {

@@ -1,5 +1,6 @@
-//! Years of schedules under one calendar, against a clock that misbehaves and a daemon that dies:
-//! every due time is accounted for, none starts twice, and none waits longer than it must.
+//! Simulation of years of schedules in one calendar, with an erratic clock and a daemon that is
+//! killed: every due time is accounted for, none starts twice, and none waits longer than
+//! necessary.
 
 mod audit;
 
@@ -36,56 +37,56 @@ const EXPRESSIONS: [&str; 10] = [
     "*/7 1-4 * * sun",
     "0 0 29 2 *",
 ];
-/// How many schedules one calendar has, and how long they live: a schedule-year together.
+/// Number of schedules in a calendar, and their lifetime: one schedule-year together.
 const SCHEDULES: usize = 6;
 const SPAN: SignedDuration = SignedDuration::from_hours(24 * 365 / SCHEDULES as i64);
-/// How many of them are decided about in one turn.
+/// Most schedules that are decided in one turn.
 const LIMIT: usize = 2;
-/// The longest sleep of the daemon, in milliseconds.
+/// Longest sleep of the daemon, in milliseconds.
 const SLEEP_MAX: i64 = 30_000;
-/// One in so many sleeps is disturbed, one in so many turns is cut off.
+/// One in this many sleeps is disturbed, and one in this many turns is cut off.
 const CALM: u32 = 60;
 
-/// What a fleet's database holds of one schedule, and what the proof knows of it.
+/// Database content of one schedule, and the facts that the proof needs.
 struct SimulatedSchedule {
     key: ScheduleKey,
     table: ScheduleTimetable,
     mark: DueTimeCursor,
     is_in_config: bool,
     is_enabled: bool,
-    /// Due times with a job, unique, and the grid each was on.
+    /// Due times with a job, unique, with the grid of each.
     started: BTreeMap<Timestamp, usize>,
-    /// One for each time that it came into the config.
+    /// One entry for each time it was added to the config.
     grids: Vec<SimulatedGrid>,
-    /// Until when its last start is at work, by a clock that never jumps.
+    /// Time until which its last job runs, by a monotonic clock.
     busy_until: SignedDuration,
 }
 
-/// The records between coming into the config and going out of it.
+/// Records between its addition to the config and its removal.
 struct SimulatedGrid {
     table: ScheduleTimetable,
     anchor: Timestamp,
-    /// Spans (after, through) in which it was switched on: each due time is on record.
+    /// Spans (after, through) in which it was enabled: each due time is recorded.
     active_spans: Vec<(Timestamp, Timestamp)>,
     skips: Vec<DueTimeSkip>,
 }
 
-/// A fleet, its daemon, and the clocks.
+/// Fleet with its daemon and clocks.
 struct TimetableSimulation {
     random: fastrand::Rng,
     schedules: Vec<SimulatedSchedule>,
     calendar: ScheduleCalendar,
     now: Timestamp,
-    /// The clock that never jumps.
+    /// Monotonic clock.
     uptime: SignedDuration,
-    /// When all was decided last, and when the daemon woke since, if nothing disturbed its sleep.
+    /// Time of the last complete decision, and of the daemon's wake-up since then, if undisturbed.
     settled_at: Option<Timestamp>,
     woke_at: Option<Timestamp>,
 }
 
 fn timetable(random: &mut fastrand::Rng) -> ScheduleTimetable {
     let rule = if random.bool() {
-        // As many short ones as long ones: 30 minutes to 2 days.
+        // Short and long intervals are equally likely: 30 minutes to 2 days.
         DueTimeRule::Every((1_800_000.0 * 96_f64.powf(random.f64())) as i64)
     } else {
         let expr: CronExpr = random.choice(EXPRESSIONS).unwrap().parse().unwrap();
@@ -117,7 +118,7 @@ impl SimulatedSchedule {
         schedule
     }
 
-    /// It comes into the config, and begins anew.
+    /// Adds the schedule to the config; it starts over.
     fn add_to_config(&mut self, now: Timestamp) {
         self.mark = self.table.initial_cursor(now);
         (self.is_in_config, self.is_enabled) = (true, true);
@@ -135,13 +136,13 @@ impl SimulatedSchedule {
         self.grids.last_mut().unwrap()
     }
 
-    /// Lets the span that goes on reach to a moment.
+    /// Extends the current span to a time.
     fn extend_active_span(&mut self, through: Timestamp) {
         let life = self.grid().active_spans.last_mut().unwrap();
         life.1 = life.1.max(through);
     }
 
-    /// Commits a verdict. What refuses jobs may refuse any start.
+    /// Commits a decision. The queue or the budget may refuse any start.
     fn commit(
         &mut self,
         verdict: &DueTimeDecision,
@@ -197,7 +198,7 @@ impl TimetableSimulation {
         world
     }
 
-    /// A daemon knows what the database knows.
+    /// Restores a daemon from the database.
     fn start_daemon(&mut self) {
         self.calendar = ScheduleCalendar::default();
         (self.settled_at, self.woke_at) = (None, None);
@@ -212,19 +213,19 @@ impl TimetableSimulation {
         self.uptime += time;
     }
 
-    /// Returns a while from milliseconds to days, as many short as long.
+    /// Returns a duration from milliseconds to days, with short and long ones equally likely.
     fn a_while(&mut self) -> SignedDuration {
         SignedDuration::from_millis((3.0 * 86_400_000_f64).powf(self.random.f64()) as i64)
     }
 
-    /// Decides about all that is due, a few in each turn.
+    /// Decides about all due schedules, a few per turn.
     fn settle(&mut self) {
         while self.calendar.is_due(self.now) {
             let (schedules, uptime) = (&self.schedules, self.uptime);
             let busy = |key: &ScheduleKey| schedules[index(key)].busy_until > uptime;
             let due = self.calendar.decide_due(self.now, LIMIT, busy);
             assert!(due.len() <= LIMIT, "{due:?}");
-            // The clock may be behind the mark of one that is gone: that is noticed once.
+            // The clock may be behind the cursor of a removed schedule: that is noticed once.
             assert!(!due.is_empty() || !self.calendar.is_due(self.now), "nothing is decided");
             for (key, verdict) in &due {
                 self.check(&self.schedules[index(key)], verdict);
@@ -244,7 +245,7 @@ impl TimetableSimulation {
         assert!(latest.is_none_or(|latest| latest <= most), "a clock that was set back was missed");
     }
 
-    /// Commits and accepts what was decided; may be cut off before either.
+    /// Commits and accepts a decision. May be cut off before either.
     fn turn(&mut self, due: &[(ScheduleKey, DueTimeDecision)]) -> bool {
         let cut = self.random.u32(..CALM);
         if cut == 0 {
@@ -262,7 +263,7 @@ impl TimetableSimulation {
         true
     }
 
-    /// Nothing is decided too early or later than it could be, or beside what it gives way to.
+    /// Checks that no decision is early, late, or against the overlap policy.
     fn check(&self, schedule: &SimulatedSchedule, verdict: &DueTimeDecision) {
         let SimulatedSchedule { table, mark, .. } = schedule;
         if verdict.clock_set_back_from.is_none() && verdict.cursor != *mark {
@@ -277,7 +278,7 @@ impl TimetableSimulation {
         assert!(!gives_way || verdict.starts.len() <= usize::from(!is_busy), "{verdict:?}");
     }
 
-    /// Sleeps until something is due, or until it notices that the clock jumped.
+    /// Sleeps until a due time, or until the daemon notices a clock jump.
     fn sleep(&mut self) {
         let day = SignedDuration::from_hours(24);
         let wake = self.calendar.wake_at().unwrap_or(self.now + day).min(self.now + day);
@@ -305,7 +306,7 @@ impl TimetableSimulation {
         self.pass(noticed);
     }
 
-    /// Somebody switches a schedule on or off, or takes it out of the config or back in.
+    /// Enables or disables a schedule, or removes it from the config or adds it again.
     fn change_one(&mut self) {
         self.woke_at = None;
         let at = self.random.usize(..SCHEDULES);
@@ -344,7 +345,7 @@ fn index(key: &ScheduleKey) -> usize {
     key.schedule.parse().unwrap()
 }
 
-/// Lets a fleet live for a schedule-year and returns how many due times it had.
+/// Runs a fleet for a schedule-year. Returns the number of due times.
 fn live(random: fastrand::Rng) -> u64 {
     let mut world = TimetableSimulation::new(random);
     let end = world.now + SPAN;

@@ -1,4 +1,4 @@
-//! What becomes of due times: in time, late, too many, beside others, and under clocks that jump.
+//! Decisions about due times: timely, late, too many, overlapping, and under erratic clocks.
 
 use expect_test::{Expect, expect};
 use jiff::ToSpan as _;
@@ -62,7 +62,7 @@ fn an_interval_starts_at_once_and_then_on_its_grid() {
         through 2026-01-01T00:03:00.5Z"#]],
     );
     let mark = table.decide_due(mark, at("2026-01-01T00:03:01Z"), false).cursor;
-    // A start that was late does not move those after it.
+    // A late start does not move later due times.
     assert_eq!(table.next_due(mark).unwrap().0, at("2026-01-01T00:13:00.5Z"));
     check(&table, mark, "2026-01-01T00:13:00.4Z", false, expect!["through 2026-01-01T00:03:00.5Z"]);
 }
@@ -210,7 +210,7 @@ fn a_clock_that_was_set_back_is_told_and_waited_for_no_longer() {
         set back from 2031-01-01T00:00:00Z
         through 2026-06-01T00:30:00Z"#]],
     );
-    // A second or two are waited for: nothing is due twice for them.
+    // A second or two are tolerated: nothing is due twice because of them.
     check(&table, mark, "2030-12-31T23:59:58Z", false, expect!["through 2031-01-01T00:00:00Z"]);
 }
 
@@ -224,7 +224,7 @@ fn delays_by_chance_are_the_same_each_time_and_keep_the_order() {
     assert!(due <= acted_on && acted_on <= due + 10.minutes(), "{due} {acted_on}");
     let other = ScheduleTimetable { seed: 2, ..table.clone() };
     assert_ne!(other.next_due(mark).unwrap().1, acted_on);
-    // However long each is delayed, none is passed over by a later one.
+    // However long each is delayed, none is overtaken by a later one.
     let (mut mark, mut now, mut seen) = (mark, at("2026-01-01T00:00:00Z"), Vec::new());
     while now < at("2026-01-01T03:00:00Z") {
         let verdict = table.decide_due(mark, now, false);
@@ -242,7 +242,7 @@ fn one_that_waits_for_the_delay_of_another_is_not_missed() {
     let mut table = cron("* * * * *", "UTC");
     (table.jitter, table.missed) = (Duration::from_secs(600), MissedRunPolicy::Skip);
     let (mut mark, mut starts) = (table.initial_cursor(at("2026-01-01T00:00:00Z")), 0);
-    // Something is there all the time to act on each.
+    // A daemon is always running to act on each.
     while let Some((_, now)) =
         table.next_due(mark).filter(|(due, _)| *due < at("2026-01-01T03:00:00Z"))
     {

@@ -1,4 +1,6 @@
-//! What begins when it can: the next part of each phase whose turn has come, and who is asked.
+//! Start of parts: the next part of each ready phase, and the questions of gates.
+//!
+//! Start at [`WorkflowRun::begin_ready_phases`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use super::workflow_step::{
 use crate::ApprovalId;
 
 impl WorkflowRun {
-    /// Begins what can begin, as far as one step goes.
+    /// Begins all parts that can begin, up to the limit of one step.
     pub(super) fn begin_ready_phases(
         &mut self,
         around: &WorkflowStepContext<'_>,
@@ -34,14 +36,14 @@ impl WorkflowRun {
                 at = place + 1;
                 continue;
             }
-            // It, and whatever waited for it, may have more to do.
+            // This phase and its dependants may have become ready.
             let touched = self.dependants[place].iter().copied().chain([place]);
             let first = touched.filter(|place| self.ready_phases.contains(place)).min();
             at = first.map_or(place + 1, |first| first.min(place + 1));
         }
     }
 
-    /// Begins the next part of a phase; says whether there was room for it.
+    /// Begins the next part of a phase. Returns false if nothing could begin.
     fn begin_next_part(
         &mut self,
         place: usize,
@@ -106,13 +108,13 @@ impl WorkflowRun {
             }
             _ => true,
         };
-        // What others may still cost is not to be given away: some of it may be left over.
+        // Parts in progress hold the rest of the budget. Wait for them: they may not use all of it.
         let has_money =
             self.grants.is_empty() || self.remaining_budget().is_none_or(|left| left > 0);
         has_money && has_item_room && self.open_parts < self.workflow.max_parallel.get() as usize
     }
 
-    /// Says why a phase is left out, if it is.
+    /// Returns the reason why a phase is skipped, if it is.
     fn skip_reason(
         &self,
         place: usize,
@@ -120,7 +122,7 @@ impl WorkflowRun {
     ) -> Option<Result<String, TemplateRenderError>> {
         if !self.meets_trigger_rule(place) {
             let rule = self.workflow.phases[place].trigger_rule;
-            return Some(Ok(format!("what it waits for did not end as `{rule}` wants")));
+            return Some(Ok(format!("its dependencies do not satisfy `trigger_rule: {rule}`")));
         }
         for expression in &self.workflow.phases[place].skip_if {
             match self.evaluate_condition(expression, place, &[], around) {
@@ -174,7 +176,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Finds out for which items a phase is done.
+    /// Evaluates the item list of a phase.
     fn resolve_items(
         &mut self,
         place: usize,
@@ -225,7 +227,7 @@ impl WorkflowRun {
         let text = match &gate.message {
             Some(message) => message.render(&self.template_scope(&names)),
             None => Ok(match gate.kind {
-                GateKind::Approve => format!("May {} go on after `{}`?", workflow.name, phase.name),
+                GateKind::Approve => format!("Continue {} after `{}`?", workflow.name, phase.name),
                 GateKind::Reply => {
                     let said = self.outputs.get(phase.name.as_str());
                     said.map_or_else(String::new, |text| text.to_string())
@@ -252,7 +254,7 @@ impl WorkflowRun {
     }
 }
 
-/// Returns the gate of a number.
+/// Returns the gate with a number.
 fn find_gate(phase: &Phase, number: u32) -> Option<&Gate> {
     match (&phase.repeat, number) {
         (_, 0) => phase.gate.as_ref(),
@@ -262,7 +264,7 @@ fn find_gate(phase: &Phase, number: u32) -> Option<&Gate> {
     }
 }
 
-/// Returns the items of a value as JSON: a list, or text with one in each line.
+/// Converts a value to a JSON list of items. Text is a JSON list, or has one item per line.
 fn parse_items(value: Json) -> Result<String, String> {
     let items = match value {
         Json::Array(items) => items,
@@ -274,19 +276,19 @@ fn parse_items(value: Json) -> Result<String, String> {
             }
         },
         Json::Null => Vec::new(),
-        other => return Err(format!("`foreach` wants a list, not {other}")),
+        other => return Err(format!("`foreach` needs a list, not {other}")),
     };
     if items.len() > ITEMS_MAX {
-        return Err(format!("`foreach` has {} items; {ITEMS_MAX} are the most", items.len()));
+        return Err(format!("`foreach` has {} items; the limit is {ITEMS_MAX}", items.len()));
     }
     let text = serde_json::to_string(&items).expect("a list of values is JSON");
     match text.len() {
         0..=ITEMS_BYTES_MAX => Ok(text),
-        size => Err(format!("`foreach` has {size} bytes of items; {ITEMS_BYTES_MAX} are the most")),
+        size => Err(format!("`foreach` has {size} bytes of items; the limit is {ITEMS_BYTES_MAX}")),
     }
 }
 
-/// Returns how long a part waits that has failed so often.
+/// Returns the delay before a part that has failed `tries` times.
 fn backoff(phase: &Phase, tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

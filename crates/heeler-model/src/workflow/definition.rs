@@ -1,4 +1,6 @@
-//! What a workflow file says, checked: phases, what they wait for, how they repeat, who is asked.
+//! Checked content of a workflow file: phases, dependencies, loops, gates.
+//!
+//! Start at [`Workflow`].
 
 use std::num::NonZeroU32;
 
@@ -12,316 +14,280 @@ use crate::config::{ConfigDuration, UsdAmount};
 use crate::words::words;
 use crate::{AgentName, LocalName};
 
-/// A workflow.
+/// Workflow definition.
 #[derive(Debug, Clone)]
 pub struct Workflow {
-    /// Its name.
     pub name: LocalName,
-    /// What it is for.
     pub description: Option<String>,
-    /// The agent of phases that name none.
+    /// Agent of phases that name none.
     pub agent: Option<AgentName>,
-    /// What it is given when it starts.
+    /// Parameters of a run, by name.
     pub inputs: IndexMap<String, WorkflowInput>,
-    /// The most parts of it that are done at once.
+    /// Most parts of a run that execute at once.
     pub max_parallel: NonZeroU32,
-    /// The most money that one run of it may spend.
+    /// Budget of one run.
     pub budget: Option<UsdAmount>,
-    /// What is to be done; a phase names others by their place here, and only earlier ones in some
-    /// order without a circle.
+    /// Phases. A phase refers to others by their index here. Dependencies have no cycle.
     pub phases: Vec<Phase>,
-    /// What is said at the end.
+    /// Message when the run has succeeded.
     pub final_message: Option<WorkflowTemplate>,
 }
 
-/// What a workflow is given when it starts.
+/// Parameter of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowInput {
-    /// What it is.
     pub kind: WorkflowInputType,
-    /// What it is for.
     pub description: Option<String>,
-    /// What it is if nobody says; it must be given if left out.
+    /// Value if none is given. Without a default, the input is required.
     pub default: Option<Json>,
-    /// The only values that it may have; any if empty.
+    /// Allowed values. Empty allows any value.
     pub options: Vec<Json>,
 }
 
 words! {
-    /// What an input is.
+    /// Type of an input.
     pub enum WorkflowInputType ("input type") {
-        /// Text.
+        /// Text of any length.
         String = "string",
-        /// A number.
+        /// Integer or decimal number.
         Number = "number",
-        /// Yes or no.
+        /// True or false.
         Boolean = "boolean",
-        /// Several values.
+        /// List of values.
         List = "list",
     }
 }
 
-/// One phase.
+/// Phase of a workflow.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    /// Its name, once in a workflow.
+    /// Unique within the workflow.
     pub name: LocalName,
-    /// What people are shown instead.
+    /// Display name.
     pub label: Option<String>,
-    /// Who does it, if not the workflow's agent.
+    /// Agent, if it differs from the workflow's.
     pub agent: Option<AgentName>,
-    /// What is done.
     pub work: PhaseWork,
-    /// The phases that it waits for.
+    /// Indexes of the phases that must end first.
     pub depends_on: Vec<usize>,
-    /// What of them must be so.
+    /// Required outcome of those phases.
     pub trigger_rule: TriggerRule,
-    /// It is left out if any of these holds.
+    /// The phase is skipped if any of these is true.
     pub skip_if: Vec<WorkflowExpression>,
-    /// How often it is done.
     pub repeat: PhaseRepeat,
-    /// Who consents when it is done.
+    /// Gate after the work is done.
     pub gate: Option<Gate>,
-    /// What its output means.
     pub on_output: OutputRules,
-    /// Another name of its output.
+    /// Additional name of its output.
     pub output_var: Option<String>,
-    /// How many seconds each part may take.
+    /// Time limit of each part.
     pub timeout_seconds: Option<ContextNumber>,
-    /// How often a part that failed is tried again.
+    /// Retries of a failed part.
     pub retry: RetryPolicy,
-    /// Where it works, inside of its agent's folder.
+    /// Directory to work in, within the agent's working directory.
     pub working_directory: Option<WorkflowTemplate>,
-    /// What is said on the way.
     pub messages: PhaseMessages,
-    /// What the run's current phase is called once this one has succeeded.
+    /// Name of the run's current phase after this one has succeeded.
     pub set_phase: Option<String>,
 }
 
-/// What is done in a phase.
+/// Work of a phase.
 #[derive(Debug, Clone)]
 pub enum PhaseWork {
-    /// Nothing: it is a point that others wait for.
+    /// Nothing: a point that other phases depend on.
     Context,
-    /// An agent is asked.
-    Agent {
-        /// What.
-        prompt: WorkflowTemplate,
-        /// The model that answers.
-        model: Option<WorkflowTemplate>,
-    },
-    /// A shell command. Values are quoted for the shell.
-    Bash {
-        /// The command.
-        command: WorkflowTemplate,
-    },
-    /// A program.
-    Script {
-        /// Its text.
-        source: String,
-        /// What runs it.
-        language: ScriptLanguage,
-    },
+    /// Prompt to an agent.
+    Agent { prompt: WorkflowTemplate, model: Option<WorkflowTemplate> },
+    /// Shell command. Values are quoted for the shell.
+    Bash { command: WorkflowTemplate },
+    /// Program in a scripting language.
+    Script { source: String, language: ScriptLanguage },
 }
 
 words! {
-    /// What runs a script.
+    /// Interpreter of a script.
     pub enum ScriptLanguage ("script runtime") {
-        /// JavaScript, by `node`.
+        /// JavaScript, run by `node`.
         Js = "js",
-        /// TypeScript, by `node`.
+        /// TypeScript, run by `node`.
         Ts = "ts",
-        /// Python, by `uv`, or `python3` where there is none.
+        /// Python, run by `uv`, or by `python3` if `uv` is missing.
         Python = "python",
     }
 }
 
 words! {
-    /// What must be so of the phases that one waits for.
+    /// Required outcome of a phase's dependencies.
     pub enum TriggerRule ("trigger rule") {
         /// All have succeeded.
         AllSuccess = "all_success",
-        /// One has succeeded.
+        /// At least one has succeeded.
         OneSuccess = "one_success",
-        /// None has failed, and one has succeeded.
+        /// None has failed, and at least one has succeeded.
         NoneFailedMinOneSuccess = "none_failed_min_one_success",
-        /// All are over, however.
+        /// All have ended, with any outcome.
         AllDone = "all_done",
     }
 }
 
-/// How often a phase is done.
+/// Repetition of a phase.
 #[derive(Debug, Clone)]
 pub enum PhaseRepeat {
-    /// Once.
     Once,
     /// A review, then fixes and further reviews until one approves.
     Review(Box<ReviewLoop>),
-    /// Until a condition holds.
+    /// Repeated until a condition holds.
     Until(Box<UntilLoop>),
-    /// Once for each of several items.
+    /// Once for each item of a list.
     Foreach(Box<ForeachLoop>),
 }
 
 /// A review, then fixes and further reviews until one approves.
 #[derive(Debug, Clone)]
 pub struct ReviewLoop {
-    /// The most fixes.
+    /// Most fixes.
     pub max_cycles: u32,
-    /// What a fix is asked.
     pub fix_prompt: WorkflowTemplate,
-    /// The model of a fix.
     pub fix_model: Option<WorkflowTemplate>,
-    /// What a further review is asked.
     pub re_review_prompt: WorkflowTemplate,
-    /// Who consents to a fix before it is made.
+    /// Gate before each fix.
     pub gate: Option<Gate>,
 }
 
-/// A phase that is done until a condition holds.
+/// Loop that ends when a condition holds.
 #[derive(Debug, Clone)]
 pub struct UntilLoop {
-    /// The most iterations; that the condition does not hold then is no failure.
+    /// Most iterations. Reaching this limit is not a failure.
     pub max_iterations: ContextNumber,
-    /// Whether the output of an iteration is the last.
+    /// Condition over the output of an iteration that ends the loop.
     pub until: Option<WorkflowExpression>,
-    /// A command that says by its exit code whether an iteration was the last.
+    /// Command that ends the loop by exit code 0.
     pub until_bash: Option<WorkflowTemplate>,
-    /// Who is asked before the next iteration.
+    /// Gate before each further iteration.
     pub gate: Option<Gate>,
-    /// Where in scratch its state and the answers are.
+    /// Key in `scratch` of the loop's state and of the answers.
     pub scratch_key: Option<String>,
-    /// Whether an iteration is not told what those before it said.
+    /// True if an iteration does not see the output of earlier ones.
     pub fresh_context: bool,
-    /// What an iteration means that came to no good end, and to no bad one.
     pub on_soft_failure: SoftFailurePolicy,
 }
 
-/// What an iteration means that ran out of turns.
+/// Handling of an iteration that ran out of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SoftFailurePolicy {
-    /// How often it is tried again.
     pub retries: u32,
-    /// Whether the phase then succeeds; it fails otherwise.
+    /// True if the phase then succeeds, false if it fails.
     pub completes: bool,
 }
 
-/// A phase that is done once for each item of a list.
+/// Loop over the items of a list.
 #[derive(Debug, Clone)]
 pub struct ForeachLoop {
-    /// The items: an expression that gives a list, or text with one in each line.
+    /// Expression that yields a list, or text with one item per line.
     pub items: WorkflowExpression,
-    /// What an item is called in templates.
+    /// Name of the item in templates.
     pub name: String,
-    /// The most items at once, within what the workflow allows.
+    /// Most items at once, within the workflow's limit.
     pub max_parallel: Option<NonZeroU32>,
 }
 
-/// Somebody is asked.
+/// Point at which a run waits for an approval.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    /// What it is called; config turns gates off by their names.
+    /// Name. Config disables gates by name.
     pub name: String,
-    /// What is asked for.
     pub kind: GateKind,
-    /// What is asked.
     pub message: Option<WorkflowTemplate>,
-    /// The file that consent is asked for.
+    /// File for which consent is requested.
     pub artifact: Option<String>,
-    /// How long it is waited for an answer, and what is one then.
+    /// Time limit for an answer, and the answer that applies after it.
     pub timeout: Option<(ConfigDuration, GateDefault)>,
 }
 
 words! {
-    /// What a gate asks for.
+    /// Kind of answer that a gate requires.
     pub enum GateKind ("gate kind") {
         /// Yes or no.
         Approve = "approve",
-        /// Any words.
+        /// Text of any kind.
         Reply = "reply",
     }
 }
 
-/// What counts as the answer if nobody gives one in time.
+/// Answer that applies when a gate times out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateDefault {
-    /// Yes.
     Approve,
-    /// No.
     Reject,
-    /// These words.
     Reply(String),
 }
 
-/// What the output of a part means.
+/// Interpretation of a part's output.
 #[derive(Debug, Clone, Default)]
 pub struct OutputRules {
-    /// A part that says BLOCKED has failed.
+    /// If set, an output that contains BLOCKED is a failure.
     pub blocked: Option<MarkerRule>,
-    /// Text that a good output has.
+    /// Text that a successful output must contain.
     pub requires_marker: Option<String>,
 }
 
-/// What it means that an output has a marker.
+/// Rule for an output that contains a marker.
 #[derive(Debug, Clone, Default)]
 pub struct MarkerRule {
-    /// What is said then.
+    /// Message when the rule applies.
     pub message: Option<WorkflowTemplate>,
-    /// It does not count with this label in the context's `labels`.
+    /// The rule does not apply if the context's `labels` has this label.
     pub unless_label: Option<String>,
-    /// It does not count if this is found in the context's `title`.
+    /// The rule does not apply if the context's `title` matches.
     pub unless_title_matches: Option<WorkflowPattern>,
-    /// What is said if it does not count.
+    /// Message when the rule does not apply for one of these reasons.
     pub bypass_message: Option<WorkflowTemplate>,
 }
 
-/// A number that is given, or found in the run's context.
+/// Number that is given, or taken from the run's context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextNumber {
-    /// It is this.
     Fixed(u32),
-    /// It is what the context has at a path, such as `fix.limit`.
+    /// Number at a path of the context, such as `fix.limit`.
     Context {
-        /// The path.
         path: String,
-        /// What it is where the context has none.
+        /// Value if the context has none.
         default: u32,
     },
 }
 
-/// What is said on the way.
+/// Messages that a phase sends.
 #[derive(Debug, Clone, Default)]
 pub struct PhaseMessages {
     /// When the phase starts.
     pub on_start: Option<WorkflowTemplate>,
-    /// When it has succeeded.
+    /// When the phase has succeeded.
     pub on_success: Option<WorkflowTemplate>,
-    /// When it has failed.
+    /// When the phase has failed.
     pub on_failure: Option<WorkflowTemplate>,
-    /// When it is left out.
+    /// When the phase is skipped.
     pub on_skipped_done: Option<WorkflowTemplate>,
-    /// When its output was BLOCKED.
+    /// When its output contains BLOCKED.
     pub on_blocked: Option<WorkflowTemplate>,
-    /// When it was, and that does not count.
+    /// When its output contains BLOCKED but the rule does not apply.
     pub on_blocked_bypassed: Option<WorkflowTemplate>,
     /// When a cycle of a review loop begins.
     pub on_cycle_start: Option<WorkflowTemplate>,
     /// When a review approves.
     pub on_approved: Option<WorkflowTemplate>,
-    /// When a review wants changes.
+    /// When a review requests changes.
     pub on_request_changes: Option<WorkflowTemplate>,
-    /// When a review still wants changes after the last fix.
+    /// When a review still requests changes after the last fix.
     pub on_max_cycles: Option<WorkflowTemplate>,
     /// When a fix begins.
     pub on_fix_start: Option<WorkflowTemplate>,
     /// When a fix has failed.
     pub on_fix_failed: Option<WorkflowTemplate>,
-    /// When somebody is asked.
+    /// When a gate opens.
     pub on_pause_for_approval: Option<WorkflowTemplate>,
 }
 
 impl ContextNumber {
-    /// Returns the number for a context.
     pub fn resolve(&self, context: &Json) -> u32 {
         match self {
             ContextNumber::Fixed(number) => *number,
@@ -335,7 +301,7 @@ impl ContextNumber {
 }
 
 impl Workflow {
-    /// Returns the place of a phase.
+    /// Returns the index of a phase.
     pub fn phase_index(&self, name: &str) -> Option<usize> {
         self.phases.iter().position(|phase| phase.name.as_str() == name)
     }

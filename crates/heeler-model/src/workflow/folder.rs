@@ -1,4 +1,6 @@
-//! All files of a fleet's workflow folder: workflows, and what starts them by the clock.
+//! Files of a fleet's workflow directory: workflows, and crons that start them.
+//!
+//! Start at [`load_workflow_folder`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,26 +20,25 @@ use crate::config::{
     AgentConfig, ConfigFaults, ConfigTimeZone, CronExpr, FaultSeverity, FileReader,
 };
 
-/// The most files in a fleet's workflow folder.
+/// Most files in a fleet's workflow directory.
 pub const WORKFLOW_FILES_MAX: usize = 1000;
 
-/// What a fleet's workflow folder holds.
+/// Content of a fleet's workflow directory.
 #[derive(Debug, Clone, Default)]
 pub struct WorkflowFolder {
-    /// The workflows.
     pub workflows: Vec<Arc<LoadedWorkflow>>,
-    /// What starts them by the clock.
+    /// Crons that start workflows.
     pub crons: Vec<WorkflowCron>,
-    /// Files of which nothing counts, because there is a fault in them.
+    /// Files that are ignored because they have an error.
     pub faulty_files: Vec<FaultyWorkflowFile>,
-    /// Every file that was read.
+    /// All files that were read.
     pub files: Vec<Utf8PathBuf>,
-    /// What works, but not as its author may think.
+    /// Warnings: legal content with a probably unintended effect.
     pub warnings: ConfigFaults,
 }
 
 impl WorkflowFolder {
-    /// Returns them if no file has a fault.
+    /// Returns the content, or all faults if any file has an error.
     pub fn into_result(self) -> Result<WorkflowFolder, ConfigFaults> {
         match self.faulty_files.is_empty() {
             true => Ok(self),
@@ -46,37 +47,35 @@ impl WorkflowFolder {
     }
 }
 
-/// A file of a workflow folder that has a fault.
+/// Workflow file with an error.
 #[derive(Debug, Clone)]
 pub struct FaultyWorkflowFile {
-    /// The file.
     pub file: Utf8PathBuf,
-    /// The name that it gives itself, if that can be read.
+    /// Name in the file, if it can be read.
     pub name: Option<String>,
-    /// Whether it starts a workflow by the clock, and is none.
+    /// True for a cron, false for a workflow.
     pub is_cron: bool,
-    /// What is wrong with it.
     pub faults: ConfigFaults,
 }
 
 impl FaultyWorkflowFile {
-    /// Returns what people know it by: its name, or that of its file.
+    /// Returns the name in the file, or the file's own name.
     pub fn label(&self) -> &str {
         self.name.as_deref().or(self.file.file_stem()).unwrap_or(self.file.as_str())
     }
 
-    /// Returns its kind and name: `workflow build`, `cron nightly`.
+    /// Returns the kind and name: `workflow build`, `cron nightly`.
     pub fn title(&self) -> String {
         let kind = if self.is_cron { "cron" } else { "workflow" };
         format!("{kind} {}", self.label())
     }
 
-    /// Says whether it may be meant by a name.
+    /// Returns true if a name may refer to this file.
     pub fn matches_name(&self, name: &str) -> bool {
         self.name.as_deref() == Some(name) || self.file.file_stem() == Some(name)
     }
 
-    /// Says in one line that it has a fault, and where. Files below `base` are named relative to it.
+    /// Describes the first error in one line. Paths below `base` are shown relative to it.
     pub fn describe(&self, base: &Utf8Path) -> String {
         let mut errors = self.faults.list.iter().filter(|it| it.severity == FaultSeverity::Error);
         let first = errors.next().map(|fault| format!(": {}", fault.summary_line(base)));
@@ -88,7 +87,7 @@ impl FaultyWorkflowFile {
         format!("{} cannot run{first}{more}", self.title())
     }
 
-    /// Returns all that is wrong, with what else there is to say.
+    /// Merges the faults of several files with other warnings.
     pub(crate) fn merge_faults(
         all: Vec<FaultyWorkflowFile>,
         warnings: ConfigFaults,
@@ -97,26 +96,21 @@ impl FaultyWorkflowFile {
     }
 }
 
-/// A workflow that is started by the clock.
+/// Cron schedule that starts a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowCron {
-    /// Its name.
     pub name: LocalName,
-    /// Its file.
     pub file: Utf8PathBuf,
-    /// When.
     pub schedule: CronExpr,
-    /// The time zone of that; the fleet's if there is none.
+    /// Time zone of the schedule. Defaults to the fleet's.
     pub timezone: Option<ConfigTimeZone>,
-    /// Which workflow.
     pub workflow: LocalName,
-    /// What it is started with.
+    /// Inputs of the run.
     pub context: Map<String, Json>,
-    /// Whether it is.
     pub enabled: bool,
 }
 
-/// Reads the files of a workflow folder. One with a fault does not count; all others do.
+/// Loads the files of a workflow directory. Files with an error are ignored; all others load.
 pub fn load_workflow_folder(
     paths: &[Utf8PathBuf],
     read: &FileReader<'_>,
@@ -133,7 +127,7 @@ pub fn load_workflow_folder(
             _ if number == WORKFLOW_FILES_MAX => {
                 let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
                 let fault = loader.reader.error(SourceSpan { file: 1, start: 0, end: 0 }, message);
-                fault.expected("this one and those behind it are not read");
+                fault.expected("this file and those after it are not read");
                 folder.add_faulty(loader, None, false);
                 break;
             }
@@ -153,12 +147,12 @@ pub fn load_workflow_folder(
     all
 }
 
-/// A folder on its way.
+/// Accumulates the content of a workflow directory.
 #[derive(Default)]
 struct WorkflowFolderLoader {
     result: WorkflowFolder,
     warnings: Vec<ConfigFaults>,
-    /// The files of workflows and crons, by their names.
+    /// Files of workflows and crons, by kind and name.
     names: HashMap<(&'static str, String), Utf8PathBuf>,
 }
 
@@ -195,7 +189,7 @@ impl WorkflowFolderLoader {
         self.result.faulty_files.push(FaultyWorkflowFile { file, name, is_cron, faults });
     }
 
-    /// Refuses a name that another file has, be it with faults of its own.
+    /// Reports a name that another file already has, even if that file has errors.
     fn reject_duplicate(
         &mut self,
         loader: &mut WorkflowLoader<'_>,
@@ -212,7 +206,7 @@ impl WorkflowFolderLoader {
         }
     }
 
-    /// Takes away what another file has the name of: nobody could say which is meant.
+    /// Removes entries that share a name with a faulty file: the name would be ambiguous.
     fn remove_duplicates(&mut self) {
         let WorkflowFolder { workflows, crons, faulty_files: faulty, .. } = &mut self.result;
         let is_twin = |name: &LocalName, is_cron: bool| {
@@ -224,7 +218,7 @@ impl WorkflowFolderLoader {
     }
 }
 
-/// Returns the name that a file gives itself.
+/// Returns the name written in a file.
 fn written_name(tree: &YamlNode) -> Option<String> {
     match &tree.get("name")?.kind {
         YamlKind::Scalar(scalar) => Some(scalar.text.clone()),
@@ -241,10 +235,10 @@ impl WorkflowLoader<'_> {
     fn build_cron(&mut self, keys: CronKeys, all: &WorkflowFolder) -> Option<WorkflowCron> {
         let workflow = match (&keys.workflow, &keys.handler) {
             (Some(workflow), None) => workflow,
-            // It says so in a warning.
+            // `unused_keys` has already warned about `handler`.
             (None, Some(_)) => return None,
             (Some(_), Some(handler)) => {
-                let message = "`workflow` and `handler` cannot both be said".to_owned();
+                let message = "`workflow` and `handler` cannot both be set".to_owned();
                 self.reader.error(handler.at, message).expected("remove this");
                 return None;
             }
@@ -279,7 +273,7 @@ impl WorkflowLoader<'_> {
     ) -> Option<Map<String, Json>> {
         let refuse = |faults: inputs::WorkflowInputError| {
             for fault in faults.0 {
-                let expected = format!("what `{}` is started with", loaded.workflow.name);
+                let expected = format!("inputs of `{}`", loaded.workflow.name);
                 self.reader.error(at, fault).expected(expected);
             }
         };
@@ -294,7 +288,7 @@ impl WorkflowLoader<'_> {
         let name = written.value.as_str();
         let faulty = all.faulty_files.iter().find(|it| !it.is_cron && it.matches_name(name));
         if let Some(faulty) = faulty {
-            let message = format!("the workflow `{name}` has faults itself");
+            let message = format!("the workflow `{name}` has errors");
             let fault = self.reader.error(written.at, message);
             fault.expected("it is not started").help(format!("correct {}", faulty.file));
             return None;

@@ -1,34 +1,29 @@
-//! A workflow as a picture: for mermaid, and for a terminal.
+//! Diagrams of a workflow, for Mermaid and for a terminal.
 //!
-//! The terminal's picture has a row for each layer: what waits for nothing first, then what waits
-//! for that. Under each row stands what its phases wait for, where that is not the whole row above.
-//! Where a row does not fit, its phases stand below each other.
+//! The terminal diagram has a row per layer: first the phases without dependencies, then those that
+//! depend on them. A phase that does not depend on exactly the row above shows its dependencies. A
+//! row that is too wide is split into one line per phase. Start at [`mermaid`] and [`draw`].
 
 use std::fmt::Write as _;
 
 use super::definition::{Phase, PhaseRepeat, PhaseWork, TriggerRule, Workflow};
 
-/// How a phase stands.
+/// Status of a phase in a diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhaseDisplayStatus {
-    /// It waits for others.
+    /// It waits for other phases.
     Waiting,
-    /// It goes on.
     Running,
-    /// Somebody is asked.
+    /// A gate is open.
     WaitingForAnswer,
-    /// It succeeded.
     Succeeded,
-    /// It failed.
     Failed,
-    /// It was left out.
     Skipped,
-    /// A person ended it.
     Cancelled,
 }
 
 impl PhaseDisplayStatus {
-    /// Returns the sign that stands before a phase.
+    /// Returns the symbol shown before a phase.
     pub fn symbol(self) -> char {
         match self {
             PhaseDisplayStatus::Waiting => '·',
@@ -42,7 +37,7 @@ impl PhaseDisplayStatus {
     }
 }
 
-/// Draws a workflow in mermaid's language.
+/// Draws a workflow in the Mermaid language.
 pub fn mermaid(workflow: &Workflow) -> String {
     let mut text = "flowchart TD\n".to_owned();
     for (place, phase) in workflow.phases.iter().enumerate() {
@@ -79,7 +74,7 @@ pub fn mermaid(workflow: &Workflow) -> String {
     text
 }
 
-/// Draws a workflow for a terminal of so many columns.
+/// Draws a workflow for a terminal that is `width` columns wide.
 pub fn draw(
     workflow: &Workflow,
     state: &dyn Fn(usize) -> PhaseDisplayStatus,
@@ -113,7 +108,7 @@ pub fn draw(
     lines
 }
 
-/// Says whether a phase waits for all of the row above, and for nothing else.
+/// Returns true if a phase depends on exactly the row above.
 fn depends_on_whole_layer(phase: &Phase, above: Option<&[usize]>) -> bool {
     let above = above.unwrap_or_default();
     phase.depends_on.len() == above.len()
@@ -131,7 +126,7 @@ fn dependency_names(workflow: &Workflow, phase: &Phase) -> String {
     }
 }
 
-/// Returns the phases by how many others they wait for in a row, each in the order of the file.
+/// Groups phases by the length of their longest dependency chain, in file order within a group.
 fn layers(workflow: &Workflow) -> Vec<Vec<usize>> {
     let count = workflow.phases.len();
     let mut left: Vec<usize> = workflow.phases.iter().map(|it| it.depends_on.len()).collect();
@@ -155,7 +150,7 @@ fn layers(workflow: &Workflow) -> Vec<Vec<usize>> {
     layers
 }
 
-/// Tells a phase in a few words: `✓ build (bash, ↻ ≤3) ⏸ go`.
+/// Describes a phase briefly: `✓ build (bash, ↻ ≤3) ⏸ go`.
 fn phase_label(workflow: &Workflow, place: usize, mark: PhaseDisplayStatus) -> String {
     let phase = &workflow.phases[place];
     let mut text = format!("{} {}", mark.symbol(), title(phase));
@@ -192,7 +187,7 @@ fn kind(phase: &Phase) -> String {
     [work, repeat].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Fits a line and its note into so many columns: the note goes below, and what is too long is cut.
+/// Fits a line and its note into `width` columns: moves the note to a second line and truncates.
 fn wrap_line(text: &str, note: &str, width: usize) -> Vec<String> {
     let fits = text.chars().count() + note.chars().count() <= width;
     match (fits, note) {

@@ -1,4 +1,6 @@
-//! What a run of a workflow is given, checked by what its file asks for.
+//! Inputs of a workflow run, checked against the workflow's definition.
+//!
+//! Start at [`resolve_inputs`].
 
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
@@ -6,25 +8,26 @@ use thiserror::Error;
 use super::definition::{Workflow, WorkflowInput, WorkflowInputType};
 use crate::config::did_you_mean;
 
-/// The most that a run is given, as JSON, in bytes.
+/// Largest inputs of a run, as JSON, in bytes.
 pub const INPUT_BYTES_MAX: usize = 256 << 10;
 
-/// Everything that is wrong with what a run is given.
+/// All errors in the inputs of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", .0.join("; "))]
 pub struct WorkflowInputError(pub Vec<String>);
 
-/// Returns what a run is started with: what is given, and defaults for the rest. Text is read as
-/// what the input is, so that a command line can give it. A workflow that asks for nothing may be
-/// given anything.
+/// Returns the inputs of a run: the given values, with defaults for the rest.
+///
+/// Text is converted to the input's type, so that values can come from a command line. A workflow
+/// without declared inputs accepts any.
 pub fn resolve_inputs(
     workflow: &Workflow,
     given: Map<String, Json>,
 ) -> Result<Map<String, Json>, WorkflowInputError> {
     let size = serde_json::to_string(&given).map_or(0, |json| json.len());
     if size > INPUT_BYTES_MAX {
-        let message = format!("the inputs have {size} bytes; {INPUT_BYTES_MAX} are the most");
-        return Err(WorkflowInputError(vec![message + ": give the path of a file instead"]));
+        let message = format!("the inputs have {size} bytes; the limit is {INPUT_BYTES_MAX}");
+        return Err(WorkflowInputError(vec![message + ": pass the path of a file instead"]));
     }
     if workflow.inputs.is_empty() {
         return Ok(given);
@@ -61,7 +64,7 @@ fn input_value(name: &str, input: &WorkflowInput, given: Option<&Json>) -> Resul
         return input.default.clone().ok_or_else(|| format!("`{name}` must be given"));
     };
     let value = coerce_value(input.kind, given)
-        .ok_or_else(|| format!("`{name}` is a {}, and {given} is none", input.kind))?;
+        .ok_or_else(|| format!("`{name}` must be a {}, but {given} is not", input.kind))?;
     if !input.options.is_empty() && !input.options.contains(&value) {
         let options: Vec<String> = input.options.iter().map(Json::to_string).collect();
         return Err(format!("`{name}` is one of {}; {given} is not", options.join(", ")));
@@ -69,7 +72,7 @@ fn input_value(name: &str, input: &WorkflowInput, given: Option<&Json>) -> Resul
     Ok(value)
 }
 
-/// Returns a value as what an input is; `None` if it is no such thing.
+/// Converts a value to an input type. Returns `None` if it does not fit.
 pub(super) fn coerce_value(kind: WorkflowInputType, value: &Json) -> Option<Json> {
     match (kind, value) {
         (WorkflowInputType::String, Json::String(_))

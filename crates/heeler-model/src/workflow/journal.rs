@@ -1,4 +1,6 @@
-//! The journal of a workflow run: one entry for each part of a phase, with what was decided about it.
+//! Journal of a workflow run: one entry per part, with its outcome and decision.
+//!
+//! Start at [`JournalEntry`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,33 +11,33 @@ use serde::{Deserialize, Serialize};
 use crate::words::words;
 use crate::{ExitReason, JobId, JobStatus, LocalName, UnknownWordError};
 
-/// A part of a phase.
+/// Part of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PhasePart {
     /// The work itself; in a review loop, the first review.
     Work,
-    /// A fix that a review asked for.
+    /// Fix that a review requested.
     Fix(u32),
-    /// The review after a fix.
+    /// Review after a fix.
     Recheck(u32),
-    /// One pass of a loop.
+    /// Iteration of a loop.
     Iteration(u32),
-    /// The command that says whether a pass was the last.
+    /// Command that decides whether an iteration was the last.
     Check(u32),
-    /// The list of items is known.
+    /// Evaluation of the item list.
     Items,
-    /// One item of a list.
+    /// Item of the list.
     Item(u32),
-    /// Somebody is asked; 0 at the end of the phase, else in the pass of that number.
+    /// Gate: 0 at the end of the phase, otherwise in the iteration or cycle of that number.
     Gate(u32),
-    /// The phase is left out.
+    /// The phase is skipped.
     Skip,
-    /// The phase is done anew: nothing before counts.
+    /// The phase starts over: its earlier entries no longer count.
     Reset,
 }
 
 impl PhasePart {
-    /// Returns what Last Light calls this part of a phase.
+    /// Returns Last Light's name for this part of a phase.
     pub fn label(self, phase: &LocalName) -> String {
         match self {
             PhasePart::Work | PhasePart::Skip | PhasePart::Reset | PhasePart::Gate(0) => {
@@ -101,24 +103,23 @@ impl FromStr for PhasePart {
     }
 }
 
-/// How a part ended.
+/// Outcome of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartOutcome {
-    /// Well; a gate: with consent, or an answer.
+    /// Success; for a gate, consent or an answer.
     Succeeded,
-    /// Badly; a gate: without consent.
+    /// Failure; for a gate, refusal.
     Failed,
-    /// Neither: it ran out of turns or said nothing.
+    /// The job ran out of turns: neither success nor failure.
     Soft,
-    /// It was cut off by a crash: it is done again.
+    /// Interrupted by a crash; the part is repeated.
     Interrupted,
-    /// A person ended it.
     Cancelled,
 }
 
 impl PartOutcome {
-    /// Says how a part ended, by what the record says of its job; none while that goes on.
+    /// Returns the outcome of a part from its job's record. `None` if the job has not ended.
     pub fn from_job(
         status: JobStatus,
         reason: Option<ExitReason>,
@@ -136,37 +137,37 @@ impl PartOutcome {
 }
 
 words! {
-    /// What was decided about a part when it ended.
+    /// Decision about a part when it ended.
     pub enum PartDecision ("decision") {
-        /// A review approves.
+        /// A review approved.
         Approved = "approved",
-        /// A review wants changes.
+        /// A review requested changes.
         RequestChanges = "request_changes",
-        /// A pass of a loop was the last.
+        /// The iteration was the last one.
         ConditionMet = "condition_met",
-        /// It was not.
+        /// The iteration was not the last one.
         ConditionNotMet = "condition_not_met",
-        /// It is yet to be found out, by a command.
+        /// A command will decide whether the iteration was the last one.
         ConditionOpen = "condition_open",
-        /// It said BLOCKED.
+        /// The output contains BLOCKED.
         Blocked = "blocked",
-        /// It lacks the text that it must have.
+        /// The output lacks the required marker.
         Unmarked = "unmarked",
-        /// What it said cannot be used.
+        /// The output cannot be evaluated.
         Unusable = "unusable",
-        /// It cannot be done.
+        /// The part cannot be executed.
         Impossible = "impossible",
-        /// It was cut off too often.
+        /// The part was interrupted too often.
         GaveUp = "gave_up",
-        /// It was over only after its run was, and nobody looked at it.
+        /// The part ended after its run, and its output was not judged.
         Unjudged = "unjudged",
-        /// The fleet was stopped: it is done again.
+        /// The fleet was stopped; the part is repeated.
         Stopped = "stopped",
     }
 }
 
 impl PartDecision {
-    /// Says whether a part has failed by this, however it ended.
+    /// Returns true if a part with this decision counts as failed, regardless of its outcome.
     pub fn is_failure(self) -> bool {
         matches!(
             self,
@@ -180,26 +181,23 @@ impl PartDecision {
     }
 }
 
-/// What the journal says of one part.
+/// Journal entry of one part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JournalEntry {
-    /// The place of its phase in the workflow.
+    /// Index of the phase in the workflow.
     pub phase: usize,
-    /// Which part of it.
     pub part: PhasePart,
-    /// Counts the entries of a run, by their beginning.
+    /// Number of the entry within the run, in the order in which parts began.
     pub seq: u64,
-    /// The job that does it, where one does.
+    /// Job that executes the part, if any.
     pub job: Option<JobId>,
-    /// How it ended; none while it goes on.
+    /// Outcome. `None` while the part is in progress.
     pub outcome: Option<PartOutcome>,
-    /// What was decided about it.
     pub decision: Option<PartDecision>,
-    /// What it said, or was answered, cut to a bound.
+    /// Output of the part, or answer to the gate; truncated.
     pub output: Option<Arc<str>>,
-    /// What went wrong.
     pub error: Option<String>,
-    /// What it cost, in millionths of a dollar; while it goes on, what it may cost.
+    /// Cost in millionths of a US dollar. While the part is in progress, the most it may cost.
     pub micros: i64,
 }
 

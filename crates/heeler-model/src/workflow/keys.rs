@@ -1,6 +1,7 @@
-//! What may be written in a workflow file: Last Light's words and ours.
+//! Keys of workflow files, both Last Light's and Heeler's.
 //!
-//! Types whose name ends in `Keys` are what may be written; [`super::workflow_of_run`] has what it means.
+//! Types with the suffix `Keys` describe the written form; [`super::parse`] and [`super::phases`]
+//! convert them to definitions.
 
 use std::num::NonZeroU32;
 
@@ -20,14 +21,14 @@ use crate::config::yaml::{YamlKind, YamlNode};
 use crate::config::{ConfigDuration, ConfigTimeZone, CronExpr, RETRIES_MAX, UsdAmount};
 use crate::words::words;
 
-/// The most passes of a loop.
+/// Most iterations of a loop.
 pub const ITERATIONS_MAX: i32 = 1000;
-/// The most parts of one run at once.
+/// Most parts of one run at once.
 const PARALLEL_MAX: i32 = 256;
-/// The longest time that a part may take, in seconds: a week.
+/// Longest time limit of a part, in seconds: a week.
 const TIMEOUT_SECONDS_MAX: i32 = 7 * 24 * 60 * 60;
 
-/// Keys that are taken and have no effect, as paths; `*` stands for any item of a list.
+/// Keys that are accepted without effect, as paths. `*` matches any list item.
 pub(crate) const IGNORED_WORKFLOW_KEYS: &[&str] = &[
     "kind",
     "trigger",
@@ -49,43 +50,43 @@ pub(crate) const IGNORED_WORKFLOW_KEYS: &[&str] = &[
     "phases.*.loop.on_request_changes.fix_variant",
 ];
 
-/// Keys of a cron file that are taken and have no effect.
+/// Keys of a cron file that are accepted without effect.
 pub(crate) const IGNORED_CRON_KEYS: &[&str] = &["handler", "condition"];
 
 words! {
-    /// What a phase is.
+    /// Type of a phase.
     pub enum PhaseType ("phase type") {
-        /// Nothing: a point that others wait for.
+        /// Nothing: a point that other phases depend on.
         Context = "context",
-        /// An agent is asked.
+        /// Prompt to an agent.
         Agent = "agent",
-        /// A shell command.
+        /// Shell command.
         Bash = "bash",
-        /// A program.
+        /// Program in a scripting language.
         Script = "script",
-        /// Refused: it is a part of Last Light itself.
+        /// Rejected: it is part of Last Light itself.
         PostReview = "post-review",
     }
 }
 
 words! {
-    /// What a marker in an output does.
+    /// Effect of a marker in an output.
     pub enum MarkerAction ("action") {
-        /// The phase has failed.
+        /// The phase fails.
         Fail = "fail",
-        /// Nothing.
+        /// No effect.
         Continue = "continue",
-        /// Nothing; Last Light has no code for it either.
+        /// No effect, as in Last Light.
         Pause = "pause",
     }
 }
 
 words! {
-    /// What becomes of an iteration that came to no end.
+    /// Outcome of a phase with an iteration that ran out of turns.
     pub enum SoftFailureOutcome ("outcome") {
-        /// The phase has failed.
+        /// The phase fails.
         Fail = "fail",
-        /// The phase is done.
+        /// The phase succeeds.
         Complete = "complete",
     }
 }
@@ -101,317 +102,320 @@ word_value!(
 );
 
 section! {
-    /// A workflow: phases that agents and commands do, in order, in loops, with people's consent.
+    /// A workflow: phases executed by agents and commands, in order, in loops, with approvals.
     pub(crate) struct WorkflowKeys ("workflow") {
-        /// What it is called.
+        /// Name of the workflow.
         name: SpannedValue<LocalName>,
-        /// What it is for.
+        /// Purpose of the workflow.
         description: Option<String>,
-        /// The agent of phases that name none; that of `workflows.agent` in the fleet file, or the only
-        /// one of the fleet, if left out.
+        /// Agent of phases that name none. Defaults to `workflows.agent` in the fleet file, or to
+        /// the only agent of the fleet.
         agent: Option<SpannedValue<AgentRef>>,
-        /// What it is given when it starts, by name. Without it anything may be given.
+        /// Inputs of a run, by name. Without declared inputs, any input is accepted.
         inputs: IndexMap<String, InputKeys>,
-        /// The most parts of one run that are done at once.
+        /// Most parts of one run that execute at once.
         max_parallel: BoundedInt<1, PARALLEL_MAX> = "4",
-        /// The most money that one run may spend, in US dollars.
+        /// Most money that one run may spend, in US dollars.
         budget: Option<UsdAmount>,
-        /// What is to be done. Without `depends_on` anywhere, one phase after the other.
+        /// Phases. If no phase has `depends_on`, they run one after the other.
         phases: PhaseListKeys,
-        /// What is said when the run has succeeded; nothing if it comes to no text.
+        /// Message when the run has succeeded. None is sent if the text is empty.
         final_message: Option<SpannedValue<WorkflowTemplate>>,
-        /// `cron` for a file that starts a workflow by the clock; anything else is only a word.
+        /// `cron` for a file that starts a workflow on a schedule. Any other value has no effect.
         kind: Option<String>,
-        /// What starts it in Last Light.
+        /// Last Light's trigger.
         trigger: Option<Json>,
-        /// Of Last Light's pull requests.
+        /// For Last Light's pull requests.
         pr_scoped: Option<Json>,
-        /// Of Last Light's comments.
+        /// For Last Light's comments.
         status_checklist: Option<Json>,
-        /// Last Light reads them and uses them nowhere.
+        /// Last Light reads this key but does not use it.
         variables: Option<Json>,
-        /// Of Last Light's classifier.
+        /// For Last Light's classifier.
         classification: Option<Json>,
-        /// Of Last Light's chat.
+        /// For Last Light's chat.
         chat: Option<Json>,
-        /// Of Last Light's tokens.
+        /// For Last Light's tokens.
         git_access: Option<Json>,
-        /// Of Last Light's sandboxes.
+        /// For Last Light's sandboxes.
         workspace: Option<Json>,
-        /// Of Last Light's pull requests.
+        /// For Last Light's pull requests.
         pr_fix_shaped: Option<Json>,
-        /// Of Last Light's sandboxes.
+        /// For Last Light's sandboxes.
         prepopulate_synth_branch: Option<Json>,
     }
 }
 
 section! {
-    /// What a workflow is given when it starts.
+    /// An input of a workflow.
     pub(crate) struct InputKeys ("input") {
-        /// What it is.
+        /// Type of the value.
         kind as "type": WorkflowInputType = "string",
-        /// What it is for.
+        /// Purpose of the input.
         description: Option<String>,
-        /// What it is if nobody says; without it, it must be given.
+        /// Value if none is given. Without a default, the input is required.
         default: Option<SpannedValue<Json>>,
-        /// The only values that it may have.
+        /// Allowed values.
         options: Option<SpannedValue<Vec<Json>>>,
     }
 }
 
 section! {
-    /// One phase.
+    /// A phase of a workflow.
     pub(crate) struct PhaseKeys ("phase") {
-        /// What it is called, once in a workflow.
+        /// Name of the phase, unique within the workflow.
         name: SpannedValue<LocalName>,
-        /// What people are shown instead.
+        /// Display name.
         label: Option<String>,
-        /// What it is: `agent` asks an agent, `bash` and `script` run a command or program, `context` is
-        /// only a point that others wait for. `post-review` is refused: it is a part of Last Light itself.
+        /// Type: `agent` prompts an agent, `bash` and `script` run a command or program, `context`
+        /// does nothing and is a point that others depend on. `post-review` is rejected: it is part
+        /// of Last Light itself.
         kind as "type": SpannedValue<PhaseType> = "agent",
-        /// The agent that does it, or in whose folder and environment its command runs.
+        /// Agent that executes the phase, or that provides the directory and environment of its
+        /// command.
         agent: Option<SpannedValue<AgentRef>>,
-        /// What the agent is asked: a template, or the path of a file with one (one word that ends in
-        /// `.md` or `.txt`), relative to this file or to `prompts` beside it.
+        /// Prompt to the agent: a template, or the path of a template file (one word that ends in
+        /// `.md` or `.txt`), relative to this file or to `prompts` next to it.
         prompt: Option<SpannedValue<NonBlankText>>,
-        /// The text of `skills/NAME/SKILL.md` beside this file or beside its folder; it is put before the
-        /// prompt, and may stand for it.
+        /// Name of a skill. The text of `skills/NAME/SKILL.md`, next to this file or next to its
+        /// directory, is put before the prompt, or replaces a missing prompt.
         skill: Option<SpannedValue<LocalName>>,
-        /// Several such texts.
+        /// Names of several skills.
         skills: Option<SpannedValue<Vec<LocalName>>>,
-        /// The model that answers; that of the agent if it comes to no text.
+        /// Model. Defaults to the agent's, also if the text is empty.
         model: Option<SpannedValue<WorkflowTemplate>>,
-        /// The shell command of a `bash` phase. Values are quoted for the shell; `| raw` puts one in as it is.
+        /// Shell command of a `bash` phase. Values are quoted for the shell; `| raw` inserts one
+        /// unquoted.
         command: Option<SpannedValue<CommandTemplate>>,
-        /// The program of a `script` phase. It is no template: it finds outputs in its environment.
+        /// Program of a `script` phase. It is not a template: outputs are in its environment.
         script: Option<SpannedValue<NonBlankText>>,
-        /// What runs the program.
+        /// Interpreter of the program.
         runtime: Option<SpannedValue<ScriptLanguage>>,
-        /// Where it works, inside of its agent's folder.
+        /// Directory to work in, within the agent's working directory.
         working_directory: Option<SpannedValue<WorkflowTemplate>>,
-        /// How many seconds each part may take.
+        /// Time limit of each part, in seconds.
         timeout_seconds: Option<ContextNumberKeys<TIMEOUT_SECONDS_MAX>>,
-        /// How often a part that failed is tried again.
+        /// Retries of a failed part.
         retry: Option<PhaseRetryKeys>,
-        /// The phases that it waits for.
+        /// Phases that must end before this one starts.
         depends_on: Option<OneOrMore<SpannedValue<LocalName>>>,
-        /// What must be so of those phases for it to be done; else it is skipped.
+        /// Required outcome of those phases. Otherwise this phase is skipped.
         trigger_rule: TriggerRule = "all_success",
-        /// It is skipped if any of these expressions holds.
+        /// Expressions. The phase is skipped if any of them is true.
         skip_if: Option<OneOrMore<SpannedValue<WorkflowExpression>>>,
         /// A review, then fixes and further reviews until one approves.
         review as "loop": Option<SpannedValue<ReviewLoopKeys>>,
-        /// It is done again until a condition holds.
+        /// Repeats the phase until a condition holds.
         generic_loop: Option<SpannedValue<GenericLoopKeys>>,
-        /// It is done once for each item of a list: an expression, a list, or a map.
+        /// Repeats the phase for each item of a list: an expression, a list, or a map.
         foreach: Option<SpannedValue<ForeachKeys>>,
-        /// Who consents when it is done: the name of a gate, or a map. It pauses unless `workflows.gates` in
-        /// the fleet file turns the gate off.
+        /// Gate after the phase: the name of a gate, or a map. The run pauses unless
+        /// `workflows.gates` in the fleet file disables the gate.
         approval_gate: Option<SpannedValue<GateKeys>>,
-        /// The file that consent is asked for.
+        /// File for which consent is requested.
         approval_artifact: Option<String>,
-        /// What is asked.
+        /// Text of the question.
         approval_gate_message: Option<SpannedValue<WorkflowTemplate>>,
-        /// What its output means.
+        /// Interpretation of the output.
         on_output: OutputKeys = "{}",
-        /// What follows from success.
+        /// Consequences of success.
         on_success: Option<OnSuccessKeys>,
-        /// Another name of its output.
+        /// Additional name of the output.
         output_var: Option<SpannedValue<LocalName>>,
-        /// What is said on the way.
+        /// Messages that the phase sends.
         messages: MessagesKeys = "{}",
-        /// Of Last Light's models.
+        /// For Last Light's models.
         variant: Option<Json>,
-        /// Of Last Light's sandboxes.
+        /// For Last Light's sandboxes.
         unrestricted_egress: Option<Json>,
-        /// Of Last Light's sandboxes.
+        /// For Last Light's sandboxes.
         web_search: Option<Json>,
-        /// Of Last Light's sandboxes; the phase is done wherever its agent is.
+        /// For Last Light's sandboxes. The phase runs where its agent runs.
         requires_sandbox: Option<Json>,
-        /// Of Last Light's sandboxes.
+        /// For Last Light's sandboxes.
         sandbox_image: Option<Json>,
     }
 }
 
 section! {
-    /// How often a part that failed is tried again. Loops count each pass by itself.
+    /// Retries of a failed part. Each iteration of a loop is counted separately.
     pub(crate) struct PhaseRetryKeys ("phase retry") {
-        /// How many times.
+        /// Most retries.
         max: BoundedInt<0, RETRIES_MAX> = "0",
-        /// How long after the first failure; each further wait is twice as long.
+        /// Delay after the first failure. Doubles with each retry.
         backoff: ConfigDuration = "30s",
-        /// The longest wait; `15m`, or `backoff` where that is longer, if left out.
+        /// Longest delay. Defaults to `15m`, or to `backoff` if that is longer.
         max_backoff: Option<SpannedValue<ConfigDuration>>,
     }
 }
 
 section! {
-    /// A review, then fixes and further reviews until one approves. A review says its verdict on a line of
-    /// its own: `VERDICT: APPROVED` or `VERDICT: REQUEST_CHANGES`.
+    /// A review, then fixes and further reviews until one approves. A review states its verdict on
+    /// a separate line: `VERDICT: APPROVED` or `VERDICT: REQUEST_CHANGES`.
     pub(crate) struct ReviewLoopKeys ("loop") {
-        /// The most fixes; that the last review still wants changes is no failure.
+        /// Most fixes. It is not a failure if the last review still requests changes.
         max_cycles: BoundedInt<1, ITERATIONS_MAX>,
-        /// What is asked when a review wants changes.
+        /// Prompts after a review that requests changes.
         on_request_changes: FixKeys,
-        /// Who consents to a fix before it is made: the name of a gate, or a map.
+        /// Gate before each fix: the name of a gate, or a map.
         approval_gate: Option<SpannedValue<GateKeys>>,
-        /// The file that consent is asked for.
+        /// File for which consent is requested.
         approval_artifact: Option<String>,
-        /// What is said on the way.
+        /// Messages that the loop sends.
         messages: LoopMessagesKeys = "{}",
     }
 }
 
 section! {
-    /// What is asked when a review wants changes.
+    /// Prompts after a review that requests changes.
     pub(crate) struct FixKeys ("fix") {
-        /// What the fix is asked: a template, or the path of a file with one.
+        /// Prompt of a fix: a template, or the path of a template file.
         fix_prompt: SpannedValue<NonBlankText>,
-        /// What a further review is asked: a template, or the path of a file with one.
+        /// Prompt of a further review: a template, or the path of a template file.
         re_review_prompt: SpannedValue<NonBlankText>,
-        /// The model of a fix; that of the phase if left out.
+        /// Model of a fix. Defaults to the phase's.
         fix_model: Option<SpannedValue<WorkflowTemplate>>,
-        /// Of Last Light's models.
+        /// For Last Light's models.
         fix_variant: Option<Json>,
     }
 }
 
 section! {
-    /// A phase that is done again until a condition holds.
+    /// A phase that repeats until a condition holds.
     pub(crate) struct GenericLoopKeys ("generic_loop") {
-        /// The most passes; that the condition does not hold then is no failure.
+        /// Most iterations. Reaching this limit is not a failure.
         max_iterations: ContextNumberKeys<ITERATIONS_MAX>,
-        /// An expression over `output`, what the pass said.
+        /// Expression over `output`, the output of the iteration, that ends the loop.
         until: Option<SpannedValue<WorkflowExpression>>,
-        /// A command whose exit code 0 ends the loop; it is asked where `until` does not hold.
+        /// Command that ends the loop by exit code 0. It runs if `until` does not hold.
         until_bash: Option<SpannedValue<CommandTemplate>>,
-        /// Whether somebody is asked before each further pass.
+        /// Opens a gate before each further iteration.
         interactive: bool = "false",
-        /// What somebody is asked for.
+        /// Kind of answer that the gate requires.
         gate_kind: GateKind = "approve",
-        /// What is asked; what the pass said if left out.
+        /// Text of the question. Defaults to the output of the iteration.
         gate_message: Option<SpannedValue<WorkflowTemplate>>,
-        /// How long it is waited for an answer.
+        /// Time limit for an answer.
         gate_timeout: Option<ConfigDuration>,
-        /// What counts as the answer then: `approve` or `reject`, or the words of a reply.
+        /// Answer after the time limit: `approve` or `reject`, or the text of a reply.
         gate_default: Option<SpannedValue<String>>,
-        /// Where in `scratch` its state and the answers are.
+        /// Key in `scratch` of the loop's state and of the answers.
         scratch_key: Option<SpannedValue<LocalName>>,
-        /// Whether a pass is not told what those before it said.
+        /// Hides the output of earlier iterations from an iteration.
         fresh_context: bool = "false",
-        /// What becomes of a pass that ran out of turns. One that ends well and says nothing is a pass as
-        /// any other.
+        /// Handling of an iteration that runs out of turns. An iteration that ends normally without
+        /// output is not affected.
         on_soft_failure: SoftFailureKeys = "{}",
     }
 }
 
 section! {
-    /// What becomes of a pass that ran out of turns.
+    /// Handling of an iteration that runs out of turns.
     pub(crate) struct SoftFailureKeys ("on_soft_failure") {
-        /// How often it is tried again.
+        /// Most retries.
         retries: BoundedInt<0, RETRIES_MAX> = "0",
-        /// What becomes of the phase then.
+        /// Outcome of the phase after the last retry.
         then: SoftFailureOutcome = "fail",
     }
 }
 
 section! {
-    /// A phase that is done once for each item of a list.
+    /// A phase that repeats for each item of a list.
     pub(crate) struct ForeachMapKeys ("foreach") {
-        /// The items: an expression that gives a list, or text with one in each line.
+        /// Items: an expression that yields a list, or text with one item per line.
         items: ForeachItemsKeys,
-        /// What an item is called in templates.
+        /// Name of the item in templates.
         name as "as": SpannedValue<LocalName> = "item",
-        /// The most items at once, within what the workflow allows.
+        /// Most items at once, within the workflow's limit.
         max_parallel: Option<NonZeroU32>,
     }
 }
 
 section! {
-    /// Somebody is asked.
+    /// A gate: a point at which the run waits for an approval.
     pub(crate) struct GateMapKeys ("gate") {
-        /// What it is called; `workflows.gates` in the fleet file turns gates off by their names.
+        /// Name of the gate. `workflows.gates` in the fleet file disables gates by name.
         name: LocalName,
-        /// What is asked.
+        /// Text of the question.
         message: Option<SpannedValue<WorkflowTemplate>>,
-        /// How long it is waited for an answer; for ever if left out.
+        /// Time limit for an answer. Without it, the run waits forever.
         timeout: Option<ConfigDuration>,
-        /// What counts as the answer then: `approve` or `reject`.
+        /// Answer after the time limit: `approve` or `reject`.
         default: Option<SpannedValue<String>>,
     }
 }
 
 section! {
-    /// What the output of a part means.
+    /// Interpretation of a part's output.
     pub(crate) struct OutputKeys ("on_output") {
-        /// What it means that an output has the word BLOCKED.
+        /// Rule for an output that contains the word BLOCKED.
         blocked as "contains_BLOCKED": Option<MarkerRuleKeys>,
-        /// Nothing, in Last Light too.
+        /// No effect, as in Last Light.
         ready as "contains_READY": Option<Json>,
-        /// Text that a good output has.
+        /// Text that a successful output must contain.
         requires_marker: Option<NonBlankText>,
     }
 }
 
 section! {
-    /// What it means that an output has a marker.
+    /// Rule for an output that contains a marker.
     pub(crate) struct MarkerRuleKeys ("output rule") {
-        /// What it does. Only `fail` does anything.
+        /// Effect of the marker. Only `fail` has any.
         action: SpannedValue<MarkerAction> = "fail",
-        /// What is said then.
+        /// Message when the rule applies.
         message: Option<SpannedValue<WorkflowTemplate>>,
-        /// It does not count with this label in the context's `labels`.
+        /// The rule does not apply if the context's `labels` has this label.
         unless_label: Option<String>,
-        /// It does not count if this regular expression is found in the context's `title`, in capitals or
-        /// not.
+        /// The rule does not apply if the context's `title` matches this regular expression,
+        /// ignoring case.
         unless_title_matches: Option<SpannedValue<String>>,
-        /// What is said if it does not count.
+        /// Message when the rule does not apply for one of these reasons.
         bypass_message: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
 section! {
-    /// What follows from success.
+    /// Consequences of success.
     pub(crate) struct OnSuccessKeys ("on_success") {
-        /// What the run's current phase is called from then on.
+        /// Name of the run's current phase from then on.
         set_phase: Option<String>,
     }
 }
 
 section! {
-    /// What is said on the way: templates.
+    /// Messages that a phase sends, as templates.
     pub(crate) struct MessagesKeys ("messages") {
         /// When the phase starts.
         on_start: Option<SpannedValue<WorkflowTemplate>>,
-        /// When it has succeeded.
+        /// When the phase has succeeded.
         on_success: Option<SpannedValue<WorkflowTemplate>>,
-        /// When it has failed.
+        /// When the phase has failed.
         on_failure: Option<SpannedValue<WorkflowTemplate>>,
-        /// When it is skipped.
+        /// When the phase is skipped.
         on_skipped_done: Option<SpannedValue<WorkflowTemplate>>,
-        /// When its output was BLOCKED.
+        /// When its output contains BLOCKED.
         on_blocked: Option<SpannedValue<WorkflowTemplate>>,
-        /// When it was, and that does not count.
+        /// When its output contains BLOCKED but the rule does not apply.
         on_blocked_bypassed: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
 section! {
-    /// What is said in a review loop: templates.
+    /// Messages of a review loop, as templates.
     pub(crate) struct LoopMessagesKeys ("loop messages") {
         /// When a cycle begins.
         on_cycle_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review approves.
         on_approved: Option<SpannedValue<WorkflowTemplate>>,
-        /// When a review wants changes.
+        /// When a review requests changes.
         on_request_changes: Option<SpannedValue<WorkflowTemplate>>,
-        /// When a review still wants changes after the last fix.
+        /// When a review still requests changes after the last fix.
         on_max_cycles: Option<SpannedValue<WorkflowTemplate>>,
         /// When a fix begins.
         on_fix_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When a fix has failed.
         on_fix_failed: Option<SpannedValue<WorkflowTemplate>>,
-        /// When somebody is asked.
+        /// When a gate opens.
         on_pause_for_approval: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
@@ -419,35 +423,35 @@ section! {
 section! {
     /// A number from the run's context.
     pub(crate) struct ContextPathKeys ("number from the context") {
-        /// Where it is, such as `fix.limit`.
+        /// Path in the context, such as `fix.limit`.
         from: NonBlankText,
-        /// What it is where the context has none.
+        /// Value if the context has none.
         default: NonZeroU32,
     }
 }
 
 section! {
-    /// A file with `kind: cron`: a workflow that is started by the clock.
+    /// A file with `kind: cron`: a schedule that starts a workflow.
     pub(crate) struct CronKeys ("cron") {
         /// The word `cron`.
         kind: String,
-        /// What it is called.
+        /// Name of the cron.
         name: SpannedValue<LocalName>,
-        /// What it is for.
+        /// Purpose of the cron.
         description: Option<String>,
-        /// When, as a cron expression.
+        /// Cron expression.
         schedule: CronExpr,
-        /// The time zone of the expression; the fleet's if left out.
+        /// Time zone of the expression. Defaults to the fleet's.
         timezone: Option<ConfigTimeZone>,
-        /// The workflow that is started.
+        /// Workflow to start.
         workflow: Option<SpannedValue<LocalName>>,
-        /// What it is started with.
+        /// Inputs of the run.
         context: SpannedValue<IndexMap<String, Json>> = "{}",
-        /// Whether it is started.
+        /// Starts the workflow on schedule.
         enabled: bool = "true",
-        /// Code of Last Light instead of a workflow: nothing is started then.
+        /// Last Light's code instead of a workflow. Nothing is started then.
         handler: Option<SpannedValue<String>>,
-        /// When it is not started, in Last Light.
+        /// Last Light's condition for skipping a start.
         condition: Option<Json>,
     }
 }
@@ -467,7 +471,7 @@ impl ConfigValue for WorkflowTemplate {
     }
 }
 
-/// The template of a shell command.
+/// Template of a shell command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CommandTemplate(pub(crate) WorkflowTemplate);
 
@@ -500,7 +504,7 @@ impl ConfigValue for WorkflowExpression {
         let text = &read_scalar(node, reader, "an expression")?.text;
         let parsed = WorkflowExpression::parse(text);
         let refuse = |error: TemplateParseError| {
-            let message = format!("{} is no expression: {error}", node.describe());
+            let message = format!("{} is not an expression: {error}", node.describe());
             let expected = "expected one such as `output.contains('READY')`";
             reader.error(node.at, message).expected(expected);
         };
@@ -518,11 +522,11 @@ fn report_template_error(node: &YamlNode, reader: &mut ConfigReader, error: &Tem
         Some(line) => format!("not a template: {error} (line {line} of this text)"),
         None => format!("not a template: {error}"),
     };
-    let help = "text that is not meant for us goes between `{% raw %}` and `{% endraw %}`";
+    let help = "put text that is not a template between `{% raw %}` and `{% endraw %}`";
     reader.error(node.at, message).expected("expected a template").help(help);
 }
 
-/// The phases of a workflow, each whole or not there.
+/// Phases of a workflow. Phases with errors are omitted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PhaseListKeys(pub(crate) Vec<SpannedValue<PhaseKeys>>);
 
@@ -543,7 +547,7 @@ impl ConfigValue for PhaseListKeys {
     }
 }
 
-/// One thing, or a list of them.
+/// A single value, or a list of values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OneOrMore<T>(pub(crate) Vec<T>);
 
@@ -562,7 +566,7 @@ impl<T: ConfigValue> ConfigValue for OneOrMore<T> {
     }
 }
 
-/// A number that is given, or found in the run's context.
+/// Number that is given, or taken from the run's context.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ContextNumberKeys<const MAX: i32> {
     Fixed(u32),
@@ -576,7 +580,7 @@ impl<const MAX: i32> ConfigValue for ContextNumberKeys<MAX> {
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ContextNumberKeys<MAX>> {
         if let YamlKind::Map(_) = &node.kind {
             let keys = ContextPathKeys::read(node, reader)?;
-            // The same limit as for a number that is written here.
+            // The default has the same limit as a fixed number.
             node.get("default").and_then(|number| BoundedInt::<1, MAX>::read(number, reader))?;
             return Some(ContextNumberKeys::From(keys));
         }
@@ -591,7 +595,7 @@ impl<const MAX: i32> ConfigValue for ContextNumberKeys<MAX> {
     }
 }
 
-/// The items of a list, as an expression.
+/// Items of a list, as an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ForeachItemsKeys(pub(crate) SpannedValue<WorkflowExpression>);
 
@@ -617,7 +621,7 @@ impl ConfigValue for ForeachItemsKeys {
     }
 }
 
-/// What a phase is done for: its items, or a map that has more to say.
+/// Items of a `foreach`, or a map with further settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ForeachKeys(pub(crate) ForeachMapKeys);
 
@@ -639,7 +643,7 @@ impl ConfigValue for ForeachKeys {
     }
 }
 
-/// A gate: its name, or a map that has more to say.
+/// Name of a gate, or a map with further settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GateKeys(pub(crate) GateMapKeys);
 

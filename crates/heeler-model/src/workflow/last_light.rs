@@ -1,4 +1,6 @@
-//! Last Light's expressions, by its rules: one comparison of the value at a path.
+//! Last Light's expressions, evaluated by its rules: one comparison of the value at a path.
+//!
+//! Start at [`LastLightExpression::parse`].
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -6,23 +8,23 @@ use minijinja::value::ValueKind;
 use super::template::{TemplateScope, ValuePath, value_text};
 use super::translate::is_path;
 
-/// One of Last Light's expressions.
+/// Expression of Last Light.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LastLightExpression {
     /// `${phase.output}`, or a path with hyphens.
     Value(ValuePath),
-    /// `a.b.contains('x')`: only of text and numbers.
+    /// `a.b.contains('x')`; false unless the value is text or a number.
     Contains(ValuePath, String),
-    /// `a.b == 'x'`, as text.
+    /// `a.b == 'x'`, compared as text.
     Equals(ValuePath, String),
-    /// `a.b != 'x'`, as text; not if there is no value.
+    /// `a.b != 'x'`, compared as text; false if there is no value.
     NotEquals(ValuePath, String),
-    /// `a.b == true`, `a.b != false` and the like: "true", "yes" and "1" are true.
+    /// `a.b == true`, `a.b != false` and so on. "true", "yes" and "1" are true.
     Boolean(ValuePath, bool),
 }
 
 impl LastLightExpression {
-    /// Reads one; `None` if it is none.
+    /// Parses an expression. Returns `None` if the text is not in Last Light's form.
     pub(super) fn parse(text: &str) -> Option<LastLightExpression> {
         let path = |text: &str| -> Option<ValuePath> {
             let text = text.trim();
@@ -50,7 +52,7 @@ impl LastLightExpression {
         }
     }
 
-    /// Returns the path of its value.
+    /// Returns the path of the value.
     pub(super) fn path(&self) -> &[String] {
         match self {
             LastLightExpression::Value(path)
@@ -61,7 +63,7 @@ impl LastLightExpression {
         }
     }
 
-    /// Returns its value.
+    /// Evaluates the expression.
     pub(super) fn evaluate(&self, scope: &TemplateScope<'_>) -> Value {
         let path: Vec<&str> = self.path().iter().map(String::as_str).collect();
         let found = scope.find(&path);
@@ -84,7 +86,7 @@ impl LastLightExpression {
     }
 }
 
-/// Returns the text within quotes; none if that has such a quote or a backslash in it.
+/// Returns the text within quotes. `None` if it contains that quote or a backslash.
 fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;

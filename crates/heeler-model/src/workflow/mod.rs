@@ -1,9 +1,9 @@
-//! Workflows: phases that agents and commands do, in order, in loops, with people's consent.
+//! Workflows: phases executed by agents and commands, in order, in loops, with approvals.
 //!
-//! A [`Workflow`] is what a file says. A [`WorkflowRun`] is one run of it: a fold over the entries of its
-//! journal, which the database keeps. Every decision is an entry before anything is done because of
-//! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
-//! [`WorkflowRun::workflow_step`].
+//! A [`Workflow`] is the content of a file. A [`WorkflowRun`] is one execution of it: a fold over
+//! the entries of its journal, which the database stores. Every decision is a journal entry before
+//! it takes effect, so a reader of the journal knows as much as its writer. Start at
+//! [`WorkflowRun::step`].
 
 mod begin_parts;
 mod definition;

@@ -1,16 +1,16 @@
-//! What a part said: how much of it is kept, and what it means.
+//! Output of a part: truncation and interpretation.
 
 use super::definition::{MarkerRule, OutputRules};
 use super::journal::PartDecision;
 use serde_json::Value as Json;
 
-/// The most of an output that is kept with its entry, in bytes; the rest is in the transcript.
+/// Largest output in a journal entry, in bytes. The transcript has the full text.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// How much of a long output is its beginning.
+/// Bytes kept from the beginning of a long output.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Cuts an output to what is kept: its beginning and its end, which says most.
+/// Truncates an output to its beginning and its end, which is the most informative.
 pub fn truncate_output(text: &str) -> String {
     if text.len() <= OUTPUT_BYTES_MAX {
         return text.to_owned();
@@ -22,18 +22,17 @@ pub fn truncate_output(text: &str) -> String {
     format!("{head}\n…[truncated {left_out} chars]\n{tail}")
 }
 
-/// What a marker in an output comes to.
+/// Result of the marker rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkerOutcome {
-    /// Nothing.
     NoMarker,
-    /// The part has failed.
+    /// The part failed.
     Failed(PartDecision),
-    /// It would have, but the context says otherwise.
+    /// A marker was found, but the context exempts the part.
     Bypassed,
 }
 
-/// Says what an output means by the rules of its phase.
+/// Applies a phase's marker rules to an output.
 pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) -> MarkerOutcome {
     if rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker)) {
         return MarkerOutcome::Failed(PartDecision::Unmarked);
@@ -60,7 +59,7 @@ fn is_bypassed(marker: &MarkerRule, context: &Json) -> bool {
     by_label || marker.unless_title_matches.as_ref().is_some_and(|it| it.is_match(title))
 }
 
-/// Returns what a review says, by a line of its own, or by its first word.
+/// Returns the verdict of a review: the last `VERDICT:` line, or the first word.
 pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
     let mut lines = output.lines().rev().filter_map(|line| {
         let line = line.trim();
@@ -74,7 +73,7 @@ pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
             () => None,
         }
     });
-    // The last one counts: a review may quote an earlier one.
+    // The last verdict counts: a review may quote an earlier one.
     lines.next().or_else(|| {
         let upper = output.trim_start().to_ascii_uppercase();
         let approves = upper.starts_with("APPROVED") && !upper.contains("REQUEST_CHANGES");

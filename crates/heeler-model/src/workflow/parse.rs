@@ -1,7 +1,7 @@
-//! Workflow files: from their text to [`LoadedWorkflow`], or everything that is wrong with them.
+//! Workflow files: from text to [`LoadedWorkflow`], or to a list of all faults.
 //!
-//! A workflow is frozen with the files that it was read from, so that a run goes by what it began
-//! with. Start at [`load_workflow`].
+//! A run stores a frozen copy of the workflow with all its files, so that later changes do not
+//! affect it. Start at [`load_workflow`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,23 +26,23 @@ use crate::config::value::{ConfigValue as _, NonBlankText, SpannedValue};
 use crate::config::yaml::{self, YamlKey, YamlKind, YamlNode, YamlScalar};
 use crate::config::{AgentConfig, ConfigDialect, ConfigFaults, FILE_BYTES_MAX, FileReader};
 
-/// The most phases of a workflow.
+/// Most phases of a workflow.
 pub const PHASES_MAX: usize = 10_000;
-/// How many agents are named to somebody who names one that there is not.
+/// Most agents listed in a fault about an unknown agent.
 const AGENTS_LISTED_MAX: usize = 10;
-/// The most text of all files of one workflow, in bytes.
+/// Largest total text of a workflow's files, in bytes.
 const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
 
-/// What the fleet file says of all workflows.
+/// Workflow settings of the fleet file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowSettings {
-    /// The folder that holds them.
+    /// Directory of the workflow files.
     pub folder: Utf8PathBuf,
-    /// The agent of workflows that name none.
+    /// Agent of workflows that name none.
     pub agent: Option<AgentName>,
-    /// Gates by their names: one that is `false` asks nobody.
+    /// Gates by name. A gate that is `false` is disabled.
     pub gates: IndexMap<String, bool>,
-    /// The most runs of workflows at once.
+    /// Most workflow runs at once.
     pub max_concurrent: Option<NonZeroU32>,
 }
 
@@ -53,20 +53,19 @@ impl Default for WorkflowSettings {
     }
 }
 
-/// A workflow with the files that it was read from.
+/// Workflow with the files that it was loaded from.
 #[derive(Debug, Clone)]
 pub struct LoadedWorkflow {
-    /// What they say.
     pub workflow: Workflow,
-    /// Its own file.
+    /// Path of the workflow file.
     pub root: Utf8PathBuf,
-    /// Every file that was read for it, its own included, with its text.
+    /// All files that were read, including the workflow file, with their text.
     pub files: BTreeMap<Utf8PathBuf, String>,
-    /// What works, but not as its author may think.
+    /// Warnings: legal content with a probably unintended effect.
     pub warnings: ConfigFaults,
 }
 
-/// Reads a workflow and all files that it names. `agents` are the fleet's.
+/// Loads a workflow and all files that it names. `agents` are the fleet's.
 pub fn load_workflow(
     root: &Utf8Path,
     read: &FileReader<'_>,
@@ -77,16 +76,16 @@ pub fn load_workflow(
     WorkflowLoader::new(root, read, fleet).load()
 }
 
-/// The frozen form of a workflow.
+/// Frozen form of a workflow.
 #[derive(Serialize, Deserialize)]
 struct FrozenWorkflow {
     root: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, String>,
-    /// The agent of phases that name none.
+    /// Agent of phases that name none.
     agent: Option<AgentName>,
 }
 
-/// Returns all that a run needs to go by this workflow, as JSON, and what identifies it.
+/// Returns the SHA-256 of the frozen form, and the frozen form as JSON: everything a run needs.
 pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
     let frozen = FrozenWorkflow {
         root: loaded.root.clone(),
@@ -98,8 +97,8 @@ pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
     (digest.iter().map(|byte| format!("{byte:02x}")).collect(), json)
 }
 
-/// Reads a workflow that was frozen. Agents that the fleet no longer has stay as they are written:
-/// whoever would start them finds out.
+/// Loads a frozen workflow. Names of agents that the fleet no longer has are kept: starting them
+/// fails later.
 pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workflow, ConfigFaults> {
     let frozen: FrozenWorkflow = serde_json::from_str(json).map_err(|error| {
         let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
@@ -121,26 +120,26 @@ pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workfl
     WorkflowLoader::new(&frozen.root, &read, fleet).load().map(|loaded| loaded.workflow)
 }
 
-/// What a workflow is read against.
+/// Context in which a workflow is loaded.
 #[derive(Clone, Copy)]
 pub(super) struct WorkflowLoadContext<'a> {
     pub(super) agents: &'a [AgentConfig],
     pub(super) settings: &'a WorkflowSettings,
-    /// Whether it was found good once, perhaps by an earlier release: an agent that is not known is
-    /// taken as it is written, and what has become a fault since is none.
+    /// True for a frozen workflow. It was valid once, perhaps in an earlier release: unknown agents
+    /// are accepted, and checks that were added since do not apply.
     pub(super) is_frozen: bool,
 }
 
-/// One workflow or cron file on its way.
+/// Loader of one workflow or cron file.
 pub(super) struct WorkflowLoader<'a> {
     pub(super) reader: ConfigReader,
     pub(super) context: WorkflowLoadContext<'a>,
     read: &'a FileReader<'a>,
     root: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, String>,
-    /// The sources of files that were read, in the reader.
+    /// Source numbers of the files that were read.
     sources: BTreeMap<Utf8PathBuf, usize>,
-    /// Every template and expression, for the check of what they name.
+    /// References of all templates and expressions, which are checked at the end.
     pub(super) references: Vec<TemplateReferences>,
 }
 
@@ -161,12 +160,12 @@ impl<'a> WorkflowLoader<'a> {
         }
     }
 
-    /// Returns the file that is read.
+    /// Returns the path of the loaded file.
     pub(super) fn root_path(&self) -> &Utf8Path {
         &self.root
     }
 
-    /// Reads the file itself.
+    /// Reads and parses the file itself.
     pub(super) fn load_root(&mut self) -> Option<YamlNode> {
         let root = self.root.clone();
         let text = (self.read)(&root);
@@ -185,7 +184,7 @@ impl<'a> WorkflowLoader<'a> {
         Some(tree)
     }
 
-    /// Ends the reading of a workflow without a fault.
+    /// Completes the loading of a workflow without errors.
     pub(super) fn finish(self, workflow: Workflow) -> LoadedWorkflow {
         debug_assert_eq!(
             self.reader.error_count(),
@@ -196,13 +195,14 @@ impl<'a> WorkflowLoader<'a> {
         LoadedWorkflow { workflow, root: self.root, files: self.files, warnings }
     }
 
-    /// Ends the reading of a file with faults: which it is, what was read for it, and what is wrong.
+    /// Completes the loading of a file with errors. Returns its path, the files read, and the
+    /// faults.
     pub(super) fn into_faults(self) -> (Utf8PathBuf, Vec<Utf8PathBuf>, ConfigFaults) {
         let read = self.files.into_keys().collect();
         (self.root, read, self.reader.finish().0)
     }
 
-    /// Reads the file and whatever it names.
+    /// Loads the file and all files that it names.
     fn load(mut self) -> Result<LoadedWorkflow, ConfigFaults> {
         let tree = self.load_root();
         let workflow = tree.and_then(|tree| self.build_workflow(&tree));
@@ -213,20 +213,21 @@ impl<'a> WorkflowLoader<'a> {
         }
     }
 
-    /// Makes a workflow of a tree.
+    /// Builds a workflow from a parsed file.
     pub(super) fn build_workflow(&mut self, tree: &YamlNode) -> Option<Workflow> {
         unused_keys::warn_workflow(tree, keys::IGNORED_WORKFLOW_KEYS, &mut self.reader);
         let keys = WorkflowKeys::read(tree, &mut self.reader);
-        // Whatever else is wrong is told too. What is read twice is told once.
+        // If the keys cannot be read, try again with a placeholder name, to report all other faults
+        // too. The reader reports duplicate faults once.
         let keys =
             keys.or_else(|| WorkflowKeys::read(&with_placeholder_name(tree), &mut self.reader))?;
         if keys.phases.0.len() > PHASES_MAX {
             let at = tree.get("phases").map_or(tree.at, |list| list.at);
             let message = format!("the workflow has more than {PHASES_MAX} phases");
-            self.reader.error(at, message).expected("this is too much");
+            self.reader.error(at, message).expected("over the limit");
             return None;
         }
-        // What a phase names may be in one that cannot be read.
+        // A reference may point to a phase that cannot be read.
         let lost = self.unreadable_phase_names(tree, &keys.phases);
         let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
         let agent = self.default_agent(keys.agent.as_ref());
@@ -267,7 +268,7 @@ impl<'a> WorkflowLoader<'a> {
         for (key, _) in tree.map(YamlNode::entries).unwrap_or_default() {
             let is_name = is_path(&key.text) && !key.text.contains('.');
             if !is_name || NAMESPACES.contains(&key.text.as_str()) {
-                let message = format!("an input cannot be called `{}`", key.text);
+                let message = format!("invalid input name `{}`", key.text);
                 self.reader.error(key.at, message).expected("expected a word such as `title`");
             }
         }
@@ -276,7 +277,7 @@ impl<'a> WorkflowLoader<'a> {
             let mut fit = |value: &serde_json::Value, at: SourceSpan| {
                 let fitting = inputs::coerce_value(keys.kind, value);
                 if fitting.is_none() {
-                    let message = format!("{value} is no {}", keys.kind);
+                    let message = format!("{value} is not a {}", keys.kind);
                     self.reader.error(at, message).expected(format!("expected a {}", keys.kind));
                 }
                 fitting
@@ -292,7 +293,7 @@ impl<'a> WorkflowLoader<'a> {
                 && !options.is_empty()
                 && !options.contains(value)
             {
-                let message = format!("the default {value} is none of the `options`");
+                let message = format!("the default {value} is not one of the `options`");
                 self.reader.error(*at, message).expected("expected one of them");
             }
             let (default, description) = (default.map(|it| it.0), keys.description.clone());
@@ -313,7 +314,7 @@ impl<'a> WorkflowLoader<'a> {
         }
     }
 
-    /// Finds an agent by its full name, or by its own name while that is unique.
+    /// Finds an agent by its qualified name, or by its local name if that is unique.
     pub(super) fn resolve_agent(&mut self, written: &SpannedValue<AgentRef>) -> Option<AgentName> {
         let SpannedValue { value: AgentRef(name), at, .. } = written;
         let agents = self.context.agents;
@@ -348,7 +349,7 @@ impl<'a> WorkflowLoader<'a> {
         None
     }
 
-    /// Reads a prompt: a template, or the path of a file with one. `before` is put before it.
+    /// Loads a prompt: a template, or the path of a template file. `before` becomes its prefix.
     pub(super) fn load_prompt(
         &mut self,
         written: &SpannedValue<NonBlankText>,
@@ -377,15 +378,14 @@ impl<'a> WorkflowLoader<'a> {
                     false => at,
                 };
                 let message = format!("not a template: {error}");
-                let help =
-                    "text that is not meant for us goes between `{% raw %}` and `{% endraw %}`";
+                let help = "put text that is not a template between `{% raw %}` and `{% endraw %}`";
                 self.reader.error(at, message).expected("expected a template").help(help);
                 None
             }
         }
     }
 
-    /// Returns the text of a skill, without what stands above it about itself.
+    /// Returns the text of a skill without its front matter.
     pub(super) fn load_skill(&mut self, name: &str, at: SourceSpan) -> Option<String> {
         let path = format!("skills/{name}/SKILL.md");
         let folder = &self.context.settings.folder;
@@ -404,7 +404,7 @@ impl<'a> WorkflowLoader<'a> {
         normalize_path(&self.root.parent().unwrap_or(Utf8Path::new("")).join(path))
     }
 
-    /// Reads the first file of these that there is.
+    /// Loads the first of several files that exists.
     fn load_file(&mut self, at: SourceSpan, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
         for path in tries {
             if let Some(source) = self.sources.get(path) {
@@ -421,7 +421,7 @@ impl<'a> WorkflowLoader<'a> {
             }
         }
         let fault = self.reader.error(at, format!("there is no file {name}"));
-        fault.expected("named here").help(format!("it was looked for as {}", join_paths(tries)));
+        fault.expected("named here").help(format!("searched: {}", join_paths(tries)));
         None
     }
 
@@ -430,7 +430,7 @@ impl<'a> WorkflowLoader<'a> {
         if bytes + text.len() > WORKFLOW_BYTES_MAX {
             let message =
                 format!("the files of the workflow have more than {WORKFLOW_BYTES_MAX} bytes");
-            self.reader.error(at, message).expected("this is too much");
+            self.reader.error(at, message).expected("over the limit");
             return None;
         }
         let source = self.reader.add_source(path, text.clone());
@@ -439,7 +439,7 @@ impl<'a> WorkflowLoader<'a> {
         Some(source)
     }
 
-    /// Returns the place of a line of a file.
+    /// Returns the position of a line in a file.
     fn line_position(&self, at: SourceSpan, line: usize) -> SourceSpan {
         let text = &self.reader.source(at.file).text;
         let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
@@ -448,7 +448,7 @@ impl<'a> WorkflowLoader<'a> {
     }
 }
 
-/// Returns what a file says, with a name where it says none.
+/// Returns the tree with a placeholder name, so that the rest can be checked.
 fn with_placeholder_name(tree: &YamlNode) -> YamlNode {
     let mut tree = tree.clone();
     if let YamlKind::Map(entries) = &mut tree.kind {

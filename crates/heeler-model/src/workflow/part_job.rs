@@ -1,4 +1,6 @@
-//! What a job of a run is to do, with all templates filled in.
+//! Jobs of a workflow run, with all templates rendered.
+//!
+//! Start at [`WorkflowRun::part_job`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,60 +14,54 @@ use super::workflow_run::{PhaseState, WorkflowRun};
 use super::workflow_step::WorkflowStepContext;
 use crate::AgentName;
 
-/// How many earlier phases' outputs a command finds in its environment, the nearest first.
+/// Most outputs of earlier phases in a command's environment, nearest first.
 const OUTPUTS_IN_ENVIRONMENT: usize = 32;
 
-/// The longest of them: the system takes 128 KiB with the name.
+/// Longest such output in bytes. The system limit is 128 KiB including the name.
 const VARIABLE_BYTES_MAX: usize = 120 << 10;
 
-/// The most of them in bytes: a process has room for little more.
+/// Largest total of such outputs in bytes. A process has room for little more.
 const ENVIRONMENT_BYTES_MAX: usize = 512 << 10;
 
-/// What a job of a run is to do.
+/// Job of a workflow run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartJobSpec {
-    /// Who does it, or in whose folder a command runs; the workflow's agent if left out.
+    /// Agent that executes it, or that provides the directory of a command.
     pub agent: Option<AgentName>,
-    /// What is done.
     pub work: PartJobWork,
-    /// How long it may take.
     pub timeout: Option<Duration>,
-    /// Where, inside of the agent's folder.
+    /// Directory to work in, within the agent's working directory.
     pub folder: Option<String>,
-    /// What is left of the run's budget, in millionths of a dollar.
+    /// Share of the run's remaining budget, in millionths of a US dollar.
     pub micros_left: Option<i64>,
 }
 
-/// What a job of a run does.
+/// Work of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartJobWork {
-    /// Asks an agent.
+    /// Prompts an agent.
     Ask {
-        /// What.
         prompt: String,
-        /// The model that answers, if not the agent's own.
+        /// Model to use instead of the agent's own.
         model: Option<String>,
     },
     /// Runs a shell command.
     Bash {
-        /// The command.
         command: String,
-        /// Variables that it sees.
+        /// Additional environment variables.
         env: Vec<(String, String)>,
     },
     /// Runs a program.
     Script {
-        /// Its text.
         source: String,
-        /// What runs it.
         language: ScriptLanguage,
-        /// Variables that it sees.
+        /// Additional environment variables.
         env: Vec<(String, String)>,
     },
 }
 
 impl WorkflowRun {
-    /// Returns what a job is to do for a part.
+    /// Builds the job for a part.
     pub(super) fn part_job(
         &self,
         place: usize,
@@ -132,15 +128,15 @@ impl WorkflowRun {
         })
     }
 
-    /// Returns what is left of the budget beside what parts that go on may still cost.
+    /// Returns the budget that is neither spent nor granted to parts in progress.
     pub(super) fn remaining_budget(&self) -> Option<i64> {
         let budget = i64::try_from(self.workflow.budget?.micros()).unwrap_or(i64::MAX);
         let held: i64 = self.grants.values().sum();
         Some(budget.saturating_sub(self.spent_micros).saturating_sub(held))
     }
 
-    /// Returns what a part may cost: its share of what is left, so that all that may go on at once keep
-    /// within it together.
+    /// Returns the budget of a part: its share of the rest, so that all parts that may run at once
+    /// stay within the budget together.
     fn budget_share(&self) -> Result<Option<i64>, String> {
         let Some(left) = self.remaining_budget() else { return Ok(None) };
         let room = self.workflow.max_parallel.get() as usize;
@@ -154,7 +150,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Returns what commands find in their environment: what the phases before said.
+    /// Returns the environment of a command: the outputs of earlier phases.
     fn environment(&self, place: usize, around: &WorkflowStepContext<'_>) -> Vec<(String, String)> {
         let mut env = vec![
             ("HEELER_WORKFLOW".to_owned(), self.workflow.name.to_string()),
@@ -175,9 +171,9 @@ impl WorkflowRun {
                 let Some(text) = self.outputs.get(name).filter(|it| it.len() <= most) else {
                     continue;
                 };
-                // It has two names.
+                // The output is passed under two names.
                 room -= 2 * text.len();
-                // A variable ends at a NUL.
+                // A NUL would end the variable.
                 let text = text.replace('\0', "");
                 let name = name.to_ascii_uppercase().replace('-', "_");
                 env.push((format!("HEELER_OUT_{name}"), text.clone()));
@@ -187,7 +183,7 @@ impl WorkflowRun {
         env
     }
 
-    /// Returns the names that templates of a phase see beside those of the run.
+    /// Returns the names that templates of a phase see in addition to the run's.
     pub(super) fn template_names(
         &self,
         place: usize,

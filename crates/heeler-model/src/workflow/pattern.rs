@@ -1,17 +1,17 @@
-//! Regular expressions of workflow files. They take time in proportion to the text, whatever they are.
+//! Regular expressions in workflow files. Matching takes linear time for every pattern.
 
 use std::fmt;
 
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
-/// The longest pattern, in characters: Last Light's.
+/// Longest pattern, in characters; the same as Last Light's.
 pub const PATTERN_CHARS_MAX: usize = 200;
 
-/// The most memory that a compiled pattern takes, in bytes.
+/// Largest compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// A regular expression that takes no note of capitals.
+/// Case-insensitive regular expression.
 #[derive(Clone)]
 pub struct WorkflowPattern {
     text: String,
@@ -19,7 +19,7 @@ pub struct WorkflowPattern {
 }
 
 impl WorkflowPattern {
-    /// Reads one; says why if it is none.
+    /// Parses a pattern, or returns the reason why it is invalid.
     pub fn parse(text: &str) -> Result<WorkflowPattern, String> {
         if text.chars().count() > PATTERN_CHARS_MAX {
             return Err(format!("it is longer than {PATTERN_CHARS_MAX} characters"));
@@ -32,7 +32,7 @@ impl WorkflowPattern {
         match built {
             Ok(regex) => Ok(WorkflowPattern { text: text.to_owned(), regex }),
             Err(error) => Err(match error.syntax_error() {
-                // It draws the pattern first; its last line says what is wrong.
+                // The message shows the pattern first; only its last line has the reason.
                 Some(syntax) => {
                     let told = syntax.to_string();
                     let last = told.lines().last().unwrap_or_default();
@@ -43,7 +43,7 @@ impl WorkflowPattern {
         }
     }
 
-    /// Returns the pattern that only this very text fits.
+    /// Returns a pattern that matches only this literal text.
     pub(super) fn literal(text: &str) -> Option<WorkflowPattern> {
         let is_plain = |c: char| c.is_alphanumeric() || c.is_whitespace() || !c.is_ascii();
         let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\{c}") };
@@ -51,7 +51,7 @@ impl WorkflowPattern {
         WorkflowPattern::parse(&escaped).ok()
     }
 
-    /// Says whether it is found anywhere in a text.
+    /// Returns true if the pattern matches anywhere in a text.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
@@ -59,6 +59,6 @@ impl WorkflowPattern {
 
 impl fmt::Debug for WorkflowPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pattern({:?})", self.text)
+        write!(f, "WorkflowPattern({:?})", self.text)
     }
 }

@@ -1,4 +1,6 @@
-//! Phases: from what is written to what it means.
+//! Conversion of phases from their written form to definitions.
+//!
+//! Start at [`WorkflowLoader::phases`].
 
 use std::collections::HashMap;
 
@@ -21,18 +23,18 @@ use crate::config::policy::RetryKeys;
 use crate::config::reader::SourceSpan;
 use crate::config::value::{NonBlankText, SpannedValue};
 
-/// What a phase is read with.
+/// Phase that is being loaded.
 struct PhaseLoadContext<'p> {
     number: usize,
     keys: &'p PhaseKeys,
-    /// The texts of its skills.
+    /// Texts of its skills.
     skills: String,
-    /// What an item of its list is called.
+    /// Name of the item in a `foreach`.
     item: Option<String>,
 }
 
 impl WorkflowLoader<'_> {
-    /// Makes the phases of a workflow.
+    /// Builds the phases of a workflow.
     pub(super) fn phases(
         &mut self,
         written: &[PhaseKeys],
@@ -92,10 +94,10 @@ impl WorkflowLoader<'_> {
         let own_agent = keys.agent.as_ref().map(|agent| self.resolve_agent(agent));
         let kind = keys.kind.value;
         if kind != PhaseType::Context && !has_agent && keys.agent.is_none() {
-            let message = format!("no agent is said for the phase `{}`", keys.name.value);
+            let message = format!("no agent is set for the phase `{}`", keys.name.value);
             let help =
-                "say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file";
-            self.reader.error(keys.name.at, message).expected("who does it?").help(help);
+                "set `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file";
+            self.reader.error(keys.name.at, message).expected("an agent is required").help(help);
         }
         let work = self.work(place);
         let skip_if = keys.skip_if.iter().flat_map(|list| &list.0);
@@ -133,7 +135,7 @@ impl WorkflowLoader<'_> {
         })
     }
 
-    /// Refuses keys that mean nothing in a phase of its type.
+    /// Reports keys that do not apply to the phase's type.
     fn reject_misplaced_keys(&mut self, keys: &PhaseKeys) {
         use PhaseType::{Agent, Bash, Script};
         let at = |value: &Option<SpannedValue<NonBlankText>>| value.as_ref().map(|it| it.at);
@@ -153,7 +155,7 @@ impl WorkflowLoader<'_> {
         if kind == PhaseType::PostReview {
             let message = "`post-review` is a part of Last Light itself".to_owned();
             let help = "let an agent or a command write the review, such as `gh pr review`";
-            self.reader.error(keys.kind.at, message).expected("not to be had here").help(help);
+            self.reader.error(keys.kind.at, message).expected("not supported").help(help);
             return;
         }
         for (key, at, types) in all {
@@ -167,7 +169,7 @@ impl WorkflowLoader<'_> {
         let repeats: Vec<(&str, SourceSpan)> = repeats.collect();
         if let [(first, _), (second, at), ..] = repeats[..] {
             let message = format!("`{first}` and `{second}` cannot be in one phase");
-            self.reader.error(at, message).expected("make two phases of it");
+            self.reader.error(at, message).expected("split it into two phases");
         }
     }
 
@@ -318,7 +320,7 @@ impl WorkflowLoader<'_> {
         let keys = &written.value;
         if keys.until.is_none() && keys.until_bash.is_none() {
             let message = "the loop has neither `until` nor `until_bash`".to_owned();
-            self.reader.error(written.at, message).expected("when does it end?");
+            self.reader.error(written.at, message).expected("set one of them");
         }
         let until = keys.until.as_ref().map(|it| self.expression(it, place));
         let until_bash = keys.until_bash.as_ref().map(|it| {
@@ -339,7 +341,7 @@ impl WorkflowLoader<'_> {
         })
     }
 
-    /// Makes the gate before each further pass; it is called as the phase is.
+    /// Builds the gate before each further iteration. It has the name of the phase.
     fn loop_gate(&mut self, place: &PhaseLoadContext<'_>, keys: &GenericLoopKeys) -> Option<Gate> {
         let name = place.keys.name.value.to_string();
         let message = self.template(keys.gate_message.as_ref(), place);
@@ -357,7 +359,7 @@ impl WorkflowLoader<'_> {
     ) -> Option<Gate> {
         let GateMapKeys { name, message: own, timeout, default } = keys;
         if let (Some(own), Some(_)) = (own, message) {
-            let said = "what is asked is said twice".to_owned();
+            let said = "the question is set twice".to_owned();
             self.reader.error(own.at, said).expected("keep one of them");
         }
         let message = self.template(own.as_ref().or(message), place);
@@ -366,8 +368,7 @@ impl WorkflowLoader<'_> {
         Some(Gate { name, kind: GateKind::Approve, message, artifact, timeout })
     }
 
-    /// Reads how long an answer is waited for, and what counts as one then: no, unless something
-    /// else is said.
+    /// Reads the time limit of a gate and the answer after it. The default answer is a rejection.
     fn timeout(
         &mut self,
         timeout: Option<ConfigDuration>,
@@ -381,15 +382,15 @@ impl WorkflowLoader<'_> {
                 "approve" => GateDefault::Approve,
                 "reject" => GateDefault::Reject,
                 other => {
-                    let message = format!("`{other}` is no answer to this gate");
+                    let message = format!("`{other}` is not an answer to this gate");
                     self.reader.error(word.at, message).expected("expected `approve` or `reject`");
                     return None;
                 }
             },
         };
         if let (None, Some(default)) = (timeout, default) {
-            let message = "without a timeout nobody needs a default answer".to_owned();
-            self.reader.error(default.at, message).expected("say how long it is waited for");
+            let message = "a default answer needs a timeout".to_owned();
+            self.reader.error(default.at, message).expected("set the timeout");
         }
         timeout.map(|timeout| (timeout, answer))
     }
@@ -401,7 +402,7 @@ impl WorkflowLoader<'_> {
         };
         if rule.action.value != MarkerAction::Fail {
             let message = format!("`action: {}` has no effect", rule.action.value);
-            self.reader.warn(rule.action.at, message).expected("only `fail` does anything");
+            self.reader.warn(rule.action.at, message).expected("only `fail` has an effect");
             return OutputRules { blocked: None, requires_marker };
         }
         let blocked = MarkerRule {
@@ -421,14 +422,14 @@ impl WorkflowLoader<'_> {
             Ok(pattern) => return Some(pattern),
             Err(why) => why,
         };
-        // It was plain text once.
+        // Earlier releases took this value as plain text.
         if self.context.is_frozen {
             return WorkflowPattern::literal(&written.value);
         }
-        let message = format!("`{}` is no regular expression: {refused}", written.value);
+        let message = format!("`{}` is not a regular expression: {refused}", written.value);
         let fault = self.reader.error(written.at, message);
         fault.expected("expected one such as `scaffold|bootstrap`");
-        fault.help("a sign that is meant as it stands has a backslash before it: `\\(`");
+        fault.help("to match a special character literally, put a backslash before it: `\\(`");
         None
     }
 

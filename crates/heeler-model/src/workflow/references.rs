@@ -1,5 +1,7 @@
-//! What phases and templates name: other phases, their outputs, inputs. A name that leads nowhere
-//! is a fault at its place; so is a circle.
+//! References of phases and templates to phases, outputs and inputs.
+//!
+//! A reference to an unknown name is a fault at its position, and so is a dependency cycle. Start
+//! at [`WorkflowLoader::check_references`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +15,7 @@ use crate::config::reader::{SourceSpan, did_you_mean};
 use crate::config::value::{ConfigValue as _, SpannedValue};
 use crate::config::yaml::{YamlKind, YamlNode};
 
-/// Names that templates see beside those of the run, by what they are used in.
+/// Names that templates see in addition to the run's, each in certain places.
 const BUILTIN_NAMES: [&str; 14] = [
     "approvalId",
     "approvalUrl",
@@ -31,27 +33,27 @@ const BUILTIN_NAMES: [&str; 14] = [
     "run",
 ];
 
-/// Names that whatever starts a run gives it in Last Light.
+/// Names that Last Light's triggers provide.
 const LAST_LIGHT_NAMES: [&str; 6] = ["artifactsUrl", "branch", "labels", "owner", "repo", "title"];
 
-/// The names of the values that a template or an expression uses.
+/// References of a template or an expression.
 pub(super) struct TemplateReferences {
     at: SourceSpan,
     paths: Vec<ValuePath>,
-    /// The phase that it belongs to.
+    /// Phase that it belongs to.
     phase: Option<usize>,
-    /// A name that only it sees.
+    /// Name that is only visible here.
     local_name: Option<String>,
 }
 
-/// What a workflow has that can be named.
+/// Names that a workflow defines.
 #[derive(Clone, Copy)]
 pub(super) struct WorkflowNames<'n> {
     pub(super) phases: &'n [PhaseKeys],
-    /// The phases that each waits for.
+    /// Dependencies of each phase.
     pub(super) dependencies: &'n [Vec<usize>],
     pub(super) inputs: &'n IndexMap<String, WorkflowInput>,
-    /// What phases with faults are called, and their outputs.
+    /// Names of phases with errors, and of their outputs.
     pub(super) unreadable: &'n [String],
 }
 
@@ -64,15 +66,15 @@ impl TemplateReferences {
         TemplateReferences { at, paths, phase, local_name: None }
     }
 
-    /// Adds a name that only this one sees.
+    /// Adds a name that is only visible here.
     pub(super) fn with_local_name(self, own: Option<String>) -> TemplateReferences {
         TemplateReferences { local_name: own, ..self }
     }
 }
 
 impl WorkflowLoader<'_> {
-    /// Returns the places of the phases that each phase waits for. Without `depends_on` anywhere
-    /// each waits for the one before it.
+    /// Returns the dependencies of each phase, as indexes. If no phase has `depends_on`, each
+    /// depends on the one before it.
     pub(super) fn resolve_dependencies(
         &mut self,
         phases: &[PhaseKeys],
@@ -107,8 +109,8 @@ impl WorkflowLoader<'_> {
         all
     }
 
-    /// Returns what phases that cannot be read are called, and their outputs, after a look at what
-    /// they name all the same.
+    /// Returns the names and output names of phases that could not be read. Also checks the agents
+    /// that they name.
     pub(super) fn unreadable_phase_names(
         &mut self,
         tree: &YamlNode,
@@ -121,7 +123,7 @@ impl WorkflowLoader<'_> {
         let is_lost = |item: &&YamlNode| !read.0.iter().any(|phase| phase.at == item.at);
         let lost: Vec<&YamlNode> = items.iter().filter(is_lost).collect();
         for agent in lost.iter().filter_map(|item| item.get("agent")) {
-            // What is wrong with the text itself is told already, and once.
+            // Faults of the text itself are already reported, and duplicates are dropped.
             if let Some(agent) = SpannedValue::read(agent, &mut self.reader) {
                 self.resolve_agent(&agent);
             }
@@ -152,20 +154,20 @@ impl WorkflowLoader<'_> {
         let Some(circle) = find_cycle(waits) else { return };
         let name = |place: &usize| phases[*place].name.value.as_str();
         let message = match circle[..] {
-            [one, _] => format!("the phase `{}` waits for itself", name(&one)),
+            [one, _] => format!("the phase `{}` depends on itself", name(&one)),
             _ => {
                 let names: Vec<&str> = circle.iter().map(name).collect();
-                format!("phases wait for each other in a circle: {}", names.join(" -> "))
+                format!("phases depend on each other in a cycle: {}", names.join(" -> "))
             }
         };
         let first = &phases[circle[0]];
         let written = first.depends_on.iter().flat_map(|list| &list.0);
         let at = written.clone().find(|it| it.value.as_str() == name(&circle[1]));
         let at = at.map_or(first.name.at, |it| it.at);
-        self.reader.error(at, message).expected("one of these has to go");
+        self.reader.error(at, message).expected("remove one of these dependencies");
     }
 
-    /// Holds that what templates and expressions name is there.
+    /// Checks that all references of templates and expressions exist.
     pub(super) fn check_references(&mut self, names: &WorkflowNames<'_>) {
         let mut outputs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, phase) in names.phases.iter().enumerate() {
@@ -178,7 +180,7 @@ impl WorkflowLoader<'_> {
             let own = [Some(&phase.name), phase.output_var.as_ref()];
             for name in own.into_iter().flatten() {
                 if names.inputs.contains_key(name.value.as_str()) {
-                    let message = format!("`{}` is the name of an input too", name.value);
+                    let message = format!("`{}` is also the name of an input", name.value);
                     self.reader.error(name.at, message).expected("expected another name");
                 }
             }
@@ -191,7 +193,7 @@ impl WorkflowLoader<'_> {
                 }
             }
         }
-        // Without declared inputs it is only a doubt, which other faults may explain.
+        // Without declared inputs an unknown name is only suspicious: other faults may explain it.
         let is_told = !names.inputs.is_empty() || self.reader.error_count() == 0;
         if names.unreadable.is_empty() && is_told {
             doubts
@@ -200,7 +202,7 @@ impl WorkflowLoader<'_> {
         }
     }
 
-    /// Checks one path; returns its head if nothing of the workflow is called so.
+    /// Checks one path. Returns its first name if the workflow does not define it.
     fn check_path<'p>(
         &mut self,
         used: &TemplateReferences,
@@ -268,15 +270,14 @@ impl WorkflowLoader<'_> {
         {
             let user = &names.phases[phase].name.value;
             let message =
-                format!("`{user}` does not wait for `{name}`, whose output may not be there");
-            let help =
-                format!("add it to `depends_on` of `{user}`, or of a phase that this waits for");
-            self.reader.warn(at, message).expected("it is empty until then").help(help);
+                format!("`{user}` does not depend on `{name}`, so its output may be missing");
+            let help = format!("add it to `depends_on` of `{user}`, or of one of its dependencies");
+            self.reader.warn(at, message).expected("empty until that phase has ended").help(help);
         }
     }
 
-    /// Tells of a name that nothing of the workflow has. Where the inputs are declared that is an error;
-    /// else what starts a run may still give it.
+    /// Reports an unknown name. It is an error if inputs are declared; otherwise the caller of a
+    /// run may still provide it.
     fn report_unknown_name(
         &mut self,
         at: SourceSpan,
@@ -288,7 +289,7 @@ impl WorkflowLoader<'_> {
         let known = inputs.chain(outputs.keys().copied()).chain(BUILTIN_NAMES).chain(NAMESPACES);
         let near = did_you_mean(name, known);
         let (is_open, at) = (names.inputs.is_empty(), self.locate_word(at, name));
-        let message = format!("nothing here is called `{name}`");
+        let message = format!("unknown name `{name}`");
         let fault = match (is_open, near) {
             (true, None) => return,
             (false, _) if !self.context.is_frozen => {
@@ -297,7 +298,7 @@ impl WorkflowLoader<'_> {
             }
             _ => {
                 let fault = self.reader.warn(at, message);
-                fault.expected("it is empty unless whatever starts a run gives it")
+                fault.expected("empty unless the run is given such an input")
             }
         };
         if let Some(near) = near {
@@ -305,7 +306,7 @@ impl WorkflowLoader<'_> {
         }
     }
 
-    /// Returns the place of a word within a text.
+    /// Returns the position of a word within a text.
     fn locate_word(&self, at: SourceSpan, word: &str) -> SourceSpan {
         let source = self.reader.source(at.file);
         let Some(text) = source.text.get(at.start..at.end) else { return at };
@@ -317,7 +318,7 @@ impl WorkflowLoader<'_> {
                 is_word && (!in_braces || before.rfind('{') > before.rfind('}'))
             })
         };
-        // In old forms a hyphen is part of a name. The same word may stand outside of all braces.
+        // In Last Light's syntax a hyphen is part of a name. The word may also be outside braces.
         let tries = [(true, true), (false, true), (true, false), (false, false)];
         let found = tries.into_iter().find_map(|(hyphen, in_braces)| found(hyphen, in_braces));
         match found {
@@ -330,7 +331,7 @@ impl WorkflowLoader<'_> {
     }
 }
 
-/// Says whether a phase waits for another, be it through others.
+/// Returns true if a phase depends on another, directly or indirectly.
 fn depends_on(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
     let mut seen = vec![false; waits.len()];
     let mut open = vec![phase];
@@ -347,9 +348,9 @@ fn depends_on(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
     false
 }
 
-/// Returns places that wait for each other, the first again at the end.
+/// Returns a dependency cycle, with its first phase repeated at the end.
 fn find_cycle(waits: &[Vec<usize>]) -> Option<Vec<usize>> {
-    // Whatever waits for nothing that is left goes; what stays waits in a circle, or for one.
+    // Remove phases without remaining dependencies. The rest is in a cycle, or depends on one.
     let mut left: Vec<usize> = waits.iter().map(Vec::len).collect();
     let mut waiters: Vec<Vec<usize>> = vec![Vec::new(); waits.len()];
     for (place, list) in waits.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The words of an expression, as far as they can be told from its text alone.
+//! Scan of an expression for names, based on its text alone.
 
 use super::template::{NAMESPACES, ValuePath};
 
-/// What a word in an expression names.
+/// Role of a word in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExpressionWord {
     /// `value | filter`.
@@ -13,7 +13,7 @@ pub(super) enum ExpressionWord {
     Function,
 }
 
-/// Words before a bracket that call nothing.
+/// Words before a bracket that are not function calls.
 const KEYWORDS: [&str; 10] = ["and", "or", "not", "in", "is", "if", "elif", "else", "for", "loop"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum ExpressionToken<'t> {
     Symbol(char),
 }
 
-/// Returns the filters, tests and functions that an expression names.
+/// Returns the filters, tests and functions that an expression uses.
 pub(super) fn called_names(code: &str) -> Vec<(ExpressionWord, &str)> {
     let tokens = tokens(code);
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn called_names(code: &str) -> Vec<(ExpressionWord, &str)> {
     found
 }
 
-/// Returns what an expression names by brackets, such as `outputs["read-it"]`.
+/// Returns the names that an expression accesses by brackets, such as `outputs["read-it"]`.
 pub(super) fn bracketed_names(code: &str) -> Vec<ValuePath> {
     let tokens = tokens(code);
     let held = tokens.windows(4).filter_map(|four| match four {

@@ -1,8 +1,10 @@
-//! Values in shell commands: quoting, and where in a command a quoted value is safe.
+//! Values in shell commands: quoting, and the positions at which a quoted value is safe.
+//!
+//! Start at [`quote_shell`] and [`ShellQuoteState`].
 
-/// Puts a value into quotes that `/bin/sh` takes away; a plain word stays as it is.
+/// Quotes a value for `/bin/sh`. A plain word stays unchanged.
 pub(super) fn quote_shell(text: &str) -> String {
-    // With `=` it might set a variable.
+    // A word with `=` might set a variable, so `=` is not plain.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+:,./-".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
@@ -10,18 +12,18 @@ pub(super) fn quote_shell(text: &str) -> String {
     }
 }
 
-/// How far a command has been read: what quotes are open.
+/// Open quotes and brackets at a position of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ShellQuoteState {
     open: Vec<ShellDelimiter>,
-    /// Why the rest of the command is not understood well enough to put values into it.
+    /// Reason why values cannot be inserted into the rest of the command.
     unsafe_reason: Option<&'static str>,
     last: Option<char>,
     escaped: bool,
     word: String,
 }
 
-/// What is open in a command.
+/// Quote or bracket that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShellDelimiter {
     Double,
@@ -38,7 +40,7 @@ enum ShellDelimiter {
 }
 
 impl ShellQuoteState {
-    /// Reads literal text of a command.
+    /// Scans literal text of a command.
     pub(super) fn read(&mut self, text: &str) {
         let mut skip = 0;
         for (at, c) in text.char_indices() {
@@ -47,34 +49,35 @@ impl ShellQuoteState {
                 0 => skip = self.read_char(c, &text[at + c.len_utf8()..]),
                 _ => skip -= 1,
             }
-            // What is escaped begins and ends nothing.
+            // An escaped character opens and closes nothing.
             self.last = Some(if was_escaped { 'x' } else { c });
         }
     }
 
-    /// Takes note that a value stands here.
+    /// Records that a value is inserted here.
     pub(super) fn read_value(&mut self) {
         self.last = Some('x');
         self.word.clear();
     }
 
-    /// Says whether quotes stand as they did at another place.
+    /// Returns true if the same quotes are open as at another position.
     pub(super) fn has_same_quotes(&self, other: &ShellQuoteState) -> bool {
         self.open == other.open && self.unsafe_reason == other.unsafe_reason
     }
 
-    /// Returns what quotes a value stands in that brings its own, or why it cannot stand here.
+    /// Returns the quote that is open here, which must be closed around a quoted value. Returns an
+    /// error if a value is not allowed here.
     pub(super) fn enclosing_quote(&self) -> Result<&'static str, String> {
         let refused = |what: &str| {
             Err(format!(
-                "a value cannot stand {what}: the shell would read it; add `| raw` if it may"
+                "a value is not allowed {what}: the shell would expand it; use `| raw` to allow that"
             ))
         };
         match (self.unsafe_reason, self.open.last()) {
             (Some(what), _) => refused(what),
-            _ if self.escaped => refused("behind a backslash"),
+            _ if self.escaped => refused("after a backslash"),
             (None, None | Some(ShellDelimiter::Paren)) if self.last == Some('$') => {
-                refused("behind a `$`")
+                refused("after a `$`")
             }
             (None, None | Some(ShellDelimiter::Paren)) => Ok(""),
             (None, Some(ShellDelimiter::Double)) => Ok("\""),
@@ -86,7 +89,7 @@ impl ShellQuoteState {
         }
     }
 
-    /// Reads a character, and says how many after it belong to it.
+    /// Scans a character. Returns the number of following characters that belong to it.
     fn read_char(&mut self, c: char, rest: &str) -> usize {
         let next = rest.chars().next();
         if std::mem::take(&mut self.escaped) {
@@ -101,7 +104,7 @@ impl ShellQuoteState {
             _ if c == '\\' => self.escaped = true,
             Some(ShellDelimiter::Ansi) => {}
             Some(ShellDelimiter::Double) if c == '"' => drop(self.open.pop()),
-            _ if c == '`' => self.unsafe_reason = Some("behind backquotes"),
+            _ if c == '`' => self.unsafe_reason = Some("after backquotes"),
             _ if c == '$' && rest.starts_with("((") => {
                 self.open.push(ShellDelimiter::Arithmetic);
                 return 2;
@@ -117,7 +120,7 @@ impl ShellQuoteState {
             Some(ShellDelimiter::Double) => {}
             Some(ShellDelimiter::Brace) if c == '}' => drop(self.open.pop()),
             Some(ShellDelimiter::Brace) if c == '"' || c == '\'' => {
-                self.unsafe_reason = Some("behind quotes within `${…}`");
+                self.unsafe_reason = Some("after quotes within `${…}`");
             }
             Some(ShellDelimiter::Brace) => {}
             Some(ShellDelimiter::Arithmetic) if c == ')' && next == Some(')') => {
@@ -139,8 +142,8 @@ impl ShellQuoteState {
         self.word.push(c);
         if self.word == "case" && !next.is_some_and(char::is_alphanumeric) && !self.open.is_empty()
         {
-            // The `)` of its patterns would look like the end of `$(`.
-            self.unsafe_reason = Some("behind `case` within `$(…)`");
+            // The `)` of `case` patterns would look like the end of `$(`.
+            self.unsafe_reason = Some("after `case` within `$(…)`");
         }
         match c {
             '\'' if self.last == Some('$') => self.open.push(ShellDelimiter::Ansi),
@@ -149,7 +152,7 @@ impl ShellQuoteState {
             '(' => self.open.push(ShellDelimiter::Paren),
             ')' => drop(self.open.pop()),
             '#' if starts_word => self.open.push(ShellDelimiter::Comment),
-            '<' if next == Some('<') => self.unsafe_reason = Some("behind a here-document"),
+            '<' if next == Some('<') => self.unsafe_reason = Some("after a here-document"),
             _ => {}
         }
         0

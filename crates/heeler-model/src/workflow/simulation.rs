@@ -1,8 +1,8 @@
-//! Random workflows whose engine dies at any commit: what the journal says is all that it knew.
+//! Simulation of random workflows with an engine that is killed at any commit.
 //!
-//! Each workflow is played twice: once undisturbed, once with deaths before and after commits, parts
-//! that are cut off, and events in another order. Both end alike, no part that is over is done again,
-//! and what is read from the journal is what the one who wrote it had in mind.
+//! Each workflow runs twice: once undisturbed, once with kills before and after commits,
+//! interrupted parts, and reordered events. Both runs must end alike, no finished part may be
+//! repeated, and the state read from the journal must equal the writer's state.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 use super::tests::{gate, phase, workflow};
 use super::*;
 
-/// What a database holds of a run.
+/// Database content of a run.
 #[derive(Clone)]
 struct SimulatedRunRecord {
     journal: BTreeMap<u64, JournalEntry>,
@@ -33,7 +33,7 @@ struct WorkflowSimulation {
     workflow: Arc<Workflow>,
     context: Json,
     record: SimulatedRunRecord,
-    /// Its dice say what each part comes to, whenever it is done.
+    /// Determines the result of each part, independent of the time at which it runs.
     seed: u64,
     interrupts_left: u32,
 }
@@ -125,7 +125,7 @@ impl WorkflowSimulation {
         }
     }
 
-    /// Reads the run from its journal.
+    /// Restores the run from its journal.
     fn restore(&self) -> WorkflowRun {
         let mut course = WorkflowRun::new(Arc::clone(&self.workflow), self.context.clone());
         self.record.journal.values().for_each(|entry| course.apply_entry(entry));
@@ -168,7 +168,7 @@ impl WorkflowSimulation {
         self.record.journal.values().filter(|entry| entry.outcome.is_none()).cloned().collect()
     }
 
-    /// Draws what a part comes to: the same whenever it is done for the same time.
+    /// Draws the result of a part. The same attempt always has the same result.
     fn fate(&self, entry: &JournalEntry) -> u64 {
         let same = self.record.journal.values().filter(|it| {
             (it.phase, it.part) == (entry.phase, entry.part)
@@ -223,7 +223,7 @@ impl WorkflowSimulation {
         })
     }
 
-    /// Does one thing that a person asks, on record.
+    /// Performs and commits one request of a person.
     fn ask(&mut self, happening: WorkflowStepEvent) {
         let mut course = self.restore();
         let step = course.step(happening, &AROUND);
@@ -231,7 +231,7 @@ impl WorkflowSimulation {
         self.check(&course);
     }
 
-    /// Ends what a cancelled run has left, lets it go on from somewhere, and plays it to its end.
+    /// Ends the rest of a cancelled run, retries it from some phase, and runs it to its end.
     fn cancel_and_retry(&mut self, random: &mut Rng) {
         self.ask(WorkflowStepEvent::Cancel { by: "ada".to_owned(), now: false });
         for mut entry in self.open() {
@@ -255,7 +255,7 @@ impl WorkflowSimulation {
         assert!(self.record.status.is_final(), "it does not end");
     }
 
-    /// Plays the run to its end, or so far.
+    /// Runs to the end, or for a number of steps.
     fn play(&mut self, random: &mut Rng, dies: bool, most: usize) {
         let mut course = self.restore();
         for _ in 0..most.min(10_000) {
@@ -282,7 +282,7 @@ impl WorkflowSimulation {
         }
     }
 
-    /// Checks that the journal says all that its writer knows.
+    /// Checks that the journal holds everything its writer knows.
     fn check(&self, course: &WorkflowRun) {
         let mut read = self.restore();
         assert!(read.knows_what(course), "{read:#?}\nis read, and this was written:\n{course:#?}");
@@ -308,7 +308,7 @@ impl WorkflowSimulation {
         }
     }
 
-    /// Returns what the run came to, without what a crash may change.
+    /// Returns the result of the run, without anything that a crash may change.
     fn outcome(&self) -> (WorkflowRunStatus, Vec<Option<PhaseOutcome>>, Vec<String>) {
         let course = self.restore();
         let ends =
@@ -320,7 +320,7 @@ impl WorkflowSimulation {
 }
 
 impl WorkflowRun {
-    /// Says whether all that counts is known here as there.
+    /// Returns true if all relevant state is equal.
     fn knows_what(&self, other: &WorkflowRun) -> bool {
         let counts =
             |it: &WorkflowRun| (it.status, it.open_parts, it.open_gates, it.seq, it.spent_micros);

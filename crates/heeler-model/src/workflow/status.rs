@@ -1,27 +1,27 @@
-//! Where a run of a workflow is in its life.
+//! Status of a workflow run.
 
 use crate::words::words;
 
 words! {
-    /// Where a run of a workflow is in its life.
+    /// Status of a workflow run.
     pub enum WorkflowRunStatus ("workflow run status") {
-        /// Parts of it are done, or wait for their turn.
+        /// Parts are running or waiting to start.
         Running = "running",
-        /// It waits for people.
+        /// Waiting for answers at gates.
         Paused = "paused",
-        /// All that was to be done is done.
+        /// All phases have ended without failure.
         Succeeded = "succeeded",
-        /// Something has failed.
+        /// At least one phase failed.
         Failed = "failed",
-        /// A person ended it.
+        /// Cancelled by a person.
         Cancelled = "cancelled",
-        /// It waits for its turn.
+        /// Waiting to start, because too many runs are active.
         Queued = "queued",
     }
 }
 
 impl WorkflowRunStatus {
-    /// Says whether the run has ended.
+    /// Returns true if the run has ended.
     pub fn is_final(self) -> bool {
         matches!(
             self,

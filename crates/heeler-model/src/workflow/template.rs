@@ -1,7 +1,7 @@
-//! Text with places that are filled when it is used, and expressions over the same values.
+//! Templates and expressions of workflows.
 //!
-//! A value is put in as it is: whatever it holds, it is never read as a template again. Only the
-//! values that a template names are made ready for it. Start at [`WorkflowTemplate::parse`] and
+//! A value is inserted literally: its content is never parsed as a template. Only the values that a
+//! template names are prepared for it. Start at [`WorkflowTemplate::parse`] and
 //! [`WorkflowExpression::parse`].
 
 use std::collections::BTreeSet;
@@ -21,58 +21,56 @@ use super::scan;
 use super::shell_quoting;
 use super::translate::{TemplateSlot, TemplateTarget, TranslatedTemplate, output_name, translate};
 
-/// How many steps a template or an expression may take.
+/// Most steps that a template or an expression may execute.
 const FUEL: u64 = 1_000_000;
-/// The most text that a template may make, in bytes.
+/// Largest output of a template, in bytes.
 pub const RENDERED_BYTES_MAX: usize = 8 << 20;
-/// The most characters of a slug.
+/// Longest slug, in characters.
 const SLUG_CHARS_MAX: usize = 40;
 
-/// Names that hold more than one value. They come before what a run is started with.
+/// Names that hold several values. They take precedence over the inputs of a run.
 pub(super) const NAMESPACES: [&str; 5] =
     ["inputs", "context", "scratch", "outputs", "phaseOutputs"];
 
 static TEXT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_text));
 static SHELL: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_shell_word));
 
-/// Text that cannot be read as a template or an expression.
+/// Error for a text that is not a template or expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct TemplateParseError {
-    /// Why.
     pub message: String,
-    /// The line of the text, from 1.
+    /// Line of the text, from 1.
     pub line: Option<usize>,
 }
 
-/// A template or an expression whose values do not fit.
+/// Error in the evaluation of a template or expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("cannot fill in `{text}`: {message}")]
+#[error("cannot render `{text}`: {message}")]
 pub struct TemplateRenderError {
-    /// Its beginning.
+    /// Beginning of its text.
     pub text: String,
-    /// Why not.
     pub message: String,
 }
 
-/// What templates see.
+/// Values that are visible in templates.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateScope<'s> {
-    /// What the run was started with: its keys are names of their own, and `inputs` has them all.
+    /// Inputs of the run. Each key is a name, and `inputs` holds all of them.
     pub context: &'s Json,
-    /// What phases have left for each other: `scratch`.
+    /// Data that phases share, as `scratch`.
     pub scratch: &'s Map<String, Json>,
-    /// What phases said, by their names and `output_var`: `outputs.NAME`, `NAME.output`, `NAME`
+    /// Outputs of phases by phase name and `output_var`, as `outputs.NAME`, `NAME.output`, `NAME`
     /// and `${NAME.output}`.
     pub outputs: &'s IndexMap<String, Arc<str>>,
-    /// Further names, which come before all others.
+    /// Additional names, which take precedence over all others.
     pub extra_names: &'s [(&'s str, Json)],
 }
 
-/// Text with places that are filled when it is used.
+/// Text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowTemplate {
-    /// Text that comes before it and is no template.
+    /// Literal text before the template.
     prefix: String,
     text: String,
     target: TemplateTarget,
@@ -80,17 +78,16 @@ pub struct WorkflowTemplate {
     names: Vec<ValuePath>,
 }
 
-/// A name, and the names within it.
+/// Name, followed by keys within its value.
 pub(super) type ValuePath = Vec<String>;
 
 impl WorkflowTemplate {
-    /// Reads a template.
     pub fn parse(text: &str) -> Result<WorkflowTemplate, TemplateParseError> {
         WorkflowTemplate::parse_for_target(text, TemplateTarget::Text)
     }
 
-    /// Reads the template of a shell command: what is put in is quoted, so that `/bin/sh` takes it
-    /// as it is. A place where that cannot be is refused; `| raw` puts a value in unquoted.
+    /// Parses the template of a shell command. Inserted values are quoted for `/bin/sh`. A
+    /// placeholder where quoting is impossible is an error; `| raw` inserts a value unquoted.
     pub fn parse_shell(text: &str) -> Result<WorkflowTemplate, TemplateParseError> {
         WorkflowTemplate::parse_for_target(text, TemplateTarget::Shell)
     }
@@ -116,17 +113,17 @@ impl WorkflowTemplate {
         })
     }
 
-    /// Puts text before it that is no template.
+    /// Adds literal text before the template.
     pub(super) fn with_prefix(self, before: String) -> WorkflowTemplate {
         WorkflowTemplate { prefix: before, ..self }
     }
 
-    /// Returns it as it is written.
+    /// Returns the template as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Fills it in.
+    /// Renders the template.
     pub fn render(&self, scope: &TemplateScope<'_>) -> Result<String, TemplateRenderError> {
         let environment = match self.target {
             TemplateTarget::Text => &*TEXT,
@@ -140,13 +137,13 @@ impl WorkflowTemplate {
             Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
             Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(TemplateRenderError {
                 text: excerpt(&self.text),
-                message: format!("it comes to more than {RENDERED_BYTES_MAX} bytes"),
+                message: format!("the result exceeds {RENDERED_BYTES_MAX} bytes"),
             }),
             Err(error) => Err(misfit(error)),
         }
     }
 
-    /// Returns the values that it names.
+    /// Returns the values that the template names.
     pub(super) fn references(&self) -> Vec<ValuePath> {
         let slots = self.translated.slots.iter().filter_map(|slot| match slot {
             TemplateSlot::Path(path) => Some(path.clone()),
@@ -159,7 +156,7 @@ impl WorkflowTemplate {
     }
 }
 
-/// An expression.
+/// Expression of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowExpression {
     text: String,
@@ -168,9 +165,7 @@ pub struct WorkflowExpression {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ExpressionForm {
-    /// One of Last Light's.
     LastLight(LastLightExpression),
-    /// One of ours.
     Native { source: String, names: Vec<ValuePath> },
 }
 
@@ -181,8 +176,8 @@ impl fmt::Display for WorkflowExpression {
 }
 
 impl WorkflowExpression {
-    /// Reads an expression: one of Last Light's forms, else one of ours. `{{ }}` or `${ }` around
-    /// it may be left out.
+    /// Parses an expression in Last Light's form, or else in Heeler's. Surrounding `{{ }}` or `${
+    /// }` are optional.
     pub fn parse(text: &str) -> Result<WorkflowExpression, TemplateParseError> {
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
@@ -207,12 +202,12 @@ impl WorkflowExpression {
         })
     }
 
-    /// Says whether it holds.
+    /// Evaluates the expression as a condition.
     pub fn is_true(&self, scope: &TemplateScope<'_>) -> Result<bool, TemplateRenderError> {
         self.evaluate(scope).map(|value| value.is_true())
     }
 
-    /// Returns its value.
+    /// Evaluates the expression.
     pub fn value(&self, scope: &TemplateScope<'_>) -> Result<Json, TemplateRenderError> {
         let value = self.evaluate(scope)?;
         serde_json::to_value(&value).map_err(|error| TemplateRenderError {
@@ -232,7 +227,7 @@ impl WorkflowExpression {
         }
     }
 
-    /// Returns the values that it names.
+    /// Returns the values that the expression names.
     pub(super) fn references(&self) -> Vec<ValuePath> {
         match &self.form {
             ExpressionForm::LastLight(form) => vec![form.path().to_vec()],
@@ -244,7 +239,7 @@ impl WorkflowExpression {
 }
 
 impl TemplateScope<'_> {
-    /// Makes the named values ready, and no others: a run may have ten thousand outputs.
+    /// Prepares the named values and no others: a run may have ten thousand outputs.
     fn values(&self, names: &[ValuePath], slots: &[TemplateSlot]) -> Value {
         let heads: BTreeSet<&str> = names.iter().map(|path| path[0].as_str()).collect();
         let mut values: Vec<(String, Value)> = Vec::new();
@@ -278,7 +273,7 @@ impl TemplateScope<'_> {
         }
     }
 
-    /// Returns what is at a path.
+    /// Returns the value at a path.
     pub(super) fn find(&self, path: &[&str]) -> Option<Value> {
         let (head, rest) = path.split_first()?;
         if let Some(json) = self.root_json(head) {
@@ -299,7 +294,7 @@ impl TemplateScope<'_> {
         }
     }
 
-    /// Returns what stands behind a name in JSON: one of ours, or one of the run's context.
+    /// Returns the JSON value of a name: an additional name, or one of the run's context.
     fn root_json(&self, head: &str) -> Option<&Json> {
         let more = self.extra_names.iter().find(|(name, _)| *name == head).map(|(_, json)| json);
         match head {
@@ -353,7 +348,7 @@ fn json_at_path<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
     })
 }
 
-/// The output of a phase of which a template also wants `.output`.
+/// Output of a phase that a template also accesses by `.output`.
 #[derive(Debug)]
 struct PhaseOutputValue(Value);
 
@@ -366,7 +361,8 @@ impl Object for PhaseOutputValue {
     }
 }
 
-/// A value that is put into a command as it is. A type of ours: no other filter can make one.
+/// Value that is inserted into a command unquoted. Being a private type, it cannot result from any
+/// other filter.
 #[derive(Debug)]
 struct RawShellValue(Value);
 
@@ -399,7 +395,7 @@ fn environment(write: TemplateValueWriter) -> Environment<'static> {
     environment.add_filter("slugify", |value: Value| slugify(&value_text(&value)));
     environment.add_filter("json", |value: Value| json(&value));
     environment.add_filter("raw", |value: Value| Value::from_object(RawShellValue(value)));
-    // They have to do with HTML and with this library's own tests.
+    // These concern HTML, and debugging of minijinja itself.
     for name in ["safe", "escape", "e"] {
         environment.remove_filter(name);
     }
@@ -411,7 +407,7 @@ fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     Ok(out.write_str(&value_text(value))?)
 }
 
-/// Writes a value so that the shell takes it as it is.
+/// Writes a value as a quoted shell word.
 fn write_shell_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     let text = value_text(value);
     if text.contains('\0') {
@@ -423,7 +419,7 @@ fn write_shell_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Returns a value as text: nothing for what is missing, JSON for lists and maps.
+/// Converts a value to text: empty for a missing value, JSON for lists and maps.
 pub(super) fn value_text(value: &Value) -> String {
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => String::new(),
@@ -455,7 +451,7 @@ fn slugify(text: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
-/// Holds that every filter, test and function is known: it would be found out only when used.
+/// Checks that all filters, tests and functions exist. The engine would report them only on use.
 fn check_called_names(code: &str) -> Result<(), String> {
     for (kind, name) in scan::called_names(code) {
         let (what, probe, unknown) = match kind {
@@ -482,7 +478,7 @@ fn paths(names: impl IntoIterator<Item = String>) -> Vec<ValuePath> {
     paths
 }
 
-/// Takes so much and no more.
+/// Buffer that fails beyond [`RENDERED_BYTES_MAX`].
 struct BoundedRenderBuffer(Vec<u8>);
 
 impl Write for BoundedRenderBuffer {

@@ -1,4 +1,4 @@
-//! Runs of small workflows, step by step: what begins, what is decided, how they end.
+//! Runs of small workflows, step by step: parts that begin, decisions, and outcomes.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-/// Makes a workflow of phases that wait for none unless they say so.
+/// Builds a workflow of phases that have no dependencies unless given.
 pub(super) fn workflow(phases: Vec<Phase>) -> Workflow {
     Workflow {
         name: "flow".parse().unwrap(),
@@ -25,7 +25,7 @@ pub(super) fn workflow(phases: Vec<Phase>) -> Workflow {
     }
 }
 
-/// Makes a phase that asks an agent its own name.
+/// Builds a phase that prompts an agent with the phase's name.
 pub(super) fn phase(name: &str, depends_on: &[usize]) -> Phase {
     let prompt = WorkflowTemplate::parse(&format!("do {name}")).unwrap();
     Phase {
@@ -72,7 +72,7 @@ fn until(until: &str) -> UntilLoop {
     }
 }
 
-/// A run, and everything that came of it in words.
+/// Run with a log of its effects as text.
 struct WorkflowRunFixture {
     course: WorkflowRun,
     open: Vec<JournalEntry>,
@@ -247,7 +247,7 @@ fn what_waits_for_a_failure_is_left_out_unless_its_rule_says_otherwise() {
           running
         a work ends Failed: no disk
           close a work: Failed
-          note b skip: what it waits for did not end as `all_success` wants
+          note b skip: its dependencies do not satisfy `trigger_rule: all_success`
           start always work: do always
           running
         always work ends Succeeded: 
@@ -303,7 +303,7 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
           running
         a work ends Succeeded: plan
           close a work: Succeeded
-          ask a gate:0 approve: May flow go on after `a`?
+          ask a gate:0 approve: Continue flow after `a`?
           paused
         a gate:0 answered true: fine
           close a gate:0: Succeeded
@@ -493,7 +493,7 @@ fn a_phase_is_done_for_each_item() {
     assert_eq!(play.course.status, WorkflowRunStatus::Succeeded);
     let play = WorkflowRunFixture::with(flow, json!({"repos": 3}), &[]);
     assert_eq!(play.course.status, WorkflowRunStatus::Failed);
-    assert_eq!(play.course.error.as_deref(), Some("each: `foreach` wants a list, not 3"));
+    assert_eq!(play.course.error.as_deref(), Some("each: `foreach` needs a list, not 3"));
 }
 
 #[test]

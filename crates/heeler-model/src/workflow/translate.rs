@@ -1,60 +1,59 @@
-//! Last Light's template forms, put into the words of our template language.
+//! Translation of Last Light's template syntax to minijinja's.
 //!
-//! Only the text of a template is translated, when it is read. Values never pass through here.
-//! Start at [`translate`].
+//! Only the text of a template is translated, when it is parsed. Values never pass through this
+//! module. Start at [`translate`].
 
 use super::shell_quoting::ShellQuoteState;
 use super::template::TemplateParseError;
 
-/// A template in the words of our template language.
+/// Template in minijinja's syntax.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TranslatedTemplate {
     pub(super) source: String,
-    /// What the names `_slot0`, `_slot1` and so on in it stand for.
+    /// Values of the names `_slot0`, `_slot1` and so on in the source.
     pub(super) slots: Vec<TemplateSlot>,
-    /// What stands within `{{ }}` and `{% %}`, with its place in the text.
+    /// Content of each `{{ }}` and `{% %}`, with its position in the text.
     pub(super) code: Vec<(usize, String)>,
 }
 
-/// A value that our template language has no words for.
+/// Value that minijinja's syntax cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TemplateSlot {
-    /// What is at a path, such as `models.pr-fix`.
+    /// Value at a path, such as `models.pr-fix`.
     Path(Vec<String>),
-    /// What a phase said: `${phase.output}`.
+    /// Output of a phase: `${phase.output}`.
     Output(String),
-    /// Where a file of the branch can be seen.
+    /// URL of a file in the branch.
     BranchUrl(String),
-    /// Where an artifact can be seen.
+    /// URL of an artifact.
     ArtifactUrl(String),
 }
 
-/// The kind of text that a template makes.
+/// Kind of text that a template produces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TemplateTarget {
     /// Text for people and agents.
     Text,
-    /// A command for `/bin/sh`.
+    /// Command for `/bin/sh`.
     Shell,
 }
 
-/// A part of a template's text.
+/// Lexical piece of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplatePiece<'t> {
     Text(&'t str),
-    /// What stands within `{{ }}`.
+    /// Content of `{{ }}`.
     Print(&'t str),
-    /// What stands within `{% %}`.
+    /// Content of `{% %}`.
     Block(&'t str),
     /// `{% raw %}text{% endraw %}`.
     Raw(&'t str),
-    /// A comment.
     Comment,
-    /// The name within `${name.output}`.
+    /// Name in `${name.output}`.
     Output(&'t str),
 }
 
-/// Puts a template into the words of our template language.
+/// Translates a template to minijinja's syntax.
 pub(super) fn translate(
     text: &str,
     target: TemplateTarget,
@@ -82,7 +81,7 @@ struct TemplateTranslator<'t> {
     at: usize,
     out: TranslatedTemplate,
     shell: Option<ShellQuoteState>,
-    /// How the shell's quotes stood where each open block began.
+    /// Quote state at the start of each open block.
     blocks: Vec<ShellQuoteState>,
 }
 
@@ -167,7 +166,7 @@ impl TemplateTranslator<'_> {
         Ok(())
     }
 
-    /// Returns a path in the words of our language: as it is, or as a slot.
+    /// Returns a path in minijinja's syntax: unchanged, or as a slot.
     fn path(&mut self, path: &str) -> String {
         let is_name =
             |part: &str| !part.contains('-') && !part.starts_with(|c: char| c.is_ascii_digit());
@@ -186,7 +185,7 @@ impl TemplateTranslator<'_> {
         format!("_slot{number}")
     }
 
-    /// Prints a value; in a command, so that the shell takes it as one word or part of one.
+    /// Prints a value. In a command, the shell sees it as one word or part of one.
     fn print(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let quote = match &self.shell {
             Some(shell) if !is_raw(code) => {
@@ -194,7 +193,7 @@ impl TemplateTranslator<'_> {
             }
             _ => "",
         };
-        // A value brings its own quotes: those that it stands in end before it and begin anew.
+        // A value has its own quotes: close the enclosing quote before it and reopen it after it.
         let before = format!("{quote}{{{{ ");
         let code = code.trim();
         self.push(&before, code, &format!(" }}}}{quote}"));
@@ -204,7 +203,7 @@ impl TemplateTranslator<'_> {
         Ok(())
     }
 
-    /// Holds that quotes of a command that begin within a block end within it.
+    /// Checks that quotes opened within a block of a command are closed within it.
     fn check_block_quotes(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let Some(shell) = &self.shell else { return Ok(()) };
         let word = code.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
@@ -242,7 +241,7 @@ impl TemplateTranslator<'_> {
     }
 }
 
-/// Returns the first part of a text that is not empty, and its length.
+/// Returns the first piece of a non-empty text, and its length.
 fn first_piece(text: &str) -> Result<(TemplatePiece<'_>, usize), String> {
     if let Some(rest) = text.strip_prefix("{{") {
         let end = end_of(rest, "}}").ok_or("`{{` has no `}}`")?;
@@ -277,8 +276,8 @@ fn first_piece(text: &str) -> Result<(TemplatePiece<'_>, usize), String> {
     Ok((TemplatePiece::Text(&text[..end]), end))
 }
 
-/// Returns how long `${#name}` is, the length of a variable in the shell, if a text begins so. It is no
-/// comment.
+/// Returns the length of `${#name}` (the shell's length of a variable) at the start of a text. It
+/// must not be parsed as a comment.
 fn shell_length_expansion(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("${#")?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_@*[]!?-$#".contains(c);
@@ -300,8 +299,8 @@ fn raw_piece(text: &str, start: usize) -> Result<(TemplatePiece<'_>, usize), Str
     Err("`{% raw %}` has no `{% endraw %}`".to_owned())
 }
 
-/// Finds the end of `{{` or `{%`, which does not lie within a string. The file name of an old form
-/// is no string.
+/// Finds the end of `{{` or `{%`, ignoring strings. The file name of `branchUrl` and `artifactUrl`
+/// is not a string.
 fn end_of(text: &str, end: &str) -> Option<usize> {
     if text.trim_start().starts_with("artifactUrl ") || text.trim_start().starts_with("branchUrl ")
     {
@@ -323,13 +322,13 @@ fn end_of(text: &str, end: &str) -> Option<usize> {
     None
 }
 
-/// Returns the name within `${name.output}` at the beginning of a text.
+/// Returns the name in `${name.output}` at the start of a text.
 pub(super) fn output_name(text: &str) -> Option<&str> {
     let (name, _) = text.strip_prefix("${")?.split_once(".output}")?;
     (is_path(name) && !name.contains('.')).then_some(name)
 }
 
-/// Says whether a text is a path of the old form: words with hyphens, between dots.
+/// Returns true if a text is a path in Last Light's form: words with hyphens, separated by dots.
 pub(super) fn is_path(text: &str) -> bool {
     let is_part = |part: &str| {
         let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -346,7 +345,7 @@ fn is_file_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(['{', '}', '"', '|', '('])
 }
 
-/// Says whether a value is put into a command as it is.
+/// Returns true if a value is inserted unquoted, by `| raw`.
 fn is_raw(code: &str) -> bool {
     code.trim()
         .trim_end_matches('-')

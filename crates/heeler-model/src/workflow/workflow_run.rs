@@ -1,8 +1,9 @@
-//! One run of a workflow: what the entries of its journal come to.
+//! State of a workflow run, computed from its journal.
 //!
-//! Reading the journal in the order of its beginnings gives the same as writing it did, whatever the
-//! order in which parts ended: each phase is a fold of its own entries, and what it waits for is only
-//! whether others are over. Nothing here looks at templates, config or time. Start at [`WorkflowRun::apply_entry`].
+//! Replaying the entries in order of their start gives the state that the writer had, regardless of
+//! the order in which parts ended: each phase is a fold of its own entries, and depends on others
+//! only by their end. Nothing here uses templates, config or time. Start at
+//! [`WorkflowRun::apply_entry`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,66 +15,60 @@ use super::definition::{Phase, PhaseRepeat, PhaseWork, TriggerRule, Workflow};
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use super::status::WorkflowRunStatus;
 
-/// How often in a row a part that was cut off by a crash is done again.
+/// Most consecutive repetitions of a part that crashes interrupted.
 pub const RESTARTS_MAX: u32 = 3;
 
-/// How a phase ended.
+/// Outcome of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhaseOutcome {
-    /// Well.
     Succeeded,
-    /// Badly.
     Failed,
-    /// It was left out.
     Skipped,
 }
 
-/// One run of a workflow.
+/// State of one execution of a workflow.
 #[derive(Debug, Clone)]
 pub struct WorkflowRun {
-    /// What it goes by.
     pub workflow: Arc<Workflow>,
-    /// Where it is.
     pub status: WorkflowRunStatus,
-    /// What it was started with. It never changes.
+    /// Inputs of the run. Never changes.
     pub context: Json,
-    /// What its phases have left for each other.
+    /// Data that phases share.
     pub scratch: Map<String, Json>,
-    /// What people are shown as the phase that it is at.
+    /// Name of the current phase, for display.
     pub current_phase: String,
-    /// Why it failed.
+    /// First error of the run.
     pub error: Option<String>,
-    /// How often parts of it were cut off since a person last started it, all together.
+    /// Interruptions of all parts since a person last started the run.
     pub restarts: u32,
-    /// What it cost, in millionths of a dollar.
+    /// Cost in millionths of a US dollar.
     pub spent_micros: i64,
-    /// How many entries its journal has.
+    /// Number of entries in the journal.
     pub seq: u64,
     pub(super) outputs: IndexMap<String, Arc<str>>,
-    /// What parts that go on may still cost, by their numbers.
+    /// Budgets of the parts in progress, by entry number.
     pub(super) grants: BTreeMap<u64, i64>,
     pub(super) nodes: Vec<PhaseNode>,
     pub(super) dependants: Vec<Vec<usize>>,
-    /// Phases whose turn may have come.
+    /// Phases that may have a part to begin.
     pub(super) ready_phases: BTreeSet<usize>,
-    /// Parts that jobs are at.
+    /// Number of parts with a running or queued job.
     pub(super) open_parts: usize,
-    /// Gates that wait for somebody.
+    /// Number of gates that wait for an answer.
     pub(super) open_gates: usize,
-    /// Phases that are not over.
+    /// Number of phases that have not ended.
     remaining_phases: usize,
     failed_phases: usize,
 }
 
-/// What is known of a phase.
+/// State of a phase within a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PhaseNode {
-    /// How many of those it waits for are not over.
+    /// Number of dependencies that have not ended.
     pub(super) unmet_dependencies: usize,
     pub(super) state: PhaseState,
 }
 
-/// Where a phase is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PhaseState {
     Waiting,
@@ -81,23 +76,23 @@ pub(super) enum PhaseState {
     Finished(PhaseOutcome),
 }
 
-/// How far a phase has come.
+/// Progress of an active phase.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PhaseProgress {
-    /// The part that goes on.
+    /// Part in progress.
     pub(super) open_part: Option<PhasePart>,
-    /// The part that ended last.
+    /// Part that ended last.
     pub(super) last_part: Option<LastPart>,
-    /// How often that part has failed.
+    /// Number of failures of that part.
     pub(super) failures: u32,
-    /// How often in a row it was cut off.
+    /// Consecutive interruptions of that part.
     pub(super) interrupts: u32,
-    /// What earlier passes of a loop said: their end.
+    /// Output of earlier iterations; only its end is kept.
     pub(super) loop_output: String,
     pub(super) items: Option<ItemsProgress>,
 }
 
-/// The part of a phase that ended last.
+/// Part that ended last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LastPart {
     pub(super) part: PhasePart,
@@ -105,12 +100,12 @@ pub(super) struct LastPart {
     pub(super) decision: Option<PartDecision>,
 }
 
-/// How far a phase has come that is done for each of several items.
+/// Progress of a phase with a `foreach`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ItemsProgress {
     pub(super) list: Arc<Vec<Json>>,
     states: Vec<ItemProgress>,
-    /// Those that are to be done: new ones, and again.
+    /// Items to begin: new ones and repetitions.
     pub(super) ready_items: BTreeSet<u32>,
     pub(super) open_items: usize,
     remaining_items: usize,
@@ -124,22 +119,20 @@ struct ItemProgress {
     output: Option<Arc<str>>,
 }
 
-/// What comes next in a phase that has begun.
+/// Next action of an active phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PhaseAction {
-    /// It waits for a part that goes on.
+    /// Wait for the part in progress.
     Wait,
-    /// This part.
     Begin(PhasePart),
-    /// It is over.
     Finish(PhaseOutcome),
 }
 
-/// How much of what earlier passes said the next one is told, in bytes.
+/// Most output of earlier iterations that the next one sees, in bytes.
 pub(super) const LOOP_OUTPUT_BYTES_MAX: usize = 10 << 10;
 
 impl WorkflowRun {
-    /// Begins a run.
+    /// Creates the state of a new run.
     pub fn new(workflow: Arc<Workflow>, context: Json) -> WorkflowRun {
         let count = workflow.phases.len();
         let mut dependants = vec![Vec::new(); count];
@@ -174,7 +167,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Takes in an entry of the journal: its beginning, its end, or both at once.
+    /// Applies a journal entry: the start of a part, its end, or both at once.
     pub fn apply_entry(&mut self, entry: &JournalEntry) {
         self.seq = self.seq.max(entry.seq + 1);
         let place = entry.phase;
@@ -193,7 +186,7 @@ impl WorkflowRun {
             (_, Some(how)) => {
                 let how = match entry.decision {
                     Some(PartDecision::Stopped) => PartOutcome::Interrupted,
-                    // Whichever way its command ended, it said what was asked.
+                    // The command's exit code is its answer, so either one is a success.
                     Some(PartDecision::ConditionMet | PartDecision::ConditionNotMet) => {
                         PartOutcome::Succeeded
                     }
@@ -229,7 +222,7 @@ impl WorkflowRun {
         self.grants.remove(&entry.seq);
         self.spent_micros = self.spent_micros.saturating_add(entry.micros);
         let was_open = match (entry.part, &mut self.progress_mut(place).items) {
-            // One that was never open was over when it began.
+            // A part that was never open ended in the entry that began it.
             (PhasePart::Item(number), Some(items)) => !items.ready_items.remove(&number),
             _ => self.progress_mut(place).open_part.take().is_some(),
         };
@@ -270,7 +263,7 @@ impl WorkflowRun {
         progress.close(entry, entry.outcome.unwrap_or(PartOutcome::Failed));
     }
 
-    /// Lets later phases see what a part said, if it is what its phase came to so far.
+    /// Stores the output of a part for later phases, if it is the latest result of its phase.
     fn store_output(&mut self, entry: &JournalEntry, how: PartOutcome) {
         let counts = match entry.part {
             PhasePart::Work | PhasePart::Iteration(_) | PhasePart::Recheck(_) => {
@@ -284,7 +277,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Once all items are over, their outputs together are the phase's, as a JSON list.
+    /// When all items have ended, stores their outputs as the phase's, in a JSON list.
     fn store_item_outputs(&mut self, place: usize) {
         let Some(items) =
             self.progress_mut(place).items.as_ref().filter(|it| it.remaining_items == 0)
@@ -305,11 +298,11 @@ impl WorkflowRun {
         self.outputs.insert(phase.name.to_string(), output);
     }
 
-    /// Returns how far a phase has come; it begins if it had not.
+    /// Returns the progress of a phase, which becomes active if it was not.
     fn progress_mut(&mut self, place: usize) -> &mut PhaseProgress {
         let node = &mut self.nodes[place];
         if !matches!(node.state, PhaseState::Active(_)) {
-            // A phase that was over goes on only in a journal that somebody changed by hand.
+            // A finished phase becomes active only in a journal that was edited by hand.
             if let PhaseState::Finished(end) = node.state {
                 self.remaining_phases += 1;
                 self.failed_phases -= usize::from(end == PhaseOutcome::Failed);
@@ -339,7 +332,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Lets a phase be as if it had never begun.
+    /// Resets a phase as if it had never begun.
     fn reset_phase(&mut self, place: usize) {
         if let PhaseState::Finished(end) = self.nodes[place].state {
             self.remaining_phases += 1;
@@ -361,7 +354,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Says what comes next in a phase.
+    /// Returns the next action of a phase.
     pub(super) fn next_action(&self, place: usize) -> PhaseAction {
         let PhaseState::Active(progress) = &self.nodes[place].state else {
             return PhaseAction::Wait;
@@ -393,7 +386,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Says whether the phases that one waits for are as it wants; all of them are over.
+    /// Returns true if the dependencies satisfy the trigger rule. All of them must have ended.
     pub(super) fn meets_trigger_rule(&self, place: usize) -> bool {
         let phase = &self.workflow.phases[place];
         let ends = || {
@@ -414,7 +407,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Returns how a phase ended.
+    /// Returns the outcome of a phase, or `None` if it has not ended.
     pub fn phase_outcome(&self, place: usize) -> Option<PhaseOutcome> {
         match self.nodes.get(place)?.state {
             PhaseState::Finished(end) => Some(end),
@@ -422,22 +415,22 @@ impl WorkflowRun {
         }
     }
 
-    /// Says whether a phase is at work or asks somebody.
+    /// Returns true if a phase has begun and not ended.
     pub fn is_phase_active(&self, place: usize) -> bool {
         matches!(self.nodes.get(place).map(|node| &node.state), Some(PhaseState::Active(_)))
     }
 
-    /// Returns what a phase said.
+    /// Returns the output of a phase.
     pub fn phase_output(&self, name: &str) -> Option<&str> {
         self.outputs.get(name).map(|text| &**text)
     }
 
-    /// Says whether jobs of it are still at work.
+    /// Returns true if jobs of the run are unfinished.
     pub fn has_open_parts(&self) -> bool {
         self.open_parts > 0
     }
 
-    /// Returns where the run is by what its phases have come to.
+    /// Computes the status of the run from its phases.
     pub(super) fn compute_status(&self) -> WorkflowRunStatus {
         match (self.remaining_phases, self.failed_phases) {
             (0, 0) => WorkflowRunStatus::Succeeded,
@@ -449,7 +442,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Returns a phase and everything that waits for it, in the order of the file.
+    /// Returns the given phases and all that depend on them, in file order.
     pub(super) fn with_dependants(
         &self,
         places: impl IntoIterator<Item = usize>,
@@ -486,7 +479,7 @@ impl PhaseProgress {
 }
 
 impl PhaseProgress {
-    /// Returns how often in a row a part was cut off.
+    /// Returns the number of consecutive interruptions of a part.
     pub(super) fn interrupts_of(&self, part: PhasePart) -> u32 {
         match (part, &self.items, self.last_part) {
             (PhasePart::Item(number), Some(items), _) => {
@@ -497,7 +490,7 @@ impl PhaseProgress {
         }
     }
 
-    /// Returns how often a part has failed that is to be done now.
+    /// Returns the number of failures of a part.
     pub(super) fn failures_of(&self, part: PhasePart) -> u32 {
         match (part, &self.items, self.last_part) {
             (PhasePart::Item(number), Some(items), _) => {
@@ -509,7 +502,7 @@ impl PhaseProgress {
     }
 }
 
-/// Counts how often in a row a part was cut off. That the fleet was stopped is no crash.
+/// Counts consecutive interruptions. A stop of the fleet is not counted.
 fn interrupts_after(before: u32, entry: &JournalEntry, how: PartOutcome) -> u32 {
     match how {
         PartOutcome::Interrupted if entry.decision == Some(PartDecision::Stopped) => before,
@@ -549,7 +542,7 @@ pub(super) fn first_part(phase: &Phase) -> PhasePart {
     }
 }
 
-/// Says what comes next after a part that did not end well, whatever kind of part.
+/// Returns the next action after a part that did not succeed, for any kind of part.
 fn retry_action(phase: &Phase, progress: &PhaseProgress, last: LastPart) -> Option<PhaseAction> {
     if last.decision.is_some_and(PartDecision::is_failure) {
         return Some(PhaseAction::Finish(PhaseOutcome::Failed));
@@ -605,7 +598,7 @@ fn after_review(phase: &Phase, last: LastPart, cycles: u32, has_gate: bool) -> P
                 _ => 1,
             };
             match has_gate {
-                // The work counts as done after the last fix.
+                // After the last fix the work counts as done.
                 _ if cycle > cycles => finish_or_gate(phase),
                 true => PhaseAction::Begin(PhasePart::Gate(cycle)),
                 false => PhaseAction::Begin(PhasePart::Fix(cycle)),
@@ -615,7 +608,7 @@ fn after_review(phase: &Phase, last: LastPart, cycles: u32, has_gate: bool) -> P
     }
 }
 
-/// What a loop has beside its passes.
+/// Optional features of a loop.
 #[derive(Clone, Copy)]
 struct LoopFeatures {
     has_check: bool,
@@ -662,7 +655,7 @@ fn after_items(phase: &Phase, progress: &PhaseProgress, last: LastPart) -> Phase
     }
 }
 
-/// Says whether a part is done by nobody but us.
+/// Returns true if a part is completed without a job.
 pub(super) fn needs_no_job(phase: &Phase, part: PhasePart) -> bool {
     let has_no_work = matches!(phase.work, PhaseWork::Context);
     match part {

@@ -1,7 +1,7 @@
-//! What happens to a run, and what is done because of it.
+//! Events of a workflow run and their effects.
 //!
-//! A step takes one happening, decides, writes the decision into the journal as entries, and lets
-//! begin what can: all of it is to be committed together. Start at [`WorkflowRun::workflow_step`].
+//! A step takes one event, decides, records the decision as journal entries, and begins all parts
+//! that can begin. The caller must commit all of it together. Start at [`WorkflowRun::step`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,93 +18,85 @@ use super::template::WorkflowTemplate;
 use super::workflow_run::{PhaseOutcome, PhaseState, RESTARTS_MAX, WorkflowRun};
 use crate::{JobId, iso_millis};
 
-/// The most entries of one step; what is left is begun by the next.
+/// Most parts that one step begins. The next step begins the rest.
 pub const PARTS_PER_STEP: usize = 256;
 
-/// The most items of a list.
+/// Most items of a list.
 pub const ITEMS_MAX: usize = 10_000;
 
-/// The most bytes of a list of items.
+/// Largest list of items, in bytes.
 pub const ITEMS_BYTES_MAX: usize = 1 << 20;
 
-/// The most of a question or an answer that scratch keeps, in bytes.
+/// Largest question or answer in `scratch`, in bytes.
 const SCRATCH_TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Something that happens to a run.
+/// Event of a workflow run.
 #[derive(Debug, Clone)]
 pub enum WorkflowStepEvent {
-    /// It begins, or what the last step left is to go on.
+    /// The run begins, or continues with work that the last step left.
     Continue,
-    /// A part that a job did is over.
+    /// The job of a part has ended.
     PartEnded(EndedPart),
-    /// Somebody has answered a gate, or nobody has in time.
+    /// A gate was answered, or timed out.
     GateAnswered {
-        /// The place of the gate's phase.
+        /// Index of the gate's phase.
         phase: usize,
-        /// Which gate of it.
+        /// Gate of that phase.
         part: PhasePart,
-        /// The answer.
         answer: GateAnswer,
     },
-    /// A person ends it.
+    /// A person cancels the run.
     Cancel {
-        /// Who.
+        /// Caller that cancels.
         by: String,
-        /// At once, not gracefully.
+        /// Immediately instead of gracefully.
         now: bool,
     },
-    /// A person lets it go on: what has failed, and all that waits for it, is done anew.
+    /// A person retries the run: failed phases, and all that depend on them, start over.
     Retry {
-        /// This phase too, however it ended.
+        /// Phase that also starts over, whichever outcome it had.
         from: Option<usize>,
-        /// Nothing begins before its turn comes.
+        /// Nothing begins until the run leaves the queue.
         queued: bool,
     },
 }
 
-/// How a part ended that a job did.
+/// End of a part that a job executed.
 #[derive(Debug, Clone)]
 pub struct EndedPart {
-    /// The place of its phase.
+    /// Index of the phase.
     pub phase: usize,
-    /// Which part of it.
     pub part: PhasePart,
-    /// Its entry's number.
+    /// Number of the journal entry.
     pub seq: u64,
-    /// The job.
     pub job: JobId,
-    /// How it ended.
     pub outcome: PartOutcome,
-    /// What it said.
     pub output: Option<String>,
-    /// What went wrong.
     pub error: Option<String>,
-    /// What it cost, in millionths of a dollar.
+    /// Cost in millionths of a US dollar.
     pub micros: i64,
-    /// Whether it ended because the fleet was stopped: then it is done again.
+    /// True if the part ended because the fleet was stopped. It is then repeated.
     pub is_stopped: bool,
 }
 
-/// An answer to a gate.
+/// Answer to a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateAnswer {
-    /// Yes, or any words; else no.
+    /// True for consent or a text answer.
     pub is_approved: bool,
-    /// The words.
     pub text: Option<String>,
-    /// Who.
+    /// Caller that answered.
     pub by: String,
-    /// When.
     pub at: Timestamp,
-    /// The number of the gate's entry.
+    /// Number of the gate's journal entry.
     pub seq: u64,
 }
 
-/// Who answers a gate that has waited for as long as it may.
+/// Author of the answer to a gate that timed out.
 pub const TIMEOUT_ANSWERER: &str = "nobody, in time";
 
 impl GateAnswer {
-    /// Returns whose answer it is, as it is said after what was answered.
+    /// Returns the author of an answer, as the end of a sentence about it.
     pub fn describe_author(by: &str) -> String {
         match by {
             TIMEOUT_ANSWERER => ": nobody answered in time".to_owned(),
@@ -113,83 +105,66 @@ impl GateAnswer {
     }
 }
 
-/// What is to be committed, and done because of it.
+/// Effect that must be committed and then executed.
 #[derive(Debug, Clone)]
 pub enum WorkflowEffect {
-    /// A part begins that a job does.
+    /// A part begins, and a job executes it.
     StartPart {
-        /// Its entry.
         entry: JournalEntry,
-        /// What is to be done.
         job: Box<PartJobSpec>,
-        /// How long it waits before.
+        /// Delay before the start.
         after: Duration,
     },
-    /// A part is over that no job does.
-    RecordPart {
-        /// Its entry.
-        entry: JournalEntry,
-    },
-    /// A part is over that a job did or somebody was asked: what was decided about it.
-    ClosePart {
-        /// Its entry.
-        entry: JournalEntry,
-    },
-    /// Somebody is asked.
-    AskQuestion {
-        /// Its entry.
-        entry: JournalEntry,
-        /// What.
-        question: Box<GateQuestion>,
-    },
-    /// People are told something.
+    /// A part that needs no job has ended.
+    RecordPart { entry: JournalEntry },
+    /// A part with a job or a gate has ended, with a decision.
+    ClosePart { entry: JournalEntry },
+    /// A gate opens.
+    AskQuestion { entry: JournalEntry, question: Box<GateQuestion> },
+    /// A message is sent to people.
     SendMessage {
-        /// The place of the phase that it is about.
+        /// Index of the phase that it concerns.
         phase: Option<usize>,
-        /// What.
         text: String,
     },
-    /// Jobs of it that go on or wait are ended, and its questions withdrawn.
+    /// All jobs of the run are ended, and its questions withdrawn.
     StopJobs {
-        /// At once, not gracefully.
+        /// Immediately instead of gracefully.
         now: bool,
     },
 }
 
-/// What somebody is asked.
+/// Question of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateQuestion {
-    /// The gate's name.
+    /// Name of the gate.
     pub gate: String,
-    /// What is asked for.
     pub kind: GateKind,
-    /// In words.
     pub text: String,
-    /// The file that consent is asked for.
+    /// File for which consent is requested.
     pub artifact: Option<String>,
-    /// How long it is waited for an answer, and what is one then.
+    /// Time limit for an answer, and the answer that applies after it.
     pub timeout: Option<(Duration, GateDefault)>,
 }
 
-/// What a step is told beside what happens.
+/// Environment of a step.
 pub struct WorkflowStepContext<'a> {
-    /// The run's id, for templates.
+    /// ID of the run, for templates.
     pub run: &'a str,
-    /// Whether the config turns a gate off.
+    /// Returns true if the config disables a gate.
     pub is_gate_disabled: &'a dyn Fn(&str) -> bool,
 }
 
-/// What a step comes to.
+/// Result of a step.
 #[derive(Debug, Default)]
 pub struct WorkflowStepOutcome {
-    /// What is to be committed, and done because of it.
     pub effects: Vec<WorkflowEffect>,
-    /// Whether more can begin at once.
+    /// True if more parts can begin immediately.
     pub has_more: bool,
 }
 
 impl WorkflowRun {
-    /// Decides about something that happens.
+    /// Processes an event.
     pub fn step(
         &mut self,
         happening: WorkflowStepEvent,
@@ -213,7 +188,7 @@ impl WorkflowRun {
         if !self.status.is_final() && self.status != WorkflowRunStatus::Queued {
             self.begin_ready_phases(around, &mut step);
             self.status = self.compute_status();
-            // What is said at the end tells of a success.
+            // The final message is only sent on success.
             if self.status == WorkflowRunStatus::Succeeded {
                 self.push_final_message(around, &mut step);
             }
@@ -247,7 +222,7 @@ impl WorkflowRun {
         self.close_entry(entry, around, step);
     }
 
-    /// Decides what an output means.
+    /// Judges the output of a part.
     fn judge_part(
         &mut self,
         entry: &mut JournalEntry,
@@ -259,14 +234,7 @@ impl WorkflowRun {
             return self.count_restart(entry);
         }
         if let PhasePart::Check(_) = entry.part {
-            entry.decision = match entry.outcome {
-                Some(PartOutcome::Succeeded) => Some(PartDecision::ConditionMet),
-                // It said no by its exit code.
-                Some(PartOutcome::Failed) if entry.error.is_none() => {
-                    Some(PartDecision::ConditionNotMet)
-                }
-                _ => None,
-            };
+            entry.decision = decide_check(entry);
             return;
         }
         if entry.outcome != Some(PartOutcome::Succeeded) || matches!(entry.part, PhasePart::Fix(_))
@@ -281,8 +249,8 @@ impl WorkflowRun {
                 let marker = phase.on_output.requires_marker.as_deref().unwrap_or_default();
                 entry.decision = Some(decision);
                 entry.error = Some(match decision {
-                    PartDecision::Unmarked => format!("its output does not have `{marker}`"),
-                    _ => "it says that it is BLOCKED".to_owned(),
+                    PartDecision::Unmarked => format!("its output lacks `{marker}`"),
+                    _ => "its output contains BLOCKED".to_owned(),
                 });
                 let blocked = phase.on_output.blocked.as_ref().and_then(|it| it.message.as_ref());
                 self.push_message(
@@ -303,7 +271,7 @@ impl WorkflowRun {
         }
         match (&phase.repeat, entry.part) {
             (PhaseRepeat::Review(_), PhasePart::Work | PhasePart::Recheck(_)) => {
-                // A review without a verdict wants a look: changes, never silent consent.
+                // A review without a verdict must not count as consent.
                 let verdict = parse_verdict(&output).unwrap_or(PartDecision::RequestChanges);
                 entry.decision = Some(verdict);
                 let message = match verdict {
@@ -333,7 +301,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Counts that a part was cut off, and gives it up where that was too often.
+    /// Counts an interruption of a part, and gives the part up if there were too many.
     fn count_restart(&mut self, entry: &mut JournalEntry) {
         let before = match &self.nodes[entry.phase].state {
             PhaseState::Active(progress) => progress.interrupts_of(entry.part),
@@ -345,7 +313,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Leaves in scratch how far a loop has come; what it said is with its entry.
+    /// Stores the progress of a loop in `scratch`. The output itself is in the journal.
     fn save_iteration(&mut self, key: Option<&str>, number: u32, entry: &JournalEntry) {
         let Some(key) = key else { return };
         let is_ready = entry.decision == Some(PartDecision::ConditionMet);
@@ -393,7 +361,7 @@ impl WorkflowRun {
         self.close_entry(entry, around, step);
     }
 
-    /// Leaves question and answer in scratch for the passes that follow.
+    /// Stores question and answer in `scratch` for the following iterations.
     fn save_answer(&mut self, key: Option<&str>, place: usize, answer: &GateAnswer) {
         let phase = &self.workflow.phases[place];
         let question = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
@@ -417,7 +385,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Removes from scratch what a loop left there that is done anew.
+    /// Removes the data of a loop that starts over from `scratch`.
     fn clear_loop_scratch(&mut self, place: usize) {
         let phase = &self.workflow.phases[place];
         if let PhaseRepeat::Until(until) = &phase.repeat {
@@ -435,7 +403,7 @@ impl WorkflowRun {
         step.effects.push(WorkflowEffect::StopJobs { now });
     }
 
-    /// Lets everything be done anew that has failed or was cut off, and what waits for that.
+    /// Resets all phases that failed or were interrupted, and all that depend on them.
     fn retry(&mut self, from: Option<usize>, step: &mut WorkflowStepOutcome) {
         let is_bad = |node: &PhaseState| match node {
             PhaseState::Finished(end) => *end == PhaseOutcome::Failed,
@@ -476,7 +444,7 @@ impl WorkflowRun {
         }
     }
 
-    /// Puts a part on record that is over already.
+    /// Records a part that has already ended.
     pub(super) fn record_finished_part(
         &mut self,
         place: usize,
@@ -491,7 +459,7 @@ impl WorkflowRun {
         step.effects.push(WorkflowEffect::RecordPart { entry });
     }
 
-    /// Puts a part on record that cannot even begin.
+    /// Records a part that cannot begin.
     pub(super) fn record_failed_part(
         &mut self,
         place: usize,
@@ -512,7 +480,7 @@ impl WorkflowRun {
         self.announce_phase_end(place, around, step);
     }
 
-    /// Puts on record how a part ended that was open.
+    /// Records the end of an open part.
     fn close_entry(
         &mut self,
         entry: JournalEntry,
@@ -537,13 +505,13 @@ impl WorkflowRun {
         }
     }
 
-    /// Keeps why the run failed: the first reason.
+    /// Stores the reason why the run failed. The first reason is kept.
     fn set_first_error(&mut self, place: usize, why: &str) {
         let name = &self.workflow.phases[place].name;
         self.error.get_or_insert_with(|| format!("{name}: {why}"));
     }
 
-    /// Tells people of a phase that has just ended.
+    /// Sends the messages for a phase that has just ended.
     pub(super) fn announce_phase_end(
         &mut self,
         place: usize,
@@ -577,14 +545,14 @@ impl WorkflowRun {
         step.effects.extend(self.render_message(place, message, &names));
     }
 
-    /// Returns what people are told, if it comes to any text.
+    /// Renders a message. Returns `None` if the text is empty.
     pub(super) fn render_message(
         &self,
         place: usize,
         message: Option<&WorkflowTemplate>,
         names: &[(&str, Json)],
     ) -> Option<WorkflowEffect> {
-        // That something cannot be said stops nothing.
+        // A message that cannot be rendered must not fail the run.
         let text =
             message?.render(&self.template_scope(names)).unwrap_or_else(|error| error.to_string());
         (!text.trim().is_empty())
@@ -601,5 +569,15 @@ impl WorkflowRun {
         if !text.trim().is_empty() {
             step.effects.push(WorkflowEffect::SendMessage { phase: None, text });
         }
+    }
+}
+
+/// Returns the decision of a check command; none if the command itself failed.
+fn decide_check(entry: &JournalEntry) -> Option<PartDecision> {
+    match entry.outcome {
+        Some(PartOutcome::Succeeded) => Some(PartDecision::ConditionMet),
+        // The exit code means that the condition does not hold.
+        Some(PartOutcome::Failed) if entry.error.is_none() => Some(PartDecision::ConditionNotMet),
+        _ => None,
     }
 }

@@ -157,7 +157,7 @@ fn what_lies_behind_variables_and_files_is_told_as_that() {
         (&files("- say: one"), &[("X", "1")]),
         (&files("- say: two"), &[("X", "2")]),
         expect![[r#"
-            agent a: what is in its script changed
+            agent a: content of its script changed
             agent b: values of variables changed"#]],
     );
 }

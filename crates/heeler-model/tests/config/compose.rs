@@ -191,7 +191,7 @@ fn only_the_fleet_file_may_open_the_container() {
             1 | agents: [{path: a.yaml, overrides: {docker: {network: host}}}]
               |                                     ^^^^^^ accepted, not used
 
-            warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
+            warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
              --> a.yaml:2:1
               |
             2 | docker: {enabled: true}
@@ -220,7 +220,7 @@ fn only_the_fleet_file_may_open_the_container() {
               |
               = help: move it to `defaults` or to the `overrides` of this agent
 
-            warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
+            warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
              --> a.yaml:2:1
               |
             2 | docker: {enabled: true, network: host, base_image: x}
@@ -326,7 +326,7 @@ fn names_must_be_unique_where_they_meet() {
               |
               = help: give one of them another `name` here
 
-            error: the folder `bad dir` gives the fleet no name
+            error: the folder `bad dir` is not a valid fleet name
              --> heeler.yaml:5:12
               |
             5 |   - {path: 'bad dir/heeler.yaml'}

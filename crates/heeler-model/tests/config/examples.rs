@@ -68,7 +68,7 @@ fn a_herdctl_project_loads_as_it_stands() {
     let loaded = load_fixture(&folder, "herdctl.yaml", &env).unwrap();
     let warnings = loaded.warnings.render(RenderStyle::Plain, &folder);
     expect![[r#"
-        warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
+        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
           --> herdctl.yaml:20:3
            |
         20 |   docker:

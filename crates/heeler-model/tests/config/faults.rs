@@ -161,19 +161,19 @@ fn tags_and_keys_that_are_no_words_are_refused() {
     check(
         "fleet: !thing {name: a}\n",
         expect![[r#"
-        error: the tag `!thing` means nothing here
+        error: the tag `!thing` is not supported
          --> heeler.yaml:1:15
           |
         1 | fleet: !thing {name: a}
           |               ^
           |
-          = help: remove it: config has no tags of its own
+          = help: remove it: config uses no tags
     "#]],
     );
     check(
         "[1, 2]: x\n",
         expect![[r#"
-        error: this key is not a word
+        error: this key is not a plain word
          --> heeler.yaml:1:2
           |
         1 | [1, 2]: x
@@ -413,7 +413,7 @@ schedules:
         1 | webhooks: {port: 8081, enabled: true}
           |            ^^^^ accepted, not used
 
-        warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
+        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
          --> heeler.yaml:4:3
           |
         4 |   docker: {enabled: true}
@@ -467,24 +467,24 @@ agents:
          --> heeler.yaml:2:3
           |
         2 |   permission_mode: plan
-          |   ^^^^^^^^^^^^^^^ a command does all that its user may do
+          |   ^^^^^^^^^^^^^^^ a command may do everything that its user may do
 
         warning: `permission_mode` has no effect with `runtime: scripted`
          --> heeler.yaml:2:3
           |
         2 |   permission_mode: plan
-          |   ^^^^^^^^^^^^^^^ a script does every step that is in it
+          |   ^^^^^^^^^^^^^^^ a script executes all of its steps
 
         warning: `denied_tools` has no effect with `runtime: command`
          --> heeler.yaml:5:48
           |
         5 |   - {name: b, runtime: command, command: date, denied_tools: [Bash]}
-          |                                                ^^^^^^^^^^^^ a command does all that its user may do
+          |                                                ^^^^^^^^^^^^ a command may do everything that its user may do
 
         warning: `allowed_tools` has no effect with `runtime: scripted`
          --> heeler.yaml:6:55
           |
         6 |   - {name: c, runtime: scripted, script: [{say: hi}], allowed_tools: [Read]}
-          |                                                       ^^^^^^^^^^^^^ a script does every step that is in it
+          |                                                       ^^^^^^^^^^^^^ a script executes all of its steps
     "#]].assert_eq(&said);
 }

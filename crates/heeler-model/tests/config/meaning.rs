@@ -275,7 +275,7 @@ fn a_runtime_has_what_it_needs_and_nothing_else() {
              --> a.yaml:2:11
               |
             2 | script: [{say: hi}]
-              |           ^^^ it would never be played
+              |           ^^^ it would never be executed
 
             error: `command` needs `runtime: command`; the runtime is `sdk`
              --> a.yaml:3:10
@@ -323,7 +323,7 @@ hooks:
             4 |     - {type: shell, url: https://example.com}
               |        ^^^^ `command` belongs here
 
-            error: `url` means nothing in a hook of type `shell`
+            error: `url` does not apply to a hook of type `shell`
              --> a.yaml:4:26
               |
             4 |     - {type: shell, url: https://example.com}

@@ -150,25 +150,25 @@ fn a_file_that_cannot_be_changed_safely_is_left_to_its_owner() {
     check(
         "{version: 1}\n",
         expect![[r#"
-        cannot add the agent by itself: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
+        cannot add the agent automatically: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
     "#]],
     );
     check(
         "agents: all\n",
         expect![[r#"
-        cannot add the agent by itself: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
+        cannot add the agent automatically: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
     "#]],
     );
     check(
         "agents: [\n",
         expect![[r#"
-        cannot add the agent by itself: the file has faults; add `- path: agents/new.yaml` to `agents` by hand
+        cannot add the agent automatically: the file has faults; add `- path: agents/new.yaml` to `agents` by hand
     "#]],
     );
     check(
         "x: &x [a.yaml]\nagents: *x\n",
         expect![[r#"
-        cannot add the agent by itself: its form is unusual; add `- path: agents/new.yaml` to `agents` by hand
+        cannot add the agent automatically: its layout is not supported; add `- path: agents/new.yaml` to `agents` by hand
     "#]],
     );
 }

@@ -203,7 +203,7 @@ jitter: 10s
             3 |   a: {cron: '0 0 9 * * *'}
               |             ^^^^^^^^^^^^^ expected a cron expression such as `0 9 * * mon-fri`
 
-            error: `0 0 30 2 *` is not a cron expression: it never comes due: no date fits it
+            error: `0 0 30 2 *` is not a cron expression: it is never due: no date matches
              --> a.yaml:4:13
               |
             4 |   b: {cron: '0 0 30 2 *'}
@@ -406,7 +406,7 @@ fn what_would_have_an_agent_refused_is_told_as_that() {
         3 | permission_mode: delegate
           |                  ^^^^^^^^ expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto
 
-        warning: `sandbox` is not there yet: an agent that asks for it is refused, and never runs without it
+        warning: `sandbox` is not implemented yet: an agent that requests it is refused and never runs without it
          --> a.yaml:2:1
           |
         2 | sandbox: {read: [x]}

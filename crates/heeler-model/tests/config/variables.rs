@@ -115,7 +115,7 @@ fn a_path_from_a_variable_is_named_as_written() {
     }
     let files = [("heeler.yaml", "fleets: [{path: 'a b${AT}f.yaml'}]\n"), ("a bc/f.yaml", "")];
     let said = render(&files, &[("AT", "c/")]);
-    assert!(said.contains("the folder of `a b${AT}f.yaml` gives the fleet no name"), "{said}");
+    assert!(said.contains("the folder of `a b${AT}f.yaml` is not a valid fleet name"), "{said}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn a_file_with_a_fault_does_not_count_and_all_others_do() {
     expect![[r#"
         workflow build cannot run: a.yaml:2:8: there is no agent `nobody` (and 1 more)
         workflow b cannot run: b.yaml:1:7: not valid YAML: unclosed bracket '['
-        cron builds cannot run: d.yaml:4:11: the workflow `build` has faults itself"#]]
+        cron builds cannot run: d.yaml:4:11: the workflow `build` has errors"#]]
     .assert_eq(&told);
 }
 
@@ -163,13 +163,13 @@ fn a_cron_file_fits_the_workflow_that_it_names() {
              --> b.yaml:5:11
               |
             5 | context: {m: 1, n: x}
-              |           ^ what `nightly` is started with
+              |           ^ inputs of `nightly`
 
-            error: `n` is a number, and "x" is none
+            error: `n` must be a number, but "x" is not
              --> b.yaml:5:11
               |
             5 | context: {m: 1, n: x}
-              |           ^ what `nightly` is started with
+              |           ^ inputs of `nightly`
 
             error: the key `workflow` is missing
              --> c.yaml:2:7
@@ -177,7 +177,7 @@ fn a_cron_file_fits_the_workflow_that_it_names() {
             2 | name: z
               |       ^ `workflow` belongs here
 
-            error: `workflow` and `handler` cannot both be said
+            error: `workflow` and `handler` cannot both be set
              --> d.yaml:5:10
               |
             5 | handler: h

@@ -145,7 +145,7 @@ fn inputs_that_are_not_asked_for_are_errors() {
               |
               = help: did you mean `title`?
 
-            error: nothing here is called `titel`
+            error: unknown name `titel`
              --> w.yaml:6:27
               |
             6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
@@ -153,7 +153,7 @@ fn inputs_that_are_not_asked_for_are_errors() {
               |
               = help: did you mean `title`?
 
-            error: nothing here is called `unheard`
+            error: unknown name `unheard`
              --> w.yaml:6:39
               |
             6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
@@ -167,7 +167,7 @@ fn a_name_that_nothing_has_is_an_error_where_the_inputs_are_declared_and_else_a_
     check(
         "name: w\nagent: coder\ninputs: {title: {}}\nphases:\n  - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}\n",
         expect![[r#"
-            error: nothing here is called `titel`
+            error: unknown name `titel`
              --> w.yaml:5:27
               |
             5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
@@ -175,7 +175,7 @@ fn a_name_that_nothing_has_is_an_error_where_the_inputs_are_declared_and_else_a_
               |
               = help: did you mean `title`?
 
-            error: nothing here is called `unheard`
+            error: unknown name `unheard`
              --> w.yaml:5:39
               |
             5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
@@ -185,11 +185,11 @@ fn a_name_that_nothing_has_is_an_error_where_the_inputs_are_declared_and_else_a_
     check_phases(
         "  - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}\n",
         expect![[r#"
-            warning: nothing here is called `previousOuput`
+            warning: unknown name `previousOuput`
              --> w.yaml:4:48
               |
             4 |   - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}
-              |                                                ^^^^^^^^^^^^^ it is empty unless whatever starts a run gives it
+              |                                                ^^^^^^^^^^^^^ empty unless the run is given such an input
               |
               = help: did you mean `previousOutput`?
         "#]],
@@ -204,7 +204,7 @@ fn with_declared_inputs_what_last_light_gives_a_run_is_not_given() {
     check(
         &format!("name: w\nagent: coder\ninputs: {{title: {{}}}}\n{prompt}"),
         expect![[r#"
-        error: nothing here is called `repo`
+        error: unknown name `repo`
          --> w.yaml:5:27
           |
         5 |   - {name: a, prompt: '{{ repo }} {{ run.id }} {{ phase }}'}
@@ -219,7 +219,7 @@ fn a_word_of_a_prompt_file_is_found_where_it_is_a_name() {
     check_files(
         &[("w.yaml", yaml), ("p.md", "The owner of it:\n{{ owner }}\n")],
         expect![[r#"
-        error: nothing here is called `owner`
+        error: unknown name `owner`
          --> p.md:2:4
           |
         2 | {{ owner }}
@@ -269,11 +269,11 @@ fn faults_of_every_stage_are_told_at_once() {
             5 |   - {name: b, agent: nobody, prompt: '{{ outputs.a }} {{ outputs.z }}', depends_on: [a, q]}
               |                                                                                         ^ expected the name of a phase
 
-            error: phases wait for each other in a circle: c -> d -> c
+            error: phases depend on each other in a cycle: c -> d -> c
              --> w.yaml:6:28
               |
             6 |   - {name: c, depends_on: [d], prompt: x}
-              |                            ^ one of these has to go
+              |                            ^ remove one of these dependencies
 
             error: not a template: `{{` has no `}}`
              --> w.yaml:7:40
@@ -281,7 +281,7 @@ fn faults_of_every_stage_are_told_at_once() {
             7 |   - {name: d, depends_on: [c], prompt: '{{ x'}
               |                                        ^^^^^^ expected a template
               |
-              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+              = help: put text that is not a template between `{% raw %}` and `{% endraw %}`
         "#]],
     );
 }
@@ -336,13 +336,13 @@ fn a_title_is_matched_by_a_regular_expression_that_is_checked() {
     check_phases(
         &phase("(chore"),
         expect![[r#"
-        error: `(chore` is no regular expression: unclosed group
+        error: `(chore` is not a regular expression: unclosed group
          --> w.yaml:4:79
           |
         4 |   - {name: a, prompt: x, on_output: {contains_BLOCKED: {unless_title_matches: '(chore'}}}
           |                                                                               ^^^^^^^^ expected one such as `scaffold|bootstrap`
           |
-          = help: a sign that is meant as it stands has a backslash before it: `\(`
+          = help: to match a special character literally, put a backslash before it: `\(`
     "#]],
     );
     let long = format!("name: w\nagent: coder\nphases:\n{}", phase(&"x".repeat(201)));
@@ -351,13 +351,13 @@ fn a_title_is_matched_by_a_regular_expression_that_is_checked() {
     check_phases(
         &phase("((((x{100}){100}){100}){100})"),
         expect![[r#"
-        error: `((((x{100}){100}){100}){100})` is no regular expression: it is too large
+        error: `((((x{100}){100}){100}){100})` is not a regular expression: it is too large
          --> w.yaml:4:79
           |
         4 |   - {name: a, prompt: x, on_output: {contains_BLOCKED: {unless_title_matches: '((((x{100}){100}){100}){100})'}}}
           |                                                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ expected one such as `scaffold|bootstrap`
           |
-          = help: a sign that is meant as it stands has a backslash before it: `\(`
+          = help: to match a special character literally, put a backslash before it: `\(`
     "#]],
     );
 }
@@ -367,31 +367,31 @@ fn what_an_input_is_by_default_must_fit() {
     check(
         "name: w\nagent: coder\ninputs:\n  n: {type: number, default: many}\n  o: {options: [a, b], default: c}\n  b: {type: boolean, options: [1]}\n  outputs: {}\n  a.b: {}\nphases: [{name: a, prompt: x}]\n",
         expect![[r#"
-            error: "many" is no number
+            error: "many" is not a number
              --> w.yaml:4:30
               |
             4 |   n: {type: number, default: many}
               |                              ^^^^ expected a number
 
-            error: the default "c" is none of the `options`
+            error: the default "c" is not one of the `options`
              --> w.yaml:5:33
               |
             5 |   o: {options: [a, b], default: c}
               |                                 ^ expected one of them
 
-            error: 1 is no boolean
+            error: 1 is not a boolean
              --> w.yaml:6:32
               |
             6 |   b: {type: boolean, options: [1]}
               |                                ^ expected a boolean
 
-            error: an input cannot be called `outputs`
+            error: invalid input name `outputs`
              --> w.yaml:7:3
               |
             7 |   outputs: {}
               |   ^^^^^^^ expected a word such as `title`
 
-            error: an input cannot be called `a.b`
+            error: invalid input name `a.b`
              --> w.yaml:8:3
               |
             8 |   a.b: {}
@@ -405,21 +405,21 @@ fn circles_are_told_with_their_way() {
     check_phases(
         "  - {name: a, prompt: x, depends_on: a}\n",
         expect![[r#"
-        error: the phase `a` waits for itself
+        error: the phase `a` depends on itself
          --> w.yaml:4:38
           |
         4 |   - {name: a, prompt: x, depends_on: a}
-          |                                      ^ one of these has to go
+          |                                      ^ remove one of these dependencies
     "#]],
     );
     check_phases(
         "  - {name: z, prompt: x, depends_on: [a]}\n  - {name: a, prompt: x, depends_on: [b]}\n  - {name: b, prompt: x, depends_on: [c]}\n  - {name: c, prompt: x, depends_on: [a]}\n",
         expect![[r#"
-            error: phases wait for each other in a circle: a -> b -> c -> a
+            error: phases depend on each other in a cycle: a -> b -> c -> a
              --> w.yaml:5:39
               |
             5 |   - {name: a, prompt: x, depends_on: [b]}
-              |                                       ^ one of these has to go
+              |                                       ^ remove one of these dependencies
         "#]],
     );
 }
@@ -441,21 +441,21 @@ fn agents_must_be_of_the_fleet() {
     check(
         "name: w\nphases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]",
         expect![[r#"
-            error: no agent is said for the phase `a`
+            error: no agent is set for the phase `a`
              --> w.yaml:2:17
               |
             2 | phases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]
-              |                 ^ who does it?
+              |                 ^ an agent is required
               |
-              = help: say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
+              = help: set `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
 
-            error: no agent is said for the phase `b`
+            error: no agent is set for the phase `b`
              --> w.yaml:2:39
               |
             2 | phases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]
-              |                                       ^ who does it?
+              |                                       ^ an agent is required
               |
-              = help: say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
+              = help: set `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
         "#]],
     );
 }
@@ -523,7 +523,7 @@ fn a_phase_has_what_its_type_needs_and_nothing_else() {
               --> w.yaml:11:21
                |
             11 |   - {name: h, type: post-review}
-               |                     ^^^^^^^^^^^ not to be had here
+               |                     ^^^^^^^^^^^ not supported
                |
                = help: let an agent or a command write the review, such as `gh pr review`
 
@@ -545,13 +545,13 @@ fn loops_say_when_they_end() {
              --> w.yaml:6:20
               |
             6 |     generic_loop: {max_iterations: 3}
-              |                    ^^^^^^^^^^^^^^ when does it end?
+              |                    ^^^^^^^^^^^^^^ set one of them
 
             error: `generic_loop` and `foreach` cannot be in one phase
              --> w.yaml:7:15
               |
             7 |     foreach: [b]
-              |               ^ make two phases of it
+              |               ^ split it into two phases
 
             error: expected a whole number from 1 to 1000, found `1001`
               --> w.yaml:10:36
@@ -591,19 +591,19 @@ fn gates_know_their_answers() {
     check_phases(
         "  - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}\n  - {name: b, prompt: x, approval_gate: {name: h, default: approve}}\n  - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}\n  - {name: d, prompt: x, approval_gate: {timeout: 1h}}\n",
         expect![[r#"
-            error: `maybe` is no answer to this gate
+            error: `maybe` is not an answer to this gate
              --> w.yaml:4:73
               |
             4 |   - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}
               |                                                                         ^^^^^ expected `approve` or `reject`
 
-            error: without a timeout nobody needs a default answer
+            error: a default answer needs a timeout
              --> w.yaml:5:60
               |
             5 |   - {name: b, prompt: x, approval_gate: {name: h, default: approve}}
-              |                                                            ^^^^^^^ say how long it is waited for
+              |                                                            ^^^^^^^ set the timeout
 
-            error: what is asked is said twice
+            error: the question is set twice
              --> w.yaml:6:60
               |
             6 |   - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}
@@ -629,27 +629,27 @@ fn templates_and_expressions_that_mean_nothing_are_faults() {
             6 |       one
               |       ^^^ expected a template
               |
-              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+              = help: put text that is not a template between `{% raw %}` and `{% endraw %}`
 
-            error: `a b` is no expression: unexpected input after expression
+            error: `a b` is not an expression: unexpected input after expression
               --> w.yaml:10:15
                |
             10 |     skip_if: [a b, 'output contains x']
                |               ^^^ expected one such as `output.contains('READY')`
 
-            error: `output contains x` is no expression: unexpected input after expression
+            error: `output contains x` is not an expression: unexpected input after expression
               --> w.yaml:10:20
                |
             10 |     skip_if: [a b, 'output contains x']
                |                    ^^^^^^^^^^^^^^^^^^^ expected one such as `output.contains('READY')`
 
-            error: not a template: a value cannot stand behind a here-document: the shell would read it; add `| raw` if it may (line 2 of this text)
+            error: not a template: a value is not allowed after a here-document: the shell would expand it; use `| raw` to allow that (line 2 of this text)
               --> w.yaml:13:14
                |
             13 |     command: "cat <<E\n{{ x }}\nE"
                |              ^^^^^^^^^^^^^^^^^^^^^ expected a template
                |
-               = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+               = help: put text that is not a template between `{% raw %}` and `{% endraw %}`
         "#]],
     );
 }
@@ -670,7 +670,7 @@ fn faults_of_a_prompt_file_are_shown_there() {
             6 |   - {name: c, prompt: prompts/none.md}
               |                       ^^^^^^^^^^^^^^^ named here
               |
-              = help: it was looked for as /fleet/workflows/prompts/none.md, /fleet/workflows/prompts/prompts/none.md
+              = help: searched: /fleet/workflows/prompts/none.md, /fleet/workflows/prompts/prompts/none.md
 
             error: there is no file skills/none/SKILL.md
              --> w.yaml:7:35
@@ -678,7 +678,7 @@ fn faults_of_a_prompt_file_are_shown_there() {
             7 |   - {name: d, prompt: x, skills: [none]}
               |                                   ^^^^ named here
               |
-              = help: it was looked for as /fleet/workflows/skills/none/SKILL.md, /fleet/skills/none/SKILL.md
+              = help: searched: /fleet/workflows/skills/none/SKILL.md, /fleet/skills/none/SKILL.md
 
             error: not a template: `{{#each x}}` is not known: write `{% for … %}` or `{% if … %}`
              --> prompts/a.md:3:1
@@ -686,7 +686,7 @@ fn faults_of_a_prompt_file_are_shown_there() {
             3 | Say {{#each x}} it.
               | ^^^^^^^^^^^^^^^^^^^ expected a template
               |
-              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+              = help: put text that is not a template between `{% raw %}` and `{% endraw %}`
 
             error: there is no phase `x`
              --> prompts/b.md:2:7
@@ -712,7 +712,7 @@ fn keys_without_effect_are_told_once() {
               --> w.yaml:12:80
                |
             12 |     on_output: {contains_READY: {action: continue}, contains_BLOCKED: {action: pause}}
-               |                                                                                ^^^^^ only `fail` does anything
+               |                                                                                ^^^^^ only `fail` has an effect
         "#]],
     );
     check(
@@ -728,33 +728,33 @@ fn an_output_that_may_not_be_there_is_told() {
     check_phases(
         "  - {name: a, prompt: x, depends_on: []}\n  - {name: b, prompt: '{{ a }}', depends_on: []}\n  - {name: c, prompt: '{{ a }} {{ b }}', depends_on: [b]}\n",
         expect![[r#"
-            warning: `b` does not wait for `a`, whose output may not be there
+            warning: `b` does not depend on `a`, so its output may be missing
              --> w.yaml:5:27
               |
             5 |   - {name: b, prompt: '{{ a }}', depends_on: []}
-              |                           ^ it is empty until then
+              |                           ^ empty until that phase has ended
               |
-              = help: add it to `depends_on` of `b`, or of a phase that this waits for
+              = help: add it to `depends_on` of `b`, or of one of its dependencies
 
-            warning: `c` does not wait for `a`, whose output may not be there
+            warning: `c` does not depend on `a`, so its output may be missing
              --> w.yaml:6:27
               |
             6 |   - {name: c, prompt: '{{ a }} {{ b }}', depends_on: [b]}
-              |                           ^ it is empty until then
+              |                           ^ empty until that phase has ended
               |
-              = help: add it to `depends_on` of `c`, or of a phase that this waits for
+              = help: add it to `depends_on` of `c`, or of one of its dependencies
         "#]],
     );
     check_phases(
         "  - {name: a, prompt: '${b.output}'}\n  - {name: b, prompt: '${a.output}'}\n",
         expect![[r#"
-            warning: `a` does not wait for `b`, whose output may not be there
+            warning: `a` does not depend on `b`, so its output may be missing
              --> w.yaml:4:26
               |
             4 |   - {name: a, prompt: '${b.output}'}
-              |                          ^ it is empty until then
+              |                          ^ empty until that phase has ended
               |
-              = help: add it to `depends_on` of `a`, or of a phase that this waits for
+              = help: add it to `depends_on` of `a`, or of one of its dependencies
         "#]],
     );
 }
@@ -784,7 +784,7 @@ fn a_phase_is_not_called_as_an_input_is() {
     check(
         "name: w\nagent: coder\ninputs: {plan: {}}\nphases: [{name: plan, prompt: x}]\n",
         expect![[r#"
-            error: `plan` is the name of an input too
+            error: `plan` is also the name of an input
              --> w.yaml:4:17
               |
             4 | phases: [{name: plan, prompt: x}]

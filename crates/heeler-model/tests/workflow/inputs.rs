@@ -39,12 +39,12 @@ fn all_that_is_wrong_is_told_at_once() {
         `title` must be given
         `n` is one of 1, 2
         "3" is not
-        `yes` is a boolean, and "maybe" is none
-        `list` is a list, and {"a":1} is none"#]]
+        `yes` must be a boolean, but "maybe" is not
+        `list` must be a list, but {"a":1} is not"#]]
     .assert_eq(&said.replace("; ", "\n"));
     assert_eq!(
         given(INPUTS, json!({"title": [], "n": "two"})),
-        "`title` is a string, and [] is none; `n` is a number, and \"two\" is none"
+        "`title` must be a string, but [] is not; `n` must be a number, but \"two\" is not"
     );
 }
 
@@ -60,6 +60,6 @@ fn inputs_have_a_size() {
     let said = given("{}", json!({"a": format!("{fits}x")}));
     assert_eq!(
         said,
-        "the inputs have 262145 bytes; 262144 are the most: give the path of a file instead"
+        "the inputs have 262145 bytes; the limit is 262144: pass the path of a file instead"
     );
 }

@@ -1,4 +1,4 @@
-//! Pages of work: that nothing untrusted can act in them, and what is offered when.
+//! Tests of activity pages: untrusted text is inert, and actions appear only when they apply.
 
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalKind, ApprovalStatus, JobStatus};

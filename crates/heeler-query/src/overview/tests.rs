@@ -1,4 +1,4 @@
-//! What a fleet does now, its figures and its two days, from real state directories.
+//! Overview, activity and calendar of a fleet, from real state directories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

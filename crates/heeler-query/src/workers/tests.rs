@@ -32,7 +32,7 @@ impl WorkersFixture {
         self.store.write::<_, DatabaseError, _>(move |tx| tx.put_session(&session)).unwrap();
     }
 
-    /// Puts a job into a session; of a worker if it has a name and somebody started it.
+    /// Adds a job to a session; it belongs to a worker if it has a name and a parent job.
     fn job(&mut self, session: Option<&str>, worker: Option<(&str, &JobId)>) -> JobId {
         self.count += 1;
         let at = Timestamp::from_second(self.count.into()).unwrap();

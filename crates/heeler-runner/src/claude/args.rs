@@ -1,7 +1,8 @@
-//! What an agent's config means as a command line of Claude Code.
+//! Translates an agent's config into a command line of Claude Code.
 //!
-//! Nothing that may hold a secret is an argument: the prompt goes through standard input, system
-//! prompt, settings and MCP servers through files in memory. Start at [`ClaudeLaunchOptions`].
+//! Anything that may hold a secret is kept out of the arguments: the prompt goes through standard
+//! input; system prompt, settings and MCP servers go through in-memory files. Start at
+//! [`ClaudeLaunchOptions`].
 
 #[cfg(test)]
 mod tests;
@@ -15,35 +16,33 @@ use serde_json::{Value as Json, json};
 use super::tool_allowlist::{ToolAllowlist, server_patterns};
 use crate::process::{LaunchArg, LaunchSpec};
 
-/// How long an SDK keeps Claude's input open for a tool of ours that takes its time.
+/// Time that Claude's input stays open for a long-running injected tool.
 const STREAM_CLOSE_TIMEOUT_MS: &str = "120000";
 
-/// Set, this variable turns off every hook, ours too, wherever it is set: so it is never set.
+/// Variable that turns off every hook, including Heeler's own. Therefore it is never set.
 const HOOKS_DISABLED_VARIABLE: &str = "CLAUDE_CODE_SIMPLE";
 
-/// What Claude reads its settings and servers from, as rules that forbid to write it.
+/// Rules that forbid edits of the files from which Claude reads its settings and servers.
 const SETTINGS_EDIT_RULES: [&str; 2] = ["Edit(//**/.claude/**)", "Edit(//**/.mcp.json)"];
 
-/// Everything that is known before Claude is started.
+/// Launch inputs known before Claude is started.
 #[derive(Clone)]
 pub(crate) struct ClaudeLaunchOptions {
-    /// What it is given.
     pub brief: ClaudeLaunchSpec,
-    /// When it is ended.
     pub limits: RunLimits,
-    /// What `--mcp-config` takes: configured and injected servers.
+    /// Value of `--mcp-config`: configured and injected servers.
     pub mcp: Json,
-    /// The names of the injected servers.
+    /// Names of the injected servers.
     pub injected: Vec<String>,
-    /// Whether a tool of an injected server may take long.
+    /// A tool of an injected server may take long.
     pub long_running: bool,
-    /// Whether we are root, as whom Claude does without permissions only in what it takes for a
-    /// sandbox.
+    /// The process runs as root. Claude allows root to skip permissions only in an environment that
+    /// it considers a sandbox.
     pub is_root: bool,
 }
 
 impl ClaudeLaunchOptions {
-    /// Returns how to start Claude with the control protocol.
+    /// Returns the launch spec for Claude with the control protocol.
     pub(super) fn sdk_launch(
         &self,
         allowed: Option<&ToolAllowlist>,
@@ -60,8 +59,8 @@ impl ClaudeLaunchOptions {
         LaunchSpec { program: self.brief.program.clone(), args, env }
     }
 
-    /// Returns how to start Claude for one prompt. A list of allowed tools is one that
-    /// [`ToolAllowlist::ensure_no_input_rules`] took.
+    /// Returns the launch spec for one prompt. A tool allowlist must have passed
+    /// [`ToolAllowlist::ensure_no_input_rules`].
     pub(super) fn cli_launch(
         &self,
         allowed: Option<&ToolAllowlist>,
@@ -71,7 +70,7 @@ impl ClaudeLaunchOptions {
         args.extend(self.common_args(allowed, session));
         match allowed {
             None => args.extend(self.mcp_config(&self.mcp)),
-            // Servers that are not on the list are not there at all, wherever they come from.
+            // Servers that are not on the list are removed entirely, from every config source.
             Some(allowed) => {
                 args.extend(self.mcp_config(&allowed_servers(&self.mcp, allowed)));
                 args.extend(text_args(&["--strict-mcp-config"]));
@@ -112,7 +111,7 @@ impl ClaudeLaunchOptions {
         args
     }
 
-    /// Says which tools there are, which are not asked about, and which never run.
+    /// Returns the options for available, pre-approved and forbidden tools.
     fn tool_args(&self, allowed: Option<&ToolAllowlist>) -> Vec<LaunchArg> {
         let brief = &self.brief;
         let mut args = Vec::new();
@@ -131,7 +130,7 @@ impl ClaudeLaunchOptions {
         if let Some(there) = there {
             args.extend(config_arg("tools", "--tools", &there));
         }
-        // Nobody has to be asked about what we give the agent ourselves.
+        // Injected tools are part of Heeler, so they need no permission.
         let unasked = match allowed {
             Some(allowed) => allowed.entries().join(","),
             None => server_patterns(&self.injected).collect::<Vec<_>>().join(","),
@@ -149,18 +148,19 @@ impl ClaudeLaunchOptions {
         args
     }
 
-    /// Returns settings that win over the user's and the project's, which could open the list.
+    /// Returns settings that take precedence over those of the user and the project, which could
+    /// widen the allowlist.
     fn settings(&self, allowed: &ToolAllowlist) -> Json {
         let mut settings = json!({ "env": { HOOKS_DISABLED_VARIABLE: "0" } });
         if allowed.permits_any_command() {
             return settings;
         }
-        // Commands that stand in a skill run without any hook being asked.
+        // Commands embedded in a skill run without any hook.
         settings["disableSkillShellExecution"] = true.into();
         let mut deny: Vec<String> =
             self.brief.protected.iter().flat_map(|it| deny_edit_rules(it)).collect();
-        // Settings take effect while Claude runs, and hooks in them run commands. In other modes
-        // Claude asks before it writes them.
+        // Settings take effect while Claude runs, and hooks in them run commands. In other
+        // permission modes Claude asks before it writes them.
         if self.brief.permission_mode == "bypassPermissions" {
             deny.extend(SETTINGS_EDIT_RULES.map(str::to_owned));
         }
@@ -187,19 +187,19 @@ impl ClaudeLaunchOptions {
     }
 }
 
-/// Returns rules that forbid to write a file, or anything in a folder. What might mean something in a
-/// rule stands for anything there.
+/// Returns rules that forbid edits of a file, or of anything in a directory. Characters with a
+/// special meaning in rules are replaced by wildcards.
 fn deny_edit_rules(path: &Utf8Path) -> [String; 2] {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '*' };
     let path: String = path.as_str().chars().map(plain).collect();
     [format!("Edit(/{path})"), format!("Edit(/{path}/**)")]
 }
 
-/// Says which conversation it is.
+/// Returns the options that select the conversation.
 pub(crate) fn session_args(session: &SessionStart) -> Vec<LaunchArg> {
     match session {
         SessionStart::Fresh { id } => text_args(&["--session-id", id.as_str()]),
-        // What it goes on from is in the file of the new one by then.
+        // The carried-over content is in the new session's file by then.
         SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
             text_args(&["--resume", id.as_str()])
         }
@@ -214,7 +214,7 @@ pub(crate) fn session_args(session: &SessionStart) -> Vec<LaunchArg> {
     }
 }
 
-/// Says when it ends by itself.
+/// Returns the options for Claude's own limits.
 pub(crate) fn limit_args(limits: &RunLimits) -> Vec<LaunchArg> {
     let mut args = Vec::new();
     if let Some(turns) = limits.max_turns {
@@ -237,7 +237,7 @@ fn text_arg(text: &str) -> LaunchArg {
     LaunchArg::Text(text.to_owned())
 }
 
-/// Returns an option with its value, which is from this key of the config.
+/// Returns an option and its value, which comes from this config key.
 fn config_arg(key: &'static str, option: &str, value: &str) -> [LaunchArg; 2] {
     [text_arg(option), LaunchArg::ConfigText(key, value.to_owned())]
 }

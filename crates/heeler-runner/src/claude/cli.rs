@@ -1,7 +1,8 @@
 //! Claude for one prompt, without the control protocol (`runtime: cli`).
 //!
-//! The prompt goes in, messages come out, and that is all there is: nobody can be asked, so Claude
-//! itself denies what would need approval, and nothing more can be said. Start at [`ClaudeCliRuntime`].
+//! The prompt goes in and messages come out. Questions cannot be asked, so Claude itself denies
+//! calls that would need approval, and no further message can be sent. Start at
+//! [`ClaudeCliRuntime`].
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use super::tool_allowlist::{AllowedToolsError, ToolAllowlist};
 use crate::process::LaunchSpec;
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 
-/// Claude for one prompt.
+/// Runtime of Claude for one prompt.
 pub(crate) struct ClaudeCliRuntime {
     prompt: String,
     setup: ClaudeLaunchOptions,
@@ -26,7 +27,7 @@ pub(crate) struct ClaudeCliRuntime {
 }
 
 impl ClaudeCliRuntime {
-    /// Makes the runtime, unless its list of allowed tools cannot be held.
+    /// Builds the runtime; fails if the tool allowlist cannot be enforced.
     pub(crate) fn new(
         prompt: String,
         setup: ClaudeLaunchOptions,

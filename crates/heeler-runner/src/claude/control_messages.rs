@@ -1,11 +1,10 @@
-//! The lines that are written to an agent that speaks the control protocol.
+//! Builders for the lines written to an agent that speaks the control protocol.
 
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use crate::runtime::RuntimeEffect;
 
-/// A message of the user's.
 pub(super) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
     write_line(&json!({
         "type": "user",
@@ -16,25 +15,24 @@ pub(super) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
     }))
 }
 
-/// A request of ours.
+/// Builds a request of the runner.
 pub(super) fn control_request(id: &str, request: Json) -> RuntimeEffect {
     write_line(&json!({ "type": "control_request", "request_id": id, "request": request }))
 }
 
-/// An answer.
 pub(super) fn success_response(id: &str, response: Json) -> RuntimeEffect {
     let response = json!({ "subtype": "success", "request_id": id, "response": response });
     write_line(&json!({ "type": "control_response", "response": response }))
 }
 
-/// An answer to what cannot be answered. To a permission request it is a denial; a hook would let
-/// the call run.
+/// Builds an error reply to a request that cannot be answered. For a permission request it means a
+/// denial; for a hook it would let the call run.
 pub(super) fn error_response(id: &str, reason: &str) -> RuntimeEffect {
     let response = json!({ "subtype": "error", "request_id": id, "error": reason });
     write_line(&json!({ "type": "control_response", "response": response }))
 }
 
-/// The answer of a hook that does not let a call run.
+/// Builds the reply of a hook that denies a call.
 pub(super) fn hook_denial(reason: &str) -> Json {
     json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
@@ -43,7 +41,7 @@ pub(super) fn hook_denial(reason: &str) -> Json {
     } })
 }
 
-/// Refuses a request that cannot be read but for its id, so that the agent does not wait for ever.
+/// Refuses a request of which only the ID can be parsed, so that the agent does not wait forever.
 pub(super) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
     let text = String::from_utf8_lossy(unread);
     text.contains("\"control_request\"").then_some(())?;

@@ -1,9 +1,10 @@
-//! How far Claude has come: whether a turn is over and nothing more will follow by itself.
+//! Tracks Claude's progress: the turn is over and no further turn will follow on its own.
 //!
-//! One result is not one message: a message may be steered into the running turn, and the end of a
-//! background task begins a turn of its own. So every message that was sent is followed by its id,
-//! and background tasks by theirs. Where Claude tells its own state (`session_state_changed`) that is
-//! waited for; older versions do not tell, and then results are counted. Start at [`ClaudeTurnProgress`].
+//! One result does not match one message: a message may be steered into the running turn, and the
+//! end of a background task begins a turn of its own. Therefore every sent message and every
+//! background task is tracked by its ID. If Claude reports its own state (`session_state_changed`),
+//! that is decisive; older versions do not, and then results are counted. Start at
+//! [`ClaudeTurnProgress`].
 
 use std::collections::HashSet;
 
@@ -11,15 +12,15 @@ use heeler_model::message::{AgentMessage, MessageBody, SubagentTask};
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-/// How many background tasks are waited for; a run does not wait for what is started beyond them.
+/// Limit on tracked background tasks; a run does not wait for tasks beyond it.
 const TASKS_MAX: usize = 1024;
 
-/// The background tasks that run.
+/// Running background tasks.
 #[derive(Debug, Default)]
 pub(crate) struct ClaudeBackgroundTasks(HashSet<String>);
 
 impl ClaudeBackgroundTasks {
-    /// Takes what is said of a task; returns whether one that was waited for has ended.
+    /// Applies a task update; returns true if a tracked task has ended.
     pub(crate) fn update(&mut self, task: &SubagentTask) -> bool {
         if task.is_finished() {
             return self.0.remove(&task.id);
@@ -30,7 +31,7 @@ impl ClaudeBackgroundTasks {
         false
     }
 
-    /// Takes which ones run now; returns whether one that was waited for has ended.
+    /// Replaces the set of running tasks; returns true if a tracked task has ended.
     fn replace(&mut self, running: &[String]) -> bool {
         let running: HashSet<String> = running.iter().take(TASKS_MAX).cloned().collect();
         let ended = !self.0.is_subset(&running);
@@ -43,43 +44,43 @@ impl ClaudeBackgroundTasks {
     }
 }
 
-/// How many tool calls are known to be under way; one that began beyond them is not waited for.
+/// Limit on tracked tool calls; calls beyond it are not waited for.
 const CALLS_MAX: usize = 1024;
 
-/// How far Claude has come.
+/// Progress of the conversation with Claude.
 #[derive(Debug, Default)]
 pub(super) struct ClaudeTurnProgress {
-    /// Messages whose turn has not come, oldest first.
+    /// Messages that no turn has taken up yet, oldest first.
     queued_messages: Vec<Uuid>,
     background: ClaudeBackgroundTasks,
     /// Tool calls without a result.
     calls: HashSet<String>,
-    /// A result came, and no turn has begun since.
+    /// A result arrived, and no turn has begun since.
     turn_over: bool,
-    /// Whether it is idle, as it tells itself; none if it never told.
+    /// Idle state as reported by Claude; `None` if it never reported one.
     idle: Option<bool>,
-    /// Whether it tells what becomes of a message.
+    /// Claude reports the lifecycle of messages.
     reports_lifecycle: bool,
-    /// It was asked to end: nothing is waited for but the running turn.
+    /// Claude was asked to end: only the running turn is waited for.
     ending: bool,
-    /// That it is done was said already.
+    /// `take_done` has returned true for the current idle period.
     done_reported: bool,
 }
 
 impl ClaudeTurnProgress {
-    /// Notes that a message was sent.
+    /// Records that a message was sent.
     pub(super) fn record_sent(&mut self, uuid: Uuid) {
         self.queued_messages.push(uuid);
         self.done_reported = false;
     }
 
-    /// Notes that it was asked to end. Returns the messages whose turn has not come.
+    /// Records that Claude was asked to end. Returns the messages that no turn has taken up.
     pub(super) fn request_end(&mut self) -> Vec<Uuid> {
         self.ending = true;
         self.queued_messages.clone()
     }
 
-    /// Takes a message of Claude's.
+    /// Updates the progress from a message of Claude.
     pub(super) fn handle_message(&mut self, message: &AgentMessage) {
         match &message.body {
             MessageBody::Init(_) => self.turn_over = false,
@@ -87,7 +88,7 @@ impl ClaudeTurnProgress {
             MessageBody::User(told) => self.track_tool_calls(&told.message),
             MessageBody::Result(result) => {
                 self.calls.clear();
-                // What is queued is not always a message of ours.
+                // A queued turn need not stem from a message of the runner.
                 self.turn_over = result.queued_turns == 0;
                 if !self.reports_lifecycle && !self.queued_messages.is_empty() {
                     self.queued_messages.remove(0);
@@ -95,14 +96,15 @@ impl ClaudeTurnProgress {
             }
             MessageBody::CommandLifecycle { command, state } => {
                 self.reports_lifecycle = true;
-                // Steered into the running turn or the first of its own: a result follows.
+                // The message was steered into the running turn or begins its own: a result
+                // follows.
                 self.turn_over &= state != "started";
                 if matches!(state.as_str(), "started" | "completed" | "cancelled") {
                     self.queued_messages.retain(|uuid| uuid.to_string() != *command);
                 }
             }
             MessageBody::BackgroundTasks { running } if self.background.replace(running) => {
-                self.task_ended()
+                self.task_ended();
             }
             MessageBody::Task(task) if self.background.update(task) => self.task_ended(),
             MessageBody::Ignored { kind } if kind == "session_state_changed" => {
@@ -112,7 +114,7 @@ impl ClaudeTurnProgress {
         }
     }
 
-    /// Notes which tool calls a message begins and ends.
+    /// Records the tool calls that a message begins and ends.
     fn track_tool_calls(&mut self, message: &Map<String, Json>) {
         let blocks = message.get("content").and_then(Json::as_array);
         for block in blocks.into_iter().flatten() {
@@ -127,14 +129,14 @@ impl ClaudeTurnProgress {
         }
     }
 
-    /// Says whether it waits for what a tool or a background task does, so that its silence means
-    /// nothing.
+    /// Returns true while Claude waits for a tool or a background task, so that its silence is not
+    /// a stall.
     pub(super) fn waits_for_tool(&self) -> bool {
         !self.calls.is_empty() || (self.turn_over && !self.background.is_empty())
     }
 
-    /// Notes that a background task ended, from which a turn may follow. Claude says whether one
-    /// does; where it does not, one always did.
+    /// Records the end of a background task, after which a turn may follow. Claude reports that
+    /// turn; in versions that do not, a turn always follows.
     fn task_ended(&mut self) {
         match &mut self.idle {
             Some(idle) => *idle = false,
@@ -142,7 +144,7 @@ impl ClaudeTurnProgress {
         }
     }
 
-    /// Says, once each time it becomes true, that the run may end.
+    /// Returns true, once each time the condition becomes true, if the run may end.
     pub(super) fn take_done(&mut self) -> bool {
         let quiet = self.queued_messages.is_empty()
             && self.background.is_empty()
@@ -185,7 +187,7 @@ mod tests {
         assert!(take(&call("2")));
         assert!(take(&result("1")));
         assert!(!take(&result("2")));
-        // Speaking, with something in the background, it can stall.
+        // While it produces output, with a task in the background, it can stall.
         assert!(!take(&running(r#"{"task_id":"t"}"#)));
         assert!(take(&call("never answered")));
         assert!(take(end));

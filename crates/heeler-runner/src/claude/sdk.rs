@@ -1,8 +1,8 @@
-//! The control protocol, both ways (`runtime: sdk`; the scripted agent speaks it too).
+//! The control protocol in both directions (`runtime: sdk`; the scripted agent speaks it too).
 //!
-//! Requests of the agent are answered whenever they come, also while an answer to one of ours is
-//! awaited: it connects to our MCP servers before it answers anything. None is left without a
-//! reply, since the agent would wait for it for ever. Start at [`SdkRuntime`].
+//! Requests of the agent are answered at any time, also while the runner awaits a reply: the agent
+//! connects to the injected MCP servers before it answers anything. Every request gets a reply,
+//! because the agent would otherwise wait forever. Start at [`SdkRuntime`].
 
 #[cfg(test)]
 mod replay;
@@ -24,22 +24,22 @@ use super::tool_allowlist::{AllowedToolsError, ToolAllowlist};
 use crate::process::LaunchSpec;
 use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
 
-/// Names our first request, and the hook that holds the list of allowed tools.
+/// ID of the runner's first request, and of the hook that enforces the tool allowlist.
 const INITIALIZE: &str = "heeler-initialize";
 const ALLOWED_TOOLS: &str = "allowed_tools";
 
-/// How long Claude waits for the hook. It is answered at once; but while a disk is full nothing is
+/// Time that Claude waits for the hook. It is answered at once, but while a disk is full nothing is
 /// read, and a call that is not answered in time is denied.
 const HOOK_TIMEOUT_S: u32 = 24 * 60 * 60;
 
-/// How much of the name of such a tool is told.
+/// Limit on the characters shown of a forbidden tool's name.
 const TOOL_NAME_CHARS_MAX: usize = 256;
 
-/// How many calls of tools that may not run are watched at once. An agent that makes more of them
-/// is stopped, as if one had run: nobody could tell any more.
+/// Limit on watched calls of forbidden tools. An agent that makes more is stopped as if one had
+/// run, because further calls could not be checked.
 const FORBIDDEN_CALLS_MAX: usize = 4096;
 
-/// An agent that speaks the control protocol.
+/// Runtime of an agent that speaks the control protocol.
 pub(crate) struct SdkRuntime {
     prompt: String,
     launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
@@ -47,24 +47,25 @@ pub(crate) struct SdkRuntime {
     state: SdkRuntimeState,
 }
 
-/// What is known of one conversation.
+/// State of one conversation.
 #[derive(Default)]
 struct SdkRuntimeState {
-    /// What waits until the hook that holds the list stands: the prompt, and what was said since.
+    /// Messages held back until the hook that enforces the allowlist is registered: the prompt, and
+    /// any sent since.
     held_messages: Option<Vec<(Uuid, String)>>,
     progress: ClaudeTurnProgress,
-    /// What a person was asked, with the input that was shown.
+    /// Questions to a person, with the input that was shown.
     questions: HashMap<String, Json>,
-    /// What our MCP servers were asked.
+    /// Pending calls of injected MCP servers.
     calls: HashSet<String>,
-    /// Calls of tools that may not run: a success of one of them is an alarm.
+    /// Calls of forbidden tools: a success of one of them is an alarm.
     forbidden: HashMap<String, String>,
-    /// How many requests were made.
+    /// Number of requests made.
     requests: u64,
 }
 
 impl SdkRuntime {
-    /// Makes a runtime for any agent that speaks the protocol.
+    /// Builds a runtime for any agent that speaks the protocol.
     pub(crate) fn new(
         prompt: String,
         launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
@@ -72,7 +73,7 @@ impl SdkRuntime {
         SdkRuntime { prompt, launch, allowed: None, state: SdkRuntimeState::default() }
     }
 
-    /// Makes the runtime for Claude, unless its list of allowed tools cannot be held.
+    /// Builds the runtime for Claude; fails if its tool allowlist cannot be enforced.
     pub(crate) fn claude(
         prompt: String,
         setup: ClaudeLaunchOptions,
@@ -94,10 +95,10 @@ impl SdkRuntime {
         json!({ "PreToolUse": [hook] })
     }
 
-    /// Takes a request of the agent's.
+    /// Handles a request of the agent.
     fn handle_request(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let Some(id) = fields.get("request_id").and_then(Json::as_str) else {
-            return vec![warning("a control request without an id, which nobody can answer")];
+            return vec![warning("a control request without an ID, which cannot be answered")];
         };
         let request = fields.get("request").unwrap_or(&Json::Null);
         match request["subtype"].as_str().unwrap_or_default() {
@@ -130,7 +131,8 @@ impl SdkRuntime {
         vec![RuntimeEffect::Ask { id, kind, tool, input }]
     }
 
-    /// Answers a hook. An error would let the call run, so there is none, and in doubt it is denied.
+    /// Answers a hook. An error would let the call run, so it never returns one, and it denies in
+    /// doubt.
     fn handle_hook(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let called = &request["input"];
         let (tool, input) = (called["tool_name"].as_str(), &called["tool_input"]);
@@ -149,7 +151,7 @@ impl SdkRuntime {
 
     fn handle_mcp_message(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let message = &request["message"];
-        // A notification gets no answer of its server, but Claude waits for one of ours.
+        // An MCP server does not answer a notification, but Claude expects a control response.
         if message.get("id").is_none() {
             let nothing = json!({ "jsonrpc": "2.0", "result": {} });
             return vec![control_messages::success_response(
@@ -162,11 +164,11 @@ impl SdkRuntime {
         vec![RuntimeEffect::Mcp { call: id.to_owned(), server, message: message.clone() }]
     }
 
-    /// Takes the answer to a request of ours.
+    /// Handles the reply to a request of the runner.
     fn handle_reply(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let response = fields.get("response").unwrap_or(&Json::Null);
         let failed = response["subtype"] == "error";
-        let why = response["error"].as_str().unwrap_or("it does not say why");
+        let why = response["error"].as_str().unwrap_or("it gave no reason");
         let held = if response["request_id"] == INITIALIZE {
             self.state.held_messages.take()
         } else {
@@ -174,7 +176,7 @@ impl SdkRuntime {
         };
         match held {
             Some(_) if failed => {
-                let message = format!("Claude cannot hold the list of allowed tools: {why}");
+                let message = format!("Claude cannot enforce the list of allowed tools: {why}");
                 let error = MessageBody::Error { message, code: None };
                 vec![
                     RuntimeEffect::Message(AgentMessage::from_body(error)),
@@ -209,7 +211,7 @@ impl SdkRuntime {
         control_messages::control_request(&format!("heeler-{}", self.state.requests), request)
     }
 
-    /// Takes what is not about control.
+    /// Handles a message that is not part of the control protocol.
     fn handle_message(&mut self, message: AgentMessage) -> Vec<RuntimeEffect> {
         let alarm = self.find_forbidden_call(&message.body);
         self.state.progress.handle_message(&message);
@@ -217,7 +219,7 @@ impl SdkRuntime {
         if let Some(tool) = alarm {
             let message = format!(
                 "Claude ran {tool}, which is not among the allowed tools: this version of Claude \
-                 does not hold the list, so the run was stopped"
+                 does not enforce the list, so the run was stopped"
             );
             steps.push(RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Error {
                 message,
@@ -231,8 +233,8 @@ impl SdkRuntime {
         steps
     }
 
-    /// Looks whether a tool ran that may not: the hook should have seen to it, but a later version
-    /// of Claude may think otherwise. Returns that tool.
+    /// Detects a forbidden tool that ran. The hook should have prevented it, but a later version of
+    /// Claude may behave differently. Returns the tool's name.
     fn find_forbidden_call(&mut self, body: &MessageBody) -> Option<String> {
         let allowed = self.allowed.as_ref()?;
         let content = match body {
@@ -323,7 +325,7 @@ impl AgentRuntime for SdkRuntime {
         if self.state.held_messages.take().is_some() {
             return vec![RuntimeEffect::CloseInput, RuntimeEffect::Done];
         }
-        // What is queued would run by itself after the interrupt.
+        // Queued messages would otherwise run after the interrupt.
         let queued = self.state.progress.request_end();
         let mut steps: Vec<RuntimeEffect> = queued
             .into_iter()

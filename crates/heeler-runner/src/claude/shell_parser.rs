@@ -1,8 +1,9 @@
-//! A shell line as the simple commands that it runs.
+//! Splits a shell line into the simple commands that it runs.
 //!
-//! It is read for one purpose: to be sure that nothing runs that a list does not name. So it never
-//! guesses. Whatever could run something that the text does not show at once (substitutions,
-//! subshells, comments, here-documents) or write a file (redirections) is not understood on purpose.
+//! Its one purpose is to be sure that nothing runs that an allowlist does not name, so it never
+//! guesses. Constructs that could run a command not visible in the text (substitutions, subshells,
+//! comments, here-documents) or write a file (redirections) are rejected on purpose. Start at
+//! [`simple_commands`].
 
 #[cfg(test)]
 mod tests;
@@ -10,10 +11,10 @@ mod tests;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The one file that everything may be written to.
+/// The only file that redirections may write to.
 const DEV_NULL: &str = "/dev/null";
 
-/// The shells' own commands that calculate, or take the name of a variable.
+/// Shell builtins that evaluate arithmetic or take the name of a variable.
 const ARITHMETIC_BUILTINS: [&str; 22] = [
     "test",
     "[",
@@ -39,10 +40,10 @@ const ARITHMETIC_BUILTINS: [&str; 22] = [
     "return",
 ];
 
-/// What parts words and lines. Other blanks of Unicode are parts of a word to a shell.
+/// Separators of words and lines. To a shell, other Unicode blanks are parts of a word.
 pub(super) const BLANKS: [char; 3] = [' ', '\t', '\n'];
 
-/// Returns the simple commands of a line, or nothing if it cannot be sure to see all of them.
+/// Returns the simple commands of a line; `None` if some of them might be hidden.
 pub(super) fn simple_commands(line: &str) -> Option<Vec<String>> {
     let odd = |c: char| (c.is_control() || c.is_whitespace()) && !BLANKS.contains(&c);
     if line.contains(odd) {
@@ -62,7 +63,7 @@ pub(super) fn simple_commands(line: &str) -> Option<Vec<String>> {
 
 struct ShellLineParser<'l> {
     rest: Peekable<Chars<'l>>,
-    /// The command that is being read.
+    /// Command being parsed.
     text: String,
     commands: Vec<String>,
 }
@@ -81,7 +82,7 @@ impl ShellLineParser<'_> {
             '>' => self.parse_redirection()?,
             ';' | '|' | '&' | '\n' => self.end_command(),
             '`' | '(' | ')' | '<' => return None,
-            // The shell would stop reading here, quotes and all.
+            // A comment: the shell would stop reading here, even inside an apparent quote.
             '#' if self.at_word_start() => return None,
             _ => self.text.push(c),
         }
@@ -126,7 +127,7 @@ impl ShellLineParser<'_> {
         Some(())
     }
 
-    /// Reads what follows a backslash; one before a line break joins the lines.
+    /// Parses the character after a backslash; a backslash before a line break joins the lines.
     fn parse_escape(&mut self) -> Option<()> {
         match self.rest.next()? {
             '\n' => {}
@@ -135,8 +136,7 @@ impl ShellLineParser<'_> {
         Some(())
     }
 
-    /// Reads what follows a dollar sign: a plain variable, nothing special, or a text in a
-    /// here-document.
+    /// Parses the text after a dollar sign: a plain variable, a literal dollar, or a here-document.
     fn parse_dollar(&mut self) -> Option<()> {
         self.text.push('$');
         match self.rest.peek() {
@@ -153,9 +153,9 @@ impl ShellLineParser<'_> {
         }
     }
 
-    /// Reads `(cat <<'WORD'`, lines as they are, `WORD` and `)`: how agents write a long message.
-    /// Only the quote that it stands in may follow. In bash a line that merely begins with the word
-    /// may be the end too, and the bash of macOS does not know the end at all.
+    /// Parses `(cat <<'WORD'`, literal lines, `WORD` and `)`: the form in which agents write a long
+    /// message. Only the enclosing quote may follow. In bash a line that merely begins with the
+    /// word may end the here-document too, and the bash of macOS does not recognize the end at all.
     fn parse_heredoc(&mut self) -> Option<()> {
         let opening: String = self.rest.by_ref().take_while(|c| *c != '\n').collect();
         let word = opening.strip_prefix("(cat <<'")?.strip_suffix('\'')?;
@@ -174,7 +174,7 @@ impl ShellLineParser<'_> {
         Some(())
     }
 
-    /// Reads what follows `>`: to nowhere, or where another stream goes. A file is not understood.
+    /// Parses the target of `>`: `/dev/null` or another stream. A file is rejected.
     fn parse_redirection(&mut self) -> Option<()> {
         let digits = self.text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         if self.text[..digits].chars().next_back().is_some_and(is_blank) {
@@ -197,10 +197,10 @@ fn is_blank(c: char) -> bool {
     BLANKS.contains(&c)
 }
 
-/// Says whether a command is none of [`ARITHMETIC_BUILTINS`], or one with nothing in it that could run
-/// something. That is a subscript (`test -v 'a[$(x)]'`), also one that comes by a variable, by a
-/// file's name or by `_`, the last word of the command before; and a variable that is set where it
-/// does not show (`printf -v PATH`).
+/// Returns true if a command is not one of [`ARITHMETIC_BUILTINS`], or is one without anything that
+/// could run a command. Dangerous are a subscript (`test -v 'a[$(x)]'`), also one that arrives
+/// through a variable, a file name or `_` (the last word of the previous command), and a variable
+/// that is set indirectly (`printf -v PATH`).
 fn is_safe_command(command: &str) -> bool {
     let bare = command.replace(['\'', '"', '\\'], "");
     let mut words = bare.split(BLANKS);

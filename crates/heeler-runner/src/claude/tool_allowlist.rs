@@ -1,7 +1,7 @@
-//! The list of allowed tools as a true whitelist.
+//! The list of allowed tools as a true allowlist.
 //!
-//! Claude's own `--allowedTools` only spares questions: what is not on it still runs in many modes.
-//! [`ToolAllowlist`] answers for one call whether it may run at all. It says no where it cannot be sure.
+//! Claude's own `--allowedTools` only suppresses questions: tools that are not on it still run in
+//! many modes. [`ToolAllowlist`] decides for one call if it may run at all, and denies in doubt.
 
 #[cfg(test)]
 mod tests;
@@ -14,18 +14,19 @@ use url::Url;
 
 use super::shell_parser::{BLANKS, simple_commands};
 
-/// The tools of Claude's that write files.
+/// Claude's tools that write files.
 const WRITE_TOOLS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
-/// Why a list of allowed tools cannot be held. The run is refused instead of running open.
+/// Reason that a tool allowlist cannot be enforced. The run is refused instead of running
+/// unrestricted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum AllowedToolsError {
-    /// An entry that is no pattern, or none that can be held.
+    /// Entry that is not a pattern, or not an enforceable one.
     #[error("allowed_tools: {entry:?} {reason}")]
     Entry {
-        /// The entry as it was written.
+        /// Entry as written in the config.
         entry: String,
-        /// What is wrong with it, and what to write instead.
+        /// Problem of the entry, and the remedy.
         reason: &'static str,
     },
 }
@@ -34,35 +35,34 @@ pub(crate) enum AllowedToolsError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ToolAllowlist {
     rules: Vec<ToolAllowRule>,
-    /// As they were written, for Claude and for people.
+    /// Entries as written in the config, for Claude and for people.
     entries: Vec<String>,
-    /// What may not be written, since it decides what may run. Claude holds this by rules too, which
-    /// also know links.
+    /// Paths that must not be written, because they decide which tools may run. Claude enforces
+    /// this by rules too, which also resolve links.
     protected: Vec<Utf8PathBuf>,
 }
 
-/// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ToolAllowRule {
-    /// The tool's name; `*` stands for anything in the names of MCP tools.
+    /// Name of the tool; `*` matches anything in the names of MCP tools.
     name: String,
     input: ToolInputPattern,
 }
 
-/// What a tool may be called with.
+/// Restriction of a tool's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ToolInputPattern {
     Any,
-    /// Every command of the shell line is like this.
+    /// Every command of the shell line matches this pattern.
     Command(String),
-    /// The address is of this host, or of a part of it.
+    /// The URL's host is this domain; for `*.domain`, any subdomain of it.
     Domain(String),
-    /// This field is like that.
+    /// This field matches the pattern.
     Field(&'static str, String),
 }
 
 impl ToolAllowlist {
-    /// Reads the list of a brief, if there is one. Tools of injected servers join it.
+    /// Parses the allowlist of a brief, if there is one. Tools of injected servers are added to it.
     pub(super) fn from_brief(
         brief: &ClaudeLaunchSpec,
         injected: &[String],
@@ -79,7 +79,7 @@ impl ToolAllowlist {
         Ok(Some(allowed))
     }
 
-    /// Says whether a call may run.
+    /// Returns true if a call may run.
     pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
         let tool = current_tool_name(tool);
         if self.is_protected(tool, input) {
@@ -89,8 +89,7 @@ impl ToolAllowlist {
         rules.any(|rule| rule.input.matches_input(input)) || self.permits_shell_line(tool, input)
     }
 
-    /// Says whether a call would write what is protected, or might: a path that is not absolute
-    /// could be any.
+    /// Returns true if a call would write a protected path, or might: a relative path could be any.
     fn is_protected(&self, tool: &str, input: &Json) -> bool {
         if self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
             return false;
@@ -102,12 +101,13 @@ impl ToolAllowlist {
         })
     }
 
-    /// Says whether any shell command may run.
+    /// Returns true if any shell command may run.
     pub(super) fn permits_any_command(&self) -> bool {
         self.rules.iter().any(|rule| rule.name == "Bash" && rule.input == ToolInputPattern::Any)
     }
 
-    /// Says whether every command of a shell line is on the list, each perhaps by another entry.
+    /// Returns true if every command of a shell line is on the list, each possibly by another
+    /// entry.
     fn permits_shell_line(&self, tool: &str, input: &Json) -> bool {
         let patterns = self.rules.iter().filter_map(|rule| match &rule.input {
             ToolInputPattern::Command(pattern) if rule.name == tool => Some(pattern.as_str()),
@@ -121,7 +121,7 @@ impl ToolAllowlist {
         !commands.is_empty() && commands.iter().all(listed)
     }
 
-    /// Tells the agent why a call did not run.
+    /// Explains to the agent why a call was denied.
     pub(super) fn denial_reason(&self, tool: &str) -> String {
         let list = self.entries.join(", ");
         let by_command = |rule: &ToolAllowRule| {
@@ -136,14 +136,12 @@ impl ToolAllowlist {
         };
         let hint = match self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
             true => hint,
-            false => {
-                " The fleet's own files are not for it to write. Name files by absolute paths."
-            }
+            false => " It must not write the fleet's own files. Name files by absolute paths.",
         };
         format!("This agent may only use: {list}.{hint}")
     }
 
-    /// Returns the list as Claude takes it.
+    /// Returns the list in Claude's format.
     pub(super) fn entries(&self) -> &[String] {
         &self.entries
     }
@@ -159,22 +157,22 @@ impl ToolAllowlist {
         names
     }
 
-    /// Says whether all tools of an MCP server are on the list.
+    /// Returns true if all tools of an MCP server are on the list.
     pub(super) fn has_server(&self, server: &str) -> bool {
         let whole = server_pattern(server);
         self.rules.iter().any(|rule| rule.name == whole)
     }
 
-    /// Refuses what Claude alone cannot hold: it knows tools and servers that are not there, but no
-    /// input that may not be.
+    /// Refuses rules that Claude alone cannot enforce: it can hide tools and servers, but not
+    /// restrict their input.
     pub(super) fn ensure_no_input_rules(&self) -> Result<(), AllowedToolsError> {
         for (rule, entry) in self.rules.iter().zip(&self.entries) {
             let server = rule.name.strip_suffix("__*").and_then(|name| name.strip_prefix("mcp__"));
             let whole = server.is_some_and(|server| !server.is_empty() && !server.contains('*'));
             if rule.input != ToolInputPattern::Any || (rule.is_mcp() && !whole) {
-                let reason = "cannot be held by runtime cli, which knows only whole tools \
+                let reason = "cannot be enforced by runtime cli, which supports only whole tools \
                               (`Bash`) and whole servers (`mcp__github__*`): use runtime sdk, or \
-                              list the whole and name in denied_tools what may not run";
+                              allow the whole tool and list exceptions in denied_tools";
                 return Err(AllowedToolsError::Entry { entry: entry.clone(), reason });
             }
         }
@@ -212,9 +210,9 @@ impl ToolAllowRule {
             ("Skill", pattern) => ToolInputPattern::Field("skill", pattern.to_owned()),
             _ => {
                 return Err(refused(
-                    "says what the tool may be called with, which can be held for Bash, WebFetch \
-                     (`domain:…`), Agent and Skill only: list the tool alone, and name in \
-                     denied_tools what may not run",
+                    "restricts the tool's input, which is supported only for Bash, WebFetch \
+                     (`domain:…`), Agent and Skill: list the tool alone, and list exceptions in \
+                     denied_tools",
                 ));
             }
         };
@@ -233,7 +231,7 @@ impl ToolInputPattern {
     fn matches_input(&self, input: &Json) -> bool {
         match self {
             ToolInputPattern::Any => true,
-            // A line is judged as a whole, by all entries.
+            // A shell line is checked as a whole, against all entries.
             ToolInputPattern::Command(_) => false,
             ToolInputPattern::Domain(domain) => {
                 let host = input["url"].as_str().and_then(|text| Url::parse(text).ok());
@@ -250,7 +248,7 @@ impl ToolInputPattern {
     }
 }
 
-/// Says whether a command is like a pattern: `git status`, `git *` and `git:*` (which also take
+/// Returns true if a command matches a pattern: `git status`, `git *` and `git:*` (which also match
 /// `git` alone), `* --version`.
 fn matches_command(pattern: &str, command: &str) -> bool {
     let prefix = pattern.strip_suffix(":*").or_else(|| pattern.strip_suffix(" *"));
@@ -263,7 +261,7 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     }
 }
 
-/// Says whether a text is like a pattern in which `*` stands for anything.
+/// Returns true if a text matches a pattern in which `*` matches anything.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().expect("a split has at least one part");
@@ -276,7 +274,7 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Returns a path without `.` and `..` in it, as far as it can be told without looking.
+/// Resolves `.` and `..` in a path lexically, without file access.
 fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
     let mut tidy = Utf8PathBuf::new();
     for part in path.components() {
@@ -289,17 +287,17 @@ fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
     tidy
 }
 
-/// Says whether two names are of one tool.
+/// Returns true if two names denote the same tool.
 pub(super) fn is_same_tool(one: &str, other: &str) -> bool {
     current_tool_name(one) == current_tool_name(other)
 }
 
-/// Returns the name under which a tool goes today.
+/// Returns the current name of a tool that was renamed.
 fn current_tool_name(tool: &str) -> &str {
     if tool == "Task" { "Agent" } else { tool }
 }
 
-/// Returns the entries that stand for all tools of these servers.
+/// Returns the entries that allow all tools of these servers.
 pub(super) fn server_patterns(servers: &[String]) -> impl Iterator<Item = String> {
     servers.iter().map(|server| server_pattern(server))
 }

@@ -1,7 +1,7 @@
 //! One client of the control socket.
 //!
-//! Two halves that never wait for the run: one reads requests, one at a time, the other writes what
-//! is in the client's [`ControlClientOutbox`]. Start at [`serve_client`].
+//! Two halves that never wait for the run: one reads requests, one at a time; the other writes the
+//! lines in the client's [`ControlClientOutbox`]. Start at [`serve_client`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,15 +21,16 @@ use tokio::sync::{Notify, mpsc};
 
 use super::{PendingControlRequest, encode_event, encode_line};
 
-/// The longest request; a longer one is refused and its client disconnected.
+/// Length limit of a request; a longer one is refused and its client disconnected.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// How much waits for a client that does not read; what happens beyond is left out for it.
+/// Limit on bytes queued for a client that does not read; events beyond it are dropped for that
+/// client.
 pub(crate) const CLIENT_BYTES_MAX: usize = 1 << 20;
 
 const READ_BYTES: usize = 4 << 10;
 
-/// What waits to be written to a client.
+/// Lines queued for a client.
 #[derive(Debug, Default)]
 pub(super) struct ControlClientOutbox {
     state: Mutex<ControlClientOutboxState>,
@@ -40,11 +41,11 @@ pub(super) struct ControlClientOutbox {
 struct ControlClientOutboxState {
     lines: VecDeque<Arc<[u8]>>,
     bytes: usize,
-    /// Something was left out; to be said when all before it is written.
+    /// Events were dropped; reported once everything before the gap is written.
     lagging: bool,
     /// A request has no reply yet.
     reply_pending: bool,
-    /// The client is gone, or nothing more is to be told: close when all is written.
+    /// The client is gone, or no more events follow: close once everything is written.
     closing: bool,
     /// The client's tasks have ended.
     closed: bool,
@@ -52,7 +53,7 @@ struct ControlClientOutboxState {
 
 impl ControlClientOutbox {
     fn lock_state(&self) -> MutexGuard<'_, ControlClientOutboxState> {
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held, so poisoning can be ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +63,7 @@ impl ControlClientOutbox {
         result
     }
 
-    /// Replies to the one request that is open. A reply is never left out.
+    /// Replies to the one open request. A reply is never dropped.
     pub(super) fn reply(&self, line: &Arc<[u8]>) {
         self.update(|waiting| {
             waiting.reply_pending = false;
@@ -70,7 +71,7 @@ impl ControlClientOutbox {
         });
     }
 
-    /// Tells something if there is room for it; says whether the client is still there.
+    /// Queues an event if it fits; returns true while the client is connected.
     pub(super) fn send_event(&self, line: &Arc<[u8]>) -> bool {
         self.update(|waiting| {
             if waiting.lagging || waiting.bytes + line.len() > CLIENT_BYTES_MAX {
@@ -82,7 +83,7 @@ impl ControlClientOutbox {
         })
     }
 
-    /// Tells the last thing, and that something was left out before it if that is so.
+    /// Queues the last event, preceded by a report of dropped events, if any.
     pub(super) fn send_last_event(&self, line: &Arc<[u8]>) {
         self.update(|waiting| {
             if std::mem::take(&mut waiting.lagging) {
@@ -93,17 +94,17 @@ impl ControlClientOutbox {
         });
     }
 
-    /// Closes the connection when everything is written.
+    /// Closes the connection once everything is written.
     pub(super) fn close(&self) {
         self.update(|waiting| waiting.closing = true);
     }
 
-    /// Returns when everything is written or the client is gone.
+    /// Waits until everything is written or the client is gone.
     pub(super) async fn wait_closed(&self) {
         self.wait_for(|waiting| waiting.closed.then_some(())).await;
     }
 
-    /// Returns the next line to write; `None` when there will be none.
+    /// Returns the next line to write; `None` if none will follow.
     async fn next(&self) -> Option<Arc<[u8]>> {
         self.wait_for(|waiting| match waiting.pop() {
             Some(line) => Some(Some(line)),
@@ -113,7 +114,7 @@ impl ControlClientOutbox {
         .await
     }
 
-    /// Returns when the next request may be read.
+    /// Waits until the next request may be read.
     async fn wait_request_allowed(&self) {
         let may = |waiting: &mut ControlClientOutboxState| {
             !waiting.reply_pending && waiting.bytes < CLIENT_BYTES_MAX
@@ -121,7 +122,7 @@ impl ControlClientOutbox {
         self.wait_for(|waiting| may(waiting).then_some(())).await;
     }
 
-    /// Waits until `look` finds what it looks for. Nothing is lost when it is dropped before.
+    /// Waits until `look` returns a value. Cancel-safe.
     async fn wait_for<T>(
         &self,
         mut look: impl FnMut(&mut ControlClientOutboxState) -> Option<T>,
@@ -151,7 +152,7 @@ impl ControlClientOutboxState {
     }
 }
 
-/// Serves one client until it goes or the run ends.
+/// Serves one client until it disconnects or the run ends.
 pub(super) async fn serve_client(
     stream: UnixStream,
     requests: mpsc::Sender<PendingControlRequest>,
@@ -162,7 +163,7 @@ pub(super) async fn serve_client(
     let reading = async {
         read_requests(input, peer, &outbox, requests).await;
         outbox.close();
-        // What is owed is still written.
+        // Pending lines are still written after the client stops sending.
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -180,7 +181,7 @@ async fn write_lines(mut output: OwnedWriteHalf, outbox: &ControlClientOutbox) {
         if output.write_all(&line).await.is_err() {
             return;
         }
-        // Room may have been made for a reader that waits for it.
+        // A request may be waiting for room in the outbox.
         outbox.changed.notify_waiters();
     }
 }
@@ -237,17 +238,17 @@ async fn read_line(input: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> io::Resul
     }
 }
 
-/// Why a line is no request that can be asked.
+/// Reason that a line is not a valid request.
 struct ControlRequestRefusal {
-    /// Zero when the line does not say.
+    /// Zero if the line has no ID.
     id: u64,
     reason: String,
-    /// What follows cannot be understood either.
+    /// Following lines cannot be parsed either.
     fatal: bool,
 }
 
 fn parse_request(line: &[u8]) -> Result<ControlRequest, ControlRequestRefusal> {
-    /// What every protocol version has.
+    /// Fields that every protocol version has.
     #[derive(Deserialize)]
     struct ControlRequestHead {
         #[serde(default)]
@@ -262,7 +263,7 @@ fn parse_request(line: &[u8]) -> Result<ControlRequest, ControlRequestRefusal> {
     let head: ControlRequestHead =
         serde_json::from_slice(line).map_err(|error| ControlRequestRefusal {
             id: 0,
-            reason: format!("the line is no request: {error}"),
+            reason: format!("the line is not a request: {error}"),
             fatal: false,
         })?;
     let refusal = |reason| ControlRequestRefusal { id: head.id, reason, fatal: false };
@@ -284,7 +285,7 @@ fn refusal_line(id: u64, reason: String) -> Arc<[u8]> {
     })
 }
 
-/// Tells one client too many why it is not served, if it can be told without waiting.
+/// Sends the reason to a client above the limit, if that is possible without waiting.
 pub(super) fn reject_client(stream: UnixStream) {
     let reason = format!("{} clients are connected already", super::CLIENTS_MAX);
     drop(stream.try_write(&refusal_line(0, reason)));

@@ -110,8 +110,8 @@ async fn garbage_is_refused_and_the_client_may_go_on() {
     let mut control = bind(&place).await;
     let mut client = ControlTestClient::connect(&control).await;
     for (line, reason) in [
-        (&b"nonsense\n"[..], "the line is no request: expected ident at line 1 column 2"),
-        (b"\xff\0\n", "the line is no request: expected value at line 1 column 1"),
+        (&b"nonsense\n"[..], "the line is not a request: expected ident at line 1 column 2"),
+        (b"\xff\0\n", "the line is not a request: expected value at line 1 column 1"),
         (b"[]\n", "the request is of protocol 0"),
         (
             br#"{"protocol":99,"id":7,"op":"status"}"#,

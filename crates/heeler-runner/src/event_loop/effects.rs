@@ -1,6 +1,7 @@
-//! What a runtime wants done, one step after the other.
+//! Performs the effects that a runtime requests, in order.
 //!
-//! A step is done when every row before it is on disk. Start at [`RunEventLoop::apply_effects`].
+//! An effect is performed once every row before it is on disk. Start at
+//! [`RunEventLoop::apply_effects`].
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +14,15 @@ use super::{ActiveRun, RunEventLoop};
 use crate::input_writer::INPUT_BYTES_MAX;
 use crate::runtime::RuntimeEffect;
 
-/// The first pause after the disk took no row; it doubles each time.
+/// First pause after the disk accepted no row; it doubles each time.
 const DISK_PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The longest pause.
+/// Upper bound of the pause.
 const DISK_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How many calls of injected tools may be under way; one more is refused.
+/// Limit on concurrent calls of injected tools; further calls are refused.
 pub(crate) const MCP_CALLS_MAX: usize = 64;
 
-/// A disk that takes no rows.
+/// Disk that accepts no rows.
 #[derive(Debug)]
 pub(crate) struct DiskFailure {
     pub(crate) reason: String,
@@ -29,12 +30,12 @@ pub(crate) struct DiskFailure {
     pause: Duration,
 }
 
-/// The disk does not take what has to be there before the run goes on.
+/// The disk does not accept data that must be written before the run continues.
 #[derive(Debug)]
 pub(super) struct DiskFullError(pub(super) String);
 
 impl RunEventLoop<'_> {
-    /// Does what is to be done; says whether nothing is left, so that more may be read.
+    /// Performs pending effects; returns true if none is left, so that more output may be read.
     pub(super) fn apply_effects(&mut self) -> bool {
         let now = Instant::now();
         if self.run.disk_failure.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
@@ -70,7 +71,7 @@ impl RunEventLoop<'_> {
         }
     }
 
-    /// Writes the rows that wait, and tells them.
+    /// Writes the pending rows and publishes them.
     pub(super) fn flush(&mut self) -> Result<(), DiskFullError> {
         let ActiveRun { journal, control, .. } = &mut *self.run;
         journal.flush(&mut |at, row| control.publish_row(at, row)).map_err(DiskFullError)
@@ -91,7 +92,7 @@ impl RunEventLoop<'_> {
     fn apply_effect(&mut self, step: RuntimeEffect) -> Result<(), DiskFullError> {
         match step {
             RuntimeEffect::Write(_) | RuntimeEffect::CloseInput | RuntimeEffect::Signal(_) => {
-                self.apply_immediate_effect(step)
+                self.apply_immediate_effect(step);
             }
             RuntimeEffect::Message(message) => {
                 if self.needs_snapshot_before(&message) && self.begin_snapshot() {
@@ -115,13 +116,13 @@ impl RunEventLoop<'_> {
         Ok(())
     }
 
-    /// Does a step that needs no disk.
+    /// Performs an effect that needs no disk.
     pub(super) fn apply_immediate_effect(&mut self, step: RuntimeEffect) {
         match step {
             RuntimeEffect::Write(line) => {
                 if self.input.push(line).is_err() {
                     let reason = format!(
-                        "the agent does not read: more than {INPUT_BYTES_MAX} bytes wait for it"
+                        "the agent does not read its input: more than {INPUT_BYTES_MAX} bytes are queued"
                     );
                     self.set_ending(AgentProcessExit::Internal { reason });
                     self.must_kill = true;
@@ -134,7 +135,7 @@ impl RunEventLoop<'_> {
     }
 
     fn record_message(&mut self, mut message: AgentMessage) {
-        // Before anything of it is cut: half a secret would not be known for one.
+        // Redacted before any part is cut: half a secret would not be recognized.
         message.redact(&self.run.redactor);
         self.run.tally.add_message(&message);
         if let Some(aside) = &mut self.run.side_reply {
@@ -143,8 +144,8 @@ impl RunEventLoop<'_> {
         }
         let is_assistant = matches!(message.body, MessageBody::Assistant(_));
         self.run.has_spoken |= is_assistant;
-        // The row has the whole text. What is held back may be half of a secret, so it is dropped;
-        // any other row comes in between and ends no text.
+        // The row has the whole text. The part held back may be half of a secret, so it is dropped;
+        // any other row may arrive in between and does not end the text.
         if is_assistant && message.parent_tool_use_id.is_none() {
             self.deltas = None;
         }
@@ -164,7 +165,7 @@ impl RunEventLoop<'_> {
 
     fn call_tool(&mut self, call: String, server: String, message: Json) {
         if self.calls.len() >= MCP_CALLS_MAX {
-            let text = format!("{MCP_CALLS_MAX} calls are under way; wait for one to end");
+            let text = format!("{MCP_CALLS_MAX} calls are in progress; wait for one to end");
             let error = json!({"code": -32000, "message": text});
             let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
             self.pending_effects.extend(self.run.runtime.deliver_mcp_reply(&call, reply));

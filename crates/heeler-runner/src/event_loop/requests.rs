@@ -1,7 +1,7 @@
-//! What people ask of the run, and what the agent asks of people.
+//! Requests of people to the run, and questions of the agent to people.
 //!
-//! Every client gets a reply. An answer counts for the first who gives it, and is a row before the
-//! agent hears of it. Start at [`RunEventLoop::handle_request`].
+//! Every client gets a reply. The first answer to a question counts, and it is recorded in a row
+//! before the agent receives it. Start at [`RunEventLoop::handle_request`].
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ use crate::mcp::{ASK_HUMAN, ToolQuestion};
 use crate::questions::{QUESTION_BYTES_MAX, RunQuestionOutcome};
 use crate::runtime::{AgentQuestionKind, RuntimeEffect};
 
-/// Why a process of the run is refused: it would answer for the people whom its agent asks.
-const OWN_PROCESS: &str = "this comes from a process of the run itself, which may only look; ask \
-                           from outside of it";
+/// Refusal of a process of the run: it would answer for the people that its agent asks.
+const OWN_PROCESS: &str = "this request comes from a process of the run itself, which has \
+                           read-only access; send it from another process";
 
 impl RunEventLoop<'_> {
-    /// Does what a client asks.
+    /// Handles the request of a client.
     pub(super) fn handle_request(&mut self, asked: &PendingControlRequest) {
         let only_looks = matches!(asked.op, ControlOperation::Status | ControlOperation::Subscribe);
         if !only_looks && asked.peer.is_some_and(|peer| self.tree.contains(peer)) {
@@ -70,21 +70,19 @@ impl RunEventLoop<'_> {
         }
     }
 
-    /// Says why nothing new can begin, if so.
+    /// Returns the reason that nothing new can begin, if any.
     fn refusal_reason(&self) -> Option<String> {
         if let Some(trouble) = &self.run.disk_failure {
             return Some(format!(
-                "the disk takes no rows ({}); try again when there is space",
+                "the disk accepts no rows ({}); try again when there is space",
                 trouble.reason
             ));
         }
         if self.run.side_reply.is_some() {
-            return Some(
-                "the agent sums the session up before it goes on; try again in a moment".to_owned(),
-            );
+            return Some("the agent is summarizing the session; try again in a moment".to_owned());
         }
         let ending = self.done || self.run.ending.is_some() || self.tree_ended;
-        ending.then(|| "the run is ending; start another job to say more".to_owned())
+        ending.then(|| "the run is ending; start another job instead".to_owned())
     }
 
     fn send_user_message(&mut self, text: &str) -> Result<(), String> {
@@ -92,12 +90,12 @@ impl RunEventLoop<'_> {
             return Err(reason);
         }
         if !self.input.has_room(text.len().saturating_mul(2)) {
-            return Err("the agent has not read what it was told before; wait for it".to_owned());
+            return Err("the agent has not read the previous messages yet; wait for it".to_owned());
         }
         let uuid = Uuid::new_v4();
         let steps = self.run.runtime.send_message(uuid, text).filter(|_| self.input.is_open());
         let Some(steps) = steps else {
-            return Err("this agent takes no further message; start another job".to_owned());
+            return Err("this agent accepts no further messages; start another job".to_owned());
         };
         self.run.record_prompt(uuid, text);
         self.pending_effects.extend(steps);
@@ -120,7 +118,7 @@ impl RunEventLoop<'_> {
         let said = match answer {
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
             QuestionAnswer::Allow { input: Some(_) } => {
-                format!("{by} allowed {tool} with an input of theirs")
+                format!("{by} allowed {tool} with a changed input")
             }
             QuestionAnswer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
@@ -137,7 +135,8 @@ impl RunEventLoop<'_> {
         Ok(())
     }
 
-    /// Closes a question: file, row, agent, subscribers. Without an answer the agent hears nothing.
+    /// Closes a question: file, row, agent, subscribers. Without an answer nothing is sent to the
+    /// agent.
     fn close_question(
         &mut self,
         id: &str,
@@ -171,7 +170,7 @@ impl RunEventLoop<'_> {
         }
     }
 
-    /// Asks a person, or denies where none is there.
+    /// Asks a person, or denies if the run is unattended.
     pub(super) fn ask_person(
         &mut self,
         agent_id: String,
@@ -197,7 +196,7 @@ impl RunEventLoop<'_> {
         let wait = Duration::from_millis(timeout_ms);
         let ask = AgentQuestion {
             protocol: PROTOCOL,
-            // With a secret in it, it is no name for a file.
+            // An ID that contains a secret must not become a file name.
             id: self.run.questions.assign_id(&self.run.redactor.redact_text(&agent_id)),
             at,
             kind: kind.as_str().to_owned(),
@@ -228,19 +227,22 @@ impl RunEventLoop<'_> {
         Ok(())
     }
 
-    /// Tells something once its row is there; a full disk, which is told too, does not hold it back.
+    /// Publishes an event once its row is written. A full disk, which is published too, does not
+    /// delay it.
     fn publish_after_rows(&mut self, happening: &ControlEvent) {
         drop(self.flush());
         self.run.control.publish(happening);
     }
 
-    /// Returns how long a person has, or why none is asked.
+    /// Returns the time a person has to answer, or the reason that no person is asked.
     fn question_timeout(&self, input: &Json) -> Result<u64, String> {
         let QuestionPolicy::Person { timeout_ms } = self.run.spec.attendance else {
-            return Err("nobody attends this run, so nobody can allow or answer it".to_owned());
+            return Err(
+                "this run is unattended, so the request cannot be allowed or answered".to_owned()
+            );
         };
         if self.run.side_reply.is_some() {
-            return Err("the agent is only to sum the session up".to_owned());
+            return Err("the agent may only summarize the session".to_owned());
         }
         if self.run.ending.is_some() {
             return Err("the run is being ended".to_owned());
@@ -254,13 +256,13 @@ impl RunEventLoop<'_> {
         Ok(timeout_ms)
     }
 
-    /// Denies at once, and records it.
+    /// Denies at once, and records the denial.
     fn deny_question(&mut self, agent_id: &str, tool: &str, reason: String) {
         self.run.add_note("denied", &format!("{tool} was denied: {reason}"));
         self.deliver_answer(agent_id, &QuestionAnswer::Deny { message: reason, interrupt: false });
     }
 
-    /// Puts to people what a tool of ours asks.
+    /// Asks people the question of an injected tool.
     pub(super) fn ask_for_tool(&mut self, ToolQuestion { input, reply }: ToolQuestion) {
         let (id, kind, tool) =
             (Uuid::new_v4().to_string(), AgentQuestionKind::Question, ASK_HUMAN.to_owned());
@@ -268,10 +270,10 @@ impl RunEventLoop<'_> {
         self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });
     }
 
-    /// Hands an answer to whoever asked: a tool of ours, or the agent.
+    /// Delivers an answer to the party that asked: an injected tool, or the agent.
     fn deliver_answer(&mut self, agent_id: &str, answer: &QuestionAnswer) {
         match self.run.question_replies.remove(agent_id) {
-            // The call may have been given up.
+            // The receiving call may have been cancelled.
             Some(reply) => drop(reply.send(answer.clone())),
             None => {
                 let steps = self.run.runtime.deliver_answer(agent_id, answer);
@@ -280,7 +282,7 @@ impl RunEventLoop<'_> {
         }
     }
 
-    /// Denies what nobody has answered in time.
+    /// Denies a question that was not answered in time.
     pub(super) fn expire_question(&mut self, id: &str) {
         let message = "nobody answered in time".to_owned();
         let answer = QuestionAnswer::Deny { message: message.clone(), interrupt: false };
@@ -288,7 +290,7 @@ impl RunEventLoop<'_> {
         self.close_question(id, end, "denied", &message, Some(&answer));
     }
 
-    /// The agent does not want to know any more.
+    /// Closes a question that the agent withdrew.
     pub(super) fn withdraw_question(&mut self, agent_id: &str) {
         if let Some(id) = self.run.questions.find_by_agent_id(agent_id) {
             let end = Some(self.question_outcome(QuestionOutcome::Withdrawn, None, None));
@@ -296,7 +298,7 @@ impl RunEventLoop<'_> {
         }
     }
 
-    /// Closes what is still open when the agent is gone.
+    /// Closes the remaining questions after the agent ended.
     pub(super) fn close_all_questions(&mut self) {
         for ask in self.run.questions.list() {
             self.close_question(
@@ -310,7 +312,7 @@ impl RunEventLoop<'_> {
     }
 }
 
-/// Says whether it may succeed when there is space again.
+/// Returns true if the write may succeed once there is space again.
 fn is_full(error: &RunFileError) -> bool {
     let RunFileError::Disk(DiskError { source, .. }) = error else { return false };
     matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

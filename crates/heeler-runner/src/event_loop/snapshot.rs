@@ -1,9 +1,9 @@
-//! The work tree as it is when a turn ends, recorded before the turn's result is; and as it is before
-//! the first turn of a session, recorded before its agent starts.
+//! Snapshots of the working directory: at the end of each turn, before the turn's result is
+//! recorded, and before the first turn of a session, before its agent starts.
 //!
-//! A process of its own does it (`heeler snapshot`): it runs git, whose exit nobody here may take away
-//! from it, and it can be ended when it takes too long. Meanwhile nothing more of what the agent says
-//! is looked at. That it fails is a row, and no failure of the run. Start at
+//! A separate process (`heeler snapshot`) takes them: it runs git, and the exit status of git must
+//! not be reaped by the runner; it can also be killed when it takes too long. Meanwhile no agent
+//! output is processed. A failure is recorded in a row and does not fail the run. Start at
 //! [`RunEventLoop::begin_snapshot`].
 
 use std::future::pending;
@@ -29,41 +29,40 @@ use crate::claude::text_args;
 use crate::files;
 use crate::process::{AgentProcess, LaunchSpec, ProcessTree, SpawnContext};
 
-/// How long a snapshot may take before the run goes on without it.
+/// Time limit of a snapshot, after which the run continues without it.
 pub(crate) const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The most that is read of what the process answers.
+/// Limit on the bytes read of the process's reply.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The variable by which git is found.
+/// Variable by which git is found.
 const PATH: &str = "PATH";
 
-/// What snapshots are taken with.
+/// Options for taking snapshots.
 #[derive(Debug)]
 pub(crate) struct SnapshotProcessOptions {
-    /// Our own program.
+    /// Path of the Heeler binary.
     pub(crate) program: Utf8PathBuf,
-    /// The run's folder, beside which those of other runs are.
+    /// Directory of the run; its siblings are those of other runs.
     pub(crate) run_dir: Utf8PathBuf,
-    /// Where the agent finds its programs.
+    /// Value of `PATH` for the agent.
     pub(crate) path: Option<String>,
-    /// How long it may take.
     pub(crate) time_max: Duration,
 }
 
-/// A snapshot that is being taken.
+/// Snapshot being taken.
 #[derive(Debug)]
 pub(super) struct SnapshotProcess {
     agent: AgentProcess,
     stdout: Option<ChildStdout>,
     output: Vec<u8>,
     deadline: Instant,
-    /// The last entry of the turn; none before the first turn.
+    /// Last entry of the turn; `None` before the first turn.
     last_message: Option<Uuid>,
 }
 
 impl SnapshotProcess {
-    /// Waits until the process has answered all or part. Loses nothing when it is given up.
+    /// Waits for more of the process's reply. Cancel-safe.
     pub(super) async fn read_more(&mut self) -> io::Result<usize> {
         let Some(answers) = &mut self.stdout else { return pending().await };
         let read = answers.read_buf(&mut self.output);
@@ -73,13 +72,13 @@ impl SnapshotProcess {
         }
     }
 
-    /// Says whether more is to come after what was read.
+    /// Returns true if more output is expected after this read.
     fn expects_more(&self, read: &io::Result<usize>) -> bool {
         matches!(read, Ok(1..)) && self.output.len() <= ANSWER_BYTES_MAX
     }
 }
 
-/// Waits for the snapshot that is being taken, if there is one.
+/// Waits for the snapshot being taken; never completes if there is none.
 pub(super) async fn read_if_running(snapping: &mut Option<SnapshotProcess>) -> io::Result<usize> {
     match snapping {
         Some(snapping) => snapping.read_more().await,
@@ -88,7 +87,7 @@ pub(super) async fn read_if_running(snapping: &mut Option<SnapshotProcess>) -> i
 }
 
 impl RunEventLoop<'_> {
-    /// Says whether a message is the end of a turn before which a snapshot is due.
+    /// Returns true if a message ends a turn and a snapshot is due before it.
     pub(super) fn needs_snapshot_before(&self, message: &AgentMessage) -> bool {
         let ActiveRun { spec, side_reply: aside, ending, .. } = &*self.run;
         matches!(message.body, MessageBody::Result(_))
@@ -100,14 +99,14 @@ impl RunEventLoop<'_> {
             && !self.snapshot_taken
     }
 
-    /// Starts to take one; says whether it is being taken.
+    /// Starts a snapshot; returns true if it is in progress.
     pub(super) fn begin_snapshot(&mut self) -> bool {
         let Some(message) = self.run.recorder.last() else { return false };
         self.snapshot = self.run.start_snapshot(self.tree, Some(message));
         self.snapshot.is_some()
     }
 
-    /// Takes what the process answered; goes on once that is all.
+    /// Handles output of the snapshot process; the run continues once it is complete.
     pub(super) fn handle_snapshot_output(&mut self, read: io::Result<usize>) {
         if self.snapshot.as_ref().is_some_and(|snapping| snapping.expects_more(&read)) {
             return;
@@ -119,10 +118,10 @@ impl RunEventLoop<'_> {
 }
 
 impl ActiveRun {
-    /// Records the work tree before the first turn of a session. Nobody works in it yet for this run,
-    /// so the agent waits.
+    /// Takes a snapshot before the first turn of a session. The agent starts afterwards, so that
+    /// the run itself changes nothing meanwhile.
     ///
-    /// Whoever ends the run does not wait for this; whoever asks something else does.
+    /// A request to end the run does not wait for this; other requests do.
     pub(crate) async fn snapshot_initial_state(&mut self, tree: &ProcessTree) {
         if self.spec.workspaces.is_none() || self.spec.runtime == RuntimeType::Command {
             return;
@@ -164,7 +163,7 @@ impl ActiveRun {
         let folder = spec.workspaces.as_ref()?;
         let name = match message {
             Some(message) => format!("{session}/{message}"),
-            // A first turn may begin more than once.
+            // A first turn may begin more than once, so the name contains the run.
             None => format!("{session}/begin-{}", spec.run),
         };
         let mut args = text_args(&["snapshot", "--into", folder.as_str(), "--name", &name]);
@@ -192,7 +191,7 @@ impl ActiveRun {
         }
     }
 
-    /// Takes all that the process answered.
+    /// Handles the complete reply of the process.
     fn finish_snapshot(&mut self, snapping: SnapshotProcess, read: &io::Result<usize>) {
         let SnapshotProcess { agent, output: answer, last_message: message, .. } = snapping;
         agent.signal(Signal::KILL);
@@ -241,11 +240,11 @@ impl ActiveRun {
     }
 }
 
-/// Reads what `heeler snapshot` answered: the snapshot, none where there is no repository, or why it
-/// failed.
+/// Parses the reply of `heeler snapshot`: the snapshot, `None` if there is no repository, or the
+/// reason for a failure.
 fn parse_answer(answer: &[u8]) -> Result<Option<Map<String, Json>>, String> {
     let Ok(mut answer) = serde_json::from_slice::<Json>(answer) else {
-        return Err("the process that records them died".to_owned());
+        return Err("the snapshot process died".to_owned());
     };
     if let Some(error) = answer["error"].as_str() {
         return Err(error.to_owned());
@@ -256,7 +255,7 @@ fn parse_answer(answer: &[u8]) -> Result<Option<Map<String, Json>>, String> {
     }
 }
 
-/// Returns the jobs whose runs are live below this folder, this one aside.
+/// Returns the jobs of other live runs that work in this directory or below it.
 fn other_live_jobs(run_dir: &Utf8Path, top: &Utf8Path) -> Vec<JobId> {
     let Some(runs) = run_dir.parent().and_then(|runs| runs.read_dir_utf8().ok()) else {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! What claude is told of MCP servers: the JSON of its `--mcp-config`.
+//! The JSON of claude's `--mcp-config`.
 //!
-//! It may hold secrets (environment, headers, our own token), so it is handed over in memory and
-//! never as a file or an argument. Start at [`build_mcp_config`].
+//! It may hold secrets (environment, headers, the run's token), so it is passed in memory and never
+//! as a file on disk or an argument. Start at [`build_mcp_config`].
 
 use heeler_model::run::McpServerSpec;
 use indexmap::IndexMap;
@@ -9,23 +9,23 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{InjectedMcpServers, McpBridgeEndpoint};
 
-/// How long claude lets a tool of ours take: people and workers are waited for, and by itself it gives
-/// up on a server over HTTP after five minutes.
+/// Time that claude allows for a call of an injected tool. Calls may wait for people and workers,
+/// and the default for a server over HTTP is five minutes.
 const CALL_TIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How claude reaches the servers that we inject.
+/// Transport by which claude reaches the injected servers.
 #[derive(Debug, Clone)]
 pub(crate) enum InjectedMcpTransport {
-    /// By the control protocol of the `sdk` runtime.
+    /// The control protocol of the `sdk` runtime.
     InProcess,
-    /// By HTTP, for the `cli` runtime.
+    /// HTTP, for the `cli` runtime.
     Http(McpBridgeEndpoint),
 }
 
-/// Returns the JSON of claude's `--mcp-config`: what is configured, and what is injected.
+/// Returns the JSON of claude's `--mcp-config` with the configured and the injected servers.
 ///
-/// An injected server wins over a configured one of the same name: its tools are part of what we
-/// promise an agent.
+/// An injected server takes precedence over a configured one of the same name: Heeler guarantees
+/// its tools to the agent.
 pub(crate) fn build_mcp_config(
     configured: &IndexMap<String, McpServerSpec>,
     injected: &InjectedMcpServers,
@@ -65,7 +65,7 @@ fn server_entry(server: &McpServerSpec) -> Json {
             (remote("sse", url, headers), timeout_ms, always_load)
         }
     };
-    // Claude refuses its whole config over a timeout of zero.
+    // Claude rejects its whole config because of a timeout of zero.
     if let Some(timeout_ms) = timeout_ms.filter(|&timeout_ms| timeout_ms > 0) {
         entry["timeout"] = json!(timeout_ms);
     }
@@ -81,9 +81,9 @@ fn escape_values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
 
 /// Returns a text that claude reads as `text`.
 ///
-/// It puts variables into what it reads (`${HOME}`, `${HOME:-default}`) and knows no way to write
-/// them plainly. Ours are put in already, so each `${` becomes the default of a variable that is
-/// not set, and what follows it.
+/// Claude expands variables (`${HOME}`, `${HOME:-default}`) and has no escape for them. Heeler has
+/// expanded its own already, so each `${` is written as the default value of a variable that is not
+/// set, followed by the rest.
 fn escape_variables(text: &str) -> String {
     text.replace("${", "${HEELER_NOT_SET:-$}{")
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_text_that_looks_like_a_variable_is_told_plainly() {
-        // What claude 2.1.325 does, in one pass.
+        // Imitates the expansion of claude 2.1.325, in one pass.
         let read = |text: &str| text.replace("${HEELER_NOT_SET:-$}", "$");
         for text in ["${HOME}", "pa$$${HOME:-x}${", "$HOME", "{}", "${${A}}"] {
             assert_eq!(read(&escape_variables(text)), text);

@@ -1,8 +1,8 @@
-//! The server `heeler-files`: an agent hands a file of its working directory over.
+//! The server `heeler-files`: an agent sends a file of its working directory to people.
 //!
-//! The file is copied, so that what is handed over stays as it was. Nothing outside the working
-//! directory can be named, neither by its path nor through a link, and no file that holds a secret
-//! of the run is handed over. Start at [`FileSender`].
+//! The file is copied, so later changes do not affect it. Files outside the working directory
+//! cannot be reached, neither by path nor through a link, and a file that holds a secret of the run
+//! is refused. Start at [`FileSender`].
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -28,35 +28,35 @@ use super::server::{
 
 pub(super) const SERVER: &str = "heeler-files";
 
-/// The largest file that is handed over.
+/// Size limit of a sent file.
 const FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// How many files a run hands over.
+/// Limit on files that a run sends.
 const FILES_MAX: usize = 100;
-/// The longest name under which a file is handed over.
+/// Length limit of the name of a sent file.
 const NAME_BYTES_MAX: usize = 120;
-/// The longest secret, in whatever encoding, that is found across two reads.
+/// Length of the longest secret, in any encoding, that is found across two reads.
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SendFileInput {
-    /// The file: a path in the working directory.
+    /// Path of the file, inside the working directory
     file_path: String,
-    /// What to say with it.
+    /// Message to send with the file
     message: Option<String>,
-    /// What to call it; its own name if left out.
+    /// Name to give the file; default: its own name
     filename: Option<String>,
 }
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![mark_read_only(define_tool::<SendFileInput>(
         "send_file",
-        "Hand a file of the working directory to the people who follow this job: a report, a picture, \
-         an archive. They get a copy of it as it is now.",
+        "Send a file of the working directory to the people who follow this job: a report, an image, \
+         an archive. They get a copy of its current content.",
     ))]
 }
 
-/// Why a file is not handed over; the agent reads it.
+/// Reason that a file is not sent; shown to the agent.
 #[derive(Debug, Error)]
 enum FileSendError {
     #[error("{path} is not in the working directory {root}; copy it there first")]
@@ -67,13 +67,13 @@ enum FileSendError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} is not a regular file; put what you want to hand over into one file")]
+    #[error("{path} is not a regular file; pack the content into one file")]
     NotAFile { path: String },
-    #[error("{path} has more than {FILE_BYTES_MAX} bytes; hand over a smaller or packed one")]
+    #[error("{path} has more than {FILE_BYTES_MAX} bytes; send a smaller or compressed file")]
     TooLarge { path: String },
-    #[error("{path} holds a secret of this run; take it out before you hand the file over")]
+    #[error("{path} holds a secret of this run; remove it before you send the file")]
     Secret { path: String },
-    #[error("this run has handed over {FILES_MAX} files, which is as many as it may")]
+    #[error("this run has sent {FILES_MAX} files, which is the limit")]
     TooMany,
     #[error(
         "{name:?} cannot be a file name here; give a `filename` without slashes or control \
@@ -82,11 +82,11 @@ enum FileSendError {
     Name { name: String },
     #[error("the file cannot be stored")]
     Store(#[source] DiskError),
-    #[error("the copy was cut short: {0}")]
+    #[error("the copy failed: {0}")]
     CopyInterrupted(#[source] tokio::task::JoinError),
 }
 
-/// Hands files over by copying them into a folder.
+/// Sends files by copying them into a directory.
 #[derive(Debug)]
 pub(super) struct FileSender {
     root: Utf8PathBuf,
@@ -96,7 +96,7 @@ pub(super) struct FileSender {
     started_count: AtomicUsize,
 }
 
-/// A file that is to be handed over, already open.
+/// File to send, already open.
 struct OutgoingFile {
     file: File,
     path: String,
@@ -104,7 +104,8 @@ struct OutgoingFile {
 }
 
 impl FileSender {
-    /// `root` is the agent's working directory, a real path; copies go to `folder`.
+    /// Builds a sender. `root` is the agent's working directory, a resolved path; copies go to
+    /// `folder`.
     pub(super) fn new(
         root: &Utf8Path,
         folder: &Utf8Path,
@@ -120,7 +121,7 @@ impl FileSender {
         check_message(message.as_deref().unwrap_or_default())?;
         let sent = self.send(file_path, filename).await;
         let (path, name, bytes) = sent.map_err(|error| error_chain(&error))?;
-        let answer = format!("{name} ({bytes} bytes) is handed over");
+        let answer = format!("{name} ({bytes} bytes) was sent");
         send_note(&self.notes, ToolNote::FileSent { path, name, bytes, message }).await?;
         Ok(answer)
     }
@@ -135,7 +136,8 @@ impl FileSender {
         }
         let (root, folder) = (self.root.clone(), self.folder.clone());
         let secrets = self.secrets.clone();
-        // The run's one thread must not wait for the disk as long as a large file takes.
+        // The run has one thread, which must not block on the disk for the duration of a large
+        // copy.
         let copied = tokio::task::spawn_blocking(move || {
             let parcel = open_file(&root, path, name)?;
             store_file(parcel, &folder, secrets)
@@ -148,14 +150,14 @@ impl FileSender {
     }
 }
 
-/// Opens a file of `root`, whatever links there are on the way.
+/// Opens a file inside `root`; links on the way must not lead out of it.
 fn open_file(
     root: &Utf8Path,
     path: String,
     name: Option<String>,
 ) -> Result<OutgoingFile, FileSendError> {
     let inside = Utf8Path::new(&path);
-    // Agents like to name files by their whole path.
+    // Agents often name files by their absolute path.
     let inside = inside.strip_prefix(root).unwrap_or(inside);
     let name = match name {
         Some(name) => name,
@@ -181,7 +183,8 @@ fn open_file(
     Ok(OutgoingFile { file, path, name })
 }
 
-/// The kernel itself keeps the whole way inside `root`: nobody can put a link there in between.
+/// Opens the file with the kernel's guarantee that the path stays inside `root`: a link created in
+/// between cannot lead out.
 fn open_beneath(root: &Utf8Path, inside: &Utf8Path) -> Result<File, Errno> {
     let folder = openat(
         CWD,
@@ -189,13 +192,13 @@ fn open_beneath(root: &Utf8Path, inside: &Utf8Path) -> Result<File, Errno> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    // A pipe without a writer would be waited for.
+    // Opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     openat2(&folder, inside.as_std_path(), flags, Mode::empty(), beneath).map(File::from)
 }
 
-/// Copies a file into `folder`; a crash leaves the whole copy or none.
+/// Copies a file into `folder`; a crash leaves a complete copy or none.
 fn store_file(
     parcel: OutgoingFile,
     folder: &Utf8Path,
@@ -213,7 +216,7 @@ fn store_file(
         {
             Err(FileSendError::Secret { path })
         }
-        // It grew since it was looked at.
+        // The file grew since it was checked.
         Err(error) if error.source.kind() == io::ErrorKind::FileTooLarge => {
             Err(FileSendError::TooLarge { path })
         }
@@ -225,11 +228,11 @@ fn store_file(
 #[error("a secret was read")]
 struct SecretFoundError;
 
-/// A file that cannot be read on once a secret was read.
+/// Reader that fails once it has read a secret.
 struct SecretCheckedFile {
     file: File,
     secrets: SecretRedactor,
-    /// What was read last, where a secret may have begun.
+    /// End of the previous read, where a secret may have begun.
     tail: Vec<u8>,
 }
 
@@ -262,13 +265,13 @@ mod tests {
     use super::super::tests::{McpFixture, SECRET, call, said};
     use super::*;
 
-    /// Returns what the tool said, and whether it failed.
+    /// Calls the tool; returns its text and the error flag.
     async fn send(place: &McpFixture, input: Json) -> (String, bool) {
         let (injected, _notes) = place.injected();
         said(&injected.handle(SERVER, call(1, "send_file", input)).await)
     }
 
-    /// Hands `path` over, which must fail.
+    /// Sends `path`, which must fail.
     async fn refused(place: &McpFixture, path: &str) -> String {
         let (text, failed) = send(place, json!({ "file_path": path })).await;
         assert!(failed, "{text}");
@@ -292,7 +295,7 @@ mod tests {
             let input = json!({ "file_path": path, "filename": filename, "message": "here" });
             let reply = injected.handle(SERVER, call(1, "send_file", input)).await;
             let called = filename.unwrap_or("report.md");
-            assert_eq!(said(&reply), (format!("{called} (10 bytes) is handed over"), false));
+            assert_eq!(said(&reply), (format!("{called} (10 bytes) was sent"), false));
             let note = notes.try_recv().unwrap();
             assert_eq!(note.subtype(), "file_sent");
             assert!(note.content().starts_with(called) && note.content().ends_with(": here"));
@@ -349,10 +352,7 @@ mod tests {
         std::fs::write(place.work().join("run-3.log"), "ok").unwrap();
         symlink("run-3.log", place.work().join("latest.log")).unwrap();
         let input = json!({ "file_path": "latest.log" });
-        assert_eq!(
-            send(&place, input).await,
-            ("latest.log (2 bytes) is handed over".to_owned(), false)
-        );
+        assert_eq!(send(&place, input).await, ("latest.log (2 bytes) was sent".to_owned(), false));
     }
 
     #[tokio::test]
@@ -364,9 +364,8 @@ mod tests {
         mknodat(CWD, work.join("pipe").as_std_path(), FileType::Fifo, mode, 0).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(work.join("socket")).unwrap();
         symlink("loop", work.join("loop")).unwrap();
-        let no_file = |path| {
-            format!("{path} is not a regular file; put what you want to hand over into one file")
-        };
+        let no_file =
+            |path| format!("{path} is not a regular file; pack the content into one file");
         assert_eq!(refused(&place, "folder").await, no_file("folder"));
         assert_eq!(refused(&place, ".").await, no_file("."));
         assert_eq!(
@@ -386,7 +385,7 @@ mod tests {
         let place = McpFixture::new();
         let file = File::create(place.work().join("big")).unwrap();
         file.set_len(FILE_BYTES_MAX + 1).unwrap();
-        let too_large = "big has more than 104857600 bytes; hand over a smaller or packed one";
+        let too_large = "big has more than 104857600 bytes; send a smaller or compressed file";
         assert_eq!(refused(&place, "big").await, too_large);
     }
 
@@ -441,20 +440,20 @@ mod tests {
         sender.call(input("gone")).await.unwrap_err();
         sender.call(input("a")).await.unwrap();
         received.recv().await.unwrap();
-        let full = "this run has handed over 100 files, which is as many as it may";
+        let full = "this run has sent 100 files, which is the limit";
         assert_eq!(sender.call(input("a")).await.unwrap_err(), full);
     }
 
     #[tokio::test]
     async fn a_file_that_holds_a_secret_is_not_handed_over() {
         let place = McpFixture::new();
-        // Where the first read ends, the secret is not over.
+        // The secret crosses the end of the first read.
         let edge = "x".repeat(256 * 1024 - 6);
         let holds = format!("{edge}{SECRET}");
         let encoded = holds.replace(SECRET, &SECRET.replace(' ', "%20"));
         for (name, text) in [("raw", holds.as_str()), ("url", &encoded), ("short", SECRET)] {
             std::fs::write(place.work().join(name), text).unwrap();
-            let reason = "holds a secret of this run; take it out before you hand the file over";
+            let reason = "holds a secret of this run; remove it before you send the file";
             assert_eq!(refused(&place, name).await, format!("{name} {reason}"));
         }
         std::fs::write(place.work().join("clean"), edge).unwrap();

@@ -1,7 +1,8 @@
-//! What the tools of the fleet need of it.
+//! The interface through which a run's tools reach the fleet.
 //!
-//! A run must not open the database and knows no daemon; whoever starts it hands in a [`FleetClient`] that
-//! does. What is asked there may take a while, so it is asked on threads of its own ([`AsyncFleetClient`]).
+//! A run must not open the database and does not know the daemon; the program that starts it passes
+//! in a [`FleetClient`] that does. Calls may take a while, so they are made on separate threads
+//! ([`AsyncFleetClient`]).
 
 #[cfg(test)]
 pub(super) mod fake;
@@ -12,102 +13,95 @@ use std::sync::Arc;
 use heeler_model::{AgentSessionId, JobId, JobRequest};
 use tokio::sync::oneshot;
 
-/// A run's way to its fleet. Errors are words for the agent.
+/// Connection of a run to its fleet. Errors are messages for the agent.
 pub trait FleetClient: fmt::Debug + Send + Sync {
-    /// Starts a job as one of this run's job. The same under the same `key` starts nothing more and
-    /// gets the first answer.
+    /// Starts a job as a child of this run's job. A repeated call with the same `key` starts
+    /// nothing and returns the first reply.
     fn start_job(&self, key: &str, wanted: &JobRequest) -> Result<StartedJob, String>;
     /// Lists the workers of the conversation that this run is part of, in the order in which they
     /// were started.
     fn list_workers(&self) -> Result<Vec<WorkerSnapshot>, String>;
-    /// Returns what the agent of a job said last; none if it has said nothing.
+    /// Returns the last message of a job's agent; `None` if there is none.
     fn last_message(&self, job: &JobId) -> Result<Option<String>, String>;
-    /// Says something more to the agent that is at a job.
+    /// Sends a message to the agent that works on a job.
     fn send_message(&self, job: &JobId, text: &str) -> Result<WorkerMessageDelivery, String>;
-    /// Has a job ended; it need not have ended when this returns.
+    /// Requests the end of a job; it need not have ended when this returns.
     fn stop_job(&self, job: &JobId) -> Result<(), String>;
-    /// Lists the tasks of the conversation; none if this run is part of no conversation that has any.
+    /// Lists the tasks of the conversation; `None` if this run is not part of a conversation with
+    /// tasks.
     fn list_tasks(&self) -> Result<Option<Vec<TaskSnapshot>>, String>;
 }
 
-/// A job that was started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartedJob {
-    /// The job.
     pub job: JobId,
-    /// The worker that does it.
+    /// Name of the worker that does the job.
     pub worker: String,
-    /// Why it has to wait, if it has.
+    /// Reason that the job is queued, if it is.
     pub queue_reason: Option<String>,
 }
 
-/// Whether an agent heard what was said to it.
+/// Outcome of a message to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerMessageDelivery {
-    /// It did.
     Delivered,
-    /// It is not at work, or takes nothing at present; the reason is in words.
+    /// The agent is not working, or accepts no message at present; with the reason as text.
     Unavailable(String),
 }
 
-/// A worker as it is now.
+/// Current state of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSnapshot {
-    /// Its name in the conversation.
+    /// Name in the conversation.
     pub name: String,
-    /// The agent that it is.
+    /// Name of its agent.
     pub agent: String,
-    /// What it was asked first.
+    /// Its first prompt.
     pub task: String,
-    /// The job that it is at, or was at last.
+    /// Current or last job.
     pub job: JobId,
-    /// What has become of that.
+    /// State of that job.
     pub state: WorkerState,
-    /// All of its jobs that are not over, but for those that people asked for.
+    /// All of its unfinished jobs, except those that people requested.
     pub open_jobs: Vec<JobId>,
-    /// The session that it can go on in.
+    /// Session in which it can continue.
     pub session: Option<AgentSessionId>,
-    /// What it has cost so far, in US dollars.
+    /// Cost until now, in US dollars.
     pub cost_usd: Option<f64>,
 }
 
 impl WorkerSnapshot {
-    /// Says whether what it is at was asked by a person, of which the agent may change nothing.
+    /// Returns true if a person requested the current job; the agent must not change such a job.
     pub(super) fn is_started_by_person(&self) -> bool {
         !self.state.is_over() && !self.open_jobs.contains(&self.job)
     }
 }
 
-/// What a worker does.
+/// State of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerState {
-    /// Its job has to wait, for this reason.
+    /// The job is queued, for this reason.
     Waiting(String),
-    /// It is at work.
     Working,
-    /// It has done its job.
     Done,
-    /// Its job failed or was stopped, for this reason.
+    /// The job failed or was stopped, for this reason.
     Failed(String),
 }
 
 impl WorkerState {
-    /// Says whether nothing more comes of it by itself.
+    /// Returns true if the job has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, WorkerState::Done | WorkerState::Failed(_))
     }
 }
 
-/// A task of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSnapshot {
-    /// What is to be done.
     pub text: String,
-    /// Whether it is done.
     pub done: bool,
 }
 
-/// The door, for tools that must not block.
+/// Asynchronous wrapper around [`FleetClient`], for tools that must not block.
 #[derive(Debug, Clone)]
 pub(super) struct AsyncFleetClient(Option<Arc<dyn FleetClient>>);
 
@@ -116,13 +110,15 @@ impl AsyncFleetClient {
         AsyncFleetClient(door)
     }
 
-    /// Asks at the door. Whoever gives up waiting leaves a thread behind that ends with its answer.
+    /// Calls the fleet on a thread. If the caller stops waiting, the thread ends with its reply.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn FleetClient) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let Some(door) = self.0.clone() else {
-            return Err("this run was not started by a fleet, so there is none to ask".to_owned());
+            return Err(
+                "this run was not started by a fleet, so fleet tools are unavailable".to_owned()
+            );
         };
         let (tell, told) = oneshot::channel();
         let work = move || drop(tell.send(ask(door.as_ref())));

@@ -1,8 +1,9 @@
-//! The server `heeler`: what an agent can ask of its fleet.
+//! The server `heeler`: tools by which an agent uses its fleet.
 //!
-//! Progress is recorded by the run itself, and people are asked as they are when the agent's own tools
-//! ask; workers and tasks are reached through the fleet's door. What cannot be done fails and says so,
-//! so that the agent can go on in another way. Start at [`FleetTools`].
+//! Progress is recorded by the run itself, and questions to people are handled like those of the
+//! agent's own tools; workers and tasks are reached through the
+//! [`FleetClient`](super::fleet_client::FleetClient). A tool that cannot do its work fails with an
+//! explanation, so that the agent can proceed in another way. Start at [`FleetTools`].
 
 use heeler_model::question;
 use heeler_model::run::QuestionAnswer;
@@ -25,16 +26,16 @@ pub(super) const SERVER: &str = "heeler";
 const REPORT_PROGRESS: &str = "report_progress";
 pub(crate) const ASK_HUMAN: &str = "ask_human";
 
-/// What an agent does that nobody answers.
+/// Advice for an agent that gets no answer.
 const NO_ANSWER_ADVICE: &str =
     "go on without it if you can, and say in your answer what is left open";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReportProgressInput {
-    /// What is done and what comes next, in a sentence.
+    /// Work done and next step, in one sentence
     message: String,
-    /// How much of the work is done, from 0 to 100.
+    /// Percentage of the work that is done, from 0 to 100
     #[schemars(range(min = 0, max = 100))]
     percent: Option<f64>,
 }
@@ -42,9 +43,9 @@ struct ReportProgressInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AskHumanInput {
-    /// What you need to know, with all that a person needs to answer it.
+    /// The question, with all the context a person needs to answer it
     question: String,
-    /// Answers to choose from, if there are only a few.
+    /// Answers to choose from, if there are only a few
     #[serde(default)]
     options: Vec<String>,
 }
@@ -53,11 +54,11 @@ pub(super) fn tools() -> Vec<Tool> {
     let mut tools = vec![
         mark_read_only(define_tool::<ReportProgressInput>(
             REPORT_PROGRESS,
-            "Record how far you are, for the people who follow this job. It does not wait for them.",
+            "Report your progress to the people who follow this job. Returns at once.",
         )),
         mark_read_only(define_tool::<AskHumanInput>(
             ASK_HUMAN,
-            "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
+            "Ask a person and wait for the answer. Use it only when you cannot continue without it.",
         )),
     ];
     tools.extend(worker_tools::tools());
@@ -65,7 +66,6 @@ pub(super) fn tools() -> Vec<Tool> {
     tools
 }
 
-/// The tools of the fleet.
 #[derive(Debug, Clone)]
 pub(super) struct FleetTools {
     notes: mpsc::Sender<ToolNote>,
@@ -84,7 +84,7 @@ impl FleetTools {
         FleetTools { notes, questions: inquiries, workers: WorkerTools::new(way), tasks }
     }
 
-    /// Calls a tool. `key` names the call, for those that must not be done twice.
+    /// Calls a tool. `key` identifies the call, for tools that must not act twice.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -110,7 +110,9 @@ impl FleetTools {
             None => None,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
             Some(percent) if (0.0..=100.0).contains(&percent) => Some(percent.round() as u8),
-            Some(percent) => return Err(format!("`percent` is {percent}; it goes from 0 to 100")),
+            Some(percent) => {
+                return Err(format!("`percent` is {percent}; it must be from 0 to 100"));
+            }
         };
         send_note(&self.notes, ToolNote::Progress { message, percent }).await?;
         Ok("recorded".to_owned())
@@ -131,7 +133,8 @@ impl FleetTools {
         });
         let (reply, answered) = oneshot::channel();
         let inquiry = ToolQuestion { input: json!({ "questions": [asked] }), reply };
-        let ending = || format!("the run is ending, so nobody is asked; {NO_ANSWER_ADVICE}");
+        let ending =
+            || format!("the run is ending, so the question is not asked; {NO_ANSWER_ADVICE}");
         self.questions.send(inquiry).await.map_err(|_| ending())?;
         match answered.await.map_err(|_| ending())? {
             QuestionAnswer::Allow { input } => {

@@ -1,8 +1,8 @@
-//! The injected servers over HTTP, for an agent that can only be reached so (`cli`).
+//! The injected servers over HTTP, for an agent that supports nothing else (`cli`).
 //!
-//! Other users of the machine can reach the loopback interface: every request must carry the run's
-//! token, which lives in memory only. A page in a browser is kept out besides by its
-//! `Origin` and by the `RunnerHost` that it names. Start at [`McpHttpBridge`].
+//! Other users of the machine can reach the loopback interface, so every request must carry the
+//! run's token, which exists in memory only. Requests of web pages are also rejected by their
+//! `Origin` and `Host` headers. Start at [`McpHttpBridge`].
 
 use std::future::Future as _;
 use std::io;
@@ -35,33 +35,33 @@ use uuid::Uuid;
 use super::InjectedMcpServers;
 use super::server::InjectedMcpServer;
 
-/// The longest request; a call names a file, it does not hold it.
+/// Size limit of a request; a call names a file and does not contain it.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// How many connections there are at once; more wait to be accepted.
+/// Limit on concurrent connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a connection may take to show the token; then it is closed, to make room.
+/// Time in which a connection must present the token; then it is closed, to make room.
 const AUTH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long [`McpHttpBridge::close`] waits for calls that are being answered.
+/// Time that [`McpHttpBridge::close`] waits for calls in progress.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
 
-/// The right to use the injected servers. A secret.
+/// Token for the injected servers. A secret.
 #[derive(Clone, PartialEq)]
 pub(crate) struct McpBridgeToken(String);
 
 impl McpBridgeToken {
-    /// Makes one that nobody can guess.
+    /// Generates an unguessable token.
     pub(crate) fn mint() -> McpBridgeToken {
-        // Two of them, for 244 random bits of the operating system.
+        // Two UUIDs provide 244 random bits from the operating system.
         McpBridgeToken(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()))
     }
 
-    /// Returns what must never be written.
+    /// Returns the secret, which must never be written.
     pub(crate) fn secret(&self) -> &str {
         &self.0
     }
 }
 
-/// The address of the injected servers, with the right to use them.
+/// Address of the injected servers, with the token.
 #[derive(Clone, PartialEq)]
 pub(crate) struct McpBridgeEndpoint {
     port: u16,
@@ -69,12 +69,12 @@ pub(crate) struct McpBridgeEndpoint {
 }
 
 impl McpBridgeEndpoint {
-    /// Returns the address of one server.
+    /// Returns the URL of one server.
     pub(crate) fn url(&self, server: &str) -> String {
         format!("http://127.0.0.1:{}/{server}", self.port)
     }
 
-    /// Returns the header `Authorization` that opens the servers. A secret.
+    /// Returns the value of the `Authorization` header. A secret.
     pub(crate) fn authorization(&self) -> String {
         format!("Bearer {}", self.token.secret())
     }
@@ -86,7 +86,7 @@ impl std::fmt::Debug for McpBridgeEndpoint {
     }
 }
 
-/// Why the injected servers cannot be reached.
+/// Reason that the injected servers cannot be reached.
 #[derive(Debug, Error)]
 #[error("cannot listen on the loopback interface for the agent's tools")]
 pub(crate) struct McpBridgeError {
@@ -94,7 +94,7 @@ pub(crate) struct McpBridgeError {
     source: io::Error,
 }
 
-/// The injected servers on a port of the loopback interface, until it is closed or dropped.
+/// Injected servers on a port of the loopback interface, until it is closed or dropped.
 #[derive(Debug)]
 pub(crate) struct McpHttpBridge {
     endpoint: McpBridgeEndpoint,
@@ -103,7 +103,7 @@ pub(crate) struct McpHttpBridge {
 }
 
 impl McpHttpBridge {
-    /// Opens a free port; needs the runtime of the run.
+    /// Opens a free port. Must be called within the run's tokio runtime.
     pub(crate) async fn open(
         injected: &InjectedMcpServers,
         token: &McpBridgeToken,
@@ -128,7 +128,7 @@ impl McpHttpBridge {
         let listener = BoundedListener { listener, free, auth_timeout: stranger_wait };
         let closed = closing.clone().cancelled_owned();
         let serving = tokio::spawn(async move {
-            // It ends only when it is closed: what goes wrong with a connection ends that connection.
+            // The server ends only when it is closed: a failing connection ends only itself.
             let ended = axum::serve(listener, services).with_graceful_shutdown(closed).await;
             if let Err(error) = ended {
                 tracing::warn!(%error, "the agent's tools are gone");
@@ -137,15 +137,14 @@ impl McpHttpBridge {
         Ok(McpHttpBridge { endpoint, closing, serving })
     }
 
-    /// Returns the address.
     pub(crate) fn endpoint(&self) -> &McpBridgeEndpoint {
         &self.endpoint
     }
 
-    /// Takes no more connections and waits a moment for the calls that are being answered.
+    /// Accepts no more connections and waits a moment for calls in progress.
     pub(crate) async fn close(mut self) {
         self.closing.cancel();
-        // Whatever is left ends with the runtime; there is nothing to do about it.
+        // Remaining calls end with the runtime; nothing more can be done.
         drop(tokio::time::timeout(CLOSE_GRACE, &mut self.serving).await);
     }
 }
@@ -197,25 +196,26 @@ async fn authorize(
     next.run(request).await
 }
 
-/// Compares in a time that does not tell where the first difference is.
+/// Compares in constant time, so that the duration does not reveal the first difference.
 fn constant_time_eq(given: &[u8], expected: &[u8]) -> bool {
     let differences = given.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b));
     std::hint::black_box(differences) == 0 && given.len() == expected.len()
 }
 
-/// A listener that has at most [`CONNECTIONS_MAX`] connections: a stranger cannot use up our files.
+/// Listener with at most [`CONNECTIONS_MAX`] connections, so that strangers cannot exhaust the file
+/// descriptors.
 struct BoundedListener {
     listener: TcpListener,
     free: Arc<Semaphore>,
-    /// How long a connection may take to show the token.
+    /// Time in which a connection must present the token.
     auth_timeout: Duration,
 }
 
-/// One of the connections; it lives as long as the connection does.
+/// State of one connection, with the same lifetime.
 #[derive(Debug, Clone)]
 struct BridgeConnection {
     _permit: Arc<OwnedSemaphorePermit>,
-    /// It has shown the token.
+    /// The connection has presented the token.
     is_authenticated: Arc<AtomicBool>,
 }
 
@@ -242,7 +242,7 @@ impl Listener for BoundedListener {
     }
 }
 
-/// A stream that nothing is read from any more if it is a stranger's for too long.
+/// Stream that stops reading if the connection has not authenticated in time.
 struct AuthDeadlineStream {
     stream: TcpStream,
     is_authenticated: Arc<AtomicBool>,
@@ -296,7 +296,7 @@ mod tests {
     use super::super::tests::{McpFixture, call, discover, initialize, said};
     use super::*;
 
-    /// A request as text; `headers` come after those that every request has.
+    /// Builds a request as text; `headers` follow those that every request has.
     fn post(server: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut text = format!(
             "POST /{server} HTTP/1.1\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -309,10 +309,10 @@ mod tests {
         format!("{text}\r\n{body}")
     }
 
-    /// Sends bytes as they are; returns status and body.
+    /// Sends the text unchanged; returns status and body.
     async fn exchange(endpoint: &McpBridgeEndpoint, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", endpoint.port)).await.unwrap();
-        // What is too long is answered before it is read to its end.
+        // The server replies to an oversized request before it has read all of it.
         drop(stream.write_all(request.as_bytes()).await);
         let mut reply = Vec::new();
         drop(stream.read_to_end(&mut reply).await);
@@ -321,7 +321,7 @@ mod tests {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Asks as claude does.
+    /// Sends a request as claude does.
     async fn ask(
         endpoint: &McpBridgeEndpoint,
         server: &str,
@@ -428,7 +428,7 @@ mod tests {
             stranger.write_all(said.as_bytes()).await.unwrap();
             strangers.push(stranger);
         }
-        // It gets its turn behind them all.
+        // The request is served after all of them.
         let body = initialize();
         let asked = ask(endpoint, "heeler", "2025-11-25", &body);
         let (status, _) = tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap();
@@ -519,7 +519,7 @@ mod tests {
         }
         let question = initialize();
         let mut waiting = std::pin::pin!(ask(&endpoint, "heeler", "2025-11-25", &question));
-        // All strangers are accepted before this one; as long as they stay, it waits.
+        // All other connections are accepted before this one; it waits as long as they stay open.
         for _ in 0..1_000 {
             assert!(poll_once(waiting.as_mut()).await.is_none());
             tokio::task::yield_now().await;

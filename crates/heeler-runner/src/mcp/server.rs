@@ -1,8 +1,8 @@
-//! The servers that we give agents: defined once, whatever the transport.
+//! The injected MCP servers, defined once for every transport.
 //!
-//! The protocol is rmcp's; the tools are in `files` and `fleet`. Nothing is kept between two requests,
-//! so every request is served on its own, by the same handler in process and over HTTP. Start at
-//! [`InjectedMcpServers`].
+//! rmcp implements the protocol; the tools are in [`super::file_tools`] and [`super::fleet_tools`].
+//! No state is kept between two requests, so every request is served on its own, by the same
+//! handler in process and over HTTP. Start at [`InjectedMcpServers`].
 
 use std::sync::Arc;
 
@@ -29,51 +29,50 @@ use super::fleet_client::{AsyncFleetClient, FleetClient};
 use super::fleet_tools::FleetTools;
 use super::{file_tools, fleet_tools};
 
-/// How many notes, and how many questions, wait for the loop; a tool that has one more waits too.
+/// Limit on notes, and on questions, that wait for the event loop; a tool with a further one waits.
 const NOTES_MAX: usize = 16;
-/// Where claude names a call, and the longest such name that is taken over.
+/// Metadata key of claude's tool call ID.
 const TOOL_USE_ID: &str = "claudecode/toolUseId";
 const TOOL_USE_ID_BYTES_MAX: usize = 128;
-/// The longest text that goes into a note.
+/// Length limit of the text in a note.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
-/// What a tool has to record: the loop makes a row of it.
+/// Record of a tool, which the event loop writes as a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ToolNote {
-    /// The agent told how far it is.
+    /// The agent reported progress.
     Progress {
-        /// In its own words.
+        /// Text of the agent.
         message: String,
-        /// From 0 to 100, when it said so.
+        /// From 0 to 100, if the agent reported it.
         percent: Option<u8>,
     },
-    /// The agent handed a file over; the copy is on disk.
+    /// The agent sent a file; the copy is on disk.
     FileSent {
-        /// The copy.
+        /// Path of the copy.
         path: Utf8PathBuf,
-        /// What it is called.
+        /// Name for people.
         name: String,
-        /// Its size.
         bytes: u64,
-        /// What goes with it.
+        /// Accompanying message.
         message: Option<String>,
     },
-    /// The agent added tasks to the list of the conversation.
+    /// The agent added tasks to the conversation's list.
     TasksAdded {
-        /// What is to be done.
+        /// Texts of the tasks.
         tasks: Vec<String>,
     },
     /// The agent marked a task of the conversation as done.
     TaskFinished {
-        /// Its number, from 1.
+        /// Task number, from 1.
         number: usize,
-        /// How its text begins: the list may be another when this is taken up.
+        /// Beginning of the task's text: the list may have changed when this note is processed.
         text: String,
     },
 }
 
 impl ToolNote {
-    /// Returns the subtype of its row.
+    /// Returns the subtype of the row.
     pub(crate) fn subtype(&self) -> &'static str {
         match self {
             ToolNote::Progress { .. } => "progress",
@@ -83,7 +82,7 @@ impl ToolNote {
         }
     }
 
-    /// Returns what else its row has.
+    /// Returns the additional fields of the row.
     pub(crate) fn fields(&self) -> Json {
         match self {
             ToolNote::Progress { .. } => json!({}),
@@ -97,7 +96,7 @@ impl ToolNote {
         }
     }
 
-    /// Returns the text of its row.
+    /// Returns the text of the row.
     pub(crate) fn content(&self) -> String {
         match self {
             ToolNote::Progress { message, percent: None } => message.clone(),
@@ -114,35 +113,33 @@ impl ToolNote {
     }
 }
 
-/// What a tool asks people. The loop puts it to them as it does what the agent itself asks.
+/// Question of a tool to people. The event loop handles it like a question of the agent.
 #[derive(Debug)]
 pub(crate) struct ToolQuestion {
-    /// The question, in the form of claude's own.
+    /// Question in claude's format.
     pub(crate) input: Json,
-    /// Where the answer goes; dropped if there will be none.
+    /// Receives the answer; dropped if there will be none.
     pub(crate) reply: oneshot::Sender<QuestionAnswer>,
 }
 
-/// What tools have for the loop.
+/// Receivers of the tools' notes and questions, for the event loop.
 #[derive(Debug)]
 pub(crate) struct ToolChannels {
-    /// What to record.
     pub(crate) notes: mpsc::Receiver<ToolNote>,
-    /// What to ask people.
     pub(crate) questions: mpsc::Receiver<ToolQuestion>,
 }
 
-/// The servers that we give an agent.
+/// The injected servers of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedMcpServers {
     servers: Arc<[InjectedMcpServer]>,
 }
 
 impl InjectedMcpServers {
-    /// Returns the servers of a run, and what their tools have to record and to ask.
+    /// Returns the servers of a run, and the receivers of their notes and questions.
     ///
-    /// The file sender is there only when there is a folder for files; the fleet is reached through
-    /// `door`.
+    /// The file sender exists only if there is a directory for files; `door` is the connection to
+    /// the fleet.
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
@@ -163,12 +160,10 @@ impl InjectedMcpServers {
         (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, from_tools)
     }
 
-    /// Returns no servers.
     pub(crate) fn none() -> InjectedMcpServers {
         InjectedMcpServers { servers: Arc::new([]) }
     }
 
-    /// Returns the servers' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.servers.iter().map(InjectedMcpServer::name)
     }
@@ -179,8 +174,8 @@ impl InjectedMcpServers {
 
     /// Answers one JSON-RPC message for the server of this name.
     ///
-    /// What needs no answer gets the empty result with which claude's control protocol acknowledges
-    /// it. Calls may overlap; one that is dropped is given up.
+    /// A message that needs no answer gets the empty result with which claude's control protocol
+    /// acknowledges it. Calls may overlap; dropping the future cancels the call.
     pub(crate) async fn handle(&self, server: &str, message: Json) -> Json {
         let id = message.get("id").cloned();
         let Some(server) = self.servers.iter().find(|known| known.name() == server) else {
@@ -204,10 +199,10 @@ impl InjectedMcpServers {
     }
 }
 
-/// Has the server answer one request; nothing is kept for the next.
+/// Serves one request without keeping state.
 async fn answer_request(server: InjectedMcpServer, request: ClientJsonRpcMessage) -> Option<Json> {
     let (transport, mut replies) = OneshotTransport::<RoleServer>::new(request);
-    // Claude speaks this version in process; it says so only in `initialize`.
+    // Claude uses this protocol version in process; it states the version only in `initialize`.
     let peer =
         InitializeRequestParams::default().with_protocol_version(ProtocolVersion::V_2025_11_25);
     let _serving = serve_directly(server, transport, Some(peer));
@@ -223,7 +218,7 @@ fn error_response(id: Option<Json>, error: ErrorData) -> Json {
     json!({ "jsonrpc": "2.0", "id": id, "error": error })
 }
 
-/// One server: what rmcp asks, by the tools that it has.
+/// One server as an rmcp handler, with its tools.
 #[derive(Debug, Clone)]
 pub(super) enum InjectedMcpServer {
     Files(Arc<FileSender>),
@@ -291,7 +286,7 @@ impl ServerHandler for InjectedMcpServer {
     }
 }
 
-/// Returns a name for a call: claude's own, so that one that it sends again is known.
+/// Returns a key for a call: claude's own ID, so that a repeated call is recognized.
 fn call_key(tool_use: Option<&str>) -> String {
     let is_plain = |id: &&str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -300,10 +295,10 @@ fn call_key(tool_use: Option<&str>) -> String {
     tool_use.filter(is_plain).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
-/// What a tool answers, for the agent: what it did, or why it did not.
+/// Reply of a tool to the agent: its result, or the reason for its failure.
 pub(super) type ToolCallOutcome = Result<String, String>;
 
-/// Lets a tool work; one that panics fails, since an agent would wait for its answer for ever.
+/// Runs a tool and turns a panic into a failure, because the agent would otherwise wait forever.
 async fn catch_panic(
     work: impl Future<Output = ToolCallOutcome> + Send + 'static,
 ) -> ToolCallOutcome {
@@ -311,14 +306,14 @@ async fn catch_panic(
     tasks.spawn(work);
     let done = tasks.join_next().await.expect("one task was spawned");
     done.unwrap_or_else(|error| {
-        tracing::error!(%error, "a tool of ours failed");
-        Err("heeler itself failed in this tool, which is no fault of yours; go on without it if \
+        tracing::error!(%error, "an injected tool failed");
+        Err("heeler itself failed in this tool, which is not your fault; go on without it if \
              you can, and say in your answer what is left open"
             .to_owned())
     })
 }
 
-/// Returns a tool whose input is `T`; the text of the fields is what the agent reads.
+/// Defines a tool with input `T`; the agent reads the doc comments of the fields.
 pub(super) fn define_tool<T: JsonSchema + 'static>(
     name: &'static str,
     description: &'static str,
@@ -327,15 +322,15 @@ pub(super) fn define_tool<T: JsonSchema + 'static>(
     Tool::new(name, description, schema.expect("the input is a struct, so its schema is an object"))
 }
 
-/// Marks a tool as one that changes nothing where the agent works: it may also plan with it.
+/// Marks a tool as one that changes nothing in the working directory, so that it is available in
+/// plan mode.
 pub(super) fn mark_read_only(tool: Tool) -> Tool {
     tool.with_annotations(ToolAnnotations::new().read_only(true))
 }
 
-/// Reads a tool's input.
 pub(super) fn parse_input<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
     serde_json::from_value(Json::Object(arguments))
-        .map_err(|error| format!("the input does not fit the tool: {error}"))
+        .map_err(|error| format!("invalid input for this tool: {error}"))
 }
 
 /// Refuses a text that is too long for a note.
@@ -347,7 +342,7 @@ pub(super) fn check_message(message: &str) -> Result<(), String> {
     Err(format!("the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken: shorten it"))
 }
 
-/// Hands a note to the loop.
+/// Sends a note to the event loop.
 pub(super) async fn send_note(
     notes: &mpsc::Sender<ToolNote>,
     note: ToolNote,

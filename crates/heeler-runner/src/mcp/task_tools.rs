@@ -1,8 +1,8 @@
-//! The tools for the task list of a conversation.
+//! Tools for the task list of a conversation.
 //!
-//! The conversation itself keeps the list and has it open, so nothing is written here: what is added or
-//! done is a row of this run, which the conversation takes, once, whether it sees it now or later. The
-//! tools wait a moment to see it there. Start at [`TaskTools`].
+//! The conversation owns the list and has it open, so nothing is written here: an added or finished
+//! task is a row of this run, which the conversation applies exactly once, now or later. The tools
+//! wait a moment for it to be applied. Start at [`TaskTools`].
 
 #[cfg(test)]
 mod tests;
@@ -25,20 +25,20 @@ pub(super) const ADD_TASKS: &str = "add_tasks";
 pub(super) const LIST_TASKS: &str = "list_tasks";
 pub(super) const FINISH_TASK: &str = "finish_task";
 
-/// The most tasks that one call adds, and the longest; a row of the job holds as much.
+/// Limit on tasks added by one call, and on the length of each; a row of the job holds as much.
 const ADDED_MAX: usize = 100;
 const TASK_BYTES_MAX: usize = JOB_SHORT_BYTES_MAX;
-/// How much of a task's text is recorded to know it by; a row keeps that whole.
+/// Length of the task text recorded to identify a task; a row keeps it whole.
 const TASK_PREFIX_BYTES_MAX: usize = 256;
-/// How long a conversation may take to have what was added.
+/// Time that a conversation has to apply an update.
 const UPDATE_WAIT: Duration = Duration::from_secs(5);
-/// How often that is looked at.
+/// Interval of checks for the update.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AddTasksInput {
-    /// What is to be done, one text for each task, in the order in which they are to be done.
+    /// Texts of the tasks, in the order in which to do them
     tasks: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ struct ListTasksInput {}
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FinishTaskInput {
-    /// The task's number on the list, from 1.
+    /// Number of the task on the list, from 1
     number: usize,
 }
 
@@ -71,12 +71,11 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
-/// The tools for tasks.
 #[derive(Debug, Clone)]
 pub(super) struct TaskTools {
     client: AsyncFleetClient,
     notes: mpsc::Sender<ToolNote>,
-    /// [`UPDATE_WAIT`], but for tests.
+    /// [`UPDATE_WAIT`], except in tests.
     update_wait: Duration,
 }
 
@@ -99,7 +98,9 @@ impl TaskTools {
 
     async fn list(&self) -> Result<Vec<TaskSnapshot>, String> {
         let tasks = self.client.call(|door| door.list_tasks()).await?;
-        tasks.ok_or_else(|| "this job is no turn of a conversation, so there is no list".to_owned())
+        tasks.ok_or_else(|| {
+            "this job is not a turn of a conversation, so it has no task list".to_owned()
+        })
     }
 
     async fn add(&self, AddTasksInput { tasks }: AddTasksInput) -> ToolCallOutcome {
@@ -108,7 +109,7 @@ impl TaskTools {
             return Err(format!("{count} tasks were given; one call adds 1 to {ADDED_MAX}"));
         }
         if tasks.iter().any(|task| task.trim().is_empty()) {
-            return Err("a task is empty; say what is to be done".to_owned());
+            return Err("a task is empty; describe the work".to_owned());
         }
         if let Some(long) = tasks.iter().find(|task| task.len() > TASK_BYTES_MAX) {
             let bytes = long.len();
@@ -119,7 +120,7 @@ impl TaskTools {
         let has_them = move |list: &[TaskSnapshot]| list.len() >= before + count;
         Ok(match self.wait_until(has_them).await? {
             Some(list) => format!("added:\n{}", format_numbered(&list, before)),
-            None => "recorded; the conversation has not taken all of them up yet".to_owned(),
+            None => "recorded; the conversation has not added all of them yet".to_owned(),
         })
     }
 
@@ -139,11 +140,11 @@ impl TaskTools {
             move |list: &[TaskSnapshot]| list.iter().any(|task| task.done && task.text == whole);
         Ok(match self.wait_until(is_done).await? {
             Some(_) => format!("task {number} is done"),
-            None => "recorded; the conversation has not taken it up yet".to_owned(),
+            None => "recorded; the conversation has not updated its list yet".to_owned(),
         })
     }
 
-    /// Returns the list once it is as it should be; none if that takes too long.
+    /// Returns the list once it satisfies the condition; `None` on timeout.
     async fn wait_until(
         &self,
         is_so: impl Fn(&[TaskSnapshot]) -> bool,
@@ -162,7 +163,7 @@ impl TaskTools {
     }
 }
 
-/// Lists tasks with their numbers, from one on.
+/// Formats tasks with their numbers, beginning at `from`.
 fn format_numbered(list: &[TaskSnapshot], from: usize) -> String {
     let line = |(place, task): (usize, &TaskSnapshot)| {
         let done = if task.done { " (done)" } else { "" };

@@ -274,30 +274,30 @@ async fn the_tools_are_listed_with_their_inputs() {
         }
     }
     expect![[r#"
-        heeler-files send_file "Hand a file of the working directory to the people who follow this job: a report, a picture, an archive. They get a copy of it as it is now."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["file_path"],"type":"object","properties":{"file_path":{"description":"The file: a path in the working directory.","type":"string"},"message":{"description":"What to say with it.","type":["string","null"]},"filename":{"description":"What to call it; its own name if left out.","type":["string","null"]}},"additionalProperties":false}
-        heeler report_progress "Record how far you are, for the people who follow this job. It does not wait for them."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["message"],"type":"object","properties":{"message":{"description":"What is done and what comes next, in a sentence.","type":"string"},"percent":{"description":"How much of the work is done, from 0 to 100.","type":["number","null"],"format":"double","minimum":0,"maximum":100}},"additionalProperties":false}
-        heeler ask_human "Ask a person and wait for the answer. Use it only when you cannot go on without it."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["question"],"type":"object","properties":{"question":{"description":"What you need to know, with all that a person needs to answer it.","type":"string"},"options":{"description":"Answers to choose from, if there are only a few.","type":"array","items":{"type":"string"},"default":[]}},"additionalProperties":false}
-        heeler spawn_worker "Set another agent of this fleet to work on a task, in a session of its own beside yours. Returns the worker's name and its job at once; it does not wait for the work."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","task"],"type":"object","properties":{"agent":{"description":"The agent of this fleet that is to do it.","type":"string"},"task":{"description":"What it is to do, with all that it needs to know: it does not see this conversation.","type":"string"},"name":{"description":"What to call it here; the agent's name with a number if left out.","type":["string","null"]},"model":{"description":"The model that answers, if not the agent's own.","type":["string","null"]}},"additionalProperties":false}
-        heeler list_workers "List the workers of this conversation: what each was asked, what it does and costs."
+        heeler-files send_file "Send a file of the working directory to the people who follow this job: a report, an image, an archive. They get a copy of its current content."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["file_path"],"type":"object","properties":{"file_path":{"description":"Path of the file, inside the working directory","type":"string"},"message":{"description":"Message to send with the file","type":["string","null"]},"filename":{"description":"Name to give the file; default: its own name","type":["string","null"]}},"additionalProperties":false}
+        heeler report_progress "Report your progress to the people who follow this job. Returns at once."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["message"],"type":"object","properties":{"message":{"description":"Work done and next step, in one sentence","type":"string"},"percent":{"description":"Percentage of the work that is done, from 0 to 100","type":["number","null"],"format":"double","minimum":0,"maximum":100}},"additionalProperties":false}
+        heeler ask_human "Ask a person and wait for the answer. Use it only when you cannot continue without it."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["question"],"type":"object","properties":{"question":{"description":"The question, with all the context a person needs to answer it","type":"string"},"options":{"description":"Answers to choose from, if there are only a few","type":"array","items":{"type":"string"},"default":[]}},"additionalProperties":false}
+        heeler spawn_worker "Start another agent of this fleet on a task, in a session of its own. Returns the worker's name and its job at once, without waiting for the result."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","task"],"type":"object","properties":{"agent":{"description":"Agent of this fleet that does the task","type":"string"},"task":{"description":"The task, with everything the worker needs to know: it does not see this conversation","type":"string"},"name":{"description":"Name for the worker; default: the agent's name with a number","type":["string","null"]},"model":{"description":"Model to use instead of the agent's own","type":["string","null"]}},"additionalProperties":false}
+        heeler list_workers "List the workers of this conversation, with the task, state and cost of each."
         {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object"}
-        heeler message_worker "Tell a worker something. One that is at work hears it at once; one that is done goes on in its session."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name","message"],"type":"object","properties":{"name":{"description":"The worker.","type":"string"},"message":{"description":"What to tell it.","type":"string"}},"additionalProperties":false}
-        heeler wait_for_worker "Wait until workers are done, and return what each said last. After the timeout it says who is still at work; wait again, or go on."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object","properties":{"names":{"description":"The workers to wait for; all of them if left out.","type":"array","items":{"type":"string"},"default":[]},"timeout_seconds":{"description":"How long to wait at most, in seconds: 600 if left out, 3600 at most.","type":["integer","null"],"format":"uint64","minimum":0}}}
-        heeler stop_worker "Stop what a worker is at. It can be messaged again later."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name"],"type":"object","properties":{"name":{"description":"The worker.","type":"string"}},"additionalProperties":false}
+        heeler message_worker "Send a message to a worker. A working one gets it at once; an idle one continues in its session."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name","message"],"type":"object","properties":{"name":{"description":"Name of the worker","type":"string"},"message":{"description":"Message for the worker","type":"string"}},"additionalProperties":false}
+        heeler wait_for_worker "Wait until workers are done, and return the last message of each. After the timeout it lists those still working; wait again, or continue."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object","properties":{"names":{"description":"Names of the workers to wait for; default: all","type":"array","items":{"type":"string"},"default":[]},"timeout_seconds":{"description":"Maximum wait in seconds; default 600, at most 3600","type":["integer","null"],"format":"uint64","minimum":0}}}
+        heeler stop_worker "Stop a worker's current job. It can be messaged again later."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name"],"type":"object","properties":{"name":{"description":"Name of the worker","type":"string"}},"additionalProperties":false}
         heeler start_job "Start a job of another agent of this fleet, in that agent's usual session. Returns its id."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","prompt"],"type":"object","properties":{"agent":{"description":"The agent of this fleet that is to do the job.","type":"string"},"prompt":{"description":"What it is to do.","type":"string"}},"additionalProperties":false}
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","prompt"],"type":"object","properties":{"agent":{"description":"Agent of this fleet that does the job","type":"string"},"prompt":{"description":"Prompt of the job","type":"string"}},"additionalProperties":false}
         heeler add_tasks "Add tasks to the list of this conversation, which the person sees and can have worked through."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["tasks"],"type":"object","properties":{"tasks":{"description":"What is to be done, one text for each task, in the order in which they are to be done.","type":"array","items":{"type":"string"}}},"additionalProperties":false}
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["tasks"],"type":"object","properties":{"tasks":{"description":"Texts of the tasks, in the order in which to do them","type":"array","items":{"type":"string"}}},"additionalProperties":false}
         heeler list_tasks "List the tasks of this conversation by their numbers."
         {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object"}
         heeler finish_task "Mark a task of this conversation as done."
-        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["number"],"type":"object","properties":{"number":{"description":"The task's number on the list, from 1.","type":"integer","format":"uint","minimum":0}},"additionalProperties":false}
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["number"],"type":"object","properties":{"number":{"description":"Number of the task on the list, from 1","type":"integer","format":"uint","minimum":0}},"additionalProperties":false}
     "#]].assert_eq(&text);
 }
 
@@ -318,11 +318,11 @@ async fn a_tool_says_what_is_wrong_with_its_input() {
     let (injected, mut notes) = place.injected();
     let long = "x".repeat(4 * 1024 + 1);
     for (tool, input, reason) in [
-        ("report_progress", json!({}), "the input does not fit the tool: missing field `message`"),
+        ("report_progress", json!({}), "invalid input for this tool: missing field `message`"),
         (
             "report_progress",
             json!({ "message": "m", "percent": 101 }),
-            "`percent` is 101; it goes from 0 to 100",
+            "`percent` is 101; it must be from 0 to 100",
         ),
         (
             "report_progress",
@@ -369,7 +369,10 @@ async fn a_person_is_asked_and_the_answer_is_told() {
     assert!(failed);
     expect!["there is no answer: nobody answered in time; go on without it if you can, and say in your answer what is left open"].assert_eq(&text);
     let (text, failed) = ask(None).await;
-    assert!(failed && text.starts_with("the run is ending, so nobody is asked"), "{text}");
+    assert!(
+        failed && text.starts_with("the run is ending, so the question is not asked"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

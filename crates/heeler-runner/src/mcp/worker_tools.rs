@@ -1,7 +1,7 @@
-//! The tools for workers: agents that this run's agent sets to work, each in a session of its own.
+//! Tools for workers: agents that this run's agent starts, each in a session of its own.
 //!
-//! Nothing is kept here: who works is on record in the fleet, so a run that goes on after a crash finds
-//! its workers again. Start at [`WorkerTools`].
+//! No state is kept here: the fleet records the workers, so a run that continues after a crash
+//! finds its workers again. Start at [`WorkerTools`].
 
 #[cfg(test)]
 mod tests;
@@ -29,29 +29,30 @@ pub(super) const WAIT_FOR_WORKER: &str = "wait_for_worker";
 pub(super) const STOP_WORKER: &str = "stop_worker";
 pub(super) const START_JOB: &str = "start_job";
 
-/// How long `wait_for_worker` waits if the agent does not say.
+/// Default wait time of `wait_for_worker`.
 const WAIT_SECONDS: u64 = 600;
-/// The longest that it waits; an agent that wants more calls it again.
+/// Limit on the wait time; an agent that needs more calls the tool again.
 const WAIT_SECONDS_MAX: u64 = 3_600;
-/// How often it is looked what workers do.
+/// Interval of checks on the workers.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a message waits for a worker that takes none at the moment: it is just starting or ending.
+/// Time that a message waits for a worker that accepts none at the moment because it is starting or
+/// ending.
 const MESSAGE_RETRY_TIME: Duration = Duration::from_secs(10);
-/// How much of what a worker said last is told; the end of it counts.
+/// Limit on the reported part of a worker's last message; the end is kept.
 const REPLY_BYTES_MAX: usize = 32 << 10;
-/// How much of what a worker was asked is listed.
+/// Limit on the listed part of a worker's task.
 const TASK_CHARS_MAX: usize = 120;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SpawnWorkerInput {
-    /// The agent of this fleet that is to do it.
+    /// Agent of this fleet that does the task
     agent: String,
-    /// What it is to do, with all that it needs to know: it does not see this conversation.
+    /// The task, with everything the worker needs to know: it does not see this conversation
     task: String,
-    /// What to call it here; the agent's name with a number if left out.
+    /// Name for the worker; default: the agent's name with a number
     name: Option<String>,
-    /// The model that answers, if not the agent's own.
+    /// Model to use instead of the agent's own
     model: Option<String>,
 }
 
@@ -62,35 +63,35 @@ struct ListWorkersInput {}
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MessageWorkerInput {
-    /// The worker.
+    /// Name of the worker
     name: String,
-    /// What to tell it.
+    /// Message for the worker
     message: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WaitForWorkerInput {
-    /// The workers to wait for; all of them if left out.
+    /// Names of the workers to wait for; default: all
     #[serde(default)]
     names: Vec<String>,
-    /// How long to wait at most, in seconds: 600 if left out, 3600 at most.
+    /// Maximum wait in seconds; default 600, at most 3600
     timeout_seconds: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StopWorkerInput {
-    /// The worker.
+    /// Name of the worker
     name: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StartJobInput {
-    /// The agent of this fleet that is to do the job.
+    /// Agent of this fleet that does the job
     agent: String,
-    /// What it is to do.
+    /// Prompt of the job
     prompt: String,
 }
 
@@ -98,26 +99,26 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         define_tool::<SpawnWorkerInput>(
             SPAWN_WORKER,
-            "Set another agent of this fleet to work on a task, in a session of its own beside yours. \
-             Returns the worker's name and its job at once; it does not wait for the work.",
+            "Start another agent of this fleet on a task, in a session of its own. Returns the \
+             worker's name and its job at once, without waiting for the result.",
         ),
         mark_read_only(define_tool::<ListWorkersInput>(
             LIST_WORKERS,
-            "List the workers of this conversation: what each was asked, what it does and costs.",
+            "List the workers of this conversation, with the task, state and cost of each.",
         )),
         define_tool::<MessageWorkerInput>(
             MESSAGE_WORKER,
-            "Tell a worker something. One that is at work hears it at once; one that is done goes on in \
-             its session.",
+            "Send a message to a worker. A working one gets it at once; an idle one continues in its \
+             session.",
         ),
         mark_read_only(define_tool::<WaitForWorkerInput>(
             WAIT_FOR_WORKER,
-            "Wait until workers are done, and return what each said last. After the timeout it says \
-             who is still at work; wait again, or go on.",
+            "Wait until workers are done, and return the last message of each. After the timeout it \
+             lists those still working; wait again, or continue.",
         )),
         define_tool::<StopWorkerInput>(
             STOP_WORKER,
-            "Stop what a worker is at. It can be messaged again later.",
+            "Stop a worker's current job. It can be messaged again later.",
         ),
         define_tool::<StartJobInput>(
             START_JOB,
@@ -126,11 +127,10 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
-/// The tools for workers.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerTools {
     client: AsyncFleetClient,
-    /// [`MESSAGE_RETRY_TIME`], but for tests.
+    /// [`MESSAGE_RETRY_TIME`], except in tests.
     message_retry_time: Duration,
 }
 
@@ -139,7 +139,7 @@ impl WorkerTools {
         WorkerTools { client: way, message_retry_time: MESSAGE_RETRY_TIME }
     }
 
-    /// Calls one of the tools. `key` names the call: the same again starts nothing twice.
+    /// Calls one of the tools. `key` identifies the call: a repeated call starts nothing twice.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -174,8 +174,8 @@ impl WorkerTools {
         };
         let StartedJob { job, worker, queue_reason: waits } = self.start(key, wanted).await?;
         Ok(match waits {
-            None => format!("worker {worker} is at work ({job})"),
-            Some(why) => format!("worker {worker} has to wait before it starts ({job}): {why}"),
+            None => format!("worker {worker} is working ({job})"),
+            Some(why) => format!("worker {worker} is queued ({job}): {why}"),
         })
     }
 
@@ -189,7 +189,7 @@ impl WorkerTools {
         let StartedJob { job, worker, queue_reason: waits } = self.start(key, wanted).await?;
         Ok(match waits {
             None => format!("{job} has started, as worker {worker}"),
-            Some(why) => format!("{job}, of worker {worker}, has to wait: {why}"),
+            Some(why) => format!("{job} of worker {worker} is queued: {why}"),
         })
     }
 
@@ -206,7 +206,7 @@ impl WorkerTools {
             let cost = worker.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
             let task = first_line(&worker.task);
             let WorkerSnapshot { name, agent, job, state, .. } = worker;
-            format!("{name} (agent {agent}, {job}{cost}) {}; asked: {task}", describe_state(state))
+            format!("{name} (agent {agent}, {job}{cost}) {}; task: {task}", describe_state(state))
         };
         Ok(workers.iter().map(line).collect::<Vec<_>>().join("\n"))
     }
@@ -220,7 +220,8 @@ impl WorkerTools {
             .ok_or_else(|| unknown_worker(name, &known))
     }
 
-    /// Says something to a worker. It may end or start just now, so this is tried for a while.
+    /// Sends a message to a worker. The worker may be ending or starting, so this is retried for a
+    /// while.
     async fn message(
         &self,
         key: String,
@@ -234,26 +235,29 @@ impl WorkerTools {
             }
             if worker.is_started_by_person() {
                 return Err(format!(
-                    "{name} was not told: it does what a person asked, and hears only people until \
-                     that is done; {WAIT_FOR_WORKER} tells when, then message it"
+                    "{name} did not get the message: it works on a person's request and accepts \
+                     messages only from people until that is done; call {WAIT_FOR_WORKER}, then \
+                     send it again"
                 ));
             }
             let (job, text) = (worker.job.clone(), message.clone());
             let why = match self.client.call(move |door| door.send_message(&job, &text)).await? {
                 WorkerMessageDelivery::Delivered => {
-                    return Ok(format!("{name} is at work and was told"));
+                    return Ok(format!("{name} is working and received the message"));
                 }
                 WorkerMessageDelivery::Unavailable(why) => why,
             };
             if Instant::now() >= until {
                 let state = describe_state(&worker.state);
-                return Err(format!("{name} was not told: it {state}, and {why}; try again later"));
+                return Err(format!(
+                    "{name} did not get the message: it {state}, and {why}; try again later"
+                ));
             }
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Has a worker that is idle go on in its session.
+    /// Continues the session of an idle worker.
     async fn resume_worker(
         &self,
         key: String,
@@ -263,7 +267,7 @@ impl WorkerTools {
         let WorkerSnapshot { name, agent, session, .. } = worker;
         let Some(id) = session else {
             return Err(format!(
-                "{name} has no session to go on in; spawn another worker with all that it needs to know"
+                "{name} has no session to continue; spawn another worker with everything it needs to know"
             ));
         };
         let (prompt, session) = (Some(message), SessionChoice::Given { id });
@@ -275,8 +279,8 @@ impl WorkerTools {
         };
         let StartedJob { job, queue_reason: waits, .. } = self.start(key, wanted).await?;
         Ok(match waits {
-            None => format!("{name} goes on in its session ({job})"),
-            Some(why) => format!("{name} goes on in its session ({job}) when it can: {why}"),
+            None => format!("{name} continues in its session ({job})"),
+            Some(why) => format!("{name} continues in its session ({job}) when it can: {why}"),
         })
     }
 
@@ -302,7 +306,7 @@ impl WorkerTools {
         }
     }
 
-    /// Tells what became of workers, with what each said last.
+    /// Reports the state of workers, with the last message of each.
     async fn report(&self, workers: Vec<WorkerSnapshot>, seconds: u64) -> ToolCallOutcome {
         let mut text = String::new();
         for worker in workers {
@@ -315,7 +319,7 @@ impl WorkerTools {
             let words = self.client.call(move |door| door.last_message(&of)).await?;
             let words = words.as_deref().map(str::trim).filter(|words| !words.is_empty());
             let said = match words {
-                None => ", and said nothing".to_owned(),
+                None => ", without a message".to_owned(),
                 Some(words) => format!(", and said:\n{}", truncate_start(words)),
             };
             _ = writeln!(text, "{name} {} ({job}){said}", describe_state(&state));
@@ -326,23 +330,25 @@ impl WorkerTools {
     async fn stop(&self, StopWorkerInput { name }: StopWorkerInput) -> ToolCallOutcome {
         let worker = self.find(&name).await?;
         if worker.open_jobs.is_empty() && worker.state.is_over() {
-            return Ok(format!("{name} is at nothing: it {}", describe_state(&worker.state)));
+            return Ok(format!("{name} has no running job: it {}", describe_state(&worker.state)));
         }
         if worker.open_jobs.is_empty() {
-            return Err(format!("{name} does what a person asked, who alone may stop that"));
+            return Err(format!(
+                "{name} is working on a person's request, which only a person may stop"
+            ));
         }
         for job in worker.open_jobs {
             self.client.call(move |door| door.stop_job(&job)).await?;
         }
-        Ok(format!("{name} is being stopped; {WAIT_FOR_WORKER} tells when it has ended"))
+        Ok(format!("{name} is being stopped; call {WAIT_FOR_WORKER} to wait for its end"))
     }
 }
 
 fn parse_agent_name(agent: &str) -> Result<AgentName, String> {
-    agent.parse().map_err(|error| format!("`{agent}` is no agent: {error}"))
+    agent.parse().map_err(|error| format!("`{agent}` is not a valid agent name: {error}"))
 }
 
-/// Returns the workers of these names, or all.
+/// Returns the workers with these names, or all.
 fn select_workers(
     all: Vec<WorkerSnapshot>,
     names: &[String],
@@ -370,9 +376,9 @@ fn describe_state(state: &WorkerState) -> String {
     match state {
         WorkerState::Waiting(why) if why.is_empty() => "waits to start".to_owned(),
         WorkerState::Waiting(why) => format!("waits to start: {why}"),
-        WorkerState::Working => "is still at work".to_owned(),
+        WorkerState::Working => "is still working".to_owned(),
         WorkerState::Done => "is done".to_owned(),
-        WorkerState::Failed(why) => format!("did not end well: {why}"),
+        WorkerState::Failed(why) => format!("failed: {why}"),
     }
 }
 
@@ -384,7 +390,7 @@ fn first_line(text: &str) -> String {
     }
 }
 
-/// Returns the last part of a text that is too long to be told.
+/// Returns the end of a text that is too long to report.
 fn truncate_start(words: &str) -> String {
     let Some(cut) = words.len().checked_sub(REPLY_BYTES_MAX).filter(|cut| *cut > 0) else {
         return words.to_owned();

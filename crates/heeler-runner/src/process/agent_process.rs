@@ -1,7 +1,8 @@
-//! The agent's own process: its pipes and how it ended.
+//! The agent's own process: its pipes and its exit status.
 //!
 //! This process adopts orphans, so it has children that it never started. They are reaped here as
-//! they end, and the agent's exit status is kept for whoever waits for it. Start at [`AgentProcess`].
+//! they end, and the agent's exit status is kept for [`AgentProcess::wait`]. Start at
+//! [`AgentProcess`].
 
 use std::collections::HashMap;
 use std::io;
@@ -15,20 +16,20 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::os::{self, ProcessHandle};
 
-/// A running agent.
+/// Running agent process.
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
     pub(crate) pid: Pid,
-    /// What it reads, until somebody takes it.
+    /// `None` once taken.
     pub(crate) stdin: Option<ChildStdin>,
-    /// What it says, until somebody takes it.
+    /// `None` once taken.
     pub(crate) stdout: Option<ChildStdout>,
-    /// What it complains about, until somebody takes it.
+    /// `None` once taken.
     pub(crate) stderr: Option<ChildStderr>,
-    /// For signals: its number may be another's once it has ended.
+    /// Used for signals: the PID may be reused once the process has ended.
     handle: ProcessHandle,
     children: Arc<ChildExitRegistry>,
-    /// Some child has ended: the agent, or an orphan of it.
+    /// Signals that a child has ended: the agent, or an adopted orphan.
     child_ended: tokio::signal::unix::Signal,
 }
 
@@ -55,43 +56,42 @@ impl AgentProcess {
         Ok(AgentProcess { pid, stdin, stdout, stderr, handle, children, child_ended })
     }
 
-    /// Waits until the agent has ended. It may be given up at any time and asked again, also after
-    /// the end.
+    /// Waits until the agent has ended. Cancel-safe; may be called again, also after the end.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
         loop {
             if let Some(status) = self.exit_status() {
                 return status;
             }
-            // What ends between the look above and here is remembered for this call.
+            // A child that ends between the check above and here is remembered for this call.
             self.child_ended.recv().await;
         }
     }
 
-    /// Returns how the agent ended, if it has.
+    /// Returns the agent's exit status, if it has ended.
     pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
         self.children.reap();
         self.children.status(self.pid)
     }
 
-    /// Sends a signal, if the agent has not ended.
+    /// Sends a signal, unless the agent has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Err(error) = self.handle.signal(signal) {
-            tracing::debug!(%error, ?signal, "the agent takes no signal");
+            tracing::debug!(%error, ?signal, "the agent could not be signalled");
         }
     }
 }
 
-/// The agents that this process has started, with their exit status once they have ended.
+/// Agents started by this process, with their exit status once they have ended.
 #[derive(Debug, Default)]
 pub(crate) struct ChildExitRegistry(Mutex<HashMap<Pid, Option<ExitStatus>>>);
 
 impl ChildExitRegistry {
-    /// Starts a child whose status is kept, however soon it ends.
+    /// Starts a child; its status is kept even if it ends at once.
     fn spawn(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        // Nobody reaps it while we have the lock, so the number is still its own.
+        // The child is not reaped while the lock is held, so the PID is still its own.
         match ProcessHandle::open(pid) {
             Ok(handle) => {
                 agents.insert(pid, None);
@@ -105,18 +105,18 @@ impl ChildExitRegistry {
         }
     }
 
-    /// Takes note of every child that has ended, orphans that were adopted included.
+    /// Reaps every child that has ended, adopted orphans included.
     pub(crate) fn reap(&self) {
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            // The number of an agent that has ended may since be an orphan's.
+            // The PID of an agent that has ended may have been reused by an orphan.
             if let Some(kept @ None) = agents.get_mut(&pid) {
                 *kept = Some(ExitStatus::from_raw(status.as_raw()));
             }
         }
     }
 
-    /// Ends the agents' process groups, where that is all that can be done.
+    /// Ends the agents' process groups, on systems that offer nothing better.
     pub(crate) fn end_groups(&self) {
         let agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         agents.keys().for_each(|&agent| os::end_group(agent));

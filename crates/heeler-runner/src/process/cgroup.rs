@@ -1,8 +1,8 @@
-//! The control group of a run, where we may make one: nothing that is in it escapes.
+//! The cgroup of a run, where one may be created: no process in it escapes.
 //!
-//! It is a folder of the cgroup file system (version 2) below our own group, so it needs neither
-//! root nor a daemon where our group is ours, as in a user's systemd services. Start at
-//! [`RunCgroup::create`].
+//! It is a directory of the cgroup file system (version 2) below the runner's own cgroup, so it
+//! needs neither root nor a daemon where that cgroup belongs to the user, as in a user's systemd
+//! services. Start at [`RunCgroup::create`].
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,36 +15,33 @@ use jiff::Timestamp;
 use rustix::process::Pid;
 use thiserror::Error;
 
-/// How long the dead may take to leave their group.
+/// Time that killed processes have to leave their cgroup.
 const EMPTY_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether they have.
+/// Interval of checks for an empty cgroup.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why a run has no control group: a process of it that sheds its parents and its environment can
-/// outlive a runner that was killed.
+/// Reason that a run has no cgroup. Without one, a process that detaches from its parents and
+/// clears its environment can outlive a killed runner.
 #[derive(Debug, Error)]
 pub(crate) enum CgroupCreateError {
-    /// This machine has no cgroup file system of version 2, or we are outside of what we see of it.
+    /// This machine has no cgroup file system of version 2, or this process is outside of its
+    /// visible part.
     #[error("there is no cgroup version 2 here")]
     Absent,
-    /// Ours belongs to somebody else.
-    #[error("the control group {path} is not ours to divide")]
+    /// This process's cgroup belongs to another user.
+    #[error("the control group {path} cannot be divided by this user")]
     NotOwned {
-        /// Our own group.
         path: Utf8PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A group below ours would take no processes.
-    #[error("the control group {path} takes no processes below it")]
-    NotADomain {
-        /// Our own group.
-        path: Utf8PathBuf,
-    },
+    /// A cgroup below this process's own would accept no processes.
+    #[error("the control group {path} accepts no processes below it")]
+    NotADomain { path: Utf8PathBuf },
 }
 
-/// Returns why a run that is started from here would have no control group; `None` if it would.
+/// Returns the reason that a run started from this process would have no cgroup; `None` if it would
+/// have one.
 pub fn control_group_unavailable_reason() -> Option<String> {
     let nobodys = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
     match RunCgroup::create(nobodys) {
@@ -56,18 +53,18 @@ pub fn control_group_unavailable_reason() -> Option<String> {
     }
 }
 
-/// A control group.
 #[derive(Debug, Clone)]
 pub(crate) struct RunCgroup {
     path: Utf8PathBuf,
 }
 
 impl RunCgroup {
-    /// Makes a run's group below our own.
+    /// Creates a run's cgroup below the cgroup of this process.
     pub(crate) fn create(run: RunId) -> Result<RunCgroup, CgroupCreateError> {
         let own = own_group().ok_or(CgroupCreateError::Absent)?;
         let not_ours = |source| CgroupCreateError::NotOwned { path: own.clone(), source };
-        // Who moves a process must be allowed to write where both groups meet: in ours.
+        // Moving a process requires write permission in the common ancestor of both cgroups: this
+        // process's own.
         OpenOptions::new().write(true).open(own.join(PROCESSES)).map_err(not_ours)?;
         let path = own.join(group_name(run));
         match std::fs::create_dir(&path) {
@@ -83,8 +80,9 @@ impl RunCgroup {
         Ok(cgroup)
     }
 
-    /// Returns the group of a run that somebody else has made: where its record says, or below our
-    /// own. The record may lie: only what can be that run's group is taken for it.
+    /// Returns the cgroup of a run that another process created: at the recorded path, or below
+    /// this process's own. The record is not trusted: only a directory that can be that run's
+    /// cgroup is accepted.
     pub(crate) fn find(run: RunId, recorded: Option<&Utf8Path>) -> Option<RunCgroup> {
         let below_own = own_group().map(|own| own.join(group_name(run)));
         let candidates = recorded.map(Utf8Path::to_owned).into_iter().chain(below_own);
@@ -100,13 +98,12 @@ impl RunCgroup {
             && self.path.join(PROCESSES).is_file()
     }
 
-    /// Returns the group's folder.
     pub(crate) fn path(&self) -> &Utf8Path {
         &self.path
     }
 
-    /// Opens what a process writes `0` into to join. A group that was taken away at the end of an
-    /// earlier agent is made anew.
+    /// Opens the file into which a process writes `0` to join. A cgroup that was removed at the end
+    /// of an earlier agent is created again.
     pub(crate) fn open_procs_file(&self) -> io::Result<OwnedFd> {
         let mut options = OpenOptions::new();
         let path = self.path.join(PROCESSES);
@@ -119,15 +116,16 @@ impl RunCgroup {
         }
     }
 
-    /// Says whether this process is in the group.
+    /// Returns true if this process is in the cgroup.
     pub(crate) fn contains_self(&self) -> bool {
         own_group().is_some_and(|own| own.starts_with(&self.path))
     }
 
-    /// Kills everything in the group and in those below it; what is being forked dies too.
+    /// Kills every process in the cgroup and below, including processes being forked.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match write(&self.path.join("cgroup.kill"), "1") {
-            // Kernels before 5.14 cannot. What is frozen forks no more, and can be killed.
+            // Kernels before 5.14 lack `cgroup.kill`. Frozen processes fork no more, and can be
+            // killed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 write(&self.path.join("cgroup.freeze"), "1")
             }
@@ -135,7 +133,7 @@ impl RunCgroup {
         }
     }
 
-    /// Returns the processes in the group and in those below it.
+    /// Returns the processes in the cgroup and below.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         let mut pids = Vec::new();
         for folder in self.folders() {
@@ -145,7 +143,7 @@ impl RunCgroup {
         pids
     }
 
-    /// Takes the group away once its dead have left it, which takes them a moment.
+    /// Removes the cgroup once its killed processes have left it, which takes a moment.
     pub(crate) fn remove_when_empty(&self) {
         let deadline = Instant::now() + EMPTY_WAIT_MAX;
         while self.is_populated() && Instant::now() < deadline {
@@ -159,19 +157,19 @@ impl RunCgroup {
         events.lines().any(|line| line == "populated 1")
     }
 
-    /// Takes the group away; one that still has processes stays.
+    /// Removes the cgroup, unless it still has processes.
     pub(crate) fn remove(&self) {
         for folder in self.folders().iter().rev() {
             match std::fs::remove_dir(folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::debug!(%error, %folder, "a control group stays");
+                    tracing::debug!(%error, %folder, "a control group could not be removed");
                 }
                 _ => {}
             }
         }
     }
 
-    /// Returns the group and those below it, the deepest last.
+    /// Returns the cgroup and those below it, the deepest last.
     fn folders(&self) -> Vec<Utf8PathBuf> {
         let mut folders = vec![self.path.clone()];
         let mut next = 0;
@@ -193,18 +191,18 @@ fn group_name(run: RunId) -> String {
 }
 
 fn write(path: &Utf8Path, text: &str) -> io::Result<()> {
-    // Never made: the kernel makes these files.
+    // The file is never created: the kernel provides these files.
     io::Write::write_all(&mut File::options().write(true).open(path)?, text.as_bytes())
 }
 
-/// Returns the folder of the group that this process is in.
+/// Returns the cgroup directory of this process.
 fn own_group() -> Option<Utf8PathBuf> {
     let (mount, root) = mount()?;
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     locate_group(&mount, &root, groups.lines().find_map(|line| line.strip_prefix("0::"))?)
 }
 
-/// Returns where the cgroup file system is mounted, and which group is its root there.
+/// Returns the mount point of the cgroup file system, and the cgroup that is its root there.
 fn mount() -> Option<(Utf8PathBuf, String)> {
     cgroup2_mount(&std::fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
@@ -221,7 +219,7 @@ fn cgroup2_mount(mountinfo: &str) -> Option<(Utf8PathBuf, String)> {
     })
 }
 
-/// Undoes the octal escapes of blanks and backslashes.
+/// Decodes the octal escapes of blanks and backslashes.
 fn unescape(field: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(field.to_owned(), |text, (from, to)| text.replace(from, to))

@@ -1,4 +1,4 @@
-//! What only Linux can: handles of processes, adoption of orphans, files in memory.
+//! Linux-only process facilities: process handles, adoption of orphans, in-memory files.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// A process that cannot be mistaken for another that gets its number later.
+/// Handle of a process that stays valid when its PID is reused.
 #[derive(Debug)]
 pub(super) struct ProcessHandle(OwnedFd);
 
@@ -22,10 +22,10 @@ impl ProcessHandle {
         rustix::process::pidfd_send_signal(&self.0, signal)
     }
 
-    /// Waits until the process has ended, at most so long.
+    /// Waits until the process has ended, up to `at_most`.
     pub(super) fn wait(&self, at_most: Duration) {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        // Who waits looks again in any case.
+        // The caller scans again in any case, so the result does not matter.
         let _ended = poll(&mut fds, Timespec::try_from(at_most).ok().as_ref());
     }
 }
@@ -35,12 +35,13 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Has this process get SIGTERM when the thread that started it ends. For use after a fork.
+/// Makes the kernel send SIGTERM to this process when the thread that started it ends. For use
+/// after a fork.
 pub(super) fn end_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-/// Returns a file in memory that nobody can change.
+/// Returns an in-memory file that is sealed against changes.
 pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("heeler", flags)?);
@@ -50,5 +51,5 @@ pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Ends what can be ended without being found; here everything is found.
+/// Does nothing: on Linux the scanner finds every process.
 pub(super) fn end_group(_: Pid) {}

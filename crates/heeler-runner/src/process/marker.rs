@@ -1,7 +1,7 @@
-//! The variable that every process of a run carries.
+//! The environment variable that marks every process of a run.
 //!
-//! `/proc/<pid>/environ` shows the environment that a process was started with: one that has the
-//! marker at its start cannot shed it but by starting itself anew. Start at [`has_marker`].
+//! `/proc/<pid>/environ` shows the environment that a process was started with: a process that has
+//! the marker at its start can drop it only by executing itself again. Start at [`has_marker`].
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -10,23 +10,24 @@ use std::process::Command;
 use heeler_model::RunId;
 use rustix::process::Pid;
 
-/// The variable that names the run that a process belongs to. Whoever starts a runner removes it.
+/// Variable with the ID of the run that a process belongs to. It is removed when a runner is
+/// started.
 pub(super) const MARKER: &str = "HEELER_RUN";
 
-/// Says whether a process was started with the marker of a run. One that has ended, or that we may
-/// not look at, was not.
+/// Returns true if a process was started with the marker of a run. Returns false if the process has
+/// ended or cannot be inspected.
 pub(super) fn has_marker(pid: Pid, run: RunId) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     find_marker(&environ).is_some_and(|marker| marker == run.to_string().as_bytes())
 }
 
-/// Returns the run whose marker a process was started with.
+/// Returns the run in the marker of a process.
 pub(super) fn run_of_process(pid: Pid) -> Option<RunId> {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     std::str::from_utf8(find_marker(&environ)?).ok()?.parse().ok()
 }
 
-/// Returns the run whose marker this process was started with.
+/// Returns the run in the marker of this process.
 fn own_marker() -> Option<String> {
     let environ = std::fs::read("/proc/self/environ").ok()?;
     Some(String::from_utf8_lossy(find_marker(&environ)?).into_owned())
@@ -37,9 +38,9 @@ fn find_marker(environ: &[u8]) -> Option<&[u8]> {
     variables.find_map(|variable| variable.strip_prefix(MARKER.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Starts this program anew without the marker of another run, if it was started with one: that run
-/// would end us with itself. To be called before anything else is done; returns if there is nothing
-/// to shed, or with the reason why it cannot be shed.
+/// Executes this program again without the marker of another run, if it has one: that run would
+/// otherwise end this process with itself. Must be called before anything else. Returns if there is
+/// no marker, or with the error that prevented the restart.
 #[expect(clippy::disallowed_methods, reason = "this process becomes itself, without the marker")]
 pub fn restart_without_marker() -> io::Result<()> {
     if own_marker().is_none() {

@@ -1,7 +1,7 @@
-//! What stands in where Linux's means are missing. Untested: it builds on macOS.
+//! Substitutes for the Linux-only process facilities. Untested: it builds on macOS.
 //!
-//! A process is known by its number alone, orphans go to init, and only the agent's own process
-//! group is ended with it.
+//! A process is known by its PID alone, orphans go to init, and only the agent's own process group
+//! is ended with it.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-/// A process, by its number.
+/// Process identified by its PID.
 #[derive(Debug)]
 pub(super) struct ProcessHandle(Pid);
 
@@ -38,7 +38,7 @@ pub(super) fn end_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a file that has no name any more.
+/// Returns an unlinked temporary file.
 pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let path = std::env::temp_dir().join(format!(".heeler-{:032x}", fastrand::u128(..)));
     let mut options = std::fs::OpenOptions::new();
@@ -50,6 +50,6 @@ pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Ends the process group that an agent leads.
 pub(super) fn end_group(agent: Pid) {
-    // It is gone already, or nothing of ours.
+    // An error means that the group is gone already, or belongs to another user.
     let _ended = rustix::process::kill_process_group(agent, Signal::KILL);
 }

@@ -1,9 +1,9 @@
 //! Finds and ends every process of a run.
 //!
-//! A process belongs to the run by its control group, by descent or by its marker. It is known by
-//! its number and its start together and signalled through a handle that is checked against both, so
-//! that no number that was given anew is ever hit. What is found is first stopped, so that it forks
-//! no more while the rest is looked for, then killed. Start at [`RunProcessScanner`].
+//! A process belongs to the run by its cgroup, by descent or by its marker. It is identified by PID
+//! and start time together and signalled through a handle checked against both, so that a reused
+//! PID is never hit. Processes are first stopped, so that they fork no more during the search, then
+//! killed. Start at [`RunProcessScanner`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,66 +18,66 @@ use super::cgroup::RunCgroup;
 use super::marker::{has_marker, run_of_process};
 use super::os::ProcessHandle;
 
-/// How long ending a tree may take; what is left then is told. Only what hangs in the kernel, or
-/// forks faster than it is killed, takes longer than an instant.
+/// Time limit for ending a tree; the remaining processes are reported. Only processes that hang in
+/// the kernel, or fork faster than they are killed, take longer than an instant.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
-/// How many looks in a row must find nothing: a process is invisible to one while it becomes
-/// another program.
+/// Number of consecutive scans that must find nothing: a process is invisible to a scan while it
+/// executes another program.
 const EMPTY_SCANS_MIN: u32 = 2;
-/// How many times more is looked for what was forked before its parent was stopped.
+/// Limit on further scans for processes forked before their parent was stopped.
 const STOP_SCANS_MAX: u32 = 16;
-/// How many processes are waited for at once: each is an open file.
+/// Limit on processes waited for at once: each is an open file.
 const WAITS_MAX: usize = 256;
 
-/// What came of ending a tree.
+/// Outcome of ending a tree.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct TerminationReport {
-    /// How many processes were found and ended.
+    /// Number of processes found and ended.
     pub(crate) processes: u64,
-    /// What could not be ended, and why, as sentences for people.
+    /// Processes that could not be ended, and the reasons, as sentences for people.
     pub(crate) survivors: Vec<String>,
 }
 
-/// Whose processes are looked for.
+/// Scanner for the processes of one run.
 #[derive(Debug)]
 pub(crate) struct RunProcessScanner {
     run: RunId,
     cgroup: Option<RunCgroup>,
-    /// The children of this process are the run's.
+    /// Set if the children of this process belong to the run.
     children: Option<Arc<ChildExitRegistry>>,
-    /// Nothing that started before belongs to the run.
+    /// Processes started earlier do not belong to the run.
     started_after: u64,
 }
 
-/// The runs of which processes live that carry the marker, found by as many looks as a hunt takes.
+/// Runs with live processes that carry their marker, found by as many scans as ending a tree takes.
 #[derive(Debug)]
 pub(crate) struct LiveRunSet(HashSet<RunId>);
 
 impl LiveRunSet {
-    /// Looks at every process. It holds for a run while nobody can start a process for it: its
-    /// runner was dead before, and its lock is ours.
+    /// Scans all processes. The result holds for a run as long as no process can be started for it:
+    /// its runner was dead before the scan, and the caller holds its lock.
     pub(crate) fn scan() -> LiveRunSet {
         LiveRunSet(
             (0..EMPTY_SCANS_MIN).flat_map(|_| all_pids()).filter_map(run_of_process).collect(),
         )
     }
 
-    /// Says whether a process of the run was seen.
+    /// Returns true if a process of the run was seen.
     pub(crate) fn contains(&self, run: RunId) -> bool {
         self.0.contains(&run)
     }
 }
 
-/// A process: its number alone may be another's by the time that it is used.
+/// Identity of a process: a PID alone may be reused by the time it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct ProcessIdentity {
     pid: Pid,
-    /// When it was forked, in ticks since boot.
+    /// Time of the fork, in ticks since boot.
     start: u64,
 }
 
 impl RunProcessScanner {
-    /// Looks for the processes of a run that this process has claimed.
+    /// Scanner for a run that this process has claimed.
     pub(crate) fn for_own_run(
         run: RunId,
         cgroup: Option<RunCgroup>,
@@ -93,12 +93,13 @@ impl RunProcessScanner {
         }
     }
 
-    /// Looks for the processes of a run whose runner is dead.
+    /// Scanner for a run with a dead runner.
     pub(crate) fn for_dead_run(run: RunId, cgroup: Option<RunCgroup>) -> RunProcessScanner {
         RunProcessScanner { run, cgroup, children: None, started_after: 0 }
     }
 
-    /// Says whether a process is the run's, or may be: one that is gone cannot tell. This one is not.
+    /// Returns true if a process belongs to the run, or may: a process that is gone cannot be
+    /// checked. Returns false for this process.
     pub(crate) fn contains(&self, pid: Pid) -> bool {
         let us = rustix::process::getpid();
         let in_group: HashSet<Pid> =
@@ -114,7 +115,8 @@ impl RunProcessScanner {
         false
     }
 
-    /// Ends them all; returns when [`EMPTY_SCANS_MIN`] find none, or after [`END_TIME_MAX`].
+    /// Ends all processes; returns once [`EMPTY_SCANS_MIN`] scans find none, or after
+    /// [`END_TIME_MAX`].
     pub(crate) fn kill_all(&self) -> TerminationReport {
         let deadline = Instant::now() + END_TIME_MAX;
         let mut seen = HashSet::new();
@@ -143,13 +145,13 @@ impl RunProcessScanner {
         summarize(&seen, &unkillable, &late)
     }
 
-    /// Stops what was found, and what it forked before that, until nothing new is found.
+    /// Stops the processes found, and those forked before that, until no new ones are found.
     fn stop_all(&self, found: &mut HashSet<ProcessIdentity>) {
         self.kill_group();
         let mut fresh: Vec<ProcessIdentity> = found.iter().copied().collect();
         for _ in 0..STOP_SCANS_MAX {
             for process in fresh {
-                // What cannot be stopped is told when it cannot be killed.
+                // A process that cannot be stopped is reported when it cannot be killed.
                 let _stopped = signal(process, Signal::STOP);
             }
             fresh = self.find().into_iter().filter(|process| found.insert(*process)).collect();
@@ -165,15 +167,15 @@ impl RunProcessScanner {
             return;
         }
         if let Err(error) = cgroup.kill() {
-            // Its processes are killed one by one all the same.
+            // Its processes are killed one by one instead.
             tracing::debug!(%error, path = %cgroup.path(), "the control group cannot be killed");
         }
     }
 
-    /// Returns every living process of the run, this one excepted.
+    /// Returns every live process of the run, except this one.
     ///
-    /// Who is who is read before who belongs to what: a number that is given anew in between then
-    /// fails the check against its start.
+    /// Identities are read before memberships, so a PID that is reused in between fails the check
+    /// against its start time.
     fn find(&self) -> HashSet<ProcessIdentity> {
         let us = rustix::process::getpid();
         let all: HashMap<Pid, ProcessStat> =
@@ -208,7 +210,6 @@ impl RunProcessScanner {
     }
 }
 
-/// Tells what came of it.
 fn summarize(
     seen: &HashSet<ProcessIdentity>,
     unkillable: &HashSet<ProcessIdentity>,
@@ -226,7 +227,8 @@ fn summarize(
     TerminationReport { processes: ended.count() as u64, survivors: left }
 }
 
-/// Kills each; returns some of those that die of it, and notes which cannot be killed.
+/// Kills each process; returns handles of some that are dying, and records those that cannot be
+/// killed.
 fn kill_processes(
     found: &HashSet<ProcessIdentity>,
     unkillable: &mut HashSet<ProcessIdentity>,
@@ -238,22 +240,22 @@ fn kill_processes(
             Err(Errno::PERM) => {
                 unkillable.insert(process);
             }
-            // What is still there, for whatever reason, is found again.
+            // A process that still exists is found by the next scan.
             Ok(_) | Err(_) => {}
         }
     }
     dying
 }
 
-/// Waits until they have ended, or until the deadline.
+/// Waits until the processes have ended, or until the deadline.
 fn wait_for_exits(dying: &[ProcessHandle], deadline: Instant) {
     for handle in dying {
         handle.wait(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Says whether a runner of this run lives, in whatever folder. It does not carry the marker, but it
-/// was told the run's folder when it was started.
+/// Returns true if a runner of this run is alive, in any directory. A runner does not carry the
+/// marker, but the run directory is one of its arguments.
 pub(crate) fn is_runner_alive(run: RunId) -> bool {
     let run = run.to_string();
     let is_runner = |pid: Pid| {
@@ -269,7 +271,8 @@ pub(crate) fn is_runner_alive(run: RunId) -> bool {
 /// Sends a signal if the process is still the one that was found.
 fn signal(process: ProcessIdentity, signal: Signal) -> Result<Option<ProcessHandle>, Errno> {
     let handle = ProcessHandle::open(process.pid)?;
-    // The handle was opened before: if the number has the same start still, it is that process.
+    // The handle was opened first: if the PID still has the same start time, the handle refers to
+    // that process.
     if ProcessStat::read(process.pid).map(|stat| stat.process) != Some(process) {
         return Ok(None);
     }
@@ -282,12 +285,12 @@ fn all_pids() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// What `/proc/<pid>/stat` tells.
+/// Content of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ProcessStat {
     process: ProcessIdentity,
     parent: Option<Pid>,
-    /// A zombie is not, unless other threads of it live on.
+    /// False for a zombie, unless other threads of it are alive.
     alive: bool,
 }
 
@@ -339,7 +342,7 @@ mod tests {
         check(&[7, 8], &[], &[], 2, &[]);
         check(&[1], &[1], &[], 0, &[foreign]);
         check(&[7, 8], &[], &[8], 1, &[late]);
-        // It was tried to kill it, so it is not told as one that takes its time.
+        // Killing it was attempted, so it is not reported as merely slow to exit.
         check(&[1, 7, 8], &[1], &[1, 8], 1, &[foreign, late]);
     }
 

@@ -475,8 +475,8 @@ fn a_secret_is_no_argument_and_the_key_that_holds_it_is_named() {
     let said = refused("/bin/true", LaunchArg::ConfigText("model", "x-hunter2hunter2".to_owned()));
     assert_eq!(
         said,
-        "cannot start /bin/true: everybody on this machine could read the secret in `model`; take it \
-         out of there"
+        "cannot start /bin/true: the secret in `model` would be visible to every user of this \
+         machine; remove it"
     );
     let said = refused("/bin/true", LaunchArg::Text("hunter2hunter2".to_owned()));
     assert!(said.contains("the secret in one of its arguments"), "{said}");

@@ -1,8 +1,8 @@
-//! What somebody else did with the session since we left it.
+//! External messages: additions to a session since Heeler's last run.
 //!
-//! The agent has no lock of its own: whoever resumes a session in a terminal adds to its record. Before
-//! a run goes on with a session, that record is compared with the place where we left it. Nothing is
-//! written to it here. Start at [`RunExecutor::check_external_messages`].
+//! Agents have no lock of their own: resuming a session in a terminal adds to its native session.
+//! Before a run continues a session, the native session is compared with its recorded position.
+//! Nothing is written to it here. Start at [`RunExecutor::check_external_messages`].
 
 use camino::Utf8Path;
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
@@ -18,17 +18,17 @@ use crate::native_session::{self, NativeSessionChanges};
 use crate::session;
 use crate::transcript_writer::RunTranscriptWriter;
 
-/// What others said, and what the job's log says of it.
+/// External messages, and their description for the job transcript.
 #[derive(Debug, Default)]
 pub(super) struct RunExternalMessages {
     rows: Vec<Json>,
-    /// None where nobody went on.
+    /// `None` if there are none.
     pub(super) note: Option<String>,
 }
 
 impl RunExecutor<'_> {
-    /// Looks whether somebody else went on with the session; without leave to take that in, the run
-    /// has ended with this result. Called under the session's lock.
+    /// Checks for external messages. Without permission to import them, the run ends with the
+    /// returned result. Called under the session's lock.
     pub(super) fn check_external_messages(&self) -> Result<RunExternalMessages, Box<RunResult>> {
         let plan = &self.spec.session;
         let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = &plan.start
@@ -51,13 +51,16 @@ impl RunExecutor<'_> {
         if !plan.take_in {
             return Err(Box::new(self.moved_on_result(&told)));
         }
-        // Of a session that another goes on from, nothing is written: the new one has the rest.
+        // The source of a hand-over is not written to: the new session holds the rest.
         let goes_on = matches!(plan.start, SessionStart::Resume { .. });
         let rows = if goes_on { since.added } else { Vec::new() };
-        Ok(RunExternalMessages { rows, note: Some(format!("{told}; it is taken in, as asked")) })
+        Ok(RunExternalMessages {
+            rows,
+            note: Some(format!("{told}; the messages are imported, as requested")),
+        })
     }
 
-    /// Finds the agent's own record of a session.
+    /// Finds the native session of a session.
     pub(super) fn find_native_session(
         &self,
         folder: &Utf8Path,
@@ -76,8 +79,8 @@ impl RunExecutor<'_> {
         result
     }
 
-    /// Adds what others said to the session's log, as far as it is not there: a run before may have
-    /// been cut off in this.
+    /// Appends external messages to the session transcript, except those already there: an earlier
+    /// run may have been interrupted while doing so.
     pub(super) fn add_external_messages(
         &self,
         outside: &mut RunExternalMessages,
@@ -97,7 +100,7 @@ impl RunExecutor<'_> {
     }
 }
 
-/// Says what happened, for people.
+/// Describes the changes for people.
 fn describe_changes(since: &NativeSessionChanges, own: &Utf8Path) -> String {
     let count = since.message_count();
     let added = match count {
@@ -108,18 +111,18 @@ fn describe_changes(since: &NativeSessionChanges, own: &Utf8Path) -> String {
     let last = last.map(|at| format!(", the last at {at}")).unwrap_or_default();
     if since.is_replaced {
         return format!(
-            "the agent's own record of the session ({own}) is another one than we left: what was \
-             said last is not in it any more, and {added} to it{last}"
+            "the native session ({own}) was replaced: the last messages of this session are no \
+             longer in it, and {added} to it{last}"
         );
     }
     match since.dropped {
         0 => format!(
-            "somebody else went on with the session: {added} to the agent's own record ({own}){last}"
+            "the session was continued outside Heeler: {added} to the native session ({own}){last}"
         ),
         dropped => format!(
-            "somebody else wrote to the session at the same time: {added} to the agent's own record \
-             ({own}){last}, and it goes on from those, so that the agent does not remember the last \
-             {dropped} of this session"
+            "the session was written outside Heeler during a run: {added} to the native session \
+             ({own}){last}, and the conversation continues from those, so the agent does not \
+             remember the last {dropped} of this session"
         ),
     }
 }

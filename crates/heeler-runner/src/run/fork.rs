@@ -1,7 +1,7 @@
-//! A fork whose first run was cut off: the agent may have made it already.
+//! A fork with an interrupted first run: the agent may have created it already.
 //!
-//! An agent refuses to fork under a name that is taken, so what is there is gone on with, if it holds
-//! all that the fork takes over. Start at [`RunExecutor::resolve_session_start`].
+//! An agent refuses to fork under a name that is taken, so an existing fork is continued if it
+//! holds everything that the fork takes over. Start at [`RunExecutor::resolve_session_start`].
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
@@ -13,14 +13,15 @@ use uuid::Uuid;
 use super::RunExecutor;
 use crate::{native_session, session};
 
-/// How many rows of the fork's log are looked at at once, from the end.
+/// Number of transcript rows read per page, from the end.
 const PAGE_ROWS: usize = 64;
 
-/// What the row of a fork has that says what it takes over.
+/// Key in a fork's row that names its source.
 const FORKED_KEY: &str = "forkedFrom";
 
 impl RunExecutor<'_> {
-    /// Returns how the session really starts, and why: as planned, but for a fork that was begun.
+    /// Returns the actual start of the session, and the reason: as planned, except for a fork that
+    /// was begun.
     pub(super) fn resolve_session_start(&self) -> Result<(SessionStart, String), String> {
         let plan = &self.spec.session;
         let as_planned = (plan.start.clone(), plan.reason.clone());
@@ -29,18 +30,19 @@ impl RunExecutor<'_> {
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
         let Some(own) = own else { return Ok(as_planned) };
         if self.is_complete_fork(&own, *at).map_err(|error| error_chain(&error))? {
-            let reason = format!("{}; the agent had begun it when it was cut off", plan.reason);
+            let reason =
+                format!("{}; the agent had begun the fork before the interruption", plan.reason);
             return Ok((SessionStart::Resume { id: id.clone() }, reason));
         }
-        // It was cut off in the midst of copying: nobody has said anything in it.
+        // The copy was interrupted: the fork holds no messages of its own.
         let aside = own.with_extension("jsonl.cut-off");
         std::fs::rename(&own, &aside)
-            .map_err(|error| format!("cannot move the half-made {own} away: {error}"))?;
+            .map_err(|error| format!("cannot move the incomplete {own} away: {error}"))?;
         Ok(as_planned)
     }
 
-    /// Says whether the agent's record of a fork holds the entry at which it was cut. Where nobody
-    /// knows that entry, the agent's word has to do.
+    /// Returns true if the native session of a fork holds the fork point. If the fork point is
+    /// unknown, the agent's record is trusted.
     fn is_complete_fork(&self, own: &Utf8Path, at: Option<Uuid>) -> Result<bool, DiskError> {
         let log = session::log_path(self.spec, self.spec.session.start.id());
         let cut = match at {
@@ -52,7 +54,7 @@ impl RunExecutor<'_> {
     }
 }
 
-/// Returns the last entry that a fork took over, as its first run recorded it.
+/// Returns the last entry that a fork took over, as recorded by its first run.
 fn recorded_fork_point(log: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
     let mut before = PageBoundary::End;
     loop {

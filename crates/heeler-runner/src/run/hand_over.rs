@@ -1,9 +1,9 @@
-//! A session whose context has grown too large is handed over to a new one.
+//! Hands a session with too large a context over to a new session.
 //!
-//! The agent is asked for a summary, beside the conversation and without leaving a trace in it. Its own
-//! record of the new session is then written by hand, whole or not at all: the summary and the last
-//! messages. The old session is only read. Whatever fails or is cut off here, the next run begins
-//! again from the old session: the new one counts from the first word that the agent says in it.
+//! The agent is asked for a summary outside the conversation, without leaving a trace in it. The
+//! native session of the new one is then written directly, whole or not at all: the summary and the
+//! last messages. The old session is only read. If a step fails or is interrupted, the next run
+//! begins again from the old session: the new one counts from the agent's first message in it.
 //! Start at [`RunExecutor::hand_over`].
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -27,7 +27,7 @@ use crate::process::ProcessTree;
 use crate::runtime::{AgentRuntime, RuntimeContext};
 use crate::session;
 
-/// What the agent is asked.
+/// Prompt for the summary.
 const SUMMARY_PROMPT: &str = "\
 The context of this conversation has grown too large. It goes on in a new conversation that begins \
 with your summary of this one and its last messages; everything else is forgotten there. Write that \
@@ -36,17 +36,17 @@ decided and found out, which files, names, commands, numbers and quotes matter, 
 left to do, and what must not be forgotten. Do not use tools, do not go on with the work, and answer \
 with nothing but the summary.";
 
-/// What stands before the summary in the new conversation.
+/// Heading of the summary in the new conversation.
 const SUMMARY_HEADING: &str = "\
 [Summary] This conversation goes on from an earlier one whose context had grown too large. This is \
 the summary of it that you wrote yourself; its last messages follow as they were said.";
 
-/// What the agent answers to it there.
+/// Reply of the agent to the summary in the new conversation.
 const SUMMARY_REPLY: &str =
     "I have read the summary of the earlier conversation, and go on from it.";
 
-/// What an entry of the agent's own record keeps when it is carried over. The rest names what only the
-/// old record has.
+/// Keys of a native entry that are carried over. The others refer to data that only the old session
+/// has.
 const ENTRY_KEYS: [&str; 13] = [
     "type",
     "message",
@@ -64,7 +64,8 @@ const ENTRY_KEYS: [&str; 13] = [
 ];
 
 impl RunExecutor<'_> {
-    /// Makes the new session out of the old one's end; `None` if that failed, as `judged` then says.
+    /// Creates the new session from the end of the old one; `None` if that failed, which `judged`
+    /// then records.
     pub(super) async fn hand_over(
         &self,
         run: &mut ActiveRun,
@@ -86,7 +87,8 @@ impl RunExecutor<'_> {
         fault::point(RunnerFaultPoint::SummaryWritten);
         let left = self.spec_with_remaining_budget(judged)?;
         let rows = self.build_carried_rows(&run.session, &summary, kept.rows, (run.now)());
-        // Ours first: by it, whoever settles a run that is cut off here knows what is only ours in theirs.
+        // The transcript is written first: if the run is interrupted here, settling uses it to
+        // recognize the entries of the native session that stem from Heeler.
         let rows = self.record_carried_rows(run, rows);
         let made = self.write_native_session(run, &rows).and_then(|()| {
             fault::point(RunnerFaultPoint::NativeSessionWritten);
@@ -99,7 +101,7 @@ impl RunExecutor<'_> {
                 return None;
             }
         }
-        // The agent counts anew in the new session.
+        // The agent's totals start at zero in the new session.
         run.tally = RunOutcomeBuilder::for_runtime(self.spec.runtime);
         Some(())
     }
@@ -114,8 +116,8 @@ impl RunExecutor<'_> {
             .and_then(|folder| self.find_native_session(&folder, source));
         let nothing = || {
             format!(
-                "the agent has no record of session {source}, so that nothing can go on from it; \
-                 start anew with `--fresh`"
+                "the agent has no record of session {source}, so it cannot be continued; start a new \
+                 one with `--fresh`"
             )
         };
         let own = own.ok_or_else(nothing)?;
@@ -124,7 +126,7 @@ impl RunExecutor<'_> {
             .ok_or_else(nothing)
     }
 
-    /// Asks the agent for a summary in a fork of the session that nobody keeps.
+    /// Asks the agent for a summary in a fork of the session that is not kept.
     async fn request_summary(
         &self,
         run: &mut ActiveRun,
@@ -141,7 +143,7 @@ impl RunExecutor<'_> {
                 return None;
             }
         };
-        // The one for the job is made anew, with what is left of the budget.
+        // The runtime of the job is built again, with the remaining budget.
         run.runtime = runtime;
         run.side_reply = Some(SideReply::default());
         let ending = self.run_summary_agent(run, tree, lock, fork).await;
@@ -184,7 +186,7 @@ impl RunExecutor<'_> {
         let mut launch = run.runtime.launch_spec(fork);
         launch.args.extend(text_args(&["--no-session-persistence"]));
         if self.spec.runtime != RuntimeType::Scripted {
-            // Nor are there servers of the user's or the project's.
+            // Servers of the user and the project are excluded too.
             launch.args.extend(text_args(&["--strict-mcp-config"]));
         } else {
             launch.args.extend(text_args(&["--tools", ""]));
@@ -192,7 +194,7 @@ impl RunExecutor<'_> {
         self.run_agent(run, tree, lock, &launch, Uuid::new_v4()).await
     }
 
-    /// Makes the runtime for one of the two things that the agent is asked.
+    /// Builds the runtime for the summary or for the prompt.
     fn build_runtime(
         &self,
         spec: &RunSpec,
@@ -206,13 +208,13 @@ impl RunExecutor<'_> {
         (self.dependencies.runtime)(&surroundings)
     }
 
-    /// Returns the run's spec with what the summary left of its budget; `None` if that is nothing.
+    /// Returns the run's spec with the budget that the summary left; `None` if nothing is left.
     fn spec_with_remaining_budget(&self, judged: &mut RunAttemptOutcomes) -> Option<RunSpec> {
         let mut spec = self.spec.clone();
         if let Some(budget) = &mut spec.limits.budget_usd {
             *budget -= judged.cost().and_then(|cost| cost.usd).unwrap_or(0.0);
             if *budget <= 0.0 {
-                let message = "the summary of the session took all of the budget";
+                let message = "the summary of the session used the whole budget";
                 judged.record_failure(ErrorClass::Budget, message);
                 return None;
             }
@@ -220,7 +222,7 @@ impl RunExecutor<'_> {
         Some(spec)
     }
 
-    /// Returns the entries of the new session: the summary, an answer to it, and the last messages.
+    /// Returns the entries of the new session: the summary, a reply to it, and the last messages.
     fn build_carried_rows(
         &self,
         id: &AgentSessionId,
@@ -255,7 +257,7 @@ impl RunExecutor<'_> {
         rows
     }
 
-    /// Writes the agent's own record of the new session: after this it is there and whole.
+    /// Writes the native session of the new session: complete when this returns.
     fn write_native_session(&self, run: &ActiveRun, rows: &[Json]) -> Result<(), String> {
         let folder = self.native_sessions_folder().ok_or("the agent keeps no sessions")?;
         let path: Utf8PathBuf =
@@ -270,8 +272,8 @@ impl RunExecutor<'_> {
         replace_file(&OsDisk, &path, &lines).map_err(|error| error_chain(&error))
     }
 
-    /// Records what the new session begins with in our log of it, and returns it without secrets. It is
-    /// no part of the job.
+    /// Records the initial content of the new session in its transcript, and returns it without
+    /// secrets. It is not part of the job.
     fn record_carried_rows(&self, run: &mut ActiveRun, mut rows: Vec<Json>) -> Vec<Json> {
         rows.iter_mut().for_each(|row| run.redactor.redact_json(row));
         let mut session = rows.clone();
@@ -289,8 +291,8 @@ impl RunExecutor<'_> {
     }
 }
 
-/// Returns an entry as the new session has it. What the API counted when it was said is not what the
-/// new context holds.
+/// Returns an entry in its form for the new session. Token counts of the original request do not
+/// describe the new context.
 fn carried_row(row: Json) -> Json {
     let Json::Object(row) = row else { return row };
     let is_kept = |key: &String| ENTRY_KEYS.contains(&key.as_str());
@@ -301,14 +303,14 @@ fn carried_row(row: Json) -> Json {
     Json::Object(row)
 }
 
-/// One reply is enough for a summary.
+/// Limits the spec to one turn: one reply is enough for a summary.
 fn limit_to_one_turn(spec: &RunSpec) -> RunSpec {
     let mut spec = spec.clone();
     spec.limits.max_turns = Some(1);
     spec
 }
 
-/// Returns what the agent is given to sum a session up: no tools.
+/// Returns the brief for summarizing a session: no tools.
 fn summary_brief(brief: &AgentLaunchSpec) -> AgentLaunchSpec {
     let mut brief =
         AgentLaunchSpec { prompt: SUMMARY_PROMPT.to_owned(), send_files_to: None, ..brief.clone() };

@@ -1,4 +1,4 @@
-//! What the program gives a run, and the secrets in it.
+//! Services and secrets that the host program provides to a run. Start at [`RunnerHost`].
 
 use std::sync::Arc;
 
@@ -9,17 +9,15 @@ use jiff::Timestamp;
 
 use crate::mcp::{FleetClient, McpBridgeToken};
 
-/// What the program gives a run.
+/// Services that the host program provides to a run.
 pub struct RunnerHost {
-    /// The program itself, which also plays scripted agents.
+    /// Path of the Heeler binary, which also runs scripted agents.
     pub(crate) program: Utf8PathBuf,
-    /// The clock.
     pub(crate) now: fn() -> Timestamp,
-    /// What the agent is told and given.
     pub(crate) brief: AgentLaunchSpec,
-    /// Opens our tools to the agent, where it reaches them over HTTP.
+    /// Token for the injected tools where the agent reaches them over HTTP.
     pub(crate) token: McpBridgeToken,
-    /// The way to the fleet, where there is one.
+    /// Connection to the fleet, if any.
     pub(crate) fleet_client: Option<Arc<dyn FleetClient>>,
     redactor: SecretRedactor,
 }
@@ -31,7 +29,7 @@ impl std::fmt::Debug for RunnerHost {
 }
 
 impl RunnerHost {
-    /// Puts together what a run is given; nothing secret comes later.
+    /// Builds the host from the brief. All secrets must be known here; none may be added later.
     pub fn new(program: Utf8PathBuf, now: fn() -> Timestamp, brief: AgentLaunchSpec) -> RunnerHost {
         let token = McpBridgeToken::mint();
         let mut secrets = collect_secrets(&brief);
@@ -46,26 +44,27 @@ impl RunnerHost {
         }
     }
 
-    /// Gives the run a way to its fleet.
+    /// Adds a connection to the fleet.
     pub fn with_fleet_client(self, door: Arc<dyn FleetClient>) -> RunnerHost {
         RunnerHost { fleet_client: Some(door), ..self }
     }
 
-    /// The same with something else to do. Its secrets are known already.
+    /// Returns a copy with another brief. Its secrets must be known already.
     pub(crate) fn with_brief(&self, brief: AgentLaunchSpec) -> RunnerHost {
         let (program, token) = (self.program.clone(), self.token.clone());
         let (door, redactor) = (self.fleet_client.clone(), self.redactor.clone());
         RunnerHost { program, now: self.now, brief, token, fleet_client: door, redactor }
     }
 
-    /// Returns what knows every secret of the run. Whatever this process writes goes through it.
+    /// Returns the redactor with every secret of the run. All output of this process passes through
+    /// it.
     pub fn redactor(&self) -> &SecretRedactor {
         &self.redactor
     }
 }
 
-/// Returns every value that may not be written: those that are named as secrets, and those whose
-/// names say so.
+/// Returns every value that must not be written: those declared as secrets, and those with a name
+/// that suggests a secret.
 fn collect_secrets(brief: &AgentLaunchSpec) -> Vec<String> {
     let mut secrets = brief.secrets.clone();
     let mut add = |name: &str, value: &String| {

@@ -1,7 +1,7 @@
-//! Everything that a run needs before its agent starts.
+//! Prepares a run before its agent starts.
 //!
-//! Nothing here is seen by the agent, and a crash leaves nothing that a second attempt would trip
-//! over. Start at [`prepare_run`].
+//! Nothing here is visible to the agent, and a crash leaves nothing that would make a second
+//! attempt fail. Start at [`prepare_run`].
 
 use std::collections::HashMap;
 use std::io;
@@ -33,7 +33,7 @@ use crate::session::{self, RunSessionHistory};
 use crate::signals::RunnerSignals;
 use crate::transcript_writer::RunTranscriptWriter;
 
-/// A run that is ready to start its agent.
+/// Run that is ready to start its agent.
 pub(super) struct PreparedRun {
     pub(super) run: ActiveRun,
     pub(super) tree: ProcessTree,
@@ -41,19 +41,19 @@ pub(super) struct PreparedRun {
     pub(super) first: RunSessionStart,
 }
 
-/// How the session starts, and what its first rows say.
+/// Start of the session, and the content of its first rows.
 pub(super) struct RunSessionStart {
     pub(super) start: SessionStart,
     pub(super) reason: String,
-    /// What others did with the session, if that was taken in.
+    /// Description of imported external messages.
     pub(super) external_note: Option<String>,
 }
 
-/// Why a run is not ready.
+/// Reason that a run is not ready.
 pub(super) enum RunPrepareError {
-    /// There is no space; the same may succeed later.
+    /// There is no space; a retry may succeed later.
     DiskFull(RunnerError),
-    /// It would fail again.
+    /// A retry would fail again.
     Refused(String),
 }
 
@@ -90,7 +90,15 @@ fn refuse(error: impl std::error::Error) -> RunPrepareError {
     RunPrepareError::Refused(error_chain(&error))
 }
 
-/// Gets everything ready.
+fn snapshot_options(order: &RunExecutor<'_>) -> SnapshotProcessOptions {
+    SnapshotProcessOptions {
+        program: order.host.program.clone(),
+        run_dir: order.dir.to_owned(),
+        path: order.host.brief.env.get("PATH").cloned(),
+        time_max: order.dependencies.snapshot_time_max,
+    }
+}
+
 pub(super) async fn prepare_run(
     order: &RunExecutor<'_>,
     mut outside: RunExternalMessages,
@@ -155,12 +163,7 @@ pub(super) async fn prepare_run(
         has_spoken: false,
         disk_failure: None,
         side_reply: None,
-        snapshot_options: SnapshotProcessOptions {
-            program: host.program.clone(),
-            run_dir: dir.to_owned(),
-            path: host.brief.env.get("PATH").cloned(),
-            time_max: means.snapshot_time_max,
-        },
+        snapshot_options: snapshot_options(order),
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: outside.note };
@@ -185,7 +188,7 @@ fn tally(order: &RunExecutor<'_>, last_result: Option<&serde_json::Value>) -> Ru
 }
 
 impl RunExecutor<'_> {
-    /// Lets the run go on in a session of its own; returns that session's lock.
+    /// Moves the run to a new session of its own; returns that session's lock.
     pub(super) fn start_new_session(
         &self,
         run: &mut ActiveRun,
@@ -204,7 +207,8 @@ impl RunExecutor<'_> {
             session_rows_before: 0,
             ..started.clone()
         };
-        // Whoever settles this run must look for its rows in the new log: from here on, not before.
+        // From here on, settling must look for this run's rows in the new transcript, and not
+        // before.
         files::write_started(self.dir, &anew).map_err(|error| error_chain(&error))?;
         *started = anew;
         run.journal.change_session(sink);

@@ -1,4 +1,4 @@
-//! What comes of a run: its judgement and its result.
+//! Classifies the end of a run and builds its result.
 //!
 //! Start at [`RunAttemptOutcomes`].
 
@@ -16,17 +16,17 @@ use crate::event_loop::ActiveRun;
 use crate::native_session;
 use crate::session::{self, SessionLockError};
 
-/// How the attempts of a run ended, so far.
+/// Outcomes of a run's attempts until now.
 #[derive(Debug, Default)]
 pub(super) struct RunAttemptOutcomes {
     last: Option<RunOutcome>,
     exit_code: Option<i32>,
-    /// What the attempts before the last one cost.
+    /// Cost of the attempts before the last one.
     earlier_cost: Option<RunCost>,
 }
 
 impl RunAttemptOutcomes {
-    /// Judges one more attempt. The run's tally goes on with what the session has told.
+    /// Classifies one more attempt. The run's totals continue from the session's reported values.
     pub(super) fn record_attempt(&mut self, run: &mut ActiveRun, ending: AgentProcessExit) {
         if let Some(last) = self.last.take() {
             self.earlier_cost = Some(add_costs(self.earlier_cost.take(), last.cost));
@@ -39,7 +39,7 @@ impl RunAttemptOutcomes {
         run.tally = run.tally.next_attempt();
     }
 
-    /// Says that what the last attempt was for has failed, although the agent does not say so.
+    /// Records that the purpose of the last attempt failed, although the agent does not report it.
     pub(super) fn record_failure(&mut self, class: ErrorClass, message: &str) {
         let reason = message.to_owned();
         let failed = RunOutcomeBuilder::new().conclude(&AgentProcessExit::NotStarted { reason });
@@ -48,18 +48,18 @@ impl RunAttemptOutcomes {
         self.last = Some(RunOutcome { error, cost, ..failed });
     }
 
-    /// Returns what the attempts have cost so far.
+    /// Returns the cost of all attempts until now.
     pub(super) fn cost(&self) -> Option<&RunCost> {
         self.last.as_ref().map(|last| &last.cost)
     }
 
-    /// Returns what went wrong in the last attempt.
+    /// Returns the error class of the last attempt.
     pub(super) fn error_class(&self) -> Option<ErrorClass> {
         Some(self.last.as_ref()?.error.as_ref()?.class)
     }
 }
 
-/// Returns how a process ended that nobody here ended.
+/// Returns the exit of a process that the runner did not end.
 pub(super) fn exit_ending(exit: Option<ExitStatus>, stderr: String) -> AgentProcessExit {
     AgentProcessExit::Exited {
         code: exit.and_then(|status| status.code()),
@@ -69,7 +69,7 @@ pub(super) fn exit_ending(exit: Option<ExitStatus>, stderr: String) -> AgentProc
 }
 
 impl RunExecutor<'_> {
-    /// Writes the last row, syncs the logs and returns the result.
+    /// Writes the last row, syncs the transcripts and returns the result.
     pub(super) fn finish(&self, run: &mut ActiveRun, judged: RunAttemptOutcomes) -> RunResult {
         let RunAttemptOutcomes { last, exit_code, earlier_cost: before } = judged;
         let ended = AgentProcessExit::Internal { reason: "the agent was never started".to_owned() };
@@ -85,7 +85,7 @@ impl RunExecutor<'_> {
             journal.discard_pending();
         }
         if let Err(reason) = journal.sync() {
-            tracing::warn!(reason, "the logs of the run could not be synced");
+            tracing::warn!(reason, "the transcripts of the run could not be synced");
         }
         self.result(run, conclusion, exit_code)
     }
@@ -105,7 +105,7 @@ impl RunExecutor<'_> {
         result
     }
 
-    /// Says whether the agent knows the session.
+    /// Returns true if the agent knows the session.
     fn is_resumable(&self, run: &ActiveRun, result: &RunResult) -> bool {
         let class = result.error.as_ref().map(|error| error.class);
         let known = run.session_is_known && class != Some(ErrorClass::SessionExpired);
@@ -143,7 +143,7 @@ impl RunExecutor<'_> {
         }
     }
 
-    /// Returns the result of a run whose agent cannot be started.
+    /// Returns the result of a run with an agent that cannot be started.
     pub(super) fn not_started_result(&self, reason: String) -> RunResult {
         let mut result = self.base_result(
             RunEnd::Finished,
@@ -153,7 +153,7 @@ impl RunExecutor<'_> {
         result
     }
 
-    /// Returns the result of a run whose session is not to be had.
+    /// Returns the result of a run that could not lock its session.
     pub(super) fn not_locked_result(&self, error: &SessionLockError) -> RunResult {
         match error {
             SessionLockError::Lock(LockError::Held { holder, .. }) => {

@@ -1,8 +1,9 @@
 //! The scripted agent itself: prompts and control messages in, Claude's stream out.
 //!
-//! One thread plays; others only wait (for a line, for a child) and tell it what happened through
-//! one bounded channel, on which the player itself never sends. It never pretends to be a model:
-//! it names itself `scripted`, and every text is the script's. Start at [`ScriptedAgent::run_to_end`].
+//! One thread follows the script; others only wait (for a line, for a child) and report events
+//! through one bounded channel, on which the agent thread itself never sends. It never pretends to
+//! be a model: it names itself `scripted`, and every text comes from the script. Start at
+//! [`ScriptedAgent::run_to_end`].
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -28,56 +29,58 @@ use super::session::{ScriptedSession, ScriptedSessionError, ScriptedSpending};
 use super::template::ScriptedTemplateVariables;
 use super::turn::ScriptedTurn;
 
-/// How many happenings wait for the player before lines are left in the pipe.
+/// Limit on events queued for the agent; beyond it, lines stay in the pipe.
 const EVENTS_MAX: usize = 256;
 
-/// The name that stands where the stream has a model.
+/// Name used where the stream has a model.
 pub(super) const MODEL: &str = "scripted";
 
-/// What is fixed for the life of a player.
+/// Settings fixed for the life of an agent.
 pub(super) struct ScriptedAgentSettings {
-    /// Our own program.
+    /// Path of the Heeler binary.
     pub(super) program: Utf8PathBuf,
     pub(super) cwd: Utf8PathBuf,
     pub(super) max_turns: Option<u32>,
     pub(super) max_budget_usd: Option<f64>,
-    /// Pieces of text are told while they are said.
+    /// Send pieces of text while they are generated.
     pub(super) partial: bool,
-    /// Somebody answers permission requests and questions.
+    /// Permission requests and questions can be answered.
     pub(super) can_ask: bool,
-    /// There are tools.
+    /// Tools are available.
     pub(super) tools: bool,
     pub(super) now: fn() -> Timestamp,
 }
 
-/// Something that happened outside.
+/// Event from outside the agent thread.
 pub(super) enum ScriptedEvent {
-    /// A line of the standard input.
+    /// Line of the standard input.
     Line(Vec<u8>),
-    /// The end of the standard input.
+    /// End of the standard input.
     Eof,
-    /// A command ended.
-    Ended { number: u32, code: i32 },
+    Ended {
+        number: u32,
+        code: i32,
+    },
 }
 
-/// Why a player stops in the middle.
+/// Reason that an agent stops in the middle of a turn.
 #[derive(Debug)]
 pub(super) enum ScriptedStopReason {
-    /// It was interrupted; some of a text may have been said, or a tool was at work.
+    /// Interrupted; part of a text may have been written, or a tool was running.
     Interrupted { said: Option<Json>, in_tool: bool },
-    /// The API failed, as the script says.
+    /// The API failed, as scripted.
     Failed { message: String, status: Option<u16>, kind: &'static str },
-    /// Too many turns.
+    /// The turn limit was reached.
     MaxTurns,
-    /// Too much money.
+    /// The budget was spent.
     Budget,
-    /// The process is to end without a result.
+    /// The process must end without a result.
     Exit(ScriptExit),
-    /// The session cannot be kept.
+    /// The session cannot be saved.
     Session(ScriptedSessionError),
-    /// Nobody reads what is said.
+    /// The reader of the output is gone.
     Closed,
-    /// What was sent is not the protocol; the message is for the standard error.
+    /// The input violates the protocol; the message goes to the standard error.
     Protocol(String),
 }
 
@@ -87,13 +90,13 @@ impl From<ScriptedSessionError> for ScriptedStopReason {
     }
 }
 
-/// A message of the user that waits for its turn.
+/// Queued message of the user.
 pub(super) struct ScriptedPrompt {
     pub(super) text: String,
     pub(super) uuid: Option<Uuid>,
 }
 
-/// A command that runs beside the turns.
+/// Command that runs in the background.
 pub(super) struct ScriptedBackgroundTask {
     pub(super) id: String,
     pub(super) tool_use_id: String,
@@ -102,7 +105,7 @@ pub(super) struct ScriptedBackgroundTask {
     pub(super) then: Vec<ScriptStep>,
 }
 
-/// What ended a wait.
+/// Event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptedWaitOutcome {
     Ready,
@@ -115,27 +118,27 @@ pub(super) struct ScriptedAgent {
     pub(super) script: Arc<AgentScript>,
     pub(super) output: ScriptedOutput,
     pub(super) session: ScriptedSession,
-    /// None where there are no secrets.
+    /// `None` if there are no secrets.
     pub(super) redactor: Option<SecretRedactor>,
     pub(super) children: ScriptedCommandRegistry,
     pub(super) events: Receiver<ScriptedEvent>,
     pub(super) sender: SyncSender<ScriptedEvent>,
     pub(super) variables: ScriptedTemplateVariables,
     pub(super) queue: VecDeque<ScriptedPrompt>,
-    /// Replies to requests of ours, by request id.
+    /// Replies to requests of the agent, by request ID.
     pub(super) replies: HashMap<String, Json>,
-    /// The request that waits for a person.
+    /// Request that waits for a person.
     pub(super) pending: Option<String>,
-    /// Ends of commands that nobody has looked at yet.
+    /// Exit codes of commands that have not been collected yet.
     pub(super) ended: HashMap<u32, i32>,
     pub(super) tasks: Vec<ScriptedBackgroundTask>,
-    /// MCP servers that were greeted.
+    /// MCP servers that were initialized.
     pub(super) initialized_servers: Vec<String>,
     pub(super) turn: ScriptedTurn,
     pub(super) message: Option<ScriptedPartialMessage>,
-    /// The tool use of the sub-agent that speaks.
+    /// Tool call of the active sub-agent.
     pub(super) parent: Option<String>,
-    /// What was spent by this process.
+    /// Cost and usage of this process.
     pub(super) spent: ScriptedSpending,
     pub(super) results: u64,
     pub(super) failed: bool,
@@ -143,7 +146,7 @@ pub(super) struct ScriptedAgent {
     pub(super) interrupted: bool,
     /// Interrupts are neither answered nor obeyed.
     pub(super) ignores_interrupts: bool,
-    /// SIGTERM and its like do nothing; shared with whoever gets them.
+    /// SIGTERM and similar signals are ignored; shared with the signal handler.
     pub(super) ignores_signals: Arc<AtomicBool>,
 }
 
@@ -190,7 +193,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// Plays until the input ends and nothing is left to do; returns how the process ends.
+    /// Runs until the input ends and no work is left; returns the way the process ends.
     pub(super) fn run_to_end(&mut self, input: Box<dyn Read + Send>) -> ScriptExit {
         let sender = self.sender.clone();
         std::thread::spawn(move || forward_lines(input, &sender));
@@ -230,7 +233,7 @@ impl ScriptedAgent {
         self.ended.contains_key(&task.running.number)
     }
 
-    /// Takes in what has happened, without waiting. An interrupt is left for the caller to see.
+    /// Processes available events without waiting. An interrupt is left for the caller to detect.
     pub(super) fn process_events(&mut self) -> Result<(), ScriptedStopReason> {
         while let Ok(event) = self.events.try_recv() {
             self.handle_event(event)?;
@@ -238,7 +241,7 @@ impl ScriptedAgent {
         if self.output.is_closed() { Err(ScriptedStopReason::Closed) } else { Ok(()) }
     }
 
-    /// Waits until something holds, an interrupt comes, or the time is up. What was said is
+    /// Waits until a condition holds, an interrupt arrives, or time is up. Pending output is
     /// written first.
     pub(super) fn wait(
         &mut self,
@@ -255,7 +258,7 @@ impl ScriptedAgent {
             if ready(self) {
                 return Ok(ScriptedWaitOutcome::Ready);
             }
-            // Draining may have answered something.
+            // Processing the events may have written replies.
             self.output.flush();
             let event = match until {
                 None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -304,7 +307,7 @@ impl ScriptedAgent {
         self.output.write_line(&line);
     }
 
-    /// Writes a message of the conversation, which is remembered first.
+    /// Writes a message of the conversation after saving it to the session.
     pub(super) fn write_message(
         &mut self,
         kind: &str,
@@ -326,7 +329,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Adds to the session's file, without the secrets. What a sub-agent says is not remembered.
+    /// Appends to the session file, without secrets. Messages of sub-agents are not saved.
     pub(super) fn append_to_session(
         &mut self,
         kind: &str,
@@ -353,13 +356,13 @@ impl ScriptedAgent {
     }
 }
 
-/// Tells the standard error why the process ends.
+/// Writes the reason that the process ends to the standard error.
 pub(super) fn exit_with_error(message: &str) -> ScriptExit {
     write_stderr(message);
     ScriptExit::Code(1)
 }
 
-/// Writes a line to the standard error; where nobody reads it, there is nobody to tell.
+/// Writes a line to the standard error; errors are ignored, because they could not be reported.
 pub(super) fn write_stderr(line: &str) {
     drop(writeln!(std::io::stderr(), "{line}"));
 }

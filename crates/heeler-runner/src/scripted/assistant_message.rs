@@ -1,5 +1,4 @@
-//! What the player says: assistant messages, one line for each block, with pieces while they are
-//! said when those were asked for.
+//! Assistant messages of the scripted agent: one line per block, with partial pieces on request.
 
 use heeler_model::script::{GarbageKind, ScriptApiError, StreamedText};
 use serde_json::{Value as Json, json};
@@ -8,7 +7,7 @@ use uuid::Uuid;
 use super::agent::{MODEL, ScriptedAgent, ScriptedStopReason, ScriptedWaitOutcome, merge_objects};
 use super::output::{ScriptedAssistantMessage, ScriptedTokenUsage, ScriptedUserMessage};
 
-/// An assistant message that may get further blocks.
+/// Assistant message that may get further blocks.
 pub(super) struct ScriptedPartialMessage {
     id: String,
     blocks: u64,
@@ -16,9 +15,9 @@ pub(super) struct ScriptedPartialMessage {
 }
 
 impl ScriptedAgent {
-    /// Says a text, in pieces as the step wants.
+    /// Writes a text, in the pieces that the step demands.
     pub(super) fn write_text(&mut self, speech: &StreamedText) -> Result<(), ScriptedStopReason> {
-        // A second text is a message of its own.
+        // A second text becomes a message of its own.
         if self.message.as_ref().is_some_and(|message| message.has_text) {
             self.end_message("end_turn");
         }
@@ -38,7 +37,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Thinks a text.
+    /// Writes a thinking block.
     pub(super) fn write_thinking(
         &mut self,
         speech: &StreamedText,
@@ -53,7 +52,7 @@ impl ScriptedAgent {
         self.write_block(json!({"type": "thinking", "thinking": text, "signature": ""}))
     }
 
-    /// Tells the pieces of a block that comes, with the delay between two.
+    /// Streams the pieces of a block, with the delay between them.
     fn stream_pieces(
         &mut self,
         text: &str,
@@ -81,7 +80,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Opens a block in the stream, and the message that it is in.
+    /// Opens a block in the stream, and its message if necessary.
     pub(super) fn begin_block(&mut self, empty: &Json) -> u64 {
         if self.message.is_none() {
             let id = format!("msg_{}", Uuid::new_v4().simple());
@@ -98,7 +97,7 @@ impl ScriptedAgent {
         index
     }
 
-    /// Says a whole block; [`ScriptedAgent::begin_block`] came before.
+    /// Writes a complete block; [`ScriptedAgent::begin_block`] was called before.
     pub(super) fn write_block(&mut self, block: Json) -> Result<(), ScriptedStopReason> {
         self.write_whole_block(block, &Json::Null)?;
         let index = self.message.as_ref().map_or(0, |message| message.blocks);
@@ -114,7 +113,7 @@ impl ScriptedAgent {
         self.write_message("assistant", &ScriptedAssistantMessage::new(&id, MODEL, &[block]), more)
     }
 
-    /// Ends the message that is being said, if one is.
+    /// Ends the open message, if any.
     pub(super) fn end_message(&mut self, stop_reason: &str) {
         if self.message.is_none() {
             return;
@@ -127,7 +126,8 @@ impl ScriptedAgent {
         self.message = None;
     }
 
-    /// Tells what an interrupt left: what was said so far, and that it was the user.
+    /// Writes the remains of an interrupted turn: the text until then, and the note that the user
+    /// interrupted.
     pub(super) fn write_interruption(
         &mut self,
         said: Option<Json>,
@@ -163,7 +163,7 @@ impl ScriptedAgent {
         self.output.write_line(&line);
     }
 
-    /// Says many messages as fast as they are taken; they come whole, without pieces.
+    /// Writes many messages as fast as they are read, each complete, without pieces.
     pub(super) fn write_flood(
         &mut self,
         messages: u64,
@@ -188,7 +188,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Says that the API failed, and stops the turn.
+    /// Writes an API failure and stops the turn.
     pub(super) fn write_api_failure(
         &mut self,
         failure: ScriptApiError,
@@ -210,7 +210,7 @@ impl ScriptedAgent {
         Err(ScriptedStopReason::Failed { message: text, status: failure.status(), kind })
     }
 
-    /// Writes what no client expects. None of it is remembered.
+    /// Writes output that no client expects. None of it is saved.
     pub(super) fn write_garbage(&mut self, kind: GarbageKind, size_bytes: usize) {
         let line: &[u8] = match kind {
             GarbageKind::Nul => &[b"\0".repeat(16), b"\n".to_vec()].concat(),
@@ -242,7 +242,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Returns how Claude names a failure: its own word, and the API's.
+/// Returns Claude's and the API's names for a failure.
 pub(super) fn failure_names(failure: ScriptApiError) -> (&'static str, &'static str) {
     match failure {
         ScriptApiError::Authentication | ScriptApiError::TokenExpired => {
@@ -279,7 +279,7 @@ fn failure_text(failure: ScriptApiError) -> String {
     text.to_owned()
 }
 
-/// Cuts a text into about equal pieces, at characters. An empty text is one piece.
+/// Splits a text into about equal pieces at character boundaries. An empty text is one piece.
 fn split_pieces(text: &str, count: usize) -> Vec<&str> {
     let length = text.len().div_ceil(count.max(1)).max(1);
     let mut pieces = Vec::new();

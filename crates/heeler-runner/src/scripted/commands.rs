@@ -1,8 +1,8 @@
 //! The processes of a scripted agent: commands that it runs, and those that it leaves behind.
 //!
-//! A command runs in a process group of its own and writes to a nameless file, so a grandchild that
-//! keeps the output open holds nobody up. Everything that still runs is known to [`ScriptedCommandRegistry`] and is
-//! killed when the agent is told to end. Start at [`ScriptedCommandRegistry::start`].
+//! A command runs in a process group of its own and writes to an unnamed file, so a grandchild that
+//! keeps the output open delays nothing. [`ScriptedCommandRegistry`] knows every running command
+//! and kills them all when the agent must end. Start at [`ScriptedCommandRegistry::start`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _};
@@ -22,34 +22,33 @@ use super::agent::ScriptedEvent;
 use crate::process::memory_file;
 use crate::text_decoder::RedactingTextDecoder;
 
-/// The most output of a command that is kept, in bytes.
+/// Limit on the output kept of a command, in bytes.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Where commands run, and with what.
+/// Working directory and environment of commands.
 pub(super) struct ScriptedCommandContext {
     pub(super) cwd: Utf8PathBuf,
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// The commands that run; shared with whoever must end them.
+/// Running commands; shared with the signal handler that must end them.
 #[derive(Clone, Default)]
 pub(super) struct ScriptedCommandRegistry(Arc<Mutex<Vec<Pid>>>);
 
-/// A command that was started; its end is an [`ScriptedEvent::TerminationReport`] with its number.
+/// Started command; its end is a [`ScriptedEvent::Ended`] with its number.
 pub(super) struct ScriptedCommandHandle {
     pub(super) number: u32,
     output: File,
 }
 
-/// What a command did.
+/// Result of a command.
 pub(super) struct ScriptedCommandOutput {
     pub(super) output: String,
-    /// The exit code, or 128 and the signal.
+    /// Exit code, or 128 plus the signal number.
     pub(super) code: i32,
 }
 
 impl ScriptedCommandRegistry {
-    /// Starts a command.
     pub(super) fn start(
         &self,
         command: &str,
@@ -61,7 +60,7 @@ impl ScriptedCommandRegistry {
         let line = stdin_with_command(command)?;
         let mut command = shell_command(place);
         command.stdin(line).stdout(stdout).stderr(stderr).process_group(0);
-        // Held from before the start, so that nobody who ends them all misses this one.
+        // Locked before the start, so that `kill_all` cannot miss this command.
         let mut children = self.lock();
         let child = command.spawn()?;
         children.push(Pid::from_child(&child));
@@ -75,12 +74,13 @@ impl ScriptedCommandRegistry {
         let pid = Pid::from_child(&child);
         let children = self.clone();
         std::thread::spawn(move || {
-            // Not reaped until it is off the list, so nobody is killed under its number.
+            // The child is reaped only after its removal from the list, so that its PID cannot be
+            // reused while it may be killed.
             let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while matches!(waitid(WaitId::Pid(pid), exited), Err(rustix::io::Errno::INTR)) {}
             children.lock().retain(|other| *other != pid);
             if let Ok(status) = child.wait() {
-                // The player may have ended.
+                // The agent thread may have ended.
                 drop(
                     events
                         .send(ScriptedEvent::Ended { number: child.id(), code: exit_code(status) }),
@@ -98,7 +98,7 @@ impl ScriptedCommandRegistry {
         }
     }
 
-    /// Kills every command that runs. None is started while what is returned is held.
+    /// Kills every running command. No command is started while the returned guard is held.
     pub(super) fn kill_all(&self) -> MutexGuard<'_, Vec<Pid>> {
         let children = self.lock();
         for pid in children.iter() {
@@ -113,7 +113,8 @@ impl ScriptedCommandRegistry {
 }
 
 impl ScriptedCommandHandle {
-    /// Reads what a command that has ended wrote. Where it is cut, it is redacted first.
+    /// Reads the output of a command that has ended. If the output must be truncated, it is
+    /// redacted first.
     pub(super) fn read_output(
         mut self,
         code: i32,
@@ -136,7 +137,7 @@ impl ScriptedCommandHandle {
     }
 }
 
-/// Starts a process that nobody waits for.
+/// Starts a process that is never waited for.
 pub(super) fn spawn_detached(
     spawn: &OrphanProcess,
     place: &ScriptedCommandContext,
@@ -144,11 +145,12 @@ pub(super) fn spawn_detached(
 ) -> io::Result<()> {
     let mut line = spawn.command.clone();
     if spawn.ignore_term {
-        // What is ignored stays ignored in everything that the shell starts.
+        // Ignored signals stay ignored in all processes that the shell starts.
         line = format!("trap '' TERM INT HUP; {line}");
     }
     let mut command = match spawn.setsid {
-        // Only a process itself can leave its session: a copy of ours does, then becomes the shell.
+        // Only a process itself can leave its session: a copy of this program does so, then becomes
+        // the shell.
         true => {
             let mut command = new_command(program.as_str(), place);
             command.args(["play", "--in-new-session"]);
@@ -163,11 +165,12 @@ pub(super) fn spawn_detached(
     if !spawn.hold_output {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
-    // It is a zombie of ours until we end, then somebody else's.
+    // The child is a zombie of this process until it ends, and is then reaped by another one.
     command.spawn().map(drop)
 }
 
-/// Leaves the session of this process and becomes a shell that runs the line that was handed over.
+/// Leaves the session of this process and becomes a shell that runs the line passed on standard
+/// input.
 pub fn exec_in_new_session() -> io::Error {
     match rustix::process::setsid() {
         Ok(_) => {
@@ -179,8 +182,8 @@ pub fn exec_in_new_session() -> io::Error {
     }
 }
 
-/// How a shell runs the line that is its standard input: from there, with nothing to read. As an
-/// argument everybody on the machine could read it, and it may hold a secret.
+/// Shell script that runs the line passed on standard input, with empty standard input. As an
+/// argument every user of the machine could read the line, and it may hold a secret.
 const RUN_STDIN_SCRIPT: &str = "exec 3<&0 </dev/null; . /dev/fd/3";
 
 fn shell_command(place: &ScriptedCommandContext) -> Command {
@@ -191,7 +194,7 @@ fn shell_command(place: &ScriptedCommandContext) -> Command {
 
 /// Returns the standard input for [`shell_command`]: the line, in memory.
 fn stdin_with_command(line: &str) -> io::Result<Stdio> {
-    // What the line starts does not get it too.
+    // The descriptor is closed, so that processes started by the line do not inherit it.
     Ok(memory_file(format!("exec 3<&-; {line}").as_bytes())?.into())
 }
 

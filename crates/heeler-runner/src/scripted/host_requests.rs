@@ -1,4 +1,5 @@
-//! What the player asks its host: may it, which one, and calls of MCP tools that the host offers.
+//! Requests of the scripted agent to its host: permissions, questions, and calls of the host's MCP
+//! tools.
 
 use heeler_model::script::ScriptQuestion;
 use serde_json::{Value as Json, json};
@@ -7,17 +8,17 @@ use uuid::Uuid;
 use super::agent::{ScriptedAgent, ScriptedStopReason, ScriptedWaitOutcome, merge_objects};
 use super::tools::ScriptedToolResult;
 
-/// What a person decided.
+/// Decision of a person.
 pub(super) enum ScriptedPermissionDecision {
-    /// Do it, perhaps with another input.
+    /// Allowed, possibly with another input.
     Allowed(Option<Json>),
-    /// Do not, and go on.
+    /// Denied; the turn continues.
     Denied(String),
-    /// Do not, and stop.
+    /// Denied; the turn stops.
     Interrupted,
 }
 
-/// What came back for a request.
+/// Reply to a request.
 enum ScriptedControlResponse {
     Response(Json),
     Failed(String),
@@ -25,7 +26,7 @@ enum ScriptedControlResponse {
 }
 
 impl ScriptedAgent {
-    /// Asks whether a tool may be used. A refusal is told and counted.
+    /// Asks for permission to use a tool. A denial is reported and counted.
     pub(super) fn ask_permission(
         &mut self,
         tool: &str,
@@ -47,7 +48,7 @@ impl ScriptedAgent {
         id: &str,
     ) -> Result<ScriptedPermissionDecision, ScriptedStopReason> {
         if !self.settings.can_ask {
-            let message = format!("Nobody can be asked whether {tool} may be used.");
+            let message = format!("No one can be asked for permission to use {tool}.");
             self.write_system_message(
                 "permission_denied",
                 json!({
@@ -115,7 +116,7 @@ impl ScriptedAgent {
         self.write_tool_result(&id, &outcome)
     }
 
-    /// Calls a tool of an MCP server that the host offers.
+    /// Calls a tool of the host's MCP servers.
     pub(super) fn call_mcp_tool(
         &mut self,
         server: &str,
@@ -165,7 +166,6 @@ impl ScriptedAgent {
         })
     }
 
-    /// Sends a request and waits for its reply.
     fn send_request(
         &mut self,
         request: Json,
@@ -193,7 +193,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Returns the answers that were put into a question.
+/// Returns the answers contained in a question's input.
 fn extract_answers(input: &Json) -> String {
     let text = |answer: &Json| match answer {
         Json::String(text) => text.clone(),
@@ -204,7 +204,7 @@ fn extract_answers(input: &Json) -> String {
     answers.map(|(_, answer)| text(answer)).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns what a tool of an MCP server gave back.
+/// Extracts the result of an MCP tool call.
 fn extract_tool_result(reply: &Json) -> ScriptedToolResult {
     if let Some(error) = reply.get("error") {
         return ScriptedToolResult::failure(

@@ -1,4 +1,4 @@
-//! What the player is told: prompts, control requests of its host, and replies to its own.
+//! Input of the scripted agent: prompts, control requests of its host, and replies to its own.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::mpsc::SyncSender;
@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::agent::{MODEL, ScriptedAgent, ScriptedEvent, ScriptedPrompt, ScriptedStopReason};
 
 impl ScriptedAgent {
-    /// Takes a line of the standard input.
+    /// Handles a line of the standard input.
     pub(super) fn handle_line(&mut self, line: &[u8]) -> Result<(), ScriptedStopReason> {
         if line.trim_ascii().is_empty() {
             return Ok(());
@@ -87,7 +87,7 @@ impl ScriptedAgent {
         json!({"still_queued": queued})
     }
 
-    /// Takes a message of the user off the queue, if it is still there.
+    /// Removes a message of the user from the queue, if it is still queued.
     fn cancel_prompt(&mut self, uuid: &Json) -> Json {
         let queued =
             |prompt: &ScriptedPrompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
@@ -99,7 +99,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Returns the text of a message, which is a text or a list of blocks.
+/// Returns the text of a message, which is a string or a list of blocks.
 fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
@@ -111,7 +111,7 @@ fn content_text(content: &Json) -> String {
     }
 }
 
-/// Hands over lines until there are no more.
+/// Forwards lines until the input ends.
 pub(super) fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<ScriptedEvent>) {
     let mut input = BufReader::new(input);
     loop {

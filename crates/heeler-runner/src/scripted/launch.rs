@@ -1,4 +1,4 @@
-//! How the runner starts a scripted agent.
+//! Builds the launch spec of a scripted agent. Start at [`launch`].
 
 use camino::Utf8Path;
 use heeler_model::run::{RunSpec, SessionStart};
@@ -8,8 +8,8 @@ use super::ScriptedFileContent;
 use crate::claude::{limit_args, session_args, text_args};
 use crate::process::{LaunchArg, LaunchSpec};
 
-/// Returns what to start. Flags are Claude's where Claude has such a flag. The steps are handed over
-/// in memory, together with what the session's file may not hold: both may be secret.
+/// Returns the launch spec. Flags match Claude's where Claude has such a flag. The steps are passed
+/// in memory, together with the secrets that the session file must not hold: both may be secret.
 pub(crate) fn launch(
     program: &Utf8Path,
     spec: &RunSpec,

@@ -1,6 +1,7 @@
-//! The player's standard output: lines are gathered and written when the player is about to wait.
+//! Standard output of the scripted agent: lines are buffered and written when the agent is about to
+//! wait.
 //!
-//! What is said often has a type here; all else is plain JSON.
+//! Frequent messages have a type here; the others are plain JSON.
 
 use std::io::Write;
 
@@ -9,13 +10,13 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-/// Gathered lines are written at the latest when they are this long.
+/// Size at which buffered lines are written at the latest.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) struct ScriptedOutput {
     out: Box<dyn Write>,
     buffer: Vec<u8>,
-    /// Nobody reads any more.
+    /// The reader is gone.
     closed: bool,
 }
 
@@ -51,7 +52,7 @@ impl ScriptedOutput {
     }
 }
 
-/// A message of the conversation.
+/// Message of the conversation.
 #[derive(Serialize)]
 pub(super) struct ScriptedStreamLine<'l, M> {
     pub(super) r#type: &'l str,
@@ -64,7 +65,7 @@ pub(super) struct ScriptedStreamLine<'l, M> {
     pub(super) more: Option<&'l Map<String, Json>>,
 }
 
-/// What an assistant message holds.
+/// Content of an assistant message.
 #[derive(Serialize)]
 pub(super) struct ScriptedAssistantMessage<'a> {
     pub(super) id: &'a str,
@@ -96,7 +97,7 @@ impl<'a> ScriptedAssistantMessage<'a> {
     }
 }
 
-/// What a user message holds.
+/// Content of a user message.
 #[derive(Serialize)]
 pub(super) struct ScriptedUserMessage {
     pub(super) role: &'static str,
@@ -109,7 +110,7 @@ impl ScriptedUserMessage {
     }
 }
 
-/// A count of tokens as the API writes it.
+/// Token usage in the format of the API.
 #[derive(Serialize, Default, Clone, Copy)]
 pub(super) struct ScriptedTokenUsage {
     pub(super) input_tokens: u64,

@@ -1,8 +1,8 @@
-//! What a scripted agent remembers: one append-only file a session, in Claude's envelope.
+//! Sessions of the scripted agent: one append-only file per session, in Claude's envelope.
 //!
-//! A line is in the file before it is said, so whatever was seen of a session can be resumed,
-//! however its process ended. A session exists from its first prompt on. A fork appears under its
-//! name when all that it knows is in it. Start at [`ScriptedSession::open_file`].
+//! A line is in the file before it is sent, so every visible message of a session can be resumed
+//! after any end of its process. A session exists from its first prompt on. A fork appears under
+//! its name once all its history is in it. Start at [`ScriptedSession::open`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::native_session;
 
-/// Why a session cannot be opened or kept; the first three in Claude's words.
+/// Reason that a session cannot be opened or saved; the first three use Claude's wording.
 #[derive(Debug, Error)]
 pub(super) enum ScriptedSessionError {
     #[error("No conversation found with session ID: {id}")]
@@ -37,7 +37,7 @@ pub(super) enum ScriptedSessionError {
     Write { path: Utf8PathBuf, reason: String },
 }
 
-/// What was spent in a session so far.
+/// Cost and usage of a session until now.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ScriptedSpending {
     pub(super) usd: f64,
@@ -45,21 +45,21 @@ pub(super) struct ScriptedSpending {
     pub(super) output: u64,
 }
 
-/// One session as the player knows it.
+/// One session of the scripted agent.
 pub(super) struct ScriptedSession {
     pub(super) id: AgentSessionId,
     pub(super) kind: ScriptSessionKind,
-    /// Prompts so far, oldest first.
+    /// Prompts, oldest first.
     pub(super) prompts: Vec<String>,
-    /// What was spent before this process.
+    /// Cost and usage before this process.
     pub(super) spent: ScriptedSpending,
-    /// Whether it is kept in its file.
+    /// The session is saved to its file.
     pub(super) is_persistent: bool,
     path: Utf8PathBuf,
     cwd: Utf8PathBuf,
-    /// The entry that the next one follows.
+    /// Entry that the next one follows.
     last: Option<Uuid>,
-    /// What a fork takes over, until it is written.
+    /// History that a fork takes over, until it is written.
     inherited: Option<Vec<u8>>,
     log: Option<TranscriptWriter>,
 }
@@ -115,7 +115,7 @@ impl ScriptedSession {
         self.spent = history.spent;
     }
 
-    /// Adds an entry behind the last one.
+    /// Appends an entry after the last one.
     pub(super) fn append_entry(
         &mut self,
         kind: &str,
@@ -140,7 +140,7 @@ impl ScriptedSession {
         Ok(())
     }
 
-    /// Keeps what was spent.
+    /// Saves cost and usage.
     pub(super) fn write_spending(
         &mut self,
         spent: ScriptedSpending,
@@ -170,7 +170,7 @@ impl ScriptedSession {
     }
 }
 
-/// One entry as it is written.
+/// One entry in its written form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ScriptedEntryEnvelope<'e, M> {
@@ -197,9 +197,9 @@ fn to_line(entry: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(entry).expect("JSON is written to memory")
 }
 
-/// What a session's file tells.
+/// Content of a session file.
 struct ScriptedSessionHistory {
-    /// The entries from the first to the newest, or to the one that was asked for.
+    /// Entries from the first to the newest, or to the requested one.
     chain: Vec<ScriptedStoredEntry>,
     spent: ScriptedSpending,
 }
@@ -214,7 +214,8 @@ struct ScriptedStoredEntry {
 }
 
 impl ScriptedSessionHistory {
-    /// Reads a file. Lines that are no entries are passed over: a process may have died in one.
+    /// Reads a file. Lines that are not entries are skipped: a process may have died while writing
+    /// one.
     fn read(
         path: &Utf8Path,
         at: Option<Uuid>,
@@ -242,7 +243,7 @@ impl ScriptedSessionHistory {
         }
         let mut chain = Vec::new();
         let mut next = at.or(newest);
-        // Taken out as they are met, so that a loop of parents ends.
+        // Entries are removed as they are visited, so that a cycle of parents ends.
         while let Some(entry) = next.and_then(|uuid| entries.remove(&uuid)) {
             next = entry.parent;
             chain.push(entry);
@@ -260,7 +261,7 @@ impl ScriptedSessionHistory {
     }
 
     /// Returns the lines of a session that begins with this history. As in Claude's forks the
-    /// entries keep their ids, and what was spent is carried over.
+    /// entries keep their IDs, and cost and usage are carried over.
     fn copy_lines_for(&self, id: &AgentSessionId) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut push = |line: &Json| {

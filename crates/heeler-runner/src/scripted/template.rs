@@ -1,26 +1,26 @@
-//! Words in braces that a script's texts may use. What is no such word stays as it is, so that
-//! braces in code and JSON need no escape.
+//! Placeholders in braces for a script's texts. Unknown placeholders stay unchanged, so that braces
+//! in code and JSON need no escape.
 
-/// What the words stand for at one moment.
+/// Values of the placeholders at one moment.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ScriptedTemplateVariables {
     pub(super) prompt: String,
-    /// The turn's number in the session, from one.
+    /// Number of the turn in the session, from 1.
     pub(super) turn: u64,
     /// Earlier prompts of the session, oldest first.
     pub(super) remembered: Vec<String>,
     pub(super) session: String,
     pub(super) cwd: String,
-    /// The answer to the last question.
+    /// Answer to the last question.
     pub(super) answer: String,
-    /// What the last tool gave back.
+    /// Output of the last tool.
     pub(super) output: String,
-    /// The number of the repetition, from one.
+    /// Number of the repetition, from 1.
     pub(super) n: u64,
 }
 
-/// The most bytes of a word that a command gets in its environment: the kernel takes no more than
-/// 128 KiB for one variable.
+/// Size limit of a placeholder's value in a command's environment: the kernel accepts at most 128
+/// KiB per variable.
 const VARIABLE_BYTES_MAX: usize = 96 * 1024;
 
 impl ScriptedTemplateVariables {
@@ -39,7 +39,7 @@ impl ScriptedTemplateVariables {
         })
     }
 
-    /// Puts the words into a text. What they stand for is not looked at again.
+    /// Expands the placeholders of a text. Their values are not expanded again.
     pub(super) fn expand(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -62,8 +62,8 @@ impl ScriptedTemplateVariables {
         filled
     }
 
-    /// Returns the words as variables for a command. They are never put into its text: a prompt
-    /// may be a stranger's.
+    /// Returns the values as environment variables for a command. They are never inserted into its
+    /// text: a prompt may come from a stranger.
     pub(super) fn environment_variables(&self) -> Vec<(String, String)> {
         let words = ["prompt", "turn", "remembered", "session", "answer", "output", "n"];
         let variable = |word: &str| {

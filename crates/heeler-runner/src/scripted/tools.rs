@@ -1,5 +1,5 @@
-//! Tools that the player uses: commands and files for real, results that the script gives, servers
-//! that the runner offers, sub-agents, and commands in the background.
+//! Tools of the scripted agent: real commands and files, scripted results, MCP servers of the
+//! runner, sub-agents, and background commands.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use super::commands::ScriptedCommandContext;
 use super::host_requests::ScriptedPermissionDecision;
 use super::output::ScriptedUserMessage;
 
-/// What a tool gave back.
+/// Result of a tool.
 pub(super) struct ScriptedToolResult {
     pub(super) text: String,
     pub(super) is_error: bool,
@@ -31,7 +31,8 @@ impl ScriptedToolResult {
 }
 
 impl ScriptedAgent {
-    /// Uses a tool: says so, asks if it must, does it, says what came of it.
+    /// Uses a tool: writes the tool call, asks for permission if required, executes it, writes the
+    /// result.
     pub(super) fn use_tool(&mut self, tool: &ScriptToolCall) -> Result<(), ScriptedStopReason> {
         let is_command = tool.name == "Bash" && tool.result_source == ToolResultSource::Execution;
         let mut input = tool.input.clone();
@@ -58,7 +59,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// Says which tool is used; returns the id of this use.
+    /// Writes a tool call; returns its ID.
     pub(super) fn write_tool_use(
         &mut self,
         name: &str,
@@ -71,7 +72,7 @@ impl ScriptedAgent {
         Ok(id)
     }
 
-    /// Says what came of a tool. A message of the user that came meanwhile joins the turn.
+    /// Writes the result of a tool. A message of the user that arrived meanwhile joins the turn.
     pub(super) fn write_tool_result(
         &mut self,
         id: &str,
@@ -103,11 +104,12 @@ impl ScriptedAgent {
         }
     }
 
-    /// Takes messages of the user into the running turn, as Claude does after a tool.
+    /// Adds queued messages of the user to the running turn, as Claude does after a tool.
     fn add_queued_prompts(&mut self) -> Result<(), ScriptedStopReason> {
         while let Some(prompt) = self.queue.pop_front() {
             let uuid = prompt.uuid.unwrap_or_else(Uuid::new_v4);
-            // Blocks, not a text: it is no turn of its own when the session is resumed.
+            // Blocks instead of a string: the message must not count as a turn of its own when the
+            // session is resumed.
             let content = json!([{"type": "text", "text": prompt.text}]);
             let timestamp = self.timestamp();
             self.append_to_session("user", uuid, &ScriptedUserMessage::new(content), &timestamp)?;
@@ -130,7 +132,7 @@ impl ScriptedAgent {
         Err(ScriptedStopReason::Interrupted { said: None, in_tool: true })
     }
 
-    /// Does what a tool does; nothing comes of it when it is interrupted.
+    /// Executes a tool; `None` if it is interrupted.
     fn execute_tool(
         &mut self,
         tool: &ScriptToolCall,
@@ -239,7 +241,7 @@ impl ScriptedAgent {
         self.write_tool_result(&tool_use_id, &ScriptedToolResult::success(text))
     }
 
-    /// Has a sub-agent play steps.
+    /// Runs the steps of a sub-agent.
     pub(super) fn run_sub_agent(
         &mut self,
         about: &str,
@@ -296,7 +298,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Replaces a text that occurs once.
+/// Replaces a text that occurs exactly once.
 fn edit_file(path: &camino::Utf8Path, old: &str, new: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     match text.matches(old).count() {

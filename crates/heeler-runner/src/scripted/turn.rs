@@ -1,4 +1,4 @@
-//! One turn: a prompt comes in, the script is played, a result goes out.
+//! One turn: a prompt comes in, the script is followed, a result goes out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,27 +17,27 @@ use super::commands::spawn_detached;
 use super::output::{ScriptedTokenUsage, ScriptedUserMessage};
 use super::session::ScriptedSpending;
 
-/// How many retries there are in all, as `api_retry` tells it.
+/// Total number of retries, as reported by `api_retry`.
 const RETRIES_MAX: u32 = 10;
 
-/// What one turn has come to so far.
+/// State of one turn.
 #[derive(Default)]
 pub(super) struct ScriptedTurn {
     pub(super) is_running: bool,
-    /// The last text that was said.
+    /// Last text written.
     pub(super) text: String,
-    /// How often tools were used: after each, the model would be asked again.
+    /// Number of tool rounds: after each, a model would be called again.
     pub(super) tool_rounds: u32,
     pub(super) denials: Vec<Json>,
-    /// Messages of the user that came into this turn while a tool ran.
+    /// Messages of the user that joined this turn while a tool ran.
     pub(super) steered: Vec<Uuid>,
     began: Option<Instant>,
-    /// What this process had spent before.
+    /// Cost and usage of this process before the turn.
     spent_before: ScriptedSpending,
 }
 
 impl ScriptedAgent {
-    /// Plays the script for a prompt.
+    /// Follows the script for a prompt.
     pub(super) fn run_prompt_turn(
         &mut self,
         prompt: ScriptedPrompt,
@@ -58,7 +58,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Tells that a command in the background has ended, and plays what comes then.
+    /// Reports the end of a background command and runs the steps that follow it.
     pub(super) fn run_task_turn(
         &mut self,
         task: ScriptedBackgroundTask,
@@ -105,7 +105,7 @@ impl ScriptedAgent {
         self.write_init();
         let played = self.run_steps(steps);
         self.ignores_interrupts = false;
-        // A stop may come out of a sub-agent.
+        // A stop reason may come from a sub-agent.
         self.parent = None;
         let mut result = match played {
             Ok(()) => {
@@ -123,7 +123,8 @@ impl ScriptedAgent {
         self.write_result(result)
     }
 
-    /// Turns what stopped the turn into its result; what stops the process goes on up.
+    /// Turns the stop reason of a turn into its result; reasons that end the process are returned
+    /// as errors.
     fn stop_result(&mut self, stop: ScriptedStopReason) -> Result<Json, ScriptedStopReason> {
         let failed = |turn: &ScriptedTurn, subtype: &str, reason: &str, error: String| {
             json!({
@@ -319,7 +320,7 @@ impl ScriptedAgent {
         delay: Duration,
     ) -> Result<(), ScriptedStopReason> {
         for attempt in 1..=times {
-            // In retries, unlike in the end, Claude names an overload as such.
+            // In retries, unlike in the final error, Claude names an overload as such.
             let error = match failure {
                 ScriptApiError::Overloaded => "overloaded",
                 other => failure_names(other).0,
@@ -339,7 +340,7 @@ impl ScriptedAgent {
         Ok(())
     }
 
-    /// Spends money. Like Claude's, the budget is that of the process, and is looked at afterwards.
+    /// Spends money. As in Claude, the budget applies to the process and is checked afterwards.
     fn spend(&mut self, usd: f64) -> Result<(), ScriptedStopReason> {
         self.spent.usd += usd;
         match self.settings.max_budget_usd {
@@ -385,7 +386,7 @@ fn subtract_spending(a: ScriptedSpending, b: ScriptedSpending) -> ScriptedSpendi
     ScriptedSpending { usd: a.usd - b.usd, input: a.input - b.input, output: a.output - b.output }
 }
 
-/// Says whether a step does something beside saying it.
+/// Returns true if a step does more than write text.
 fn needs_tools(step: &ScriptStep) -> bool {
     matches!(
         step,

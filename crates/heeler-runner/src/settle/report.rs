@@ -1,8 +1,9 @@
-//! What the session's log tells of a run whose runner died.
+//! Reconstructs the outcome of a run with a dead runner from the session transcript.
 //!
-//! Rows that the job's log lacks are found by their ids, so that completing it twice adds nothing.
-//! If the agent's last word was its result, or the runner's was how the run failed or why it was being
-//! ended, that is how the run ended; otherwise it was interrupted. Start at [`SettledRunReport::read`].
+//! Rows that the job transcript lacks are found by their IDs, so that completing it twice adds
+//! nothing. If the agent's last row was its result, or the runner's was the failure or the reason
+//! for ending the run, that is the outcome; otherwise the run was interrupted. Start at
+//! [`SettledRunReport::read`].
 
 use std::collections::HashSet;
 
@@ -28,26 +29,27 @@ use crate::claude::ClaudeBackgroundTasks;
 use crate::session::{self, RunSessionHistory};
 use crate::transcript_writer::RUN_KEY;
 
-/// What is known of a run from its logs.
+/// Facts about a run derived from its transcripts.
 #[derive(Debug)]
 pub(super) struct SettledRunReport {
     pub(super) end: RunEnd,
     pub(super) conclusion: RunOutcome,
-    /// When the run's last row was written.
+    /// Time of the run's last row.
     pub(super) last_at: Option<Timestamp>,
-    /// The last entry of the session that the run knows of.
+    /// Last entry of the session known to the run.
     pub(super) last: Option<Uuid>,
-    /// User and assistant messages in the session.
+    /// Number of user and agent messages in the session.
     pub(super) messages: u64,
     pub(super) tokens: u64,
-    /// Whether the agent knows the session: it has been in it before, or has said something in it.
+    /// The agent knows the session: it existed before, or the agent has produced output in it.
     pub(super) resumable: bool,
-    /// How many rows the job's log lacked.
+    /// Number of rows that the job transcript lacked.
     pub(super) completed: u64,
 }
 
 impl SettledRunReport {
-    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order.
+    /// Reads both transcripts and passes each row that the job transcript lacks to `append`, in
+    /// order.
     pub(super) fn read(
         spec: &RunSpec,
         started: &RunStartRecord,
@@ -87,19 +89,19 @@ impl SettledRunReport {
     }
 }
 
-/// What happened, as far as it decides how the run ended.
+/// Facts that decide the outcome of the run.
 struct RunReplayState {
     tally: RunOutcomeBuilder,
     last_at: Option<Timestamp>,
     has_spoken: bool,
-    /// The agent's last word was its result.
+    /// The agent's last row was its result.
     is_done: bool,
-    /// The runner's last word was how the run failed.
+    /// The runner's last row was the failure of the run.
     failure: Option<(ExitReason, RunError)>,
-    /// The run was being ended, for this reason: it counts, whatever the agent said then.
+    /// Reason that the run was being ended; it counts regardless of later agent output.
     interruption: Option<RunError>,
     background: ClaudeBackgroundTasks,
-    /// What was spent beside the conversation.
+    /// Cost outside the conversation.
     side_cost: Option<RunCost>,
 }
 
@@ -117,7 +119,7 @@ impl RunReplayState {
         }
     }
 
-    /// Takes a row of the run.
+    /// Applies a row of the run.
     fn apply_row(&mut self, row: &Json, message: AgentMessage) {
         self.last_at = row["timestamp"].as_str().and_then(parse_iso).or(self.last_at);
         if let Some(error) = row_error(row, FAILURE_KEY) {
@@ -135,14 +137,14 @@ impl RunReplayState {
                 self.is_done = result.queued_turns == 0 && self.background.is_empty();
             }
             MessageBody::Assistant(_) | MessageBody::User(_) => {
-                (self.is_done, self.failure) = (false, None)
+                (self.is_done, self.failure) = (false, None);
             }
             MessageBody::Task(task) => {
                 self.background.update(task);
             }
             _ => {}
         }
-        // Our own words are not the agent's.
+        // A prompt recorded by the runner is not a message of the agent.
         let is_own = row["type"] == "user" && row["message"]["content"].is_string();
         if !is_own && !matches!(message.body, MessageBody::System { .. }) {
             self.tally.add_message(&message);
@@ -202,18 +204,19 @@ impl RunReplayState {
     }
 }
 
-/// Returns the error that the runner says of a row.
+/// Returns the error that the runner recorded in a row.
 fn row_error(row: &Json, key: &str) -> Option<RunError> {
     serde_json::from_value(row[key].clone()).ok()
 }
 
-/// Says whether a row is the agent's word: a conversation with one can be resumed.
+/// Returns true for a row of the agent: a conversation with one can be resumed.
 fn is_agent_message(row: &Json) -> bool {
     row["type"] == "assistant" && row["isApiErrorMessage"] != true
 }
 
-/// Rows from before rows named their run are of the run after whose start they stand. What a session
-/// has from elsewhere is of no run.
+/// Returns true if a row belongs to the run. Rows from versions that recorded no run ID count as
+/// the run's own, because only rows after its start are read. Imported and carried-over rows belong
+/// to no run.
 fn belongs_to_run(row: &Json, run: RunId) -> bool {
     let is_foreign = row[EXTERNAL_KEY] == true || row[CARRIED_OVER_KEY] == true;
     !is_foreign && row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
@@ -223,7 +226,7 @@ fn row_uuid(row: &Json) -> Option<Uuid> {
     Uuid::try_parse(row["uuid"].as_str()?).ok()
 }
 
-/// Returns the ids of the rows that the run has in the job's log.
+/// Returns the IDs of the run's rows in the job transcript.
 fn job_row_ids(log: &Utf8Path, before: u64) -> Result<HashSet<Uuid>, DiskError> {
     let mut ids = HashSet::new();
     for entry in TranscriptScanner::open_at(log, line_start(log, before)?)? {
@@ -234,7 +237,7 @@ fn job_row_ids(log: &Utf8Path, before: u64) -> Result<HashSet<Uuid>, DiskError> 
     Ok(ids)
 }
 
-/// Returns where the line with this number starts.
+/// Returns the offset of the line with this number.
 fn line_start(log: &Utf8Path, number: u64) -> Result<u64, DiskError> {
     Ok(read_range(log, PageBoundary::Line(number), 0)?.end)
 }

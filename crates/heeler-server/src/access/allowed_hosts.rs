@@ -1,13 +1,13 @@
-//! Which names mean us, and which pages are ours.
+//! Allowed Host and Origin headers.
 //!
-//! A strange page can make a browser talk to us under a name of its own that leads to this machine
-//! (DNS rebinding): only names that we were given count.
+//! A page of another site can make a browser reach this machine under a host name of its own (DNS
+//! rebinding). So only configured names, and addresses of this machine, are accepted.
 
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 
-/// The names that mean us.
+/// Allowed host names and origins.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AllowedHosts {
     hosts: Vec<String>,
@@ -23,8 +23,8 @@ impl AllowedHosts {
         AllowedHosts { hosts, origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect() }
     }
 
-    /// Says whether what a request calls us is our name. An address is if it is of this machine
-    /// alone, or the one that the request came to.
+    /// Returns true if a Host header is allowed. An IP address is allowed if it is a loopback
+    /// address or the address that the request was sent to.
     pub(super) fn is_allowed_host(&self, authority: &str, local: IpAddr) -> bool {
         let Some(authority) = parse_authority(authority) else { return false };
         let host = authority.host().to_ascii_lowercase();
@@ -36,14 +36,15 @@ impl AllowedHosts {
         address.is_ok_and(|address| is_ours(address.to_canonical()))
     }
 
-    /// Says whether a page is ours that a browser names as the one that asks.
+    /// Returns true if an Origin header names a page of this dashboard.
     pub(super) fn is_own_page(&self, origin: &str, authority: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         self.origins.contains(&origin)
             || origin == format!("http://{}", authority.to_ascii_lowercase())
     }
 
-    /// Says whether a request names an address under which a proxy serves us.
+    /// Returns true if the origin or host of a request is a URL under which a proxy serves the
+    /// dashboard.
     pub(super) fn is_proxied(&self, origin: Option<&str>, authority: &str) -> bool {
         let is_called = |known: &String| {
             known.split_once("://").is_some_and(|(_, it)| it.eq_ignore_ascii_case(authority))
@@ -52,7 +53,7 @@ impl AllowedHosts {
         origin.is_some_and(is_page) || self.origins.iter().any(is_called)
     }
 
-    /// Says whether a page of ours was reached through TLS.
+    /// Returns true if the browser reached the dashboard through TLS.
     pub(super) fn is_secure(&self, origin: Option<&str>, authority: &str) -> bool {
         let secure = |origin: &str| origin.starts_with("https://");
         match origin {
@@ -65,7 +66,7 @@ impl AllowedHosts {
     }
 }
 
-/// Reads a name and a port, and nothing else.
+/// Parses `host[:port]`; user information is rejected.
 fn parse_authority(text: &str) -> Option<Authority> {
     text.parse::<Authority>().ok().filter(|_| !text.contains('@'))
 }
@@ -82,7 +83,7 @@ fn bracket_ipv6(host: &str) -> String {
     }
 }
 
-/// Returns the address that a browser on this machine opens.
+/// Returns the URL that a browser on this machine opens.
 pub(super) fn local_url(host: &str, port: u16) -> String {
     let host = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) if address.is_unspecified() => "127.0.0.1".to_owned(),

@@ -1,7 +1,7 @@
-//! The cookie by which a browser is known again, and what proves that a page of ours asks.
+//! The login cookie of browsers and the CSRF token.
 //!
-//! What proves it is made of the cookie, so that nothing more is to be kept: whoever knows it cannot
-//! tell the cookie from it.
+//! The CSRF token is a hash of the cookie, so it needs no storage, and the cookie cannot be derived
+//! from it.
 
 use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
@@ -9,26 +9,27 @@ use heeler_engine::LOGIN_LIFETIME;
 use heeler_model::secret_hash;
 use subtle::ConstantTimeEq as _;
 
-/// What browsers take for a cookie that only the very host that sets it can set, through TLS.
+/// Cookie name prefix that browsers accept only over TLS and only from the exact host that sets the
+/// cookie.
 const HOST_PREFIX: &str = "__Host-";
 
-/// How much of a hash tells fleets apart.
+/// Hash characters in the cookie name, to tell fleets apart.
 const TAG_CHARS: usize = 8;
 
-/// What our cookie is called at one of our addresses.
+/// Name of the login cookie.
 ///
-/// Browsers tell neither ports of a host apart nor what is behind a proxy: two fleets on one host would
-/// log each other out. So the name has the port that the browser knows us by, and a print of where
-/// people are told to open us.
+/// Cookies are shared by all ports of a host, and by all fleets behind a proxy: two fleets on one
+/// host would log each other out. So the name contains the port that the browser uses and a hash of
+/// the fleet's URL.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CookieName {
     plain: String,
-    /// Whether the browser surely came through TLS: it has the cookie of [`HOST_PREFIX`] alone then.
+    /// The browser certainly uses TLS; only the cookie with [`HOST_PREFIX`] counts.
     is_strict: bool,
 }
 
 impl CookieName {
-    /// Names the cookie of a fleet that people open at `url` and a browser calls `authority`.
+    /// Returns the cookie name for a fleet at `url` whose host is `authority` in the browser.
     pub(super) fn new(url: &str, authority: &str, is_strict: bool) -> CookieName {
         let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         let port = port.map(|port| format!("{port}-")).unwrap_or_default();
@@ -36,13 +37,13 @@ impl CookieName {
         CookieName { plain: format!("heeler-{port}{tag}"), is_strict }
     }
 
-    /// Returns the cookie's value, if it is there once.
+    /// Returns the cookie's value, or `None` if the cookie is missing or sent twice.
     pub(super) fn value_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
         let plain = || find_cookie(headers, &self.plain).filter(|_| !self.is_strict);
         find_cookie(headers, &self.host_prefixed_name()).or_else(plain)
     }
 
-    /// Returns the header that sets the cookie.
+    /// Returns the `Set-Cookie` header for a value.
     pub(super) fn set_header(&self, value: &str, is_secure: bool) -> HeaderValue {
         let age = LOGIN_LIFETIME.as_secs();
         let mut header = match is_secure {
@@ -53,7 +54,7 @@ impl CookieName {
         header
     }
 
-    /// Returns the headers that take the cookie away.
+    /// Returns the `Set-Cookie` headers that delete both forms of the cookie.
     pub(super) fn clear_headers(&self) -> [HeaderValue; 2] {
         [
             cookie_header(&self.host_prefixed_name(), "", 0, "; Secure"),
@@ -61,7 +62,6 @@ impl CookieName {
         ]
     }
 
-    /// Returns the name without a prefix.
     #[cfg(test)]
     pub(super) fn plain(&self) -> &str {
         &self.plain
@@ -77,7 +77,7 @@ fn cookie_header(name: &str, value: &str, age: i64, secure: &str) -> HeaderValue
     HeaderValue::from_str(&text).expect("name and value are plain")
 }
 
-/// Returns the value of a cookie; none if it is there twice.
+/// Returns the value of a cookie, or `None` if it is missing or sent twice.
 fn find_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
@@ -86,12 +86,12 @@ fn find_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     found.next().is_none().then_some(value)
 }
 
-/// Returns what proves that a page asks that was given out for a cookie.
+/// Returns the CSRF token that belongs to a login cookie.
 pub(super) fn csrf_token(cookie: &str) -> String {
     secret_hash(&format!("heeler csrf {cookie}"))
 }
 
-/// Compares without telling by the time it takes how much is the same.
+/// Compares two secrets in constant time.
 pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
@@ -119,7 +119,8 @@ mod tests {
         let name = |url: &str, authority: &str| CookieName::new(url, authority, false).plain;
         let home = name("http://127.0.0.1:7878", "127.0.0.1:7878");
         assert!(home.starts_with("heeler-7878-") && home.len() == 20, "{home}");
-        // Other ports; containers that all listen on 7878; behind proxies that tell no name.
+        // Other ports; containers that all listen on 7878; proxies that do not forward the host
+        // name.
         assert_ne!(home, name("http://127.0.0.1:7879", "127.0.0.1:7879"));
         assert_ne!(home, name("http://127.0.0.1:7878", "127.0.0.1:8080"));
         let proxied = |url| name(url, "heeler:7878");

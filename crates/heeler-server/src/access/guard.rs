@@ -1,4 +1,6 @@
-//! What every request over TCP passes, and what every reply carries.
+//! Checks of every request over TCP, and security headers of every reply.
+//!
+//! Start at [`guard_and_count`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +26,23 @@ use crate::metrics;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// The header in which a page of ours proves that it asks.
+/// Header that carries the CSRF token.
 const CSRF_HEADER: &str = "x-heeler-csrf";
 
-/// How often it is looked whether those who read a stream are still let in, where nothing changed.
+/// Interval at which an open stream's credential is checked again, in the absence of changes.
 const REVALIDATE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What browsers may do with our pages: load what is ours, and nothing else.
+/// Content security policy: pages may only load their own resources.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
-/// What every reply carries.
+/// Headers of every reply.
 const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
     (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer` browsers would not say either that a form is ours.
+    // With `no-referrer`, browsers would also omit the Origin of the dashboard's own forms.
     (REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -50,14 +52,14 @@ const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// What a request is for, by its path.
+/// Access rule of a route, determined by its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum RouteAccess {
-    /// Signatures say who calls; a token may too.
+    /// Authenticated by a signature, or by a token.
     Webhook,
-    /// Anybody may: the login and what its page needs.
+    /// Open to all: the login page and its assets.
     Public,
-    /// Whoever can say who they are.
+    /// A token or a login is required.
     Authenticated,
 }
 
@@ -72,7 +74,7 @@ impl RouteAccess {
     }
 }
 
-/// Does what [`guard`] does, and counts it.
+/// Runs [`guard`] and records the request in the metrics.
 pub(super) async fn guard_and_count(
     State(app): State<SharedServerState>,
     request: Request,
@@ -84,7 +86,7 @@ pub(super) async fn guard_and_count(
     response
 }
 
-/// Lets a request pass if it may, and gives the reply its headers.
+/// Passes an allowed request on, and adds the security headers to the reply.
 async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Response {
     let mut response = match check_request(app, &mut request).await {
         Ok(pass) => {
@@ -101,12 +103,12 @@ async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Res
     for (name, value) in SECURITY_HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // What says nothing else is nobody's to keep.
+    // Replies without a cache header must not be stored.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
-/// A secret that let somebody in.
+/// Kind and hash of the secret that authenticated a request.
 #[derive(Debug, Clone)]
 struct RequestCredential {
     kind: CredentialKind,
@@ -118,7 +120,7 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// Ends a stream when whoever reads it is let in no more.
+/// Ends a stream when its credential is revoked or expires.
 fn end_when_revoked(
     app: SharedServerState,
     pass: RequestCredential,
@@ -127,7 +129,7 @@ fn end_when_revoked(
     let mut changes = app.access.identities.subscribe();
     let turned_out = async move {
         loop {
-            // Whichever comes first: a change, or the time to look at the clock.
+            // Waits for a change of access, or for the time to check the expiry.
             let _change = tokio::time::timeout(REVALIDATE_INTERVAL, changes.changed()).await;
             if !matches!(identify(&app, &pass).await, Ok(Some(_))) {
                 return;
@@ -139,14 +141,16 @@ fn end_when_revoked(
     Response::from_parts(head, Body::from_stream(body))
 }
 
-/// Checks a request, puts who sent it into it, and returns what let them in.
+/// Checks a request, attaches its [`RequestCaller`], and returns the credential.
 async fn check_request(
     app: &SharedServerState,
     request: &mut Request,
 ) -> Result<Option<RequestCredential>, Response> {
     let door = RouteAccess::from_path(request.uri().path());
     let Some(peer) = request.extensions().get::<TcpPeer>().copied() else {
-        return Err(ProblemDetails::internal_error("nobody is at the other end").into_response());
+        return Err(
+            ProblemDetails::internal_error("the connection has no peer address").into_response()
+        );
     };
     if door == RouteAccess::Webhook {
         if let Ok(Some((identity, _))) = authenticate_token(app, request.headers()).await {
@@ -176,7 +180,7 @@ async fn check_request(
     Ok(Some(pass))
 }
 
-/// Returns what a request calls us.
+/// Returns the host that a request names, from the URI or the only Host header.
 pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
     if let Some(authority) = uri.authority() {
         return Some(authority.as_str());
@@ -186,15 +190,15 @@ pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r 
     hosts.next().is_none().then_some(host)
 }
 
-/// Returns the page that asks, as a browser names it.
+/// Returns the Origin header.
 pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
     let mut origins = headers.get_all(ORIGIN).into_iter();
     let origin = origins.next()?.to_str().unwrap_or_default();
-    // No browser names two; what does is no page.
+    // Browsers send one Origin; with two it is treated as invalid.
     Some(origins.next().map_or(origin, |_| ""))
 }
 
-/// Refuses what does not mean us: a strange name may lead to this machine.
+/// Rejects a request with a host that is not allowed: it may be DNS rebinding.
 fn check_host(
     app: &SharedServerState,
     request: &Request,
@@ -204,13 +208,13 @@ fn check_host(
     if app.access.allowed_hosts.is_allowed_host(name, peer.local.ip()) {
         return Ok(());
     }
-    let detail = format!("this daemon is not called `{name}`");
+    let detail = format!("host `{name}` is not allowed");
     let problem = ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", detail);
     Err(problem
-        .with_hint("`web.origins` in the config names the addresses under which a proxy serves it"))
+        .with_hint("`web.origins` in the config lists the URLs under which a proxy serves it"))
 }
 
-/// Refuses what a page of somebody else's sends.
+/// Rejects a request that a page of another site sent.
 fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), ProblemDetails> {
     let headers = request.headers();
     let name = authority(request.uri(), headers).unwrap_or_default();
@@ -221,20 +225,25 @@ fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), Proble
     if is_ours {
         return Ok(());
     }
-    let problem =
-        ProblemDetails::new(StatusCode::FORBIDDEN, "wrong-origin", "a page of somebody else asks");
+    let problem = ProblemDetails::new(
+        StatusCode::FORBIDDEN,
+        "wrong-origin",
+        "a page of another site sent it",
+    );
     Err(problem
-        .with_hint("`web.origins` in the config names the addresses under which a proxy serves it"))
+        .with_hint("`web.origins` in the config lists the URLs under which a proxy serves it"))
 }
 
-/// Says whether a browser says that another site asks, other than by a link to one of our pages.
+/// Returns true if a browser reports another site as the sender, except when the user followed a
+/// link to a page.
 fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_visit = method.is_safe() && said("sec-fetch-mode") == Some("navigate");
     matches!(said("sec-fetch-site"), Some("cross-site" | "same-site")) && !is_visit
 }
 
-/// Returns whose a token or a cookie is; with a cookie, what a page must prove.
+/// Identifies the sender by token or cookie. With a cookie, the result includes the expected CSRF
+/// token.
 async fn authenticate(
     app: &SharedServerState,
     uri: &Uri,
@@ -269,7 +278,7 @@ async fn authenticate_token(
     Ok(identify(app, &pass).await?.map(|identity| (identity, pass)))
 }
 
-/// Says whether a browser is logged in.
+/// Returns true if a browser is logged in.
 pub(super) async fn is_logged_in(
     app: &SharedServerState,
     head: &Parts,
@@ -280,7 +289,7 @@ pub(super) async fn is_logged_in(
     Ok(identify(app, &pass).await?.is_some())
 }
 
-/// Returns whose a secret is, if it counts.
+/// Returns the owner of a secret, if the secret is valid.
 async fn identify(
     app: &SharedServerState,
     pass: &RequestCredential,
@@ -303,13 +312,13 @@ async fn identify(
     Ok(identity.filter(|identity| identity.is_valid(now)))
 }
 
-/// Says no more than that it cannot be said now who asks: what is wrong with us is in the log, and no
-/// stranger's business.
+/// Replaces the details of an internal error, which are in the log and must not reach
+/// unauthenticated callers.
 pub(super) fn hide_internal_details(problem: ProblemDetails) -> ProblemDetails {
     if problem.status < 500 {
         return problem;
     }
-    let detail = "who asks cannot be looked up now";
+    let detail = "the caller cannot be identified now";
     ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "trouble", detail)
 }
 
@@ -318,11 +327,12 @@ fn check_csrf(headers: &HeaderMap, expected: &str) -> Result<(), ProblemDetails>
     if given.is_some_and(|given| cookie::constant_time_eq(given, expected)) {
         return Ok(());
     }
-    let detail = format!("a browser changes something only with the header {CSRF_HEADER}");
-    Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", detail).with_hint("load the page again"))
+    let detail = format!("a change from a browser needs the header {CSRF_HEADER}");
+    Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", detail).with_hint("reload the page"))
 }
 
-/// Returns who asks. Where something is to be changed it is found out whether a run's process does.
+/// Builds the caller. Only for a request that can change state, checks if a process of a run sent
+/// it.
 async fn build_caller(
     app: &SharedServerState,
     identity: &AuthIdentity,
@@ -340,13 +350,13 @@ async fn build_caller(
     }
 }
 
-/// Says whether a person or a process of a run is at the other end.
+/// Determines if a person or a process of a run is at the other end of a connection.
 pub(crate) async fn identify_peer(peer: TcpPeer) -> Caller {
     let looked = tokio::task::spawn_blocking(move || peer_caller::find_caller(peer)).await;
     looked.unwrap_or(Caller::Unknown)
 }
 
-/// Has it put on record now and then that a token is in use; nobody waits for that.
+/// Records from time to time that a token is in use. The request does not wait for the record.
 async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
     let AuthIdentity::Token(token) = identity else { return };
     if !app.access.identities.should_record_use(token, (app.clock)()) {
@@ -357,11 +367,11 @@ async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
     let command = DaemonCommand::Access { order, by };
     let told = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
     if !matches!(told, Ok(Ok(()))) {
-        tracing::debug!("the use of a token is not on record");
+        tracing::debug!("cannot record the use of a token");
     }
 }
 
-/// Sends people to the login, and tells programs what is missing.
+/// Redirects browsers to the login page; sends programs a problem with a hint.
 fn unauthenticated_response(request: &Request) -> Response {
     let path = request.uri().path();
     let accepts = request.headers().get_all(ACCEPT).into_iter();
@@ -371,10 +381,13 @@ fn unauthenticated_response(request: &Request) -> Response {
         let next = percent_encode(next);
         return redirect(&format!("/login?next={next}"));
     }
-    let problem =
-        ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks is not known");
+    let problem = ProblemDetails::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthenticated",
+        "a token or login is required",
+    );
     let problem = problem.with_hint(
-        "`authorization: Bearer …` with a token: that of the file api-token in the state \
+        "send `authorization: Bearer …` with the token in the file api-token of the state \
          directory, or one of heeler token create",
     );
     let mut response = problem.into_response();
@@ -383,13 +396,13 @@ fn unauthenticated_response(request: &Request) -> Response {
     response
 }
 
-/// Leads a browser elsewhere on our pages.
+/// Returns a redirect to another page of the dashboard.
 pub(super) fn redirect(to: &str) -> Response {
     let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(LOCATION, to)], Body::empty()).into_response()
 }
 
-/// Writes text so that it can stand behind `=` in an address.
+/// Percent-encodes text for use as a query value.
 fn percent_encode(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     text.bytes()

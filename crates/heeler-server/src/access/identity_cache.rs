@@ -1,4 +1,5 @@
-//! Whose a secret is, remembered for a moment: most requests come from those who were just there.
+//! Short-lived cache of the owners of tokens and cookies, because most requests repeat a recent
+//! credential.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,24 +10,24 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-/// How long it is remembered. Every change through the daemon is heard of at once; a database that
-/// was brought back from a backup is looked at after this.
+/// Lifetime of a cache entry. Changes made through the daemon clear the cache at once; this limit
+/// covers a database that was restored from a backup.
 const CACHE_TTL: Duration = Duration::from_secs(2);
 
-/// How many are remembered; one more, and all are looked up anew.
+/// Most cache entries; one more clears the cache.
 const CACHE_ENTRIES_MAX: usize = 1_024;
 
-/// How exactly it is on record when a token was used.
+/// Precision of the recorded time of a token's last use.
 const USE_RECORD_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a secret is for.
+/// Kind of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum CredentialKind {
     Token,
     Cookie,
 }
 
-/// Whose a secret is.
+/// Owner of a credential.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AuthIdentity {
     Token(AccessToken),
@@ -56,7 +57,7 @@ impl AuthIdentity {
     }
 }
 
-/// Who was seen.
+/// Cache of the owners of credentials.
 #[derive(Debug, Default)]
 pub(super) struct IdentityCache {
     state: Mutex<IdentityCacheState>,
@@ -65,10 +66,10 @@ pub(super) struct IdentityCache {
 
 #[derive(Debug, Default)]
 struct IdentityCacheState {
-    /// Counts how often all were forgotten: what was looked up before that is not remembered.
+    /// Number of times the cache was cleared. A lookup that began before is not cached.
     generation: u64,
     identities: HashMap<(CredentialKind, String), (AuthIdentity, Instant)>,
-    /// When it was last told that a token is in use.
+    /// Time at which each token's use was last recorded.
     use_recorded_at: HashMap<TokenId, Timestamp>,
 }
 
@@ -77,7 +78,8 @@ impl IdentityCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whose a hash is if that was just looked up, else what [`IdentityCache::look_up`] needs.
+    /// Returns the owner of a hash if it is cached, or else the generation that
+    /// [`IdentityCache::insert`] needs.
     pub(super) fn get(&self, kind: CredentialKind, hash: &str) -> Result<AuthIdentity, u64> {
         let seen = self.lock();
         match seen.identities.get(&(kind, hash.to_owned())) {
@@ -86,7 +88,7 @@ impl IdentityCache {
         }
     }
 
-    /// Looks up whose a hash is. It may wait for a disk.
+    /// Looks up the owner of a hash in the database; this may wait for the disk.
     pub(super) fn look_up(
         records: &FleetReader,
         kind: CredentialKind,
@@ -98,7 +100,7 @@ impl IdentityCache {
         })
     }
 
-    /// Remembers what was looked up, unless all was forgotten since.
+    /// Caches a lookup, unless the cache was cleared since `age`.
     pub(super) fn insert(
         &self,
         kind: CredentialKind,
@@ -116,7 +118,7 @@ impl IdentityCache {
         seen.identities.insert((kind, hash.to_owned()), (identity.clone(), Instant::now()));
     }
 
-    /// Forgets all.
+    /// Clears the cache and notifies subscribers.
     pub(super) fn clear(&self) {
         let mut seen = self.lock();
         seen.generation += 1;
@@ -125,12 +127,13 @@ impl IdentityCache {
         self.invalidations.send_replace(());
     }
 
-    /// Tells of each time that all were forgotten.
+    /// Returns a receiver that is notified each time the cache is cleared.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.invalidations.subscribe()
     }
 
-    /// Says whether the use of a token is to be put on record, once.
+    /// Returns true if the use of a token must be recorded now; the next call within
+    /// [`USE_RECORD_INTERVAL`] returns false.
     pub(super) fn should_record_use(&self, token: &AccessToken, now: Timestamp) -> bool {
         let is_recent = |at: Timestamp| now.duration_since(at) < USE_RECORD_INTERVAL;
         if token.used_at.is_some_and(is_recent) {

@@ -1,4 +1,4 @@
-//! `/login` and `/logout`.
+//! The routes `/login` and `/logout`.
 
 use std::time::{Duration, Instant};
 
@@ -29,27 +29,27 @@ use crate::extractors::{QueryParams, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// The largest form: a name, a password and a path.
+/// Size limit of a form: a name, a password and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
 
-/// What the pages of the login are titled with.
+/// Title of the login pages.
 const PRODUCT: &str = "Heeler";
 
-/// What is said of a wrong name and of a wrong password alike.
+/// Error for a wrong name and a wrong password alike.
 const WRONG_CREDENTIALS: &str = "The name or the password is wrong.";
 
 pub(super) fn router() -> Router<SharedServerState> {
     Router::new().route("/login", get(show_login).post(log_in)).route("/logout", post(log_out))
 }
 
-/// What the address of the login says.
+/// Query parameters of the login page.
 #[derive(Debug, Deserialize)]
 struct LoginParams {
     next: Option<String>,
     link: Option<String>,
 }
 
-/// Shows the page, or lets in whoever has a link.
+/// Shows the login page, or logs in a browser with a one-time link.
 async fn show_login(
     State(app): State<SharedServerState>,
     Extension(peer): Extension<TcpPeer>,
@@ -58,27 +58,28 @@ async fn show_login(
 ) -> Result<Response, ProblemDetails> {
     let (head, _) = request.into_parts();
     let next = safe_redirect_path(asked.next.as_deref());
-    // Whoever only looks whether there is a page uses nothing up.
+    // A HEAD request must not use up the link.
     let Some(secret) = asked.link.filter(|_| head.method == Method::GET) else {
         return Ok(match is_logged_in(&app, &head).await? {
             true => redirect(&next),
             false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
         });
     };
-    // An agent's process may not even use a link up. To look for it costs much, so not for strangers.
+    // An agent's process must not use up a link. The process lookup is expensive, so it is skipped
+    // for unknown links.
     let by = match app.access.has_link(&secret) {
         true => identify_peer(peer).await,
         false => Caller::Person,
     };
     if by != Caller::Person {
-        return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", "Only people log in."));
+        return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", "Only people can log in."));
     }
     let Some(link) = app.access.take_link(&secret, (app.clock)()) else {
-        // A browser that looks ahead has used it already, for the one who now comes.
+        // A browser that prefetches pages has already used the link for this user.
         if is_logged_in(&app, &head).await? {
             return Ok(html(logged_in_page(PRODUCT, &next)));
         }
-        let why = "This link was used already, or is too old: heeler open makes another.";
+        let why = "This link was already used or has expired: heeler open creates another.";
         return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", why));
     };
     let who = LoginMethod::Link { name: link.user_name, scope: link.scope };
@@ -90,7 +91,7 @@ async fn show_login(
     Ok(response)
 }
 
-/// What the form of the login says.
+/// Body of the login form.
 #[derive(Deserialize)]
 struct LoginForm {
     user: String,
@@ -99,7 +100,7 @@ struct LoginForm {
     next: Option<String>,
 }
 
-/// Lets in whoever knows a password.
+/// Logs in a user with a password.
 async fn log_in(
     State(app): State<SharedServerState>,
     Extension(peer): Extension<TcpPeer>,
@@ -114,7 +115,7 @@ async fn log_in(
         return Ok(too_many_attempts(wait, &next, &name));
     }
     let Some((known, hash)) = check_password(&app, &name, password).await? else {
-        tracing::warn!(%address, "somebody could not log in");
+        tracing::warn!(%address, "a login attempt failed");
         return Ok(refused_page(StatusCode::UNAUTHORIZED, &next, &name, WRONG_CREDENTIALS));
     };
     app.access.limiter().record_success(&tried);
@@ -129,7 +130,7 @@ async fn log_in(
     }
 }
 
-/// Returns who tries a password, as far as tries are counted by that.
+/// Returns the keys by which login attempts are counted.
 fn login_attempt(app: &SharedServerState, head: &Parts, peer: TcpPeer, name: &str) -> LoginAttempt {
     let called = authority(&head.uri, &head.headers).unwrap_or_default();
     let is_of_proxy = app.access.allowed_hosts.is_proxied(origin_header(&head.headers), called);
@@ -137,7 +138,8 @@ fn login_attempt(app: &SharedServerState, head: &Parts, peer: TcpPeer, name: &st
     LoginAttempt { address, name: name.parse().ok() }
 }
 
-/// Returns whose password it is, and the hash that it fits. It takes as long if it is nobody's.
+/// Returns the user and the hash that the password matches. An unknown user takes the same time as
+/// a wrong password.
 async fn check_password(
     app: &SharedServerState,
     name: &str,
@@ -162,7 +164,7 @@ async fn check_password(
     Ok(name.zip(hash).filter(|_| fits))
 }
 
-/// Puts a login on record and returns the header that sets its cookie, or why it is refused.
+/// Records a login and returns the header that sets its cookie, or the reason for a refusal.
 async fn create_login(
     app: &SharedServerState,
     head: &Parts,
@@ -194,7 +196,7 @@ async fn create_login(
     }
 }
 
-/// What the form of the logout says.
+/// Body of the logout form.
 #[derive(Deserialize)]
 struct LogoutForm {
     csrf: String,
@@ -210,13 +212,11 @@ async fn log_out(
     let name = app.access.cookie_name_for(&head.uri, &head.headers);
     let cookie = name.value_in(&head.headers).map(str::to_owned);
     let (Some(expected), Some(cookie)) = (&caller.csrf_token, cookie) else {
-        return Err(ProblemDetails::bad_request(
-            "a token logs nobody in, so nobody out: revoke it",
-        ));
+        return Err(ProblemDetails::bad_request("a token has no login to end; revoke the token"));
     };
     let LogoutForm { csrf } = read_form(&head, body).await?;
     if !cookie::constant_time_eq(&csrf, expected) {
-        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", "load the page again"));
+        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "csrf", "reload the page"));
     }
     let order = AccessOperation::Logout { hash: secret_hash(&cookie) };
     app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
@@ -227,24 +227,22 @@ async fn log_out(
     Ok(response)
 }
 
-/// Reads a form.
 async fn read_form<T: DeserializeOwned>(head: &Parts, body: Body) -> Result<T, ProblemDetails> {
     let bytes = read_bytes(body, FORM_BYTES_MAX).await?;
     let request = Request::from_parts(head.clone(), Body::from(bytes));
     let form = Form::<T>::from_request(request, &()).await;
-    // What is wrong with it may be a password.
-    form.map(|Form(form)| form)
-        .map_err(|_| ProblemDetails::bad_request("the form is not understood"))
+    // The error could contain the password, so it is not shown.
+    form.map(|Form(form)| form).map_err(|_| ProblemDetails::bad_request("the form is invalid"))
 }
 
-/// Shows the page again, and why.
+/// Shows the login page again, with the reason.
 fn refused_page(code: StatusCode, next: &str, name: &str, why: &str) -> Response {
     let (next, user, problem) = (next.to_owned(), name.to_owned(), Some(why.to_owned()));
     login_page(code, LoginView { next, user, problem, ..LoginView::default() })
 }
 
 fn login_page(code: StatusCode, view: LoginView) -> Response {
-    // Whose fleet it is, strangers are not told.
+    // The name of the fleet is not shown before the login.
     let view = LoginView { fleet: PRODUCT.to_owned(), ..view };
     (code, html(page(&view))).into_response()
 }
@@ -255,13 +253,13 @@ fn html(page: Markup) -> Response {
 
 fn too_many_attempts(wait: Duration, next: &str, name: &str) -> Response {
     let seconds = wait.as_secs() + 1;
-    let why = format!("Too many tries: the next one counts in {seconds} s.");
+    let why = format!("Too many attempts: try again in {seconds} s.");
     let mut response = refused_page(StatusCode::TOO_MANY_REQUESTS, next, name, &why);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
-/// Returns a path on our pages: what would lead elsewhere leads to the first one.
+/// Returns a path on the dashboard. A `next` that would lead elsewhere becomes `/`.
 fn safe_redirect_path(next: Option<&str>) -> String {
     let is_own = |next: &&str| {
         let mut bytes = next.bytes();

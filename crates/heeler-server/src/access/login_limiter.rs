@@ -1,8 +1,9 @@
-//! How often passwords may be tried: a few times at once, then ever more slowly, for each address,
-//! for each name, and for all together.
+//! Rate limit of password attempts: a few are free, then each wait is longer. Attempts are counted
+//! per address, per name, and in total.
 //!
-//! Behind a proxy all have one address, and whoever has many addresses tries one name: so both count.
-//! A name waits a little at most, and all together too: nobody is shut out for long by what others do.
+//! All users behind a proxy share one address, and an attacker with many addresses may try one
+//! name: so both count. The waits per name and in total are short, so that attacks by others lock
+//! no user out for long.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,41 +12,42 @@ use std::time::{Duration, Instant};
 
 use heeler_model::AccessName;
 
-/// How often an address or a name may be wrong before it has to wait.
+/// Failed attempts of an address or a name before it must wait.
 pub(super) const FREE_ATTEMPTS: u32 = 5;
 
-/// How often all together may be.
+/// Failed attempts in total before all must wait.
 pub(super) const FREE_ATTEMPTS_TOTAL: u32 = 50;
 
-/// The first wait; each further one is twice as long.
+/// First wait; each further wait is twice as long.
 const WAIT_FIRST: Duration = Duration::from_secs(1);
 
-/// The longest wait of an address.
+/// Longest wait of an address.
 const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// The longest wait of a name: whoever tries it from elsewhere keeps nobody out for long.
+/// Longest wait of a name. It is short, so that an attacker elsewhere cannot lock out the name's
+/// owner.
 const NAME_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The longest wait of all together: whoever tries from everywhere keeps nobody out.
+/// Longest wait of all together. It is short, so that a distributed attack cannot lock out users.
 const TOTAL_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long it is remembered that somebody was wrong.
+/// Time after which failures are forgotten.
 const FAILURE_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// How many addresses, and how many names, are remembered; one more, and the one that was wrong
-/// longest ago is not.
+/// Most addresses, and most names, that are remembered; one more removes the one with the oldest
+/// failure.
 const KEYS_MAX: usize = 4_096;
 
-/// Who tries.
+/// Keys of a login attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LoginAttempt {
-    /// From where; none through a proxy, whose address is everybody's.
+    /// Client address; `None` behind a proxy, which has one address for all users.
     pub(super) address: Option<IpAddr>,
-    /// Under which name; what is none is nobody's, and is not remembered.
+    /// User name; `None` if it is not a valid name, which is not remembered.
     pub(super) name: Option<AccessName>,
 }
 
-/// Who was wrong how often.
+/// Counts of failed attempts.
 #[derive(Debug, Default)]
 pub(super) struct LoginLimiter {
     addresses: HashMap<IpAddr, LoginFailures>,
@@ -78,7 +80,8 @@ impl LoginFailures {
 }
 
 impl LoginLimiter {
-    /// Counts a try as wrong until it is known to be right, or says how long to wait before one.
+    /// Counts an attempt as failed until [`LoginLimiter::record_success`], or returns the time to
+    /// wait before the next one.
     pub(super) fn begin_attempt(
         &mut self,
         who: &LoginAttempt,
@@ -108,7 +111,7 @@ impl LoginLimiter {
         Ok(())
     }
 
-    /// Notes that a try was right.
+    /// Clears the failures of an address and a name after a correct password.
     pub(super) fn record_success(&mut self, who: &LoginAttempt) {
         if let Some(address) = who.address {
             self.addresses.remove(&network(address));
@@ -122,7 +125,7 @@ impl LoginLimiter {
     }
 }
 
-/// Counts one more try, in bounded room.
+/// Counts one more failure, with at most [`KEYS_MAX`] entries.
 fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key: K, now: Instant) {
     if all.len() >= KEYS_MAX && !all.contains_key(&key) {
         let oldest = all.iter().min_by_key(|(_, tries)| tries.last);
@@ -134,7 +137,8 @@ fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key:
     all.insert(key, tries);
 }
 
-/// Returns what one customer has: an address, or the network of an IPv6 address.
+/// Returns the unit that one customer controls: an IPv4 address, or the /64 network of an IPv6
+/// address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -153,12 +157,12 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// Somebody at an address who tries no name twice.
+    /// Attempt from an address, without a name.
     fn at(address: IpAddr) -> LoginAttempt {
         LoginAttempt { address: Some(address), name: None }
     }
 
-    /// Somebody behind a proxy.
+    /// Attempt from behind a proxy.
     fn called(name: &str) -> LoginAttempt {
         LoginAttempt { address: None, name: Some(name.parse().unwrap()) }
     }
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(limiter.begin_attempt(&called("ann"), now), Err(WAIT_FIRST));
         limiter.begin_attempt(&called("bob"), now).unwrap();
         limiter.record_success(&called("bob"));
-        // However long it goes on, the name's own is let in soon.
+        // However long the attack lasts, the owner of the name gets in soon.
         for _ in 0..20 {
             let wait = limiter.begin_attempt(&called("ann"), now).unwrap_err();
             assert!(wait <= NAME_WAIT_MAX);

@@ -1,4 +1,4 @@
-//! Passwords: Argon2id with the parameters that its makers and OWASP name.
+//! Password hashing: Argon2id with the parameters that its authors and OWASP recommend.
 
 use std::sync::LazyLock;
 
@@ -6,27 +6,24 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
 use thiserror::Error;
 
-/// The shortest password, in characters.
+/// Shortest password, in characters.
 pub const PASSWORD_CHARS_MIN: usize = 10;
 
-/// The longest password.
+/// Longest password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// Why something is no password.
+/// Reason for which a password is rejected.
 #[derive(Debug, Error, PartialEq)]
 pub enum PasswordError {
-    /// It is easy to guess.
     #[error("a password has at least {PASSWORD_CHARS_MIN} characters")]
     Short,
-    /// Nobody would type it.
     #[error("a password has at most {PASSWORD_BYTES_MAX} bytes")]
     Long,
-    /// It cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
 }
 
-/// Returns what is on record of a password.
+/// Returns the hash of a new password, for storage.
 pub fn hash_password(password: &str) -> Result<String, PasswordError> {
     if password.chars().count() < PASSWORD_CHARS_MIN {
         return Err(PasswordError::Short);
@@ -42,14 +39,15 @@ fn hash(password: &str) -> Result<String, PasswordError> {
     hashed.map(|it| it.to_string()).map_err(|error| PasswordError::Hash(error.to_string()))
 }
 
-/// Says whether a password is the one that a hash is of. Where there is none it takes as long and
-/// says no.
+/// Returns true if a password matches a hash. Without a hash it takes the same time and returns
+/// false.
 pub(super) fn verify_password_hash(password: &str, known: Option<&str>) -> bool {
     static NOBODYS: LazyLock<String> =
         LazyLock::new(|| hash("nobody has this password").unwrap_or_default());
-    // Made by whoever comes first, whether or not they need it.
+    // Computed on the first call in either case, so that the time does not reveal whether a user
+    // exists.
     let nobodys = NOBODYS.as_str();
-    // What is longer was never set, and may not keep us busy.
+    // A longer password was never accepted, and must not cost hashing time.
     let password = if password.len() > PASSWORD_BYTES_MAX { "" } else { password };
     let fits = |hash: &str| {
         let hash = PasswordHash::new(hash);

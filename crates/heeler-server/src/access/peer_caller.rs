@@ -1,8 +1,9 @@
-//! Whose process is at the other end of a connection over TCP.
+//! Process at the other end of a TCP connection.
 //!
-//! An agent may find a token, since it runs as the same user. So where something is to be changed
-//! from this machine, the process is looked for that holds the other end. What another user's
-//! process holds cannot be seen; that user's it is then, and no agent's. Whoever hides is unknown.
+//! An agent runs as the same user as the daemon and may find a token. So for a request from this
+//! machine that changes state, the process that holds the other end is determined. A process of
+//! another user cannot be inspected; the request then counts as that user's, not as an agent's. If
+//! no process is found, the caller is unknown.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -11,7 +12,7 @@ use heeler_engine::Caller;
 use crate::caller::TcpPeer;
 use crate::tcp_table::{self, TcpSocketEntry};
 
-/// Says who is at the other end. It reads much of `/proc`.
+/// Returns the caller at the other end. Reads much of `/proc`.
 pub(super) fn find_caller(peer: TcpPeer) -> Caller {
     let address = canonical(peer.address);
     if !is_local_address(address.ip()) {
@@ -26,10 +27,10 @@ pub(super) fn find_caller(peer: TcpPeer) -> Caller {
     }
 }
 
-/// Says who holds a socket, by the processes that were found to.
+/// Returns the caller of a socket, given the processes that hold it.
 fn caller_of_socket(socket: &TcpSocketEntry, holders: &[u32], own_user: u32) -> Caller {
     let mut found = holders.iter().map(|pid| Caller::from_process(*pid)).collect::<Vec<_>>();
-    // A run that shares it with others is enough.
+    // A run decides, even if it shares the socket with other processes.
     found.sort_by_key(|origin| match origin {
         Caller::Run(_) => 0,
         Caller::Unknown => 1,
@@ -46,7 +47,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Says whether an address is one of this machine's: only then can something be bound to it.
+/// Returns true if an address belongs to this machine: only then can a socket be bound to it.
 fn is_local_address(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
@@ -68,7 +69,7 @@ mod tests {
     fn the_process_at_the_other_end_is_found() {
         let (client, peer) = pair("127.0.0.1:0");
         assert_eq!(find_caller(peer), Caller::from_process(std::process::id()));
-        // The kernel still knows of the connection, and nobody holds it.
+        // The kernel still lists the connection, but no process holds it.
         drop(client);
         assert_eq!(find_caller(peer), Caller::Unknown);
     }
@@ -80,7 +81,7 @@ mod tests {
             |address: &str| find_caller(TcpPeer { address: address.parse().unwrap(), local });
         assert_eq!(from("127.0.0.1:1"), Caller::Unknown);
         assert_eq!(from("[::1]:1"), Caller::Unknown);
-        // Kept for documents: nobody has it.
+        // Reserved for documentation, so it is not a local address.
         assert_eq!(from("192.0.2.1:1"), Caller::Person);
         assert_eq!(from("[::ffff:192.0.2.1]:1"), Caller::Person);
     }
@@ -90,7 +91,7 @@ mod tests {
         let socket = |user, inode| TcpSocketEntry { user, inode };
         assert_eq!(caller_of_socket(&socket(1001, 5), &[], 1000), Caller::Person);
         assert_eq!(caller_of_socket(&socket(1000, 5), &[], 1000), Caller::Unknown);
-        // The kernel says root of what was closed.
+        // The kernel reports root for closed sockets.
         assert_eq!(caller_of_socket(&socket(0, 0), &[], 1000), Caller::Unknown);
         let own = std::process::id();
         assert_eq!(caller_of_socket(&socket(1000, 5), &[own], 1000), Caller::from_process(own));

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! API routes for tokens and users.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +27,7 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// List tokens, newest first, also those that no longer count.
+/// List tokens, newest first, including expired and revoked ones.
 #[utoipa::path(
     get, path = "/tokens", tag = "access",
     responses((status = OK, body = TokenList), (status = "default", body = ProblemDetails)),
@@ -37,7 +37,7 @@ async fn tokens(State(app): State<SharedServerState>) -> EncodedJsonResult<Token
     app.read_json(move |records| records.tokens(now)).await
 }
 
-/// List the people who have a password.
+/// List the users.
 #[utoipa::path(
     get, path = "/people", tag = "access",
     responses((status = OK, body = UserList), (status = "default", body = ProblemDetails)),
@@ -46,34 +46,36 @@ async fn people(State(app): State<SharedServerState>) -> EncodedJsonResult<UserL
     app.read_json(|records| records.users()).await
 }
 
-/// A token that is wanted.
+/// Token to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CreateTokenBody {
-    /// What it is called: letters, digits, `-`, `_`, `.`, `@` and `+`.
+    /// Name: letters, digits, `-`, `_`, `.`, `@` and `+`.
     #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$")]
     name: AccessName,
-    /// What its bearer may: `read`, `operate` or `admin`.
+    /// Scope: `read`, `operate` or `admin`.
     #[schema(value_type = String, pattern = "^(read|operate|admin)$")]
     scope: AccessScope,
-    /// When it ends to count by itself.
+    /// Expiry time.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
 }
 
-/// A token that was made.
+/// Created token.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct CreateTokenResponse {
-    /// Its id.
+    /// Token ID.
     id: String,
-    /// What it is called.
+    /// Token name.
     name: String,
-    /// The token itself, which is told this once.
+    /// The token itself. No later reply contains it.
     token: String,
 }
 
-/// Make a token. It is told once: only its hash is on record.
+/// Create a token.
+///
+/// The reply is the only one that contains it: only its hash is stored.
 #[utoipa::path(
     post, path = "/tokens", tag = "access", request_body = CreateTokenBody,
     responses((status = OK, body = CreateTokenResponse), (status = "default", body = ProblemDetails)),
@@ -93,17 +95,17 @@ async fn create(
     Ok(Json(CreateTokenResponse { id, name: shown, token: secret.reveal().to_owned() }))
 }
 
-/// What was done.
+/// Result of a revocation.
 #[derive(Debug, Serialize, ToSchema)]
 struct RevokeTokenResponse {
-    /// In words.
+    /// Confirmation for people.
     message: String,
 }
 
-/// Let a token count no more, at once.
+/// Revoke a token, effective immediately.
 #[utoipa::path(
     delete, path = "/tokens/{token}", tag = "access",
-    params(("token" = String, Path, description = "Its name or its id.")),
+    params(("token" = String, Path, description = "Name or ID of the token.")),
     responses((status = OK, body = RevokeTokenResponse), (status = "default", body = ProblemDetails)),
 )]
 async fn revoke(
@@ -118,7 +120,7 @@ async fn revoke(
     {
         CommandReply::Done { message } => Ok(Json(RevokeTokenResponse { message })),
         other => Err(ProblemDetails::internal_error(format!(
-            "the daemon answered something else: {other:?}"
+            "unexpected reply of the daemon: {other:?}"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Agents.
+//! API routes for agents.
 
 use axum::extract::State;
 use heeler_engine::{AgentChange, DaemonCommand};
@@ -43,7 +43,7 @@ async fn show(
     app.read_json(move |records| records.agent(&it.agent, now)).await
 }
 
-/// Let an agent's jobs start again.
+/// Enable an agent: its jobs start again.
 #[utoipa::path(
     post, path = "/agents/{agent}/enable", tag = "agents", params(AgentPathParams),
     responses((status = OK, body = MessageReply)),
@@ -56,7 +56,7 @@ async fn enable(
     request_agent_change(&app, &asker, it, AgentChange::Enable).await
 }
 
-/// Keep an agent's jobs from starting; those that run go on.
+/// Disable an agent: no jobs start; running jobs continue.
 #[utoipa::path(
     post, path = "/agents/{agent}/disable", tag = "agents", params(AgentPathParams),
     responses((status = OK, body = MessageReply)),
@@ -69,7 +69,7 @@ async fn disable(
     request_agent_change(&app, &asker, it, AgentChange::Disable).await
 }
 
-/// Forget that an agent's last job failed.
+/// Clear an agent's failed state after its last job failed.
 #[utoipa::path(
     post, path = "/agents/{agent}/reset", tag = "agents", params(AgentPathParams),
     responses((status = OK, body = MessageReply)),

@@ -1,4 +1,4 @@
-//! Approvals.
+//! API routes for approvals.
 
 use axum::extract::State;
 use heeler_engine::DaemonCommand;
@@ -27,24 +27,24 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Which approvals to list.
+/// Filters of the approval list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ApprovalListParams {
-    /// Only those in this state.
+    /// Only approvals with this status.
     #[param(value_type = Option<enum_schemas::ApprovalStatus>)]
     status: Option<ApprovalStatus>,
-    /// Only those of this run of a workflow, or of this job.
+    /// Only approvals of this workflow run or job.
     run: Option<String>,
-    /// Those older than this one: `next` of the page before.
+    /// Only approvals older than this one: `next` of the previous page.
     before: Option<String>,
-    /// How many; 20 if left out.
+    /// Approvals per page; default 20.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
 
-/// List what people are asked, newest first.
+/// List approvals, newest first.
 #[utoipa::path(
     get, path = "/approvals", tag = "approvals", params(ApprovalListParams),
     responses((status = OK, body = ApprovalPage)),
@@ -59,7 +59,7 @@ async fn list(
     app.read_json(move |records| records.approvals(&wanted)).await
 }
 
-/// Show what is asked, in full.
+/// Show one approval, with its full question.
 #[utoipa::path(
     get, path = "/approvals/{id}", tag = "approvals", params(IdPathParams),
     responses((status = OK, body = ApprovalDetails)),
@@ -71,21 +71,21 @@ async fn show(
     app.read_json(move |records| records.approval(&id)).await
 }
 
-/// An answer.
+/// Answer to an approval.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AnswerApprovalBody {
-    /// Yes or no. To answer with words, say yes and give them.
+    /// Approve or deny. To answer a question with text, approve and set `text`.
     approve: bool,
-    /// The words: the answer, or why.
+    /// The answer, or the reason.
     #[schema(max_length = 65536)]
     text: Option<String>,
-    /// What a tool is given instead of what the agent wanted to give it.
+    /// Tool input that replaces the agent's.
     #[schema(value_type = Option<Object>)]
     updated_input: Option<Value>,
 }
 
-/// Answer what somebody is asked. The first answer counts, wherever it is given.
+/// Answer an approval. The first answer counts, through any interface.
 #[utoipa::path(
     post, path = "/approvals/{id}", tag = "approvals", params(IdPathParams), request_body = AnswerApprovalBody,
     responses((status = OK, body = MessageReply)),

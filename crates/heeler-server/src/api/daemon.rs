@@ -1,4 +1,4 @@
-//! The daemon itself.
+//! API routes for the daemon.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,7 +21,7 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Read the config again.
+/// Reload the config.
 #[utoipa::path(
     post, path = "/daemon/reload", tag = "daemon", responses((status = OK, body = ConfigReloadReply)),
 )]
@@ -35,27 +35,27 @@ async fn reload(
     }
 }
 
-/// How to end the daemon.
+/// Options for stopping the daemon.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StopDaemonBody {
-    /// What becomes of the jobs that run.
+    /// Treatment of running jobs.
     jobs: StopJobsPolicy,
 }
 
-/// What becomes of the jobs that run when the daemon ends.
+/// Treatment of running jobs when the daemon stops.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum StopJobsPolicy {
-    /// They are waited for.
+    /// Wait until they end.
     Wait,
-    /// They are cancelled.
+    /// Cancel them.
     Cancel,
-    /// They go on; the next daemon takes them over.
+    /// Keep them running; the next daemon takes them over.
     Keep,
 }
 
-/// End the daemon. The reply comes when jobs are done or left.
+/// Stop the daemon. The reply comes when jobs have ended or been left running.
 #[utoipa::path(
     post, path = "/daemon/stop", tag = "daemon", request_body = StopDaemonBody,
     responses((status = OK, body = MessageReply)),

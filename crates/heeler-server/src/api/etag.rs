@@ -1,4 +1,4 @@
-//! Replies that did not change are not sent again.
+//! ETags: a reply that the client already has is not sent again.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
@@ -8,37 +8,36 @@ use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
-/// How many bytes of a digest tell replies apart.
+/// Bytes of the digest in an ETag.
 const TAG_BYTES: usize = 16;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Gives a reply of JSON its tag, or says that whoever asks has it already.
+/// Adds an ETag to a JSON reply, or replies 304 if the client has it already.
 pub(super) async fn add_etag(request: Request, next: Next) -> Response {
     if request.method() != Method::GET {
         return next.run(request).await;
     }
     let known = IfNoneMatchTags::from_headers(request.headers());
     let response = next.run(request).await;
-    // Streams have no end that could be waited for.
+    // Streams have no end, so they cannot be buffered.
     match is_taggable(&response) {
         true => TaggedResponse::buffer(response).await.into_response_for(&known),
         false => response,
     }
 }
 
-/// The replies that whoever asks has already.
+/// ETags of the replies that a client has (`If-None-Match`).
 #[derive(Debug, Default)]
 pub(crate) struct IfNoneMatchTags(Vec<HeaderValue>);
 
 impl IfNoneMatchTags {
-    /// Reads what a request says.
     pub(crate) fn from_headers(headers: &HeaderMap) -> IfNoneMatchTags {
         IfNoneMatchTags(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
     }
 }
 
-/// A whole reply, with its tag if it has one. Cheap to clone.
+/// Complete reply, with its ETag if it has one. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TaggedResponse {
     status: StatusCode,
@@ -48,7 +47,7 @@ pub(crate) struct TaggedResponse {
 }
 
 impl TaggedResponse {
-    /// Waits for the end of a reply.
+    /// Reads a reply to its end.
     pub(crate) async fn buffer(response: Response) -> TaggedResponse {
         let has_tag = is_taggable(&response);
         let (parts, body) = response.into_parts();
@@ -60,7 +59,7 @@ impl TaggedResponse {
         TaggedResponse { status, headers: parts.headers, bytes, tag }
     }
 
-    /// Replies to one who has what they say.
+    /// Returns the reply for a client, or 304 if the client has it.
     pub(crate) fn into_response_for(self, known: &IfNoneMatchTags) -> Response {
         let TaggedResponse { status, headers, bytes, tag } = self;
         let mut response = Response::new(Body::empty());
@@ -100,7 +99,7 @@ fn compute_etag(bytes: &[u8]) -> HeaderValue {
     HeaderValue::try_from(tag).expect("a tag is hexadecimal between quotes")
 }
 
-/// Says whether a header names a tag; a weak one is as good for this.
+/// Returns true if a header contains an ETag, weak or strong.
 fn matches_etag(header: &HeaderValue, tag: &HeaderValue) -> bool {
     let Ok(text) = header.to_str() else { return false };
     let is_it = |one: &str| tag == one.trim().trim_start_matches("W/");

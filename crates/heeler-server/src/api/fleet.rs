@@ -1,4 +1,4 @@
-//! The fleet as a whole: what goes on, what it cost, what its transcripts hold, its config and health.
+//! API routes for the fleet as a whole: status, costs, search, config, health.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,10 +21,10 @@ use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many hits a search has if nobody says otherwise.
+/// Search results by default.
 const HITS_DEFAULT: usize = 50;
 
-/// How many it has at most.
+/// Most search results.
 const HITS_MAX: usize = 500;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -41,7 +41,7 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// What to tell of the fleet.
+/// Filters of the fleet status.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -50,7 +50,7 @@ struct FleetStatusParams {
     agent: Option<String>,
 }
 
-/// Tell what goes on in the fleet.
+/// Show the fleet's status.
 #[utoipa::path(
     get, path = "/fleet", tag = "fleet", params(FleetStatusParams),
     responses((status = OK, body = FleetStatus)),
@@ -62,7 +62,7 @@ async fn status(
 ) -> EncodedJsonResult<FleetStatus> {
     let daemon = match app.send_command(&caller, DaemonCommand::Status).await {
         Ok(CommandReply::Status(status)) => Ok(*status),
-        Ok(_) => Err("it answered something else".to_owned()),
+        Ok(_) => Err("unexpected reply".to_owned()),
         Err(refused) => Err(refused.message),
     };
     let wanted = FleetStatusQuery { agent: asked.agent, daemon: Some(daemon) };
@@ -70,18 +70,18 @@ async fn status(
     app.read_json(move |records| records.fleet(&wanted, now)).await
 }
 
-/// What to sum up.
+/// Options of the cost report.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct CostSummaryParams {
-    /// What to sum up by; by agent if left out.
+    /// Grouping; default `agent`.
     by: Option<CostGrouping>,
-    /// Only what was spent since then; whole days count.
+    /// Only costs since this time; whole days count.
     since: Option<Timestamp>,
 }
 
-/// Sum up what the fleet has spent.
+/// Summarize the fleet's costs.
 #[utoipa::path(
     get, path = "/costs", tag = "fleet", params(CostSummaryParams), responses((status = OK, body = CostReport)),
 )]
@@ -93,31 +93,31 @@ async fn costs(
     app.read_json(move |records| records.costs(by, asked.since)).await
 }
 
-/// What to search for.
+/// Search options.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct TranscriptSearchParams {
-    /// The text.
+    /// Text to search for.
     #[param(min_length = 1, max_length = 1000)]
     text: String,
-    /// The text is a regular expression.
+    /// Treat the text as a regular expression.
     #[serde(default)]
     regex: bool,
-    /// Upper and lower case are the same; if left out, only where the text has no upper case.
+    /// Ignore case. By default, case is ignored only if the text has no upper-case letters.
     #[serde(default)]
     ignore_case: bool,
-    /// Only this agent's jobs.
+    /// Only jobs of this agent.
     agent: Option<String>,
-    /// How many; 50 if left out.
+    /// Most results; default 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
 }
 
-/// The longest text that is searched for.
+/// Longest search text, in characters.
 const TEXT_CHARS_MAX: usize = 1_000;
 
-/// Search all transcripts, those of jobs first, newest files first.
+/// Search all transcripts: those of jobs first, newest files first.
 #[utoipa::path(
     get, path = "/search", tag = "fleet", params(TranscriptSearchParams),
     responses((status = OK, body = SearchPage)),
@@ -140,25 +140,25 @@ async fn search(
     ))
 }
 
-/// Show the config as it counts; secrets appear by name only.
+/// Show the effective config; secrets appear by name only.
 #[utoipa::path(get, path = "/config", tag = "fleet", responses((status = OK, body = EffectiveConfig)))]
 async fn config(State(app): State<SharedServerState>) -> EncodedJsonResult<EffectiveConfig> {
     app.read_json(|records| EffectiveConfig::of(&records.context())).await
 }
 
-/// How a daemon is.
+/// Health of the daemon.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HealthResponse {
-    /// Whether nothing is wrong.
+    /// True if `faults` is empty.
     ok: bool,
-    /// What the daemon cannot do at present, in words.
+    /// Functions of the daemon that fail at present, as text.
     faults: Vec<String>,
-    /// Whether it ends, and waits for jobs before that.
+    /// True while the daemon waits for jobs before it stops.
     stopping: bool,
 }
 
-/// Tell whether the daemon and its state are well.
+/// Check that the daemon responds and its state is readable.
 #[utoipa::path(get, path = "/health", tag = "fleet", responses((status = OK, body = HealthResponse)))]
 async fn health(
     State(app): State<SharedServerState>,
@@ -171,28 +171,28 @@ async fn health(
             Ok(Json(HealthResponse { ok: faults.is_empty(), faults, stopping }))
         }
         other => Err(ProblemDetails::internal_error(format!(
-            "the daemon answered something else: {other:?}"
+            "unexpected reply of the daemon: {other:?}"
         ))),
     }
 }
 
-/// What answers.
+/// Versions of the daemon and the API.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct VersionResponse {
-    /// The daemon's version.
+    /// Version of the daemon.
     version: String,
-    /// The version of this API.
+    /// Version of the API.
     api: u32,
 }
 
-/// Tell which version answers.
+/// Show the daemon's version.
 #[utoipa::path(get, path = "/version", tag = "fleet", responses((status = OK, body = VersionResponse)))]
 async fn version(State(app): State<SharedServerState>) -> JsonResult<VersionResponse> {
     Ok(Json(VersionResponse { version: app.version.clone(), api: 1 }))
 }
 
-/// Examine the state directory; nothing is changed.
+/// Examine the state directory. Nothing is changed.
 #[utoipa::path(get, path = "/doctor", tag = "fleet", responses((status = OK, body = HealthReport)))]
 async fn doctor(State(app): State<SharedServerState>) -> JsonResult<HealthReport> {
     Ok(Json(app.examine_state_dir().await?.as_ref().clone()))

@@ -1,4 +1,4 @@
-//! Jobs.
+//! API routes for jobs.
 
 use axum::extract::State;
 use heeler_engine::DaemonCommand;
@@ -24,10 +24,10 @@ use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many lines of a transcript a page has if nobody says otherwise.
+/// Transcript lines per page by default.
 const ROWS_DEFAULT: usize = 100;
 
-/// How many it has at most.
+/// Most transcript lines per page.
 const ROWS_MAX: usize = 1_000;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -44,21 +44,21 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Which jobs to list.
+/// Filters of the job list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct JobListParams {
-    /// Only those of this agent.
+    /// Only jobs of this agent.
     agent: Option<String>,
-    /// Only those in this state.
+    /// Only jobs with this status.
     #[param(value_type = Option<enum_schemas::JobStatus>)]
     status: Option<JobStatus>,
-    /// Only those that were asked for since then.
+    /// Only jobs created since this time.
     since: Option<Timestamp>,
-    /// Those older than this job: `next` of the page before.
+    /// Only jobs older than this one: `next` of the previous page.
     before: Option<String>,
-    /// How many; 20 if left out.
+    /// Jobs per page; default 20.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
@@ -88,21 +88,22 @@ async fn show(
     app.read_json(move |records| records.job(&id)).await
 }
 
-/// Which rows to read.
+/// Range of rows.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct JobRowsParams {
-    /// Those of lines before this one: `previous` of the page behind.
+    /// Only rows before this line: `previous` of the following page.
     before: Option<u64>,
-    /// Those of lines behind this one: `next` of the page before. Without it, the last ones come.
+    /// Only rows after this line: `next` of the previous page. By default, the last rows are
+    /// returned.
     after: Option<u64>,
-    /// Of how many lines; 100 if left out.
+    /// Lines per page; default 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// Read rows of a job's transcript, as they were written, with the numbers of their lines.
+/// List rows of a job's transcript, unmodified, with their line numbers.
 #[utoipa::path(
     get, path = "/jobs/{id}/rows", tag = "jobs", params(IdPathParams, JobRowsParams),
     responses((status = OK, body = RowPage)),
@@ -117,45 +118,45 @@ async fn rows(
     app.read_json(move |records| records.rows(&id, wanted)).await
 }
 
-/// A job that is wanted.
+/// Job to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CreateJobBody {
-    /// Who is to do it.
+    /// Agent that executes the job.
     #[schema(min_length = 1, max_length = 256)]
     agent: String,
-    /// What to do; the schedule's or the agent's own prompt if left out.
+    /// Prompt; defaults to the schedule's or the agent's prompt.
     prompt: Option<String>,
-    /// The schedule whose prompt, session and limits count.
+    /// Schedule of the agent that provides prompt, session and limits.
     schedule: Option<String>,
-    /// The session to go on in, by its id or the agent's own; a beginning will do while it is unique.
+    /// Session to continue, by its ID or its native session ID (unique prefix).
     session: Option<String>,
-    /// Leave `session` as it is and go on in a new one with its history.
+    /// Fork `session` and continue in the fork; `session` stays unchanged.
     #[serde(default)]
     fork: bool,
-    /// Begin a new session.
+    /// Start a new session.
     #[serde(default)]
     fresh: bool,
-    /// Go on in the session of this chat channel: `platform/channel` or `platform/channel/thread`.
+    /// Continue the session of this chat channel: `platform/channel` or `platform/channel/thread`.
     channel: Option<String>,
-    /// Go on although somebody else went on with the session: what they said becomes part of it.
+    /// Resume even if the session was continued outside Heeler, and import those messages.
     #[serde(default)]
     take_in: bool,
-    /// If it has to wait: what is higher starts first.
+    /// Queue priority; higher starts first.
     #[serde(default)]
     #[schema(minimum = -100, maximum = 100)]
     priority: i64,
-    /// Also write the output as text.
+    /// Also write the output to a text file.
     #[serde(default)]
     output_file: bool,
-    /// Somebody answers what the agent asks, as approvals; else it is denied, unless the agent's
-    /// config has people asked.
+    /// A person answers the agent's questions, through approvals. Otherwise questions are denied,
+    /// unless the agent's config asks people.
     #[serde(default)]
     attended: bool,
 }
 
 impl CreateJobBody {
-    /// Refuses what cannot be meant together.
+    /// Rejects options that exclude each other, and a priority out of range.
     fn check(&self) -> Result<(), ProblemDetails> {
         let told: Vec<&str> = [
             ("session", self.session.is_some()),
@@ -172,17 +173,19 @@ impl CreateJobBody {
             )));
         }
         if self.fork && self.session.is_none() {
-            return Err(ProblemDetails::bad_request("fork needs session: which one is forked?"));
+            return Err(ProblemDetails::bad_request("fork needs session: the session to fork"));
         }
         let most = i64::from(PRIORITY_MAX);
         match (-most..=most).contains(&self.priority) {
             true => Ok(()),
-            false => Err(ProblemDetails::bad_request(format!("priority is -{most} to {most}"))),
+            false => {
+                Err(ProblemDetails::bad_request(format!("priority must be -{most} to {most}")))
+            }
         }
     }
 }
 
-/// Start a job; the reply does not wait for its end.
+/// Start a job. The reply does not wait for its end.
 #[utoipa::path(
     post, path = "/jobs", tag = "jobs", request_body = CreateJobBody,
     responses((status = OK, body = JobReply)),
@@ -212,20 +215,20 @@ async fn trigger(
         priority: order.priority,
         ..JobRequest::new(agent)
     };
-    tracing::info!(by = asker.caller.name, agent = %wanted.agent, "a job is asked for over HTTP");
+    tracing::info!(by = asker.caller.name, agent = %wanted.agent, "job requested over HTTP");
     app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
 }
 
-/// How to end a job.
+/// Options for cancelling a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CancelJobBody {
-    /// At once; else it may finish what it is at.
+    /// Stop immediately; by default the agent may finish its current step.
     #[serde(default)]
     now: bool,
 }
 
-/// End a job that runs, or take one that waits out of the queue.
+/// Cancel a running job, or remove a waiting one from the queue.
 #[utoipa::path(
     post, path = "/jobs/{id}/cancel", tag = "jobs", params(IdPathParams), request_body = CancelJobBody,
     responses((status = OK, body = JobReply)),
@@ -241,15 +244,15 @@ async fn cancel(
     app.request_job(&asker, DaemonCommand::Cancel { job, now: order.now, by }).await
 }
 
-/// How to go on with a job.
+/// Options for resuming a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ResumeJobBody {
-    /// What the agent is told; that it was interrupted if left out.
+    /// Prompt; by default the agent is told that it was interrupted.
     prompt: Option<String>,
 }
 
-/// Let a job that failed, was cancelled or was cut off go on in its session.
+/// Resume a job that failed, was cancelled or was interrupted, in its session.
 #[utoipa::path(
     post, path = "/jobs/{id}/resume", tag = "jobs", params(IdPathParams), request_body = ResumeJobBody,
     responses((status = OK, body = JobReply)),
@@ -265,7 +268,7 @@ async fn resume(
     app.request_job(&asker, DaemonCommand::Resume { job, prompt: order.prompt, by }).await
 }
 
-/// Ask for the same again, as a new job.
+/// Create a new job with the same request.
 #[utoipa::path(
     post, path = "/jobs/{id}/retry", tag = "jobs", params(IdPathParams),
     responses((status = OK, body = JobReply)),
@@ -280,18 +283,18 @@ async fn retry(
     app.request_job(&asker, DaemonCommand::Retry { job, by }).await
 }
 
-/// How to fork a job's session.
+/// Options for forking a job's session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ForkJobBody {
-    /// Whose the new session is; its source's agent if left out.
+    /// Agent of the new session; defaults to the agent of the source.
     agent: Option<String>,
-    /// Give it a worktree in the state that the files were in then.
+    /// Create a worktree with the files as they were at the end of the job.
     #[serde(default)]
     workspace: bool,
 }
 
-/// Make a new session with the history of a job's, up to the job's end.
+/// Fork a job's session at the end of the job.
 #[utoipa::path(
     post, path = "/jobs/{id}/fork", tag = "jobs", params(IdPathParams), request_body = ForkJobBody,
     responses((status = OK, body = CreatedSessionReply)),
@@ -308,7 +311,7 @@ async fn fork(
     request_fork(&app, &asker, session.id, order).await
 }
 
-/// Finds a job by a beginning of its id.
+/// Finds a job by a unique prefix of its ID.
 async fn find_job(app: &SharedServerState, id: String) -> Result<JobId, ProblemDetails> {
     app.read(move |records| Ok(records.reader()?.find_job(&id)?.head.id)).await
 }

@@ -1,4 +1,4 @@
-//! The API's description: what holds for every route is said here once.
+//! Base of the OpenAPI description: everything that applies to all routes.
 
 use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::header::HeaderBuilder;
@@ -14,16 +14,16 @@ use crate::extractors::{IDEMPOTENCY_KEY_HEADER, KEY_CHARS_MAX};
 use crate::problem::ProblemDetails;
 use heeler_model::AccessScope;
 
-/// Where the scope that a route needs is told.
+/// Extension that names the scope a route needs.
 const SCOPE: &str = "x-heeler-scope";
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Heeler",
-        description = "Everything that the command line can do, over HTTP. Ids may be shortened while \
-            they are unique. Lists come in pages: `next` of one is `before` of the next. GET replies \
-            have an ETag. A write with an Idempotency-Key is done once, however often it is sent.",
+        description = "Everything that the command line can do, over HTTP. IDs may be shortened to a \
+            unique prefix. Lists are paged: `next` of a page is `before` of the following one. GET replies \
+            have an ETag. A write with an Idempotency-Key is executed once, even if it is sent again.",
         version = "1"
     ),
     components(schemas(ProblemDetails)),
@@ -31,30 +31,30 @@ const SCOPE: &str = "x-heeler-scope";
 )]
 struct OpenApiDocument;
 
-/// Ways to say who asks.
+/// Adds the authentication schemes to the description.
 struct SecuritySchemes;
 
 impl Modify for SecuritySchemes {
     fn modify(&self, description: &mut Description) {
         let components = description.components.get_or_insert_default();
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-            "A token of `heeler token create`, or the one in the state directory's `api-token`.",
+            "A token of `heeler token create`, or the one in the state directory's file `api-token`.",
         ));
         components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
         let cookie = ApiKeyValue::with_description(
             "heeler-7878",
-            "The login of a browser, named after the port; writes need the header x-heeler-csrf too.",
+            "Login cookie of a browser, named after the port; writes also need the header x-heeler-csrf.",
         );
         components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
     }
 }
 
-/// Returns what the description begins with.
+/// Returns the description without routes.
 pub(super) fn base_document() -> Description {
     OpenApiDocument::openapi()
 }
 
-/// Says what all these routes need, and what they may reply.
+/// Adds scope, security, error reply, ETag and idempotency key to the routes of one scope.
 pub(super) fn document_scope(description: &mut Description, scope: AccessScope) {
     let word = match scope {
         AccessScope::Read => "read",
@@ -63,7 +63,7 @@ pub(super) fn document_scope(description: &mut Description, scope: AccessScope) 
     };
     for item in description.paths.paths.values_mut() {
         for (operation, is_read) in operations(item) {
-            // Functions of several nouns have the same name.
+            // Handlers of different resources have the same function name.
             let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
             let name = operation.operation_id.take().unwrap_or_default();
             operation.operation_id = Some(format!("{tag}.{name}"));
@@ -75,13 +75,14 @@ pub(super) fn document_scope(description: &mut Description, scope: AccessScope) 
             ]);
             for reply in operation.responses.responses.values_mut() {
                 if let RefOr::T(reply) = reply {
-                    "The reply.".clone_into(&mut reply.description);
+                    "Successful reply.".clone_into(&mut reply.description);
                 }
             }
             operation.responses.responses.insert("default".to_owned(), problem_response());
             match is_read {
                 true => document_etag(operation),
-                // Who has which secret is told once, and not kept for those who ask again.
+                // Replies with a new secret are not stored for replay, so they take no idempotency
+                // key.
                 false if tag == "access" => {}
                 false => document_idempotency_key(operation),
             }
@@ -89,15 +90,16 @@ pub(super) fn document_scope(description: &mut Description, scope: AccessScope) 
     }
 }
 
-/// Lists what a path can be asked, and whether that only reads.
+/// Lists the operations of a path; the flag is true for reads.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
     let writes = [&mut item.put, &mut item.post, &mut item.delete].into_iter().flatten();
     item.get.iter_mut().map(|get| (get, true)).chain(writes.map(|write| (write, false)))
 }
 
 fn problem_response() -> RefOr<utoipa::openapi::Response> {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    let response = ResponseBuilder::new().description("What went wrong.");
+    let content =
+        ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDetails"))).build();
+    let response = ResponseBuilder::new().description("Error.");
     response.content("application/problem+json", content).build().into()
 }
 
@@ -105,7 +107,7 @@ fn string_schema() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::Type(Type::String))
 }
 
-/// Says how a reply that did not change is not sent again.
+/// Documents the ETag of a read.
 fn document_etag(operation: &mut Operation) {
     let Some(RefOr::T(reply)) = operation.responses.responses.get_mut("200") else { return };
     if !reply.content.contains_key("application/json") {
@@ -113,27 +115,27 @@ fn document_etag(operation: &mut Operation) {
     }
     let tag = HeaderBuilder::new()
         .schema(Some(string_schema()))
-        .description(Some("Changes with the reply."));
+        .description(Some("Identifies the content of the reply."));
     reply.headers.insert("ETag".to_owned(), tag.build().into());
-    let same = ResponseBuilder::new().description("The reply is the one that you have.").build();
+    let same = ResponseBuilder::new().description("The reply has not changed.").build();
     operation.responses.responses.insert("304".to_owned(), same.into());
     let parameter = ParameterBuilder::new()
         .name("If-None-Match")
         .parameter_in(ParameterIn::Header)
-        .description(Some("The ETag of the reply that you have."))
+        .description(Some("ETag of the reply that the client has."))
         .schema(Some(string_schema()));
     operation.parameters.get_or_insert_default().push(parameter.build().into());
 }
 
-/// Says how a write is done once.
+/// Documents the Idempotency-Key header of a write.
 fn document_idempotency_key(operation: &mut Operation) {
     let name = string_schema().min_length(Some(1)).max_length(Some(KEY_CHARS_MAX));
     let parameter = ParameterBuilder::new()
         .name(IDEMPOTENCY_KEY_HEADER)
         .parameter_in(ParameterIn::Header)
         .description(Some(
-            "A name of yours for this request: the same again within a day does nothing and gets the \
-             first answer, another request under it is refused.",
+            "Unique key of this request. Sent again within a day, the request is not executed again and \
+             gets the first reply. A different request with the same key is rejected.",
         ))
         .schema(Some(name.pattern(Some("^[!-~]+$"))));
     operation.parameters.get_or_insert_default().push(parameter.build().into());

@@ -1,43 +1,43 @@
-//! What addresses name.
+//! Path parameters that several API routes share.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Something with an id.
+/// Path parameters of a resource with an ID.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct IdPathParams {
-    /// Its id; a beginning will do while it is unique.
+    /// ID, or a unique prefix of it.
     #[param(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     pub(super) id: String,
 }
 
-/// An agent.
+/// Path parameters of an agent.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct AgentPathParams {
-    /// Its qualified name, or its last one while that is unique.
+    /// Qualified name, or its last component if that is unique.
     #[param(min_length = 1, max_length = 256, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     pub(super) agent: String,
 }
 
-/// A schedule of an agent.
+/// Path parameters of a schedule.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct SchedulePathParams {
-    /// The agent that has it.
+    /// Agent that the schedule belongs to.
     #[param(min_length = 1, max_length = 256, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     pub(super) agent: String,
-    /// Its name.
+    /// Name of the schedule.
     #[param(min_length = 1, max_length = 256)]
     pub(super) schedule: String,
 }
 
-/// A workflow.
+/// Path parameters of a workflow.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct WorkflowPathParams {
-    /// Its name.
+    /// Name of the workflow.
     #[param(min_length = 1, max_length = 256, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     pub(super) workflow: String,
 }

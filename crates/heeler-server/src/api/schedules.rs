@@ -1,4 +1,4 @@
-//! Schedules.
+//! API routes for schedules.
 
 use axum::Json;
 use axum::extract::State;
@@ -28,16 +28,16 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Which schedules to list.
+/// Filters of the schedule list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ScheduleListParams {
-    /// Only those of this agent.
+    /// Only schedules of this agent.
     agent: Option<String>,
 }
 
-/// List schedules: when they start, when next, what people changed.
+/// List schedules with their times, next due times and manual changes.
 #[utoipa::path(
     get, path = "/schedules", tag = "schedules", params(ScheduleListParams),
     responses((status = OK, body = SchedulePage)),
@@ -49,7 +49,7 @@ async fn list(
     app.read_json(move |records| records.schedules(asked.agent.as_deref())).await
 }
 
-/// Show one schedule, with its last starts and what was skipped and why.
+/// Show one schedule, with its recent due times and the reasons for skipped ones.
 #[utoipa::path(
     get, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = ScheduleDetails)),
@@ -61,16 +61,16 @@ async fn show(
     app.read_json(move |records| records.schedule(&it.agent, &it.schedule)).await
 }
 
-/// When a schedule is to start.
+/// New time of a schedule.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SetScheduleBody {
-    /// A length such as `30m`, or a cron expression such as `0 9 * * mon-fri`.
+    /// An interval such as `30m`, or a cron expression such as `0 9 * * mon-fri`.
     #[schema(min_length = 1, max_length = 256)]
     when: String,
 }
 
-/// Let a schedule start at other times than the config says.
+/// Override the time that the config gives a schedule.
 #[utoipa::path(
     put, path = "/schedules/{agent}/{schedule}", tag = "schedules", params(SchedulePathParams),
     request_body = SetScheduleBody, responses((status = OK, body = MessageReply)),
@@ -84,7 +84,7 @@ async fn set(
     request_schedule_change(&app, &asker, it, ScheduleChange::Set { text: order.when }).await
 }
 
-/// Let a schedule start by itself, whatever the config says.
+/// Enable a schedule, regardless of the config.
 #[utoipa::path(
     post, path = "/schedules/{agent}/{schedule}/enable", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = MessageReply)),
@@ -97,7 +97,7 @@ async fn enable(
     request_schedule_change(&app, &asker, it, ScheduleChange::Enable).await
 }
 
-/// Keep a schedule from starting by itself, whatever the config says.
+/// Disable a schedule, regardless of the config.
 #[utoipa::path(
     post, path = "/schedules/{agent}/{schedule}/disable", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = MessageReply)),
@@ -110,7 +110,7 @@ async fn disable(
     request_schedule_change(&app, &asker, it, ScheduleChange::Disable).await
 }
 
-/// Let the config decide about a schedule again.
+/// Remove the overrides of a schedule; the config applies again.
 #[utoipa::path(
     post, path = "/schedules/{agent}/{schedule}/reset", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = MessageReply)),
@@ -123,17 +123,17 @@ async fn reset(
     request_schedule_change(&app, &asker, it, ScheduleChange::Reset).await
 }
 
-/// What a schedule started.
+/// Job or workflow run that a schedule started.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 enum TriggerScheduleResponse {
-    /// A job.
+    /// Job.
     Job(JobReply),
-    /// A run of a workflow.
+    /// Workflow run.
     Run(WorkflowRunReply),
 }
 
-/// Run a schedule now; its times stay as they are.
+/// Run a schedule now; its due times do not change.
 #[utoipa::path(
     post, path = "/schedules/{agent}/{schedule}/trigger", tag = "schedules", params(SchedulePathParams),
     responses((status = OK, body = TriggerScheduleResponse)),

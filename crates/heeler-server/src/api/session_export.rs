@@ -1,8 +1,8 @@
-//! A session as one file, sent while it is made: what `heeler session export` writes.
+//! API route that streams a session bundle, as `heeler session export` writes it.
 //!
-//! It is made by a thread that is only a few pieces ahead of whoever takes it. What fails before the
-//! first piece is a problem; after that the reply breaks off without its end, which clients tell from
-//! a whole one, and so does `session import` by the sums that a bundle ends with.
+//! A thread writes the bundle, at most a few chunks ahead of the client. An error before the first
+//! chunk is sent as a problem. A later error cuts the reply off without its end: HTTP clients
+//! detect that, and `session import` detects it by the checksums at the end of a bundle.
 
 use std::io::{self, BufWriter, Write};
 
@@ -28,32 +28,34 @@ use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How much is sent at a time.
+/// Size of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How many pieces wait for whoever takes them; then the thread does.
+/// Chunks that wait for the client; then the writing thread waits.
 const CHUNKS_MAX: usize = 2;
 
-/// Says what is sent. It is JSON of a size that nobody should parse at once.
+/// Media type of a bundle. It is JSON, but may be too large to parse at once.
 const BUNDLE_TYPE: &str = "application/vnd.heeler.session+json";
 
 pub(super) fn routes() -> ApiRoutes {
     ApiRoutes { operate: OpenApiRouter::new().routes(routes!(export)), ..ApiRoutes::default() }
 }
 
-/// What to export.
+/// Export options.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ExportSessionParams {
-    /// With the snapshots of its files, which may hold secrets, also such as were deleted since: this
-    /// needs the scope `admin`.
+    /// Include the snapshots of the session's files. They may contain secrets, and files deleted
+    /// since. Needs the scope `admin`.
     #[serde(default)]
     workspace: bool,
 }
 
-/// Download a session as one file, which `heeler session import` reads: its record, its jobs, all that
-/// was said and all that tools gave, without the fleet's secrets. A reply that breaks off has no end.
+/// Download a session as one file that `heeler session import` reads.
+///
+/// The file holds the session's record, its jobs, all messages and all tool results, without the
+/// fleet's secrets. A reply that is cut off has no end.
 #[utoipa::path(
     get, path = "/sessions/{id}/export", tag = "sessions", params(IdPathParams, ExportSessionParams),
     responses((status = OK, body = Object, content_type = BUNDLE_TYPE)),
@@ -67,7 +69,7 @@ async fn export(
     let files =
         if asked.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
     if files == SnapshotInclusion::Included && caller.scope < AccessScope::Admin {
-        let detail = format!("{} may not have files: that needs the scope admin", caller.name);
+        let detail = format!("{} may not export files: this needs the scope admin", caller.name);
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
     let room = app.expensive_reads.acquire_export()?;
@@ -91,10 +93,10 @@ async fn export(
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-/// A session that is being sent.
+/// Session bundle that is being sent.
 struct SessionExportStream {
     chunks: mpsc::Receiver<Bytes>,
-    /// Makes them; taken when it has said how it ended.
+    /// Thread that writes the chunks; taken when its result has been returned.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -111,7 +113,7 @@ impl SessionExportStream {
         SessionExportStream { chunks: pieces, thread: Some(thread) }
     }
 
-    /// Returns the next piece, or why there is none; `None` at the end of all.
+    /// Returns the next chunk or the error; `None` at the end.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if let Some(piece) = self.chunks.recv().await {
             return Some(Ok(piece));
@@ -131,14 +133,14 @@ fn write_export(export: &SessionExport, pieces: ExportChannelWriter) -> io::Resu
     match export.write(&mut out) {
         Ok(_) => out.flush(),
         Err(error) => {
-            // Dropped as it is, it would send what it holds.
+            // A plain drop would flush the buffer, and the reply would look complete.
             drop(out.into_parts());
             Err(io::Error::other(error))
         }
     }
 }
 
-/// Hands over what is written; fails as soon as nobody takes it any more.
+/// Writer that passes chunks to the reply. Fails as soon as the client is gone.
 struct ExportChannelWriter(mpsc::Sender<Bytes>);
 
 impl Write for ExportChannelWriter {
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
     use crate::expensive_reads::{EXPORTS_MAX, ExpensiveReads};
 
-    /// Takes all that is sent; returns how many bytes came and whether they are all.
+    /// Reads the whole stream; returns the number of bytes and whether the bundle is complete.
     async fn take(mut sending: SessionExportStream) -> (usize, bool) {
         let mut count = 0;
         while let Some(piece) = sending.next().await {
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(ask().await, "too-many");
         drop(taken);
         assert_ne!(ask().await, "too-many");
-        // One that fails keeps no room.
+        // A failed export releases its permit.
         drop(take_all());
     }
 

@@ -1,4 +1,4 @@
-//! Sessions.
+//! API routes for sessions.
 
 use axum::Json;
 use axum::extract::State;
@@ -47,32 +47,32 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Which sessions to list.
+/// Filters of the session list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SessionListParams {
-    /// Only those of this agent.
+    /// Only sessions of this agent.
     agent: Option<String>,
-    /// Only those in this state.
+    /// Only sessions with this status.
     #[param(value_type = Option<enum_schemas::SessionStatus>)]
     status: Option<SessionStatus>,
-    /// Only those of this chat channel and its threads.
+    /// Only sessions of this chat channel and its threads.
     channel: Option<String>,
-    /// Only those that were used since then.
+    /// Only sessions used since this time.
     since: Option<Timestamp>,
-    /// Those that were last used before this one: `next` of the page before.
+    /// Only sessions last used before this one: `next` of the previous page.
     before: Option<String>,
-    /// How many; 20 if left out.
+    /// Sessions per page; default 20.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
-    /// Put forks, and sessions that go on from a full one, below what they came from; each tells its
-    /// `depth`, and what they came from is added where it is on another page.
+    /// Order as a tree: forks, and sessions that continue a full one, follow their source. Each
+    /// entry has its `depth`. A source from another page is added.
     #[serde(default)]
     tree: bool,
 }
 
-/// List sessions, last used first.
+/// List sessions, most recently used first.
 #[utoipa::path(
     get, path = "/sessions", tag = "sessions", params(SessionListParams),
     responses((status = OK, body = SessionPage)),
@@ -88,7 +88,7 @@ async fn list(
     app.read_json(move |records| records.sessions(&wanted, now)).await
 }
 
-/// Show one session: whose it is, where it came from, its jobs.
+/// Show one session: agent, origin and jobs.
 #[utoipa::path(
     get, path = "/sessions/{id}", tag = "sessions", params(IdPathParams),
     responses((status = OK, body = SessionDetails)),
@@ -101,19 +101,19 @@ async fn show(
     app.read_json(move |records| records.session(&id, now)).await
 }
 
-/// Which messages to read.
+/// Range of messages.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct MessageListParams {
-    /// Those before this one: `next` of the page behind.
+    /// Only messages before this one: `next` of the following page.
     before: Option<u64>,
-    /// How many, of the last ones; 20 if left out.
+    /// Number of messages, counted from the end; default 20.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
 
-/// Read what was said in a session: messages with their tools, and where it can be cut.
+/// List messages of a session, with tool calls and possible fork points.
 #[utoipa::path(
     get, path = "/sessions/{id}/messages", tag = "sessions", params(IdPathParams, MessageListParams),
     responses((status = OK, body = MessagePage)),
@@ -128,17 +128,17 @@ async fn messages(
     app.read_json(move |records| records.messages(&id, wanted)).await
 }
 
-/// Since when to compare.
+/// Start of the comparison.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SessionDiffParams {
-    /// From the state at this message; before the first turn if left out.
+    /// Compare with the files at this message; by default, with those before the first turn.
     #[param(minimum = 1)]
     at_message: Option<u64>,
 }
 
-/// Show what changed in a session's files since a message.
+/// Show the changes to a session's files since a message.
 #[utoipa::path(
     get, path = "/sessions/{id}/diff", tag = "sessions", params(IdPathParams, SessionDiffParams),
     responses((status = OK, body = SessionDiff)),
@@ -157,21 +157,21 @@ async fn diff(
     ))
 }
 
-/// How to fork a session.
+/// Options for forking a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ForkSessionBody {
-    /// The last message that the new session knows; the last that it can be cut behind if left out.
+    /// Last message of the new session; defaults to the last possible fork point.
     #[schema(minimum = 1)]
     pub(super) at_message: Option<u64>,
-    /// Whose the new session is; its source's agent if left out.
+    /// Agent of the new session; defaults to the agent of the source.
     pub(super) agent: Option<String>,
-    /// Give it a worktree in the state that the files were in at that message.
+    /// Create a worktree with the files as they were at that message.
     #[serde(default)]
     pub(super) workspace: bool,
 }
 
-/// Make a new session with the history of one, up to a message.
+/// Fork a session at a message.
 #[utoipa::path(
     post, path = "/sessions/{id}/fork", tag = "sessions", params(IdPathParams), request_body = ForkSessionBody,
     responses((status = OK, body = CreatedSessionReply)),
@@ -186,7 +186,7 @@ async fn fork(
     request_fork(&app, &asker, session, order).await
 }
 
-/// Asks for a fork.
+/// Sends the command for a fork.
 pub(super) async fn request_fork(
     app: &SharedServerState,
     asker: &KeyedCaller,
@@ -201,23 +201,24 @@ pub(super) async fn request_fork(
     }
 }
 
-/// What is said to an agent in a session.
+/// Message to an agent in a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SendMessageBody {
-    /// What the agent is told; that it was interrupted if left out.
+    /// Prompt; by default the agent is told that it was interrupted.
     prompt: Option<String>,
-    /// Go on although somebody else went on with the session: what they said becomes part of it.
+    /// Resume even if the session was continued outside Heeler, and import those messages.
     #[serde(default)]
     take_in: bool,
-    /// Somebody answers what the agent asks, as approvals; else it is denied, unless the agent's
-    /// config has people asked.
+    /// A person answers the agent's questions, through approvals. Otherwise questions are denied,
+    /// unless the agent's config asks people.
     #[serde(default)]
     attended: bool,
 }
 
-/// Go on in a session: a new job of its agent, which knows what was said in it. The reply does not
-/// wait for its end.
+/// Continue a session with a new job of its agent.
+///
+/// The agent knows the session's earlier messages. The reply does not wait for the job's end.
 #[utoipa::path(
     post, path = "/sessions/{id}/messages", tag = "sessions", params(IdPathParams), request_body = SendMessageBody,
     responses((status = OK, body = JobReply)),
@@ -236,7 +237,7 @@ async fn talk(
         })
     };
     if session.runtime == RuntimeType::Command.as_str() {
-        return Err(refused("its agent is a command, which has no session to go on in"));
+        return Err(refused("its agent is a command, which has no session to continue"));
     }
     let own = session.agent_session_id.clone();
     let own = own.ok_or_else(|| refused("it was never used, so there is nothing to continue"))?;
@@ -253,17 +254,17 @@ async fn talk(
     app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
 }
 
-/// How to delete a session.
+/// Options for deleting a session.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct DeleteSessionParams {
-    /// Remove its files for good; else it goes to the trash.
+    /// Remove the files permanently; by default the session is moved to the trash.
     #[serde(default)]
     purge: bool,
 }
 
-/// Put a session into the trash, or remove one that is there for good.
+/// Move a session to the trash, or remove one from the trash permanently.
 #[utoipa::path(
     delete, path = "/sessions/{id}", tag = "sessions", params(IdPathParams, DeleteSessionParams),
     responses((status = OK, body = ChangedSessionsReply)),
@@ -288,7 +289,7 @@ async fn delete(
         .await
 }
 
-/// Bring a deleted session back.
+/// Restore a session from the trash.
 #[utoipa::path(
     post, path = "/sessions/{id}/restore", tag = "sessions", params(IdPathParams),
     responses((status = OK, body = ChangedSessionsReply)),
@@ -305,20 +306,20 @@ async fn restore(
         })
         .await?;
     let Some(session) = found else {
-        return Err(ProblemDetails::not_found("no session with such an id is in the trash"));
+        return Err(ProblemDetails::not_found("no session with this ID is in the trash"));
     };
     request_session_change(&app, &asker, SessionOperation::Restore { session }).await
 }
 
-/// Which sessions go.
+/// Selection of sessions to clean up.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CleanupSessionsBody {
-    /// Those that were last used before this moment, and have expired or are completed.
+    /// Only sessions last used before this time that have expired or are completed.
     before: Timestamp,
 }
 
-/// Put sessions into the trash that have expired or are completed.
+/// Move expired and completed sessions to the trash.
 #[utoipa::path(
     post, path = "/sessions/cleanup", tag = "sessions", request_body = CleanupSessionsBody,
     responses((status = OK, body = ChangedSessionsReply)),
@@ -331,18 +332,18 @@ async fn cleanup(
     request_session_change(&app, &asker, SessionOperation::Cleanup { before: order.before }).await
 }
 
-/// A session to take over.
+/// Native session to adopt.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AdoptSessionBody {
-    /// Claude's id of it, or a beginning that only one has.
+    /// Claude's ID of the session, or a unique prefix.
     #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     id: String,
-    /// Whose it is to be.
+    /// Agent to assign the session to.
     agent: String,
 }
 
-/// Take over a session that was made with claude in a terminal.
+/// Adopt a session that was created with claude in a terminal.
 #[utoipa::path(
     post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptSessionBody,
     responses((status = OK, body = AdoptedSessionReply)),

@@ -1,4 +1,4 @@
-//! The API's description is the one in the manual, and says what holds for every route.
+//! Tests of the OpenAPI description: it equals the documented one, and covers every route.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::openapi_json;
 
-/// Lists every operation: its method and path, and what is said of it.
+/// Lists every operation: method with path, and its description.
 fn operations(description: &Value) -> Vec<(String, Value)> {
     let paths = description["paths"].as_object().unwrap();
     let each = |(path, item): (&String, &Value)| {
@@ -19,7 +19,7 @@ fn operations(description: &Value) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn the_manual_has_the_description_of_the_api() {
+fn golden_openapi_document_is_up_to_date() {
     let text = serde_json::to_string_pretty(openapi_json()).unwrap() + "\n";
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
 }
@@ -37,7 +37,7 @@ fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
         assert!(["read", "operate", "admin"].contains(&scope), "{name}: {scope}");
         assert_eq!(said["security"].as_array().map(Vec::len), Some(2), "{name}");
         let problem = &said["responses"]["default"]["content"]["application/problem+json"];
-        assert_eq!(problem["schema"]["$ref"], "#/components/schemas/Problem", "{name}");
+        assert_eq!(problem["schema"]["$ref"], "#/components/schemas/ProblemDetails", "{name}");
         let headers: Vec<&str> = said["parameters"]
             .as_array()
             .map_or(&[][..], Vec::as_slice)
@@ -50,7 +50,7 @@ fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
     }
 }
 
-/// Lists the parts of the description that something refers to.
+/// Lists the components that the description refers to.
 fn references(of: &Value) -> Vec<&str> {
     match of {
         Value::Object(map) => {

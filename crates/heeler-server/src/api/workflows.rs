@@ -1,4 +1,4 @@
-//! Workflows and their runs.
+//! API routes for workflows and workflow runs.
 
 use axum::extract::State;
 use heeler_engine::{DaemonCommand, WorkflowMode, WorkflowOperation, WorkflowRunRequest};
@@ -48,7 +48,7 @@ async fn list(State(app): State<SharedServerState>) -> EncodedJsonResult<Workflo
     app.read_json(|records| records.workflows()).await
 }
 
-/// Show what a workflow asks for and does.
+/// Show the inputs and phases of a workflow.
 #[utoipa::path(
     get, path = "/workflows/{workflow}", tag = "workflows", params(WorkflowPathParams),
     responses((status = OK, body = WorkflowDetails)),
@@ -60,7 +60,7 @@ async fn show(
     app.read_json(move |records| records.workflow(&it.workflow)).await
 }
 
-/// Let runs of a workflow start.
+/// Enable a workflow: runs may start.
 #[utoipa::path(
     post, path = "/workflows/{workflow}/enable", tag = "workflows", params(WorkflowPathParams),
     responses((status = OK, body = MessageReply)),
@@ -77,7 +77,7 @@ async fn enable(
     .await
 }
 
-/// Do not let runs of a workflow start.
+/// Disable a workflow: no runs start.
 #[utoipa::path(
     post, path = "/workflows/{workflow}/disable", tag = "workflows", params(WorkflowPathParams),
     responses((status = OK, body = MessageReply)),
@@ -94,25 +94,26 @@ async fn disable(
     .await
 }
 
-/// A run that is wanted.
+/// Workflow run to start.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StartWorkflowBody {
-    /// What the workflow is given; text counts as what the input is.
+    /// Inputs of the workflow. Text is converted to the type of the input.
     #[serde(default)]
     #[schema(value_type = Object)]
     inputs: Map<String, Value>,
-    /// What it is about: while a run about the same goes on, that is the answer.
+    /// Identifies the subject of the run. If a run with the same ID is in progress, that run is
+    /// returned.
     #[schema(min_length = 1, max_length = 256)]
     trigger_id: Option<String>,
-    /// Ask no agent and run no command: what would be said is made up.
+    /// Call no agents and run no commands; their results are simulated.
     #[serde(default)]
     dry_run: bool,
-    /// Say again what was said in this run.
+    /// Workflow run from which recorded results are replayed.
     replay: Option<String>,
 }
 
-/// Run a workflow; the reply does not wait for its end.
+/// Start a workflow run. The reply does not wait for its end.
 #[utoipa::path(
     post, path = "/workflows/{workflow}/runs", tag = "workflows", params(WorkflowPathParams),
     request_body = StartWorkflowBody, responses((status = OK, body = WorkflowRunReply)),
@@ -131,7 +132,7 @@ async fn run(
         (Some(id), false) => {
             let row =
                 app.read(move |records| Ok(records.reader()?.find_workflow_run(&id)?)).await?;
-            // What it was given then, unless something else is given now.
+            // The inputs of the original run apply unless they are overridden.
             if let Value::Object(before) = row.context {
                 for (key, value) in before {
                     inputs.entry(key).or_insert(value);
@@ -156,26 +157,26 @@ fn workflow_command(asker: &KeyedCaller, order: WorkflowOperation) -> DaemonComm
     DaemonCommand::Workflow { order, by: asker.caller.name.clone() }
 }
 
-/// Which runs to list.
+/// Filters of the workflow run list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WorkflowRunListParams {
-    /// Only those of this workflow.
+    /// Only runs of this workflow.
     workflow: Option<String>,
-    /// Only those in this state.
+    /// Only runs with this status.
     #[param(value_type = Option<enum_schemas::RunStatus>)]
     status: Option<WorkflowRunStatus>,
-    /// Only those that began since then.
+    /// Only runs started since this time.
     since: Option<Timestamp>,
-    /// Those older than this one: `next` of the page before.
+    /// Only runs older than this one: `next` of the previous page.
     before: Option<String>,
-    /// How many; 20 if left out.
+    /// Runs per page; default 20.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
 
-/// List runs of workflows, newest first.
+/// List workflow runs, newest first.
 #[utoipa::path(
     get, path = "/runs", tag = "runs", params(WorkflowRunListParams), responses((status = OK, body = WorkflowRunPage)),
 )]
@@ -189,7 +190,7 @@ async fn runs(
     app.read_json(move |records| records.workflow_runs(&wanted)).await
 }
 
-/// Show one run: its phases, what people were asked, what happened.
+/// Show one workflow run: phases, approvals and events.
 #[utoipa::path(
     get, path = "/runs/{id}", tag = "runs", params(IdPathParams), responses((status = OK, body = WorkflowRunDetails)),
 )]
@@ -200,16 +201,16 @@ async fn show_run(
     app.read_json(move |records| records.workflow_run(&id)).await
 }
 
-/// How to end a run.
+/// Options for cancelling a workflow run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CancelWorkflowRunBody {
-    /// End its agents at once; else they may finish what they are at.
+    /// Stop agents immediately; by default they may finish their current step.
     #[serde(default)]
     now: bool,
 }
 
-/// End a run.
+/// Cancel a workflow run.
 #[utoipa::path(
     post, path = "/runs/{id}/cancel", tag = "runs", params(IdPathParams), request_body = CancelWorkflowRunBody,
     responses((status = OK, body = WorkflowRunReply)),
@@ -228,15 +229,15 @@ async fn cancel(
     .await
 }
 
-/// How to let a run go on.
+/// Options for retrying a workflow run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RetryWorkflowRunBody {
-    /// Do this phase anew too, and all that waits for it.
+    /// Also repeat this phase and all phases that depend on it.
     from: Option<String>,
 }
 
-/// Let a run go on that has ended: what has failed is done anew.
+/// Continue a workflow run that has ended: failed phases are repeated.
 #[utoipa::path(
     post, path = "/runs/{id}/retry", tag = "runs", params(IdPathParams), request_body = RetryWorkflowRunBody,
     responses((status = OK, body = WorkflowRunReply)),
@@ -255,7 +256,7 @@ async fn retry(
     .await
 }
 
-/// Finds a run by a beginning of its id.
+/// Finds a workflow run by a unique prefix of its ID.
 async fn find_workflow_run(
     app: &SharedServerState,
     id: String,

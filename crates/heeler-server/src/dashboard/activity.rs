@@ -1,4 +1,4 @@
-//! What the fleet works at: a job, sessions, workflows and their runs, what people are asked.
+//! Dashboard pages about work: a job, sessions, workflows, workflow runs, approvals.
 
 mod approvals;
 mod job;
@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use crate::server_state::SharedServerState;
 
-/// Returns the routes of these pages.
 pub(super) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/jobs/{id}", get(job::page))
@@ -29,7 +28,7 @@ pub(super) fn router() -> Router<SharedServerState> {
         .route("/approvals/{id}", get(approvals::approval_page))
 }
 
-/// Where a transcript is looked at: what is older than a row or message, or its end.
+/// Query parameter of a transcript: show the rows or messages before this one, or the end.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TranscriptPageParams {

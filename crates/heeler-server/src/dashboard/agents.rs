@@ -1,4 +1,4 @@
-//! Agents: all of them, and one.
+//! Dashboard pages of agents: the list, and one agent.
 
 use axum::extract::State;
 use heeler_pages::PageFrame;
@@ -14,7 +14,7 @@ use crate::caller::RequestCaller;
 use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
 
-/// How many jobs, and how many sessions, the page of an agent shows.
+/// Jobs, and sessions, on the page of an agent.
 const ITEMS_SHOWN: usize = 10;
 
 pub(super) async fn page(

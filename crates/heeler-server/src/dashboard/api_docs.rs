@@ -1,4 +1,4 @@
-//! The page to read and try the API.
+//! Dashboard page that documents the API and sends test requests.
 
 use axum::extract::State;
 use heeler_pages::api_docs;

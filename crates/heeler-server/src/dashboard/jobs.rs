@@ -1,4 +1,4 @@
-//! Jobs, by agent and state.
+//! Dashboard page that lists jobs by agent and status.
 
 use axum::extract::State;
 use heeler_model::config::ConfigDuration;
@@ -14,10 +14,9 @@ use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many jobs a page shows.
 const PAGE_SIZE: usize = 50;
 
-/// Which jobs to show; what makes no sense is said on the page.
+/// Filters of the job list; an invalid value is reported on the page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct JobsPageParams {

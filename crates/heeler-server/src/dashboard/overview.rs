@@ -1,4 +1,4 @@
-//! The first page: what the fleet does now.
+//! First page of the dashboard: current activity of the fleet.
 
 use axum::extract::State;
 use heeler_pages::overview;

@@ -1,4 +1,4 @@
-//! Schedules, as a calendar of two days.
+//! Dashboard page of schedules, as a calendar of two days.
 
 use axum::extract::State;
 use heeler_pages::schedules;

@@ -1,4 +1,4 @@
-//! Search in transcripts.
+//! Dashboard page that searches transcripts.
 
 use axum::extract::State;
 use heeler_pages::search::{self, SearchView};
@@ -12,10 +12,9 @@ use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::QueryParams;
 use crate::server_state::SharedServerState;
 
-/// How many rows are shown.
 const RESULTS_MAX: usize = 50;
 
-/// What to search for.
+/// Query parameters of the search.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SearchPageParams {
@@ -48,7 +47,7 @@ pub(super) async fn page(
         Ok(HtmlPage(search::page(&frame, &asked, Some(&records.search(&wanted)?))))
     };
     let shown = visit.app.read_expensive(ExpensiveReadKind::Search, question).await;
-    // What is wrong with the question is said beside it.
+    // An error in the search is shown next to the search form.
     shown.or_else(|problem| {
         view.problem = Some(problem.detail);
         Ok(HtmlPage(search::page(&visit.frame, &view, None)))

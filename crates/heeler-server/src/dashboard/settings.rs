@@ -1,4 +1,4 @@
-//! Settings: who you are, health, money, the config.
+//! Dashboard page of settings: caller, health, costs, config.
 
 use axum::extract::State;
 use heeler_pages::settings::{self, SettingsView};
@@ -12,7 +12,7 @@ use super::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 
-/// Over how long costs are summed up.
+/// Period of the cost report.
 const COST_PERIOD: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 pub(super) async fn page(

@@ -1,4 +1,4 @@
-//! Server-sent events as bytes, and where in a stream they stand.
+//! Encoding of server-sent events, and positions in a stream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,32 +6,32 @@ use std::sync::OnceLock;
 
 use axum::body::Bytes;
 
-/// The longest row that is sent; of a longer one only its number and length are told, and whoever wants
-/// it reads it as a range.
+/// Longest row that is sent. Of a longer row, only number and length are sent; clients read it
+/// through the rows route.
 pub(crate) const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// What keeps a silent connection open.
+/// Comment that keeps a silent connection open.
 pub(super) const HEARTBEAT: Bytes = Bytes::from_static(b":\n\n");
 
-/// What a stream begins with: how long a browser waits before it connects again.
+/// First bytes of a stream: the time after which a browser reconnects.
 pub(super) const RETRY_DIRECTIVE: Bytes = Bytes::from_static(b"retry: 1000\n\n");
 
-/// Where a row stands: its line, and which record of it where a lost newline has glued several.
+/// Position of a row: its line, and its index in the line, in case a lost newline has joined
+/// several records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct RowPosition {
-    /// The line's number.
     pub(crate) line: u64,
-    /// Which of its records.
+    /// Index of the record in the line.
     pub(crate) record: u32,
 }
 
 impl RowPosition {
-    /// Returns where a line begins.
     pub(crate) fn line_start(line: u64) -> RowPosition {
         RowPosition { line, record: 0 }
     }
 
-    /// Returns the first place behind this one. Places are compared, not counted: nothing need be there.
+    /// Returns the next possible position. Positions are only compared; there need not be a row at
+    /// this one.
     pub(crate) fn after(self) -> RowPosition {
         RowPosition { line: self.line, record: self.record.saturating_add(1) }
     }
@@ -46,7 +46,7 @@ impl fmt::Display for RowPosition {
     }
 }
 
-/// It is no id of an event of ours.
+/// Text is not a valid event ID.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RowPositionParseError;
 
@@ -67,7 +67,7 @@ impl FromStr for RowPosition {
     }
 }
 
-/// Makes an event. Every line of the data is a line of its own.
+/// Encodes an event. Each line of the data becomes a `data:` line.
 pub(super) fn encode_event(id: Option<&str>, name: &str, data: &str) -> Bytes {
     let mut text = String::with_capacity(data.len() + 64);
     if let Some(id) = id {
@@ -81,21 +81,21 @@ pub(super) fn encode_event(id: Option<&str>, name: &str, data: &str) -> Bytes {
     Bytes::from(text)
 }
 
-/// How rows are wanted.
+/// Format of streamed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowFormat {
-    /// As they are.
+    /// Unchanged JSON.
     Json,
-    /// As an element of a page.
+    /// HTML element for the dashboard.
     Html,
 }
 
-/// A row with its events, which are made once for all who are sent them.
+/// Row with its encoded events, which are created once for all clients.
 #[derive(Debug)]
 pub(super) struct StreamRow {
     pub(super) position: RowPosition,
     json: Bytes,
-    /// Where the row's text is in the event.
+    /// Range of the row's text in `json`.
     text: Option<std::ops::Range<usize>>,
     html: OnceLock<Bytes>,
 }
@@ -108,7 +108,7 @@ impl StreamRow {
             let json = encode_event(Some(&id), "large", &data);
             return StreamRow { position: at, json, text: None, html: OnceLock::new() };
         }
-        // In JSON it can only be blank space; in an event it would end a line.
+        // In JSON a carriage return can only be whitespace; in an event it would end a line.
         let one_line = text.replace('\r', " ");
         let json = encode_event(Some(&id), "row", &one_line);
         let start = json.len() - one_line.len() - 2;
@@ -128,7 +128,7 @@ impl StreamRow {
         self.html.get_or_init(make).clone()
     }
 
-    /// Says whether an event is there already, or costs nothing to make.
+    /// Returns true if the event exists already or costs nothing to create.
     pub(super) fn is_rendered(&self, form: RowFormat) -> bool {
         form == RowFormat::Json || self.text.is_none() || self.html.get().is_some()
     }

@@ -1,4 +1,4 @@
-//! The fleet in a few figures, as they change: one thread looks for all who want to know.
+//! Stream of the fleet's activity counts. One thread reads them for all clients.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,17 +17,17 @@ use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
 use super::subscriber::HEARTBEAT_EVERY;
 
-/// How often the figures are told at most.
+/// Shortest time between two updates.
 pub(crate) const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many looks pass before the figures are read although nothing has changed: yesterday moves on.
+/// Polls after which the counts are read even without a commit, because the 24-hour window moves.
 const IDLE_POLLS_MAX: u32 = 240;
 
-/// The figures, for whoever holds them.
+/// Publisher of the counts. Its thread lives while there are subscribers.
 #[derive(Debug)]
 pub(super) struct FleetStatsPublisher(watch::Sender<Option<FleetActivityUpdate>>);
 
-/// Starts a thread that reads the figures while somebody wants them.
+/// Starts the thread that reads the counts while there are subscribers.
 pub(super) fn start_publisher(
     records: FleetReader,
     commits: Arc<AtomicU64>,
@@ -58,7 +58,10 @@ fn publish_changes(
                     pulses.0.send_if_modified(|known| known.replace(pulse) != Some(pulse));
                 }
                 Err(error) => {
-                    tracing::warn!(reason = error_chain(&error), "cannot look at the fleet")
+                    tracing::warn!(
+                        reason = error_chain(&error),
+                        "cannot read the fleet's activity"
+                    );
                 }
             }
         }
@@ -67,7 +70,7 @@ fn publish_changes(
     }
 }
 
-/// Somebody who is sent the figures.
+/// Client of the fleet stream.
 pub(super) struct FleetStatsSubscriber {
     /// Keeps the thread alive.
     _pulses: Arc<FleetStatsPublisher>,
@@ -94,7 +97,7 @@ impl FleetStatsSubscriber {
         }
     }
 
-    /// Returns what to send next; none at the end.
+    /// Returns the next bytes to send; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.is_opened, true) {
             return Some(RETRY_DIRECTIVE);

@@ -1,7 +1,9 @@
-//! What is followed for any number of clients at once: the newest rows, and the words before them.
+//! Hub of one followed job, session or run: buffers the newest rows and text deltas for any number
+//! of clients.
 //!
-//! One thread feeds a hub and ends when nobody holds it any more. A hub keeps no more than
-//! [`BUFFER_ROWS_MAX`] and [`BUFFER_BYTES_MAX`]: whoever is further behind reads the file. Start at [`StreamHub`].
+//! One thread feeds a hub and ends when the last client is gone. A hub keeps at most
+//! [`BUFFER_ROWS_MAX`] rows and [`BUFFER_BYTES_MAX`] bytes; a client that is further behind reads
+//! the file. Start at [`StreamHub`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,53 +16,53 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::event::{RowFormat, RowPosition, StreamRow, encode_event};
 
-/// How many rows a hub keeps.
+/// Most rows in a hub's buffer.
 pub(super) const BUFFER_ROWS_MAX: usize = 1024;
 
-/// How many bytes of rows a hub keeps.
+/// Most bytes of rows in a hub's buffer.
 pub(super) const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// How many pieces of text wait for a client; one that is slower misses some and is told.
+/// Text deltas buffered per client; a slower client misses some and gets an event `lagged`.
 const DELTAS_BUFFERED: usize = 256;
 
-/// How much of a file a client that is behind reads at once: it ends with the row that passes this.
+/// Bytes of a file that a client reads at once; the row that exceeds this is the last.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How many clients of a hub read at once; the others wait, so that many who come at once cost no more.
+/// Most clients of a hub that read files at the same time; the others wait, which bounds the cost.
 const CONCURRENT_READS_MAX: usize = 4;
 
-/// How many rows a client is given at once.
+/// Most rows in one chunk.
 const CHUNK_ROWS: usize = 256;
 
-/// Where a hub's older rows are.
+/// Source of a hub's older rows.
 #[derive(Debug)]
 pub(super) enum RowSource {
-    /// In a transcript, once it is known which.
+    /// Transcript, once its path is known.
     File(OnceLock<Utf8PathBuf>),
-    /// In the record, as the events of a run of a workflow.
+    /// Events of a workflow run, in the database.
     Run(FleetReader, String),
 }
 
-/// One thing that is followed.
+/// Followed job, session or run.
 #[derive(Debug)]
 pub(super) struct StreamHub {
     pub(super) source: RowSource,
     buffer: Mutex<RowBuffer>,
-    /// Counts what has changed.
+    /// Counts changes.
     changes: watch::Sender<u64>,
     deltas: broadcast::Sender<Arc<TextDelta>>,
-    /// Whose turn it is to read.
+    /// Permits for clients that read older rows.
     pub(super) read_permits: Semaphore,
 }
 
-/// The newest rows, and where the thing is.
+/// Newest rows, status and end.
 #[derive(Debug, Default)]
 struct RowBuffer {
     rows: VecDeque<Arc<StreamRow>>,
     bytes: usize,
-    /// Every row from here on is in the ring, or still to come.
+    /// All rows from this position on are in the buffer or not yet written.
     start: RowPosition,
-    /// Nobody has looked yet where the rows begin.
+    /// The position of the first row has not been determined yet.
     is_new: bool,
     status: Option<(u64, Bytes)>,
     end: Option<StreamEnd>,
@@ -76,45 +78,45 @@ impl RowBuffer {
     }
 }
 
-/// How a hub has ended.
+/// End of a hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEnd {
     /// There will be no more rows.
     Finished,
-    /// It cannot be followed any more; whoever connects again begins a new one.
+    /// Following failed; a client that reconnects gets a new hub.
     Broken,
 }
 
-/// A piece of text that is still being said.
+/// Part of an unfinished message.
 #[derive(Debug)]
 pub(super) struct TextDelta {
-    /// The row that follows it, if that is known.
+    /// Number of the row that will contain the text, if known.
     pub(super) row: Option<u64>,
     pub(super) event: Bytes,
 }
 
-/// What a hub has for a client.
+/// Next update for a client.
 #[derive(Debug)]
 pub(super) enum HubUpdate {
-    /// These, in order.
+    /// Next rows, in order.
     Rows(Vec<Arc<StreamRow>>),
-    /// Where the thing is now, and the number of that news.
+    /// Current status, and its sequence number.
     Status(u64, Bytes),
-    /// Rows that are no longer here.
+    /// The next rows have left the buffer; read them from the source.
     Evicted,
-    /// Nothing, for now.
+    /// Nothing new.
     NoChange,
-    /// Nothing, ever.
+    /// End of the stream.
     End(StreamEnd),
 }
 
-/// Rows that were read for one client.
+/// Rows read from the source for one client.
 #[derive(Debug)]
 pub(super) struct RowChunk {
     pub(super) rows: Vec<StreamRow>,
-    /// Everything before it was read.
+    /// Position after the last row.
     pub(super) next: RowPosition,
-    /// Where in the file that is, to go on from.
+    /// Line number and byte offset at which to continue.
     pub(super) offset: Option<(u64, u64)>,
 }
 
@@ -139,12 +141,12 @@ impl StreamHub {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Says where the rows begin that will be added; earlier ones are in the file.
+    /// Sets the position of the first row that will be added; earlier rows are in the file.
     pub(super) fn begin_at(&self, start: RowPosition) {
         self.update(|ring| (ring.start, ring.is_new) = (start, false));
     }
 
-    /// Adds the next row.
+    /// Appends a row and evicts old ones.
     pub(super) fn add(&self, row: StreamRow) {
         self.update(|ring| {
             ring.bytes += row.len();
@@ -157,12 +159,12 @@ impl StreamHub {
         });
     }
 
-    /// Says where the thing is now.
+    /// Sets the status, as JSON.
     pub(super) fn set_status(&self, json: &str) {
         self.update(|ring| ring.set_status(json));
     }
 
-    /// Says how it ended, after the last row was added.
+    /// Marks the end, after the last row was added.
     pub(super) fn finish(&self, status: &str) {
         self.update(|ring| {
             ring.set_status(status);
@@ -170,7 +172,7 @@ impl StreamHub {
         });
     }
 
-    /// Says that it cannot be followed any more.
+    /// Marks that following failed.
     pub(super) fn mark_broken(&self) {
         self.update(|ring| ring.end = Some(StreamEnd::Broken));
     }
@@ -183,9 +185,9 @@ impl StreamHub {
         self.lock().end == Some(StreamEnd::Broken)
     }
 
-    /// Tells a piece of text to whoever listens.
+    /// Sends a text delta to all subscribed clients.
     pub(super) fn send_delta(&self, delta: TextDelta) {
-        // Nobody need listen.
+        // Fails only if there are no subscribers.
         drop(self.deltas.send(Arc::new(delta)));
     }
 
@@ -197,7 +199,8 @@ impl StreamHub {
         self.deltas.subscribe()
     }
 
-    /// Returns what there is for a client who wants the rows from a place on and knows a status.
+    /// Returns the next update for a client that wants rows from a position on and has seen a
+    /// status number.
     pub(super) fn next_update(&self, from: RowPosition, status: u64) -> HubUpdate {
         let ring = self.lock();
         if ring.end == Some(StreamEnd::Broken) {
@@ -217,7 +220,7 @@ impl StreamHub {
             ring.rows.iter().skip(first).take(CHUNK_ROWS).cloned().collect();
         match (rows.is_empty(), &ring.status, ring.end) {
             (false, ..) => HubUpdate::Rows(rows),
-            // How it ended is told when its last row was.
+            // The final status is sent after the last row.
             (true, Some((number, event)), Some(_)) if *number != status => {
                 HubUpdate::Status(*number, event.clone())
             }
@@ -226,7 +229,8 @@ impl StreamHub {
         }
     }
 
-    /// Reads rows for a client who is behind; `offset` is a line and where it begins, if that is known.
+    /// Reads rows for a client that is behind; `offset` is a line number and its byte offset, if
+    /// known.
     pub(super) fn read(
         &self,
         from: RowPosition,
@@ -248,13 +252,13 @@ impl StreamHub {
     }
 }
 
-/// Makes a row of an event of a run.
+/// Returns the row for an event of a workflow run.
 pub(super) fn row_from_event(event: &heeler_query::live_updates::WorkflowRunEvent) -> StreamRow {
     let text = serde_json::to_string(event).expect("an event is JSON");
     StreamRow::new(RowPosition::line_start(event.number), &text)
 }
 
-/// Why rows cannot be read.
+/// Failure to read rows.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RowReadError {
     #[error(transparent)]
@@ -289,7 +293,7 @@ fn read_file(
     Ok(RowChunk { rows, next, offset: Some((lines.number(), lines.offset())) })
 }
 
-/// Returns the events of rows, in order, as one piece.
+/// Concatenates the events of rows, in order.
 pub(super) fn encode_chunk(rows: &[StreamRow], form: RowFormat) -> Bytes {
     let events: Vec<Bytes> = rows.iter().map(|row| row.encoded(form)).collect();
     Bytes::from(events.concat())

@@ -1,4 +1,5 @@
-//! The threads that feed hubs. Each ends soon after nobody holds its hub any more.
+//! Threads that feed hubs. Each ends soon after the last client of its hub is gone. Start at
+//! [`start_hub`].
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,23 +17,20 @@ use serde_json::json;
 use super::event::{RowPosition, StreamRow, encode_event};
 use super::hub::{RowSource, StreamHub, TextDelta, row_from_event};
 
-/// How often it is looked whether the state has changed, and whether anybody still listens.
+/// Interval of checks for state changes and for remaining clients.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many events of a run are read at once.
+/// Events of a workflow run read at once.
 const EVENTS_PER_READ: usize = 256;
 
-/// What is followed.
+/// Subject of a hub.
 pub(super) enum FollowTarget {
-    /// A job.
     Job(JobId),
-    /// A session.
     Session(SessionId),
-    /// A run of a workflow.
     Run(String),
 }
 
-/// Makes a hub with a thread that feeds it; `commits` counts the changes of the state.
+/// Creates a hub and the thread that feeds it; `commits` counts commits of the state.
 pub(super) fn start_hub(
     followed: FollowTarget,
     records: FleetReader,
@@ -51,7 +49,7 @@ pub(super) fn start_hub(
             FollowTarget::Session(session) => feeder.follow_session(&session),
             FollowTarget::Run(run) => feeder.follow_run(&run),
         }
-        // However it came to its end, nobody waits for more.
+        // However the thread ended, clients must not wait for more rows.
         if let Some(hub) = weak.upgrade()
             && !hub.is_ended()
         {
@@ -68,7 +66,7 @@ struct HubFeeder {
 }
 
 impl HubFeeder {
-    /// Returns how often the state has changed if that is news.
+    /// Returns the number of commits if it differs from `seen`.
     fn changed_commit(&self, seen: Option<u64>) -> Option<u64> {
         let now = self.commits.load(Ordering::SeqCst);
         (seen != Some(now)).then_some(now)
@@ -95,7 +93,7 @@ impl HubFeeder {
                     }
                     Err(QueryError::NotFound { .. }) => return,
                     Err(error) => {
-                        tracing::warn!(reason = error_chain(&error), "cannot look at a job")
+                        tracing::warn!(reason = error_chain(&error), "cannot read a job");
                     }
                 }
             }
@@ -103,8 +101,8 @@ impl HubFeeder {
                 return;
             }
             if let Some(status) = last_words {
-                // Looked at before the file is read: what an ended job wrote is then all there, though
-                // nobody may have been woken for it yet.
+                // The status was read before the file: an ended job has written all rows, but the
+                // follower may not have reported them yet.
                 rows.read_to_end(&hub);
                 return hub.finish(&status);
             }
@@ -127,7 +125,7 @@ impl HubFeeder {
                         rows.open_file(&hub, log.as_deref());
                     }
                     Err(error) => {
-                        tracing::warn!(reason = error_chain(&error), "cannot look at a session");
+                        tracing::warn!(reason = error_chain(&error), "cannot read a session");
                     }
                 }
             }
@@ -150,7 +148,7 @@ impl HubFeeder {
                     Ok(false) => seen = Some(change),
                     Err(QueryError::NotFound { .. }) => return,
                     Err(error) => {
-                        tracing::warn!(reason = error_chain(&error), "cannot look at a run")
+                        tracing::warn!(reason = error_chain(&error), "cannot read a workflow run");
                     }
                 }
             }
@@ -159,7 +157,7 @@ impl HubFeeder {
         }
     }
 
-    /// Tells what is new of a run of a workflow; says whether it is over.
+    /// Publishes new events and the status of a workflow run; returns true if the run has ended.
     fn publish_run_changes(
         &self,
         hub: &StreamHub,
@@ -189,24 +187,24 @@ impl HubFeeder {
 }
 
 fn to_json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("what is told is JSON")
+    serde_json::to_string(value).expect("plain data can be written as JSON")
 }
 
-/// The rows of a file as they come.
+/// Follows the rows of a transcript.
 #[derive(Default)]
 pub(super) struct RowFollower {
     follower: Option<TranscriptFollower>,
-    /// The number of the line that the follower began with.
+    /// Number of the line at which the follower started.
     first_line: u64,
-    /// Where the follower's last row stood.
+    /// Position of the last row from the follower.
     last_followed: Option<RowPosition>,
-    /// Where the last row stood that was added.
+    /// Position of the last row added to the hub.
     last_added: Option<RowPosition>,
-    /// The number of a line before which all was added, and where it begins.
+    /// Number and byte offset of the first line that was not added completely.
     next_unread: (u64, u64),
 }
 
-/// The file was replaced by another, so its lines have other numbers.
+/// The file was replaced, so line numbers are no longer valid.
 pub(super) struct FileReplacedError;
 
 impl RowFollower {
@@ -214,13 +212,13 @@ impl RowFollower {
         self.follower.is_none()
     }
 
-    /// Begins to follow a file, from its end on: clients read what is there already.
+    /// Starts to follow a file at its end; clients read the existing rows themselves.
     pub(super) fn open_file(&mut self, hub: &StreamHub, path: Option<&Utf8Path>) {
         let (Some(path), RowSource::File(known)) = (path, &hub.source) else { return };
         if self.follower.is_some() {
             return;
         }
-        // It may come later. Where it cannot be read the follower says why.
+        // The file may appear later. If it cannot be read, the follower reports the reason.
         let end = NumberedLineReader::open(path, u64::MAX);
         let (first, offset) = end.map_or((0, 0), |end| (end.number(), end.offset()));
         let mut follower = TranscriptFollower::new();
@@ -231,7 +229,7 @@ impl RowFollower {
         hub.begin_at(RowPosition::line_start(first));
     }
 
-    /// Adds all rows that are there.
+    /// Adds all rows that the follower has ready.
     pub(super) fn add_pending(&mut self, hub: &StreamHub) -> Result<(), FileReplacedError> {
         while let Some(update) = self.next_update(Duration::ZERO) {
             self.apply_update(hub, update)?;
@@ -239,7 +237,7 @@ impl RowFollower {
         Ok(())
     }
 
-    /// Adds what the file has, whether or not anybody was woken for it.
+    /// Adds all remaining rows of the file, including those the follower has not reported yet.
     pub(super) fn read_to_end(&mut self, hub: &StreamHub) {
         let RowSource::File(path) = &hub.source else { return };
         let Some(path) = path.get().filter(|path| path.exists()) else { return };
@@ -269,7 +267,7 @@ impl RowFollower {
         }
     }
 
-    /// Waits a moment for the next row; says whether it is worth going on.
+    /// Waits briefly for the next row; returns false if following must end.
     pub(super) fn wait_for_row(&mut self, hub: &Weak<StreamHub>) -> bool {
         if self.follower.is_none() {
             std::thread::sleep(POLL_INTERVAL);
@@ -314,15 +312,15 @@ impl RowFollower {
     }
 }
 
-/// What a run says that is not in its log: text as it is said. A thread listens to each run, since one
-/// that is mute must keep no rows waiting.
+/// Listener for text deltas of a run, which are not in the transcript. Each run has a listening
+/// thread, because a silent run must not delay rows.
 #[derive(Default)]
 struct DeltaListener {
     run_dir: Option<Utf8PathBuf>,
     connection: Arc<Mutex<DeltaConnection>>,
 }
 
-/// The connection to a run.
+/// Connection to a run's control socket.
 #[derive(Default)]
 struct DeltaConnection {
     is_closed: bool,
@@ -330,7 +328,7 @@ struct DeltaConnection {
 }
 
 impl DeltaListener {
-    /// Listens to this run, from now on and instead of the one before.
+    /// Listens to this run from now on, instead of the previous one.
     fn listen_to_run(&mut self, hub: &Weak<StreamHub>, folder: Option<&Utf8Path>) {
         let Some(folder) = folder.filter(|folder| self.run_dir.as_deref() != Some(*folder)) else {
             return;
@@ -359,7 +357,7 @@ impl Drop for DeltaListener {
     }
 }
 
-/// Waits for a run to start and passes on what it says, until it ends or the line is closed.
+/// Waits for a run to start and forwards its deltas, until it ends or the connection is closed.
 fn forward_run(hub: &Weak<StreamHub>, folder: &Utf8Path, line: &Mutex<DeltaConnection>) {
     let happenings = loop {
         match ControlClient::connect_to_run(folder).and_then(ControlClient::subscribe) {

@@ -1,4 +1,4 @@
-//! The daemon's log, line by line as it is written, across logs that were set aside.
+//! Stream of the daemon's log, line by line, across log rotation.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
 use super::subscriber::HEARTBEAT_EVERY;
 
-/// Somebody who is sent the log.
+/// Client of the log stream.
 pub(super) struct LogStreamReader {
     path: Utf8PathBuf,
-    /// Where to begin.
+    /// Position to start after.
     mark: Option<LogCursor>,
     last: usize,
     lines: Option<LogLineReader>,
@@ -43,7 +43,7 @@ impl LogStreamReader {
         }
     }
 
-    /// Returns what to send next; none at the end.
+    /// Returns the next bytes to send; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.is_opened, true) {
             return Some(RETRY_DIRECTIVE);

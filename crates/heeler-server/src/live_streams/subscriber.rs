@@ -1,7 +1,7 @@
-//! One client of a hub: what it is sent next.
+//! Client of a hub: determines the next bytes to send.
 //!
-//! Nothing is made before the connection can take it, so a client that does not read costs no memory,
-//! and is cut by its connection (see [`super::write_timeout`]).
+//! Events are created only when the connection can take them. A client that does not read therefore
+//! costs no memory; its connection is closed (see [`super::write_timeout`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, RowPosition, StreamRow, encode_event};
 use super::hub::{HubUpdate, RowChunk, StreamEnd, StreamHub, TextDelta, encode_chunk};
 
-/// How long a connection is silent at most.
+/// Longest silence of a connection.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
-/// How long a client waits after a read that failed or found nothing new.
+/// Wait after a read that failed or found nothing new.
 const READ_RETRY_WAIT: Duration = Duration::from_millis(200);
 
-/// How many pieces of text go out at once.
+/// Most text deltas sent at once.
 const DELTAS_PER_EVENT_MAX: usize = 64;
 
-/// Somebody who is sent what a hub has.
+/// Client of a hub.
 pub(super) struct StreamSubscriber {
     hub: Arc<StreamHub>,
     format: RowFormat,
-    /// The next row that is wanted.
+    /// Position of the next row to send.
     next: RowPosition,
-    /// Where that is in the file, after a read.
+    /// Line number and byte offset of `next`, after a read.
     offset: Option<(u64, u64)>,
     status: u64,
     changes: watch::Receiver<u64>,
@@ -42,7 +42,7 @@ pub(super) struct StreamSubscriber {
     is_over: bool,
 }
 
-/// What ended a wait.
+/// Reason for the end of a wait.
 enum StreamWakeReason {
     Changed,
     Delta(Result<Arc<TextDelta>, RecvError>),
@@ -73,7 +73,7 @@ impl StreamSubscriber {
         }
     }
 
-    /// Returns what to send next; none at the end.
+    /// Returns the next bytes to send; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.is_opened, true) {
             return Some(RETRY_DIRECTIVE);
@@ -131,7 +131,7 @@ impl StreamSubscriber {
         }
     }
 
-    /// Returns what is said at the moment, but for what the client has as a row already.
+    /// Returns the pending deltas, without those of rows that the client already has.
     fn collect_deltas(&mut self, first: Result<Arc<TextDelta>, RecvError>) -> Option<Bytes> {
         let mut events = Vec::new();
         let mut said = first;
@@ -162,7 +162,7 @@ impl StreamSubscriber {
         }
     }
 
-    /// Reads what the hub no longer has.
+    /// Reads rows that have left the hub's buffer.
     async fn read(&mut self) -> Option<Bytes> {
         let (hub, from, offset) = (Arc::clone(&self.hub), self.next, self.offset);
         let form = self.format;
@@ -186,7 +186,7 @@ impl StreamSubscriber {
                 tracing::warn!(reason = error_chain(&error), "cannot read rows for a client");
                 false
             }
-            // The server ends.
+            // The server is shutting down.
             Err(_) => {
                 self.is_over = true;
                 true
@@ -199,11 +199,11 @@ impl StreamSubscriber {
     }
 }
 
-/// Returns the events of rows. Elements of a page are made where that keeps nobody else waiting: an
-/// agent may write what takes long to render.
+/// Returns the events of rows. HTML is rendered on a blocking thread, because text of an agent may
+/// take long to render.
 async fn encode_rows(rows: Vec<Arc<StreamRow>>, form: RowFormat) -> Option<Bytes> {
     let told = move |rows: &[Arc<StreamRow>]| match rows {
-        // The same bytes for all.
+        // Shares the bytes of a single row among all clients.
         [row] => row.encoded(form),
         rows => Bytes::from(rows.iter().map(|row| row.encoded(form)).collect::<Vec<_>>().concat()),
     };

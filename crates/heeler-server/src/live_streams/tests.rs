@@ -1,4 +1,4 @@
-//! Streams, in front of real files.
+//! Tests of live streams with real files.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use super::hub::{BUFFER_BYTES_MAX, BUFFER_ROWS_MAX, RowSource, StreamHub, TextDe
 use super::hub_feeder::RowFollower;
 use super::subscriber::{HEARTBEAT_EVERY, StreamSubscriber};
 
-/// A transcript, and who follows it.
+/// Transcript and its follower.
 struct StreamFixture {
     _temp: tempfile::TempDir,
     path: Utf8PathBuf,
@@ -26,7 +26,7 @@ struct StreamFixture {
 }
 
 impl StreamFixture {
-    /// Follows a file that begins like this.
+    /// Follows a file with this initial content.
     fn new(text: &str) -> StreamFixture {
         let temp = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(temp.path()).unwrap().join("job.jsonl");
@@ -67,7 +67,7 @@ impl StreamFixture {
 struct TestSubscriber(StreamSubscriber);
 
 impl TestSubscriber {
-    /// Returns what comes until there is nothing new, as `event id:data`.
+    /// Returns all events until there are no new ones, as `event id:data`.
     async fn read(&mut self) -> Vec<String> {
         let mut text = Vec::new();
         while let Some(bytes) = self.0.next().await {
@@ -133,7 +133,7 @@ async fn whoever_connects_again_after_any_row_goes_on_with_the_next() {
     for (at, id) in ids.iter().enumerate() {
         assert_eq!(rig.after(id).read().await, all[at + 1..], "after {id}");
     }
-    // What a daemon that begins now reads from the file has the same ids.
+    // A new daemon that reads the file assigns the same IDs.
     let mut next = StreamFixture::new(&std::fs::read_to_string(&rig.path).unwrap());
     next.follow();
     for (at, id) in ids.iter().enumerate() {
@@ -208,7 +208,7 @@ async fn text_that_is_being_said_comes_before_its_row_and_never_after_it() {
     let mut client = rig.client(RowPosition::default());
     assert_eq!(client.read().await, told(0..1));
     let say = |row, text: &str| {
-        rig.hub.send_delta(TextDelta { row, event: encode_event(None, "delta", text) })
+        rig.hub.send_delta(TextDelta { row, event: encode_event(None, "delta", text) });
     };
     say(Some(1), "a");
     say(None, "b");

@@ -1,4 +1,4 @@
-//! A connection whose other end must read: if nothing is taken from it for a while it is cut.
+//! Stream that fails if the other end does not read for a while.
 
 use std::io;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long the other end may take nothing of what is sent.
+/// Longest time in which the other end may read nothing.
 pub(crate) const WRITE_WAIT: Duration = Duration::from_secs(30);
 
-/// A connection that gives up.
+/// Stream with a write timeout.
 pub(crate) struct WriteTimeoutStream<S> {
     stream: S,
-    /// Runs while something waits to be taken.
+    /// Runs while a write is pending.
     timeout: Option<Pin<Box<Sleep>>>,
 }
 
@@ -36,7 +36,7 @@ impl<S> WriteTimeoutStream<S> {
         if late.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
-        // Whoever asks again hears it again.
+        // Keeps the timer expired, so that a further poll fails again.
         late.as_mut().reset(Instant::now());
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other end does not read")))
     }

@@ -1,4 +1,4 @@
-//! Who shares a read with whom, and what is in it.
+//! Tests of coalesced reads: sharing, and freshness of results.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 
-/// A record that changes, and reads of it that end when they may.
+/// Value that changes, with reads that end on command.
 struct CoalescerFixture {
     flights: Arc<ReadCoalescer<u64>>,
     now: Arc<AtomicU64>,
@@ -57,9 +57,9 @@ impl CoalescerFixture {
     }
 }
 
-/// Goes on with something as far as it goes, and says whether it waits there.
+/// Polls a future until it makes no progress; returns true if it is pending.
 async fn waits(one: &mut (impl Future + Unpin)) -> bool {
-    // Some steps on the way let others go first.
+    // Some steps yield to other tasks.
     for _ in 0..8 {
         if poll!(&mut *one).is_ready() {
             return false;
@@ -102,7 +102,7 @@ async fn those_who_come_while_a_read_runs_share_the_next_one_and_see_what_was_co
         assert!(waits(other).await);
     }
     assert_eq!(record.reads(), 2);
-    // It has begun, so it is too old for whoever comes now.
+    // It has begun, so it is too old for new requests.
     record.commit();
     let last = record.ask("a");
     record.let_end(2);
@@ -158,7 +158,7 @@ async fn a_turn_lasts_as_long_as_the_read_also_if_nobody_waits_for_it() {
     let asked = flights.join("a", || async move {
         let read = app.read(move |_| {
             signal.add_permits(1);
-            // Until the other end is dropped.
+            // Blocks until the other end is dropped.
             gone.recv().unwrap_err();
             Ok(())
         });
@@ -187,7 +187,7 @@ async fn whoever_leaves_strands_nobody() {
     record.let_end(2);
     assert_eq!(follower.await, 0);
     assert_eq!(record.reads(), 2);
-    // A read that all have left is nothing to wait for.
+    // An abandoned read does not delay others.
     let mut left = record.ask("a");
     assert!(waits(&mut left).await);
     drop(left);
@@ -255,7 +255,7 @@ fn only_those_who_may_see_the_same_and_ask_the_same_share_an_answer() {
     }
 }
 
-/// Serves one route that shares its reads.
+/// Serves one route with coalesced reads.
 fn router<F: Future<Output = Response> + Send + 'static>(
     answer: impl Fn() -> F + Clone + Send + Sync + 'static,
 ) -> Router {

@@ -1,4 +1,4 @@
-//! Who comes in over TCP: every route times everybody who may knock, and the ways to log in.
+//! Tests of access over TCP: every route with every kind of caller, and the login methods.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -30,12 +30,12 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const COOKIE: &str = "the cookie of a browser";
 const HOST: &str = "127.0.0.1:7878";
 
-/// The same daemon, reached in another way.
+/// Reaches the same daemon in another way.
 fn with_access(app: &SharedServerState, access: AccessControl) -> SharedServerState {
     Arc::new(ServerState { access: Arc::new(access), ..app.as_ref().clone() })
 }
 
-/// A daemon with tokens of every kind, and what reached its dispatcher.
+/// Daemon with tokens of every kind, and the commands that reached its dispatcher.
 struct WebAccessFixture {
     temp: tempfile::TempDir,
     app: SharedServerState,
@@ -92,7 +92,7 @@ impl WebAccessFixture {
                 let (who, scope) = ("ann".to_owned(), AccessScope::Admin);
                 let login =
                     BrowserLogin { caller: who, scope, user: None, created_at: NOW, expires_at };
-                // It would forget what has expired.
+                // A real dispatcher would delete expired logins.
                 let login = BrowserLogin { created_at: NOW - HOUR, ..login };
                 tx.insert_login(&login, &secret_hash(cookie))?;
             }
@@ -102,7 +102,7 @@ impl WebAccessFixture {
         self
     }
 
-    /// Asks as somebody who is elsewhere, so that nobody looks for their process.
+    /// Sends a request from a remote address, so that no process lookup takes place.
     async fn ask(&self, request: Request<Body>) -> Response<Body> {
         let router = TowerToHyperService::new(self.router.clone());
         let mut request = request;
@@ -112,7 +112,7 @@ impl WebAccessFixture {
         router.call(request).await.unwrap()
     }
 
-    /// Returns what reached the dispatcher, but what is told of the use of tokens.
+    /// Returns the commands that reached the dispatcher, without records of token use.
     fn heard(&self) -> Vec<DaemonCommand> {
         let is_use = |command: &DaemonCommand| {
             matches!(
@@ -125,7 +125,7 @@ impl WebAccessFixture {
     }
 }
 
-/// Does what a dispatcher would of logins, and says done to all else.
+/// Handles logins like a dispatcher, and confirms all other commands.
 fn obey(
     store: &Store,
     heard: &Mutex<Vec<DaemonCommand>>,
@@ -157,7 +157,7 @@ fn obey(
     reply(Ok(done()));
 }
 
-/// A route, and what it needs.
+/// Route and its required scope.
 #[derive(Debug)]
 struct RouteCase {
     method: Method,
@@ -165,7 +165,7 @@ struct RouteCase {
     needs: AccessScope,
 }
 
-/// Every route of the OpenAPI document, as the routers have it, and the pages.
+/// Returns every route of the OpenAPI description, and the pages.
 fn routes() -> Vec<RouteCase> {
     let api::ApiRoutes { read, shared, shared_logs, operate, admin } = api::routes();
     let mut all = Vec::new();
@@ -218,7 +218,7 @@ fn routes() -> Vec<RouteCase> {
         path: path.to_owned(),
         needs: AccessScope::Read,
     }));
-    // Whoever may not look may not look whether there is something either.
+    // A caller without permission must not learn whether a resource exists.
     let heads = all.iter().filter(|route| route.method == Method::GET);
     let heads = heads.map(|RouteCase { path, needs, .. }| RouteCase {
         method: Method::HEAD,
@@ -230,16 +230,16 @@ fn routes() -> Vec<RouteCase> {
     all
 }
 
-/// What becomes of a request.
+/// Expected result of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ExpectedAccess {
-    /// It reaches its route, whatever that says.
+    /// The request reaches its route, with any reply.
     Passes,
-    /// It does not.
+    /// The request is rejected.
     Refused(StatusCode),
 }
 
-/// Somebody who knocks: who, with which headers, and what becomes of them.
+/// Caller in a test: name, headers and expected result.
 type AccessCase = (&'static str, Vec<(&'static str, String)>, fn(&RouteCase) -> ExpectedAccess);
 
 fn knocks(house: &WebAccessFixture) -> Vec<AccessCase> {
@@ -307,7 +307,7 @@ fn knocks(house: &WebAccessFixture) -> Vec<AccessCase> {
     ]
 }
 
-/// Whoever does not mean us, or says it twice.
+/// Callers with a wrong or duplicate host or origin.
 fn astray() -> Vec<AccessCase> {
     const ASTRAY: ExpectedAccess = ExpectedAccess::Refused(StatusCode::MISDIRECTED_REQUEST);
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
@@ -459,7 +459,7 @@ async fn a_stream_ends_when_its_reader_is_let_in_no_more() {
         needs: AccessScope::Admin,
     };
     let revoking = house.ask(request(&route, &[("authorization", "Bearer admin".to_owned())]));
-    // Without an end of the stream this has none.
+    // This returns only if the stream ends.
     let (read, revoked) = tokio::join!(reading, revoking);
     assert_eq!(revoked.status(), StatusCode::OK);
     read.unwrap();
@@ -497,7 +497,7 @@ async fn the_use_of_a_token_is_on_record() {
     let id = TokenId::from_hash(&secret_hash("read"));
     let order = AccessOperation::TokensUsed { tokens: vec![id] };
     let told = DaemonCommand::Access { order, by: "token read".to_owned() };
-    // It is told to a dispatcher, which hears it when it comes to it.
+    // The dispatcher receives it asynchronously.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while house.heard.lock().unwrap().is_empty() && std::time::Instant::now() < deadline {
         tokio::task::yield_now().await;
@@ -505,7 +505,7 @@ async fn the_use_of_a_token_is_on_record() {
     assert_eq!(*house.heard.lock().unwrap(), [told]);
 }
 
-/// A house with a door on the street.
+/// Daemon that listens on TCP.
 struct TcpServerFixture {
     house: WebAccessFixture,
     address: SocketAddr,
@@ -547,7 +547,7 @@ impl TcpServerFixture {
         TcpServerFixture { house, address, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Sends a request and returns the reply's head and body.
+    /// Sends a request and returns head and body of the reply.
     fn send(&self, line: &str, headers: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let (host, length) = (self.address, body.len());
@@ -577,7 +577,7 @@ impl Drop for TcpServerFixture {
     }
 }
 
-/// Returns the cookie that a reply sets, as a browser sends it.
+/// Returns the cookie that a reply sets, in the form a browser sends.
 fn cookie(head: &str) -> String {
     let line = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
     assert!(line.contains("; HttpOnly; SameSite=Strict;"), "{line}");
@@ -645,7 +645,7 @@ fn a_link_lets_one_browser_in() {
     assert!(street.send("GET /api/v1/tokens", &cookie, "").0.starts_with("HTTP/1.1 200 "));
     let (again, _) = street.send(&format!("GET {path}"), "", "");
     assert!(again.starts_with("HTTP/1.1 403 ") && !again.contains("set-cookie"), "{again}");
-    // The same browser once more: it is in.
+    // The same browser again is logged in.
     assert!(street.send(&format!("GET {path}"), &cookie, "").0.starts_with("HTTP/1.1 200 "));
 }
 
@@ -683,7 +683,7 @@ async fn ways_around_a_path_lead_to_nothing() {
             assert_eq!(reply.status(), StatusCode::UNAUTHORIZED, "{route:?}");
         }
     }
-    // Behind an open door there is nothing but what is open.
+    // Open path prefixes contain only open routes.
     for path in [
         "/assets/../api/v1/jobs",
         "/assets/..%2F..%2Fapi/v1",
@@ -724,7 +724,7 @@ fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
     let (own, key) = (street.address, "authorization: Bearer admin\r\n");
     let code = |request: String| {
         let mut stream = TcpStream::connect(street.address).unwrap();
-        // It may be refused before it is read.
+        // It may be refused before the body is read.
         drop(stream.write_all(request.as_bytes()));
         let mut reply = Vec::new();
         drop(stream.read_to_end(&mut reply));
@@ -743,7 +743,7 @@ fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
     assert_eq!(get("/api/v1/jobs HTTP/1.1", &host.repeat(2)), Some(421));
     let evil = "host: evil.example\r\n";
     assert_eq!(get("/api/v1/jobs HTTP/1.1", &format!("{host}{evil}")), Some(421));
-    // An address in full counts above the header.
+    // An absolute URI takes precedence over the Host header.
     assert_eq!(get("http://evil.example/api/v1/jobs HTTP/1.1", &host), Some(421));
     assert_eq!(get(&format!("http://{own}/api/v1/jobs HTTP/1.1"), &host), Some(200));
     assert_eq!(get(&format!("http://x@{own}/api/v1/jobs HTTP/1.1"), &host), Some(421));
@@ -752,10 +752,10 @@ fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
         Some(421)
     );
     assert_eq!(code(format!("OPTIONS * HTTP/1.1\r\n{host}connection: close\r\n\r\n")), Some(401));
-    // More than anybody has to say.
+    // More than any valid request needs.
     let long = format!("{host}x: {}\r\n", "x".repeat(512 << 10));
     let told = get("/api/v1/jobs HTTP/1.1", &long);
-    // What is still being sent may cut off the reply.
+    // Unread request bytes may reset the connection before the reply arrives.
     assert!(matches!(told, None | Some(431)), "{told:?}");
     assert_eq!(street.house.heard(), []);
 }
@@ -785,12 +785,12 @@ async fn what_is_wrong_with_us_is_told_no_stranger() {
         assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
         let body = axum::body::to_bytes(reply.into_body(), 1 << 20).await.unwrap();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        assert!(body.contains("who asks cannot be looked up now"), "{body}");
+        assert!(body.contains("the caller cannot be identified now"), "{body}");
         assert!(!body.contains("heeler.db") && !body.contains(folder.as_str()), "{body}");
     }
 }
 
-/// A form of the login, through a proxy that serves us under a name of its own.
+/// Login form sent through a proxy with its own host name.
 fn proxied(name: &str, password: &str) -> Request<Body> {
     let form = format!("user={name}&password={password}");
     let request = Request::builder().method(Method::POST).uri("/login");
@@ -823,7 +823,7 @@ async fn behind_a_proxy_a_stranger_who_tries_keeps_nobody_else_out() {
         assert_eq!(reply.status(), StatusCode::UNAUTHORIZED);
     }
     assert_eq!(house.ask(proxied("bob", "guessed")).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    // All have the proxy's address.
+    // All clients have the proxy's address.
     let reply = house.ask(proxied("ann", "correct+horse")).await;
     assert_eq!(reply.status(), StatusCode::SEE_OTHER);
     let cookie = reply.headers()["set-cookie"].to_str().unwrap().to_owned();
@@ -834,7 +834,7 @@ async fn behind_a_proxy_a_stranger_who_tries_keeps_nobody_else_out() {
         request.header("cookie", cookie).body(Body::empty()).unwrap()
     };
     assert_eq!(house.ask(list(cookie)).await.status(), StatusCode::OK);
-    // What any other page of the host could have set does not count.
+    // A cookie that any page of the host could have set does not count.
     let tossed = cookie.trim_start_matches("__Host-");
     assert_eq!(house.ask(list(tossed)).await.status(), StatusCode::UNAUTHORIZED);
 }

@@ -1,4 +1,4 @@
-//! The pages as replies: what they are, who may see which buttons, what is not there.
+//! Tests of pages as HTTP replies: content, buttons by scope, and missing resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +25,14 @@ agents:
 const SESSION: &str = "sess-00000001";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// A fleet with a job and a session on record.
+/// Fleet with a recorded job and session.
 struct PagesFixture {
     _temp: tempfile::TempDir,
     app: SharedServerState,
     job: String,
 }
 
-/// A page that was asked for.
+/// Received page.
 struct FetchedPage {
     code: u16,
     kind: String,
@@ -45,7 +45,7 @@ impl PagesFixture {
         PagesFixture::with(Vec::new())
     }
 
-    /// The same with more jobs.
+    /// Creates the fleet with more jobs.
     fn with(jobs: Vec<Job>) -> PagesFixture {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
@@ -90,7 +90,7 @@ impl PagesFixture {
     }
 }
 
-/// The most that a browser loads to show the first page.
+/// Most bytes that a browser loads for the first page.
 const OVERVIEW_BYTES_MAX: usize = 100_000;
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn the_first_page_with_all_that_it_loads_is_small_however_much_goes_on() {
             assert_eq!(file.code, 200, "{name}");
             bytes += file.text.len();
             let folder = name.split('/').next().unwrap();
-            // What is imported only where it is needed is not loaded here.
+            // Dynamic imports are not loaded here.
             for import in ["\nimport './", "} from './"] {
                 let imported = named(&file.text, import);
                 found.extend(imported.iter().map(|it| format!("{folder}/{it}")));
@@ -137,7 +137,7 @@ async fn the_first_page_with_all_that_it_loads_is_small_however_much_goes_on() {
     assert!(bytes <= OVERVIEW_BYTES_MAX, "{bytes}: {} of the page, {known:?}", page.len());
 }
 
-/// What lets people do something, in the HTML of a page.
+/// Markers of actions in the HTML of a page.
 const ACTS: [&str; 4] = ["data-action=", "data-talk=", "data-answer=", "type=\"submit\""];
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn of_an_agent_that_nobody_knows_a_list_is_empty_and_the_api_says_that_it_
     for list in ["jobs", "sessions"] {
         let seen = house.get(AccessScope::Read, &format!("/{list}?agent=nobody")).await;
         assert_eq!(seen.code, 200, "{list}: {}", seen.text);
-        assert!(seen.text.contains("No such"), "{list}: {}", seen.text);
+        assert!(seen.text.contains("No matching"), "{list}: {}", seen.text);
         assert!(!seen.text.contains(SESSION) && !seen.text.contains(&house.job), "{list}");
         let told = house.get(AccessScope::Read, &format!("/api/v1/{list}?agent=nobody")).await;
         assert_eq!((told.code, told.kind.as_str()), (404, "application/problem+json"), "{list}");
@@ -229,7 +229,7 @@ async fn whoever_may_only_read_gets_no_buttons_and_is_refused_what_they_would_do
         assert!(found.is_empty(), "{path}: {found:?} {}", seen.text);
     }
     let docs = house.get(AccessScope::Read, "/api/v1/docs").await.text;
-    assert!(docs.contains("You may not do this.") && docs.contains("Send"));
+    assert!(docs.contains("Your scope does not allow this.") && docs.contains("Send"));
     for route in [
         "/api/v1/agents/coder/disable",
         "/api/v1/schedules/coder/nightly/trigger",
@@ -240,6 +240,6 @@ async fn whoever_may_only_read_gets_no_buttons_and_is_refused_what_they_would_do
         let seen = house.ask(AccessScope::Read, "POST", route).await;
         assert_eq!((seen.code, seen.kind.as_str()), (403, "application/problem+json"), "{route}");
     }
-    // A page is only ever asked for.
+    // Pages accept only GET.
     assert_eq!(house.ask(AccessScope::Admin, "POST", "/jobs").await.code, 405);
 }

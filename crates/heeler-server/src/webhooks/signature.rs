@@ -1,7 +1,8 @@
-//! Whether a call is signed with a secret: HMAC-SHA256 over the raw body, compared in constant time.
+//! Signatures of webhook calls: HMAC-SHA256 over the raw body, compared in constant time.
 //!
-//! Two ways of signing are understood: `X-Hub-Signature-256` as GitHub and many others send it, and
-//! Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`), which also has a time.
+//! Two schemes are supported: `X-Hub-Signature-256`, as GitHub and many others send it, and
+//! Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`), which also signs a
+//! time.
 
 use std::time::Duration;
 
@@ -12,25 +13,25 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
 use sha2::Sha256;
 
-/// How far the time of a call may be from ours; an old one that is sent again is not taken.
+/// Largest difference between the signed time and now; it prevents the replay of old calls.
 pub(crate) const TIME_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
-/// How many signatures of one call are looked at: more than one is sent while a secret is changed.
+/// Most signatures checked per call; senders include more than one while a secret is rotated.
 const SIGNATURES_MAX: usize = 10;
 
 const STANDARD_SIGNATURE: &str = "webhook-signature";
 
 const HUB_SIGNATURE: &str = "x-hub-signature-256";
 
-/// What the secrets of Standard Webhooks begin with; base64 follows.
+/// Prefix of Standard Webhooks secrets; base64 follows.
 const STANDARD_PREFIX: &str = "whsec_";
 
-/// Says whether a call has a signature, whatever it is worth.
+/// Returns true if a call has a signature header, valid or not.
 pub(super) fn has_signature(headers: &HeaderMap) -> bool {
     headers.contains_key(HUB_SIGNATURE) || headers.contains_key(STANDARD_SIGNATURE)
 }
 
-/// Says whether a call is signed with a secret.
+/// Returns true if a call is signed with a secret.
 pub(super) fn is_signed(secret: &str, headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
     match (headers.get(HUB_SIGNATURE), headers.get(STANDARD_SIGNATURE)) {
         (Some(signature), _) => {
@@ -67,7 +68,7 @@ fn is_signed_standard(
     }))
 }
 
-/// Says whether a signature is that of these bytes. It takes as long whatever is wrong with it.
+/// Verifies a signature in constant time.
 fn verify_hmac(key: &[u8], parts: &[&[u8]], signature: &[u8]) -> bool {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
     parts.iter().for_each(|part| mac.update(part));

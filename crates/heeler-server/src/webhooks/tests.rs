@@ -1,4 +1,4 @@
-//! Calls from outside, in front of a scripted dispatcher.
+//! Tests of webhook calls, with a scripted dispatcher.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ fn env() -> BTreeMap<String, String> {
     vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// A dispatcher that gives each call a job, a delivery that it knows the one it has.
+/// Dispatcher that creates a job for each call, and returns the existing job for a known delivery.
 fn dispatcher()
 -> (impl FnMut(DaemonCommand, heeler_engine::ReplyCallback) + Send + 'static, ReceivedCalls) {
     let heard: ReceivedCalls = Arc::default();
@@ -63,7 +63,7 @@ fn dispatcher()
     (each, heard)
 }
 
-/// Calls from outside, by people who have not logged in.
+/// Sends calls without a login.
 struct WebhookFixture {
     _temp: tempfile::TempDir,
     router: axum::Router,
@@ -220,7 +220,7 @@ async fn of_a_long_call_an_agent_is_told_no_more_than_it_may() {
     assert_eq!(outside.heard().len(), 1);
 }
 
-/// Calls over the unix socket, whose caller is known.
+/// Sends calls over the unix socket, with a known caller.
 fn call(rig: &SocketServerFixture, headers: &str, body: &[u8]) -> (String, String) {
     let head = format!(
         "POST /hooks/coder/open HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",

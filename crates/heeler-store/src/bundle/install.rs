@@ -1,8 +1,8 @@
-//! Putting the files of a bundle in their places on this machine.
+//! Installs the files of a session bundle on this machine.
 //!
-//! Files appear whole and synced, and none that is there is changed. Who dies on the way does it
-//! again: what is placed already is found to be the same. The record of the session is for the caller
-//! to commit, after that. Start at [`install_bundle`].
+//! Files appear complete and synced, and no existing file is changed. After a crash the
+//! installation can be repeated: files that are already in place are recognized as identical.
+//! The caller then commits the session record. Start at [`install_bundle`].
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -22,45 +22,36 @@ use super::{BundlePartChecksum, EVENTS, ImportedBundleRecord, OWN, imported_path
 use crate::history::NativeEntryChain;
 use crate::layout::StateDir;
 
-/// What an imported session says of where it came from.
+/// Value of an imported session's `origin`.
 pub const IMPORTED_ORIGIN: &str = "imported";
 
-/// Why a bundle was not placed.
+/// Failure to install a bundle.
 #[derive(Debug, Error)]
 pub enum BundleInstallError {
-    /// The session never began.
     #[error("session {session} has no conversation: there is nothing to import")]
-    NeverStarted {
-        /// Its id.
-        session: String,
-    },
-    /// There is another file.
+    NeverStarted { session: String },
+    /// A different file exists.
     #[error("{path} exists already and differs; move it away, or import into another directory")]
-    Exists {
-        /// The file.
-        path: Utf8PathBuf,
-    },
-    /// The place of the log is not ours.
+    Exists { path: Utf8PathBuf },
+    /// The transcript's path is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// What was placed.
 #[derive(Debug)]
 pub struct InstalledBundle {
-    /// The record to commit: as it was exported, but for where it is and where its agent works.
+    /// The record to commit: as it was exported, except for its location and working directory.
     pub session: Session,
-    /// Our log.
+    /// Heeler's transcript.
     pub log: Utf8PathBuf,
-    /// The agent's own file.
+    /// The native session file.
     pub native_path: Option<Utf8PathBuf>,
 }
 
-/// Puts the log of a session and the agent's own file in place, for an agent that works in `cwd` (a
-/// real path) and keeps its own files in the folders of `own_projects`.
+/// Installs a session's transcript and native session file, for an agent with working directory
+/// `cwd` (a real path) and native sessions under `own_projects`.
 pub fn install_bundle(
     dir: &StateDir,
     bundle: &SessionBundle,
@@ -73,11 +64,12 @@ pub fn install_bundle(
         .as_ref()
         .ok_or_else(|| BundleInstallError::NeverStarted { session: session.id.to_string() })?;
     let relative = StateDir::session_log_relative(cwd, id);
-    // A state directory may come with a clone: nothing in it is reached through a link.
+    // A state directory may come with a cloned repository, so links in it are not followed.
     let log = resolve_inside(dir.root(), relative.as_str())?;
     let mut mark = None;
     let mut own = None;
-    // The agent's file first: a log without it would be of a session that nobody remembers.
+    // The native session file first: a transcript without it would belong to a session that the
+    // agent cannot resume.
     if let (Some(projects), Some(part), Some(sum)) =
         (own_projects, bundle.native_part, &bundle.sums.own)
     {
@@ -109,7 +101,7 @@ pub fn install_bundle(
     Ok(InstalledBundle { session, log, native_path: own })
 }
 
-/// Places the file that a part was made of, unless it is there.
+/// Writes the file from which a part was made, unless it exists.
 fn put(
     bundle: &SessionBundle,
     part: BundlePartLocation,
@@ -154,7 +146,7 @@ fn is_same(there: File, bytes: &mut BundlePartReader) -> io::Result<bool> {
     Ok(there.read(&mut [0])? == 0)
 }
 
-/// Returns the last entry of the conversation in an agent's own file.
+/// Returns the last conversation entry of a native session file.
 fn last_entry(own: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
     let Some(mut chain) = NativeEntryChain::open(own)? else { return Ok(None) };
     chain.next()

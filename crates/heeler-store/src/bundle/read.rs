@@ -1,4 +1,6 @@
-//! Reading a bundle: all of it is checked before anything of it is used.
+//! Reads a session bundle. The whole file is checked before any of it is used.
+//!
+//! Start at [`open`].
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -16,93 +18,73 @@ use super::{
     BundlePartChecksum, BundlePartHasher, EVENTS, OWN, RepositoryLine, WORKSPACE, decode,
 };
 
-/// Why a file is no bundle that can be used.
+/// Reason why a file is not a usable bundle.
 #[derive(Debug, Error)]
 pub enum BundleOpenError {
-    /// It is something else.
     #[error("{path} is not a session that heeler exported")]
-    NotABundle {
-        /// The file.
-        path: Utf8PathBuf,
-    },
-    /// A newer release wrote it.
+    NotABundle { path: Utf8PathBuf },
+    /// A newer version of Heeler wrote it.
     #[error("{path} has version {version}; this heeler reads version {BUNDLE_VERSION}: upgrade it")]
-    Version {
-        /// The file.
-        path: Utf8PathBuf,
-        /// What it says.
-        version: u64,
-    },
-    /// It ends too early.
+    Version { path: Utf8PathBuf, version: u64 },
+    /// The file is truncated.
     #[error("{path} is cut off after line {line}; copy it again")]
     Truncated {
-        /// The file.
         path: Utf8PathBuf,
-        /// The last whole line.
+        /// The last complete line.
         line: u64,
     },
-    /// Its layout is not one of ours.
-    #[error("{path} was changed: line {line} is not {expected}; use the file as it was exported")]
+    /// The layout is not that of a bundle.
+    #[error("{path} was changed: line {line} is not {expected}; use the original export")]
     UnexpectedLayout {
-        /// The file.
         path: Utf8PathBuf,
-        /// Where.
         line: u64,
-        /// What would be there.
+        /// The text expected at that line.
         expected: &'static str,
     },
-    /// A part is not what its sum says.
+    /// A part does not match its checksum.
     #[error(
-        "{path} was changed: its part `{part}` up to line {line} is not what its sum says; use the \
-         file as it was exported"
+        "{path} was changed: its part `{part}`, which ends at line {line}, has another checksum; \
+         use the original export"
     )]
     ChecksumMismatch {
-        /// The file.
         path: Utf8PathBuf,
-        /// Which part.
         part: &'static str,
-        /// Where it ends.
+        /// Last line of the part.
         line: u64,
     },
-    /// It has more than is read.
+    /// A line or part exceeds its limit.
     #[error("{path} has more than {most} bytes in line {line}")]
     TooLong {
-        /// The file.
         path: Utf8PathBuf,
-        /// Where.
         line: u64,
         /// The limit.
         most: u64,
     },
-    /// It cannot be read.
     #[error(transparent)]
     Read(#[from] DiskError),
 }
 
-/// A bundle that is whole and unchanged.
+/// A complete and unchanged bundle.
 #[derive(Debug)]
 pub struct SessionBundle {
     /// The session's record, as it was exported.
     pub session: Session,
-    /// Its jobs.
     pub jobs: Vec<Json>,
-    /// What its parts hold.
     pub sums: BundleChecksums,
     pub(super) path: Utf8PathBuf,
     file: File,
-    /// Session and jobs as they stand in it.
+    /// Session record and jobs, as they appear in the bundle.
     pub(super) head: Vec<String>,
     pub(super) events_part: BundlePartLocation,
     pub(super) native_part: Option<BundlePartLocation>,
     pub(super) workspace_part: Option<BundlePartLocation>,
 }
 
-/// Where a part is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BundlePartLocation {
     offset: u64,
     lines: u64,
-    /// The number of the line before it.
+    /// The number of the line before the part.
     line: u64,
 }
 
@@ -163,7 +145,7 @@ fn first_line(text: &mut BundleLineReader) -> Result<(), BundleOpenError> {
     }
 }
 
-/// Reads session and jobs.
+/// Reads the session record and the jobs.
 fn read_head(
     text: &mut BundleLineReader,
 ) -> Result<(Vec<String>, BundlePartChecksum), BundleOpenError> {
@@ -219,7 +201,7 @@ fn maybe_part(
     let mut sum = BundlePartHasher::default();
     loop {
         let entry = text.line(BUNDLE_LINE_BYTES_MAX)?;
-        // A part without lines has one that is empty.
+        // A part without entries has one empty line.
         if entry.is_empty() && sum.lines == 0 {
             continue;
         }
@@ -237,8 +219,8 @@ fn maybe_part(
     }
 }
 
-/// Returns how many bytes an entry of a workspace holds; `None` if it is none. The first names a
-/// repository.
+/// Returns the number of bytes in a workspace entry; `None` if it is malformed. The first entry
+/// names a repository.
 fn chunk_bytes(entry: &[u8], is_first: bool) -> Option<u64> {
     if entry.first() == Some(&b'{') {
         return serde_json::from_slice::<RepositoryLine>(entry).ok().map(|_| 0);
@@ -247,7 +229,7 @@ fn chunk_bytes(entry: &[u8], is_first: bool) -> Option<u64> {
     super::BASE64.decode(text).ok().map(|chunk| chunk.len() as u64)
 }
 
-/// Reads the sums, which must be those of what was read, letter by letter.
+/// Reads the checksums, which must match the computed ones byte for byte.
 fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(), BundleOpenError> {
     let line = text.line(BUNDLE_LINE_BYTES_MAX)?.to_vec();
     if line != super::last_line(found).trim_end().as_bytes() {
@@ -276,9 +258,10 @@ fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(),
 }
 
 impl SessionBundle {
-    /// Hands out what each repository of its workspace holds, with the repository's key.
+    /// Passes the data of each repository of the workspace to a callback, with the repository's
+    /// key.
     ///
-    /// Whoever takes it reads to the end: only there it is known to be what was checked.
+    /// The callback must read to the end: only there are the data known to be the verified ones.
     pub fn repositories(
         &self,
         mut take: impl FnMut(&str, &mut (dyn io::Read + Send)) -> io::Result<()>,
@@ -289,7 +272,7 @@ impl SessionBundle {
         let mut bytes = self.bytes(part, sum, WORKSPACE)?;
         let mut is_more = bytes.advance()?;
         while is_more {
-            // The newline is none of the text's.
+            // The newline is not part of the JSON text.
             bytes.line.pop();
             let line: Result<RepositoryLine, _> = serde_json::from_slice(&bytes.line);
             let key = line.map_err(io::Error::other)?.repository;
@@ -302,8 +285,8 @@ impl SessionBundle {
         Ok(())
     }
 
-    /// Returns the bytes of the file that a part was made of. They fail at their end if they are not
-    /// those that were checked.
+    /// Returns the bytes of the file from which a part was made. Reading fails at the end if they
+    /// differ from the verified ones.
     pub(super) fn bytes(
         &self,
         part: BundlePartLocation,
@@ -328,17 +311,17 @@ impl SessionBundle {
     }
 }
 
-/// What one repository holds.
+/// Reader of one repository's data.
 struct BundleRepositoryReader {
     bytes: BundlePartReader,
     chunk: Vec<u8>,
     at: usize,
-    /// Whether a line was met that is of the next repository.
+    /// True if a line of the next repository was reached.
     has_next_line: bool,
 }
 
 impl BundleRepositoryReader {
-    /// Goes on to the next chunk; says whether there is one.
+    /// Moves to the next chunk; returns false if there is none.
     fn advance(&mut self) -> io::Result<bool> {
         (self.chunk, self.at) = (Vec::new(), 0);
         if self.is_next() {
@@ -354,7 +337,7 @@ impl BundleRepositoryReader {
         Ok(true)
     }
 
-    /// Says whether the line that is being read is another repository's.
+    /// Returns true if the current line belongs to another repository.
     fn is_next(&self) -> bool {
         self.bytes.line.ends_with(b"}\n")
     }
@@ -381,20 +364,20 @@ impl io::Read for BundleRepositoryReader {
     }
 }
 
-/// The bytes of the file that a part was made of.
+/// Reader of the file from which a part was made.
 pub(super) struct BundlePartReader {
     text: BundleLineReader,
     lines_left: u64,
     sum: Option<BundlePartHasher>,
     sha256: String,
     name: &'static str,
-    /// The line that is being read.
+    /// The current line.
     pub(super) line: Vec<u8>,
     at: usize,
 }
 
 impl BundlePartReader {
-    /// Goes on to the next line; says whether there is one.
+    /// Moves to the next line; returns false if there is none.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         self.at = 0;
         self.line.clear();
@@ -437,7 +420,7 @@ impl io::Read for BundlePartReader {
     }
 }
 
-/// The lines of a bundle, with where they are.
+/// Reader of a bundle's lines, with their numbers.
 struct BundleLineReader {
     path: Utf8PathBuf,
     reader: BufReader<File>,
@@ -457,7 +440,7 @@ impl BundleLineReader {
         DiskError { action: "read", path: self.path.clone(), source }.into()
     }
 
-    /// Returns what the next line begins with.
+    /// Returns the beginning of the next line.
     fn peek(&mut self, len: usize) -> Result<&[u8], BundleOpenError> {
         let path = &self.path;
         let failed = |source| DiskError { action: "read", path: path.clone(), source };
@@ -465,7 +448,7 @@ impl BundleLineReader {
         Ok(&buffer[..buffer.len().min(len)])
     }
 
-    /// Returns the next whole line; `None` at the end, also when a part of a line is left there.
+    /// Returns the next complete line; `None` at the end, even if an incomplete line remains.
     fn next(&mut self, most: u64) -> Result<Option<&[u8]>, BundleOpenError> {
         self.line.clear();
         let read = (&mut self.reader).take(most + 1).read_until(b'\n', &mut self.line);
@@ -482,7 +465,7 @@ impl BundleLineReader {
         Ok(None)
     }
 
-    /// Returns the next line; there must be one.
+    /// Returns the next line, which must exist.
     fn line(&mut self, most: u64) -> Result<&[u8], BundleOpenError> {
         let cut = BundleOpenError::Truncated { path: self.path.clone(), line: self.line_number };
         self.next(most)?.ok_or(cut)

@@ -127,10 +127,11 @@ fn what_goes_around_comes_back_as_it_was() {
     assert_eq!(here.dir.session_log_path(None, row), Some(placed.log.clone()));
     let mark = row.own.unwrap();
     assert_eq!((mark.bytes, mark.last), (OWN_FILE.len() as u64, Uuid::from_u128(1)));
-    // Again, as after a crash; and out again, whatever this machine says of it.
+    // Installed again, as after a crash; then exported again, whichever record this machine has of
+    // it.
     install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
     assert!(export(row, &placed.log, Some(&own), &[]) == exported);
-    // Once somebody goes on with it, it is told as it is here.
+    // Once the session is continued, it is exported with the record of this machine.
     std::fs::write(&placed.log, [whole, b"{}\n"].concat()).unwrap();
     let later: Json = serde_json::from_slice(&export(row, &placed.log, Some(&own), &[])).unwrap();
     assert_eq!(later["session"]["working_directory"], cwd.as_str());
@@ -299,7 +300,7 @@ fn commits_of_the_workspace_are_taken_along() {
     });
     taken.unwrap();
     assert_eq!(keys, ["one", "none", "two"]);
-    // That nobody takes it is told as that, whatever the writer says of it.
+    // A failure of the output is reported as such, whichever error the callback returns.
     struct FullDiskWriter;
     impl Write for FullDiskWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! `access_tokens`, `access_people`, `access_logins`: who may do what.
+//! Access rights: the tables `access_tokens`, `access_people` and `access_logins`.
 
 use heeler_model::{AccessName, AccessToken, BrowserLogin, TokenId, UserAccount, iso_millis};
 use jiff::Timestamp;
@@ -37,17 +37,17 @@ sql! {
 }
 
 impl StateDatabase {
-    /// Lists all tokens, newest first, also those that no longer count.
+    /// Lists all tokens, newest first, including expired and revoked ones.
     pub fn tokens(&self) -> Result<Vec<AccessToken>, DatabaseError> {
         query_all(&self.conn, TOKENS, [], "list tokens", read_token)
     }
 
-    /// Returns the token whose secret has a hash, whether or not it still counts.
+    /// Returns the token with this hash, including an expired or revoked one.
     pub fn token_of_hash(&self, hash: &str) -> Result<Option<AccessToken>, DatabaseError> {
         query_first(&self.conn, TOKEN_OF_HASH, [hash], "look a token up", read_token)
     }
 
-    /// Returns the token of a name that is not revoked, or the one of an id.
+    /// Returns the token with this id, or the token with this name that is not revoked.
     pub fn token(&self, name_or_id: &str) -> Result<Option<AccessToken>, DatabaseError> {
         let named =
             query_first(&self.conn, TOKEN_OF_NAME, [name_or_id], "find a token", read_token)?;
@@ -62,14 +62,14 @@ impl StateDatabase {
         count(&self.conn, COUNT_TOKENS, "access_tokens")
     }
 
-    /// Lists the people who have a password, by name.
+    /// Lists the users by name.
     pub fn users(&self) -> Result<Vec<UserAccount>, DatabaseError> {
         query_all(&self.conn, PEOPLE, [], "list people", |row| {
             read_user(&mut ColumnReader::new("access_people", row))
         })
     }
 
-    /// Returns a person with the hash of their password.
+    /// Returns a user with the hash of the password.
     pub fn user(&self, name: &AccessName) -> Result<Option<(UserAccount, String)>, DatabaseError> {
         query_first(&self.conn, PERSON, [name.as_str()], "read a person", |row| {
             let mut columns = ColumnReader::new("access_people", row);
@@ -77,7 +77,7 @@ impl StateDatabase {
         })
     }
 
-    /// Returns the login whose cookie has a hash, whether or not it has expired.
+    /// Returns the login with this cookie hash, including an expired one.
     pub fn login(&self, hash: &str) -> Result<Option<BrowserLogin>, DatabaseError> {
         query_first(&self.conn, LOGIN, [hash], "look a login up", |row| {
             let mut columns = ColumnReader::new("access_logins", row);
@@ -91,14 +91,13 @@ impl StateDatabase {
         })
     }
 
-    /// Counts logins.
     pub fn count_logins(&self) -> Result<u64, DatabaseError> {
         count(&self.conn, COUNT_LOGINS, "access_logins")
     }
 }
 
 fn count(conn: &Connection, sql: &'static str, table: &'static str) -> Result<u64, DatabaseError> {
-    let counted = query_first(conn, sql, [], "count who may do what", |row| {
+    let counted = query_first(conn, sql, [], "count access records", |row| {
         ColumnReader::new(table, row).count()
     })?;
     Ok(counted.unwrap_or(0))
@@ -144,7 +143,7 @@ pub(crate) fn insert_token(
     execute(conn, INSERT_TOKEN, params, "make a token").map(|_| ())
 }
 
-/// Revokes and says whether it was not revoked yet.
+/// Returns true if the token was not revoked yet.
 pub(crate) fn revoke_token(
     conn: &Connection,
     id: &TokenId,
@@ -178,7 +177,7 @@ pub(crate) fn put_user(
     execute(conn, PUT_PERSON, params, "set a password").map(|_| ())
 }
 
-/// Removes and says whether it was there.
+/// Returns true if the user existed.
 pub(crate) fn remove_user(conn: &Connection, name: &AccessName) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_PERSON, [name.as_str()], "remove a password")? == 1)
 }
@@ -199,7 +198,7 @@ pub(crate) fn insert_login(
     execute(conn, INSERT_LOGIN, params, "record a login").map(|_| ())
 }
 
-/// Removes and says whether it was there.
+/// Returns true if the login existed.
 pub(crate) fn remove_login(conn: &Connection, hash: &str) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_LOGIN, [hash], "end a login")? == 1)
 }

@@ -1,4 +1,4 @@
-//! Agents and their schedules: what `state.yaml` shows.
+//! Agents and their schedules, as shown in `state.yaml`.
 
 use heeler_model::{AgentState, AgentStatus, JobId, ScheduleState, Session, SessionId, iso_millis};
 use indexmap::IndexMap;
@@ -88,7 +88,6 @@ impl StateDatabase {
         Ok(Some(agent))
     }
 
-    /// Returns one schedule's state.
     pub fn schedule(
         &self,
         agent: &str,
@@ -108,14 +107,14 @@ impl StateDatabase {
         id.map_or(Ok(None), |id| self.session(&id))
     }
 
-    /// Lists the agents that a person switched off, also those that are in no config now.
+    /// Lists the agents that a person disabled, including those without a config.
     pub fn disabled_agents(&self) -> Result<Vec<String>, DatabaseError> {
         query_all(&self.conn, DISABLED, [], "list disabled agents", |row| {
             ColumnReader::new("agents", row).get()
         })
     }
 
-    /// Lists every name under which there is an agent, a job or a session.
+    /// Lists every name that an agent, job or session has.
     pub fn agent_names(&self) -> Result<Vec<String>, DatabaseError> {
         query_all(&self.conn, NAMES, [], "list agent names", |row| {
             ColumnReader::new("agents", row).get()
@@ -174,7 +173,7 @@ pub(crate) fn put_agent(
         .try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
 }
 
-/// Writes which schedule starts an agent next; returns whether that is another than before.
+/// Sets the schedule that starts an agent next; returns true if it changed.
 pub(crate) fn set_next_schedule(
     conn: &Connection,
     name: &str,
@@ -182,7 +181,7 @@ pub(crate) fn set_next_schedule(
     at: Option<Timestamp>,
 ) -> Result<bool, DatabaseError> {
     let params = params![name, schedule, at.map(iso_millis)];
-    Ok(execute(conn, SET_NEXT, params, "write what starts an agent next")? == 1)
+    Ok(execute(conn, SET_NEXT, params, "write an agent's next schedule")? == 1)
 }
 
 pub(crate) fn put_schedule(
@@ -250,7 +249,7 @@ pub(crate) fn set_enabled(
     execute(conn, SET_ENABLED, params, "switch an agent on or off").map(|_| ())
 }
 
-/// Lists the agents that have a session of their own.
+/// Lists the agents that have a current session.
 pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DatabaseError> {
     query_all(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
         let mut columns = ColumnReader::new("agents", row);
@@ -258,7 +257,7 @@ pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>
     })
 }
 
-/// Lets an agent come into being.
+/// Creates an agent unless it exists.
 pub(crate) fn ensure_agent(conn: &Connection, agent: &str) -> Result<(), DatabaseError> {
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Requests that were answered, by the names that their askers gave them.
+//! Answered requests by their idempotency keys.
 
 use heeler_model::iso_millis;
 use jiff::Timestamp;
@@ -13,17 +13,16 @@ sql! {
     FORGET = "DELETE FROM requests WHERE answered_at < ?1";
 }
 
-/// A request that was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredRequestRecord {
-    /// Tells it from another under the same name.
+    /// Hash that distinguishes it from another request with the same key.
     pub fingerprint: String,
-    /// The answer, JSON.
+    /// The answer as JSON.
     pub answer: String,
 }
 
 impl StateDatabase {
-    /// Returns what was answered to a request of this name.
+    /// Returns the recorded answer to the request with this key.
     pub fn answered_request(
         &self,
         asker: &str,

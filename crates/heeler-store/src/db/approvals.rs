@@ -1,4 +1,4 @@
-//! What people are asked, and their answers: the table `workflow_approvals`.
+//! Approvals: questions to people, and their answers; the table `workflow_approvals`.
 
 use heeler_model::workflow::truncate_output;
 use heeler_model::{
@@ -70,34 +70,29 @@ sql! {
     COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status";
 }
 
-/// Which approvals a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApprovalFilter {
-    /// Only those of this workflow run, or of this plain job.
+    /// Only approvals of this workflow run, or of this plain job.
     pub run: Option<String>,
-    /// Only those in this state.
     pub status: Option<ApprovalStatus>,
 }
 
-/// Where a page of approvals ends; the next one begins after it.
+/// End of a page of approvals; the next page begins after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalCursor {
-    /// The last approval's `created_at`.
     pub created_at: Timestamp,
-    /// The last approval's id.
     pub id: ApprovalId,
 }
 
 impl ApprovalCursor {
-    /// Returns the cursor that continues after `approval`.
     pub fn after(approval: &Approval) -> ApprovalCursor {
         ApprovalCursor { created_at: approval.created_at, id: approval.id.clone() }
     }
 }
 
 impl StateDatabase {
-    /// Returns a page of approvals, newest first, continuing after `before`; without what is asked
-    /// and answered in full.
+    /// Returns a page of approvals, newest first, continuing after `before`. Full questions and
+    /// answers are not loaded.
     pub fn approvals(
         &self,
         filter: &ApprovalFilter,
@@ -112,7 +107,7 @@ impl StateDatabase {
         let status = filter.status.map(ApprovalStatus::as_str);
         let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.created_at));
         let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
-        // A run has few: those in another state are left out here.
+        // A run has few approvals, so the status is filtered here.
         let all = filter.run.is_some() && filter.status.is_some();
         let most = if all { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) };
         let params = params![filter.run, status, at, id, most];
@@ -124,7 +119,7 @@ impl StateDatabase {
         Ok(page)
     }
 
-    /// Counts the approvals that a filter shows.
+    /// Counts the approvals that match a filter.
     pub fn count_approvals(&self, filter: &ApprovalFilter) -> Result<i64, DatabaseError> {
         let status = filter.status.map(ApprovalStatus::as_str);
         let Some(run) = &filter.run else {
@@ -140,12 +135,12 @@ impl StateDatabase {
         Ok(count.unwrap_or(0))
     }
 
-    /// Returns an approval, whole.
+    /// Returns an approval with its full question and answer.
     pub fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>, DatabaseError> {
         query_first(&self.conn, APPROVAL, [id.as_str()], "read an approval", read)
     }
 
-    /// Finds an approval by its id or by a beginning that only one id has.
+    /// Finds an approval by its id or a unique prefix.
     pub fn find_approval(&self, text: &str) -> Result<Approval, IdLookupError> {
         if let Ok(id) = text.parse::<ApprovalId>()
             && let Some(approval) = self.approval(&id)?
@@ -164,7 +159,7 @@ impl StateDatabase {
         }
     }
 
-    /// Lists ids of approvals that begin with `prefix`, in their own order.
+    /// Lists the ids of approvals that start with `prefix`, in order of the ids.
     pub fn approval_ids_with_prefix(
         &self,
         prefix: &str,
@@ -178,7 +173,7 @@ impl StateDatabase {
         self.approval_ids(IDS_FROM, params![prefix, end, limit])
     }
 
-    /// Returns what became of a run's question.
+    /// Returns the approval of a run's question.
     pub fn approval_for_question(
         &self,
         run: RunId,
@@ -188,7 +183,7 @@ impl StateDatabase {
         ids.first().map_or(Ok(None), |id| self.approval(id))
     }
 
-    /// Lists what nobody has answered yet of a workflow run or a plain job, oldest first.
+    /// Lists the pending approvals of a workflow run or plain job, oldest first.
     pub fn pending_approvals_of(&self, run: &str) -> Result<Vec<Approval>, DatabaseError> {
         let status = Some(ApprovalStatus::Pending);
         let filter = ApprovalFilter { run: Some(run.to_owned()), status };
@@ -197,7 +192,8 @@ impl StateDatabase {
         Ok(pending)
     }
 
-    /// Lists what the agent of a run asked and was not given the answer to, whole.
+    /// Lists the approvals, in full, that the agent of a run requested and did not get the answer
+    /// to.
     pub fn undelivered_approvals(&self, run: RunId) -> Result<Vec<Approval>, DatabaseError> {
         let ids = self.approval_ids(IDS_UNDELIVERED, params![run.to_string()])?;
         let mut found = Vec::with_capacity(ids.len());
@@ -207,8 +203,8 @@ impl StateDatabase {
         Ok(found)
     }
 
-    /// Lists the gates that waited for an answer until a moment that has come, longest due first. What
-    /// a running agent asks is its runner's to end.
+    /// Lists the expired gates, earliest expiry first. Questions of a running agent are expired by
+    /// its runner.
     pub fn expired_gates(
         &self,
         now: Timestamp,
@@ -223,7 +219,6 @@ impl StateDatabase {
         Ok(found)
     }
 
-    /// Returns when the next gate expires.
     pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DatabaseError> {
         query_first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
             ColumnReader::new("workflow_approvals", row).time()
@@ -283,7 +278,7 @@ fn read(row: &Row<'_>) -> Result<Approval, DatabaseError> {
     })
 }
 
-/// What a change needs to know of the row it changes.
+/// Returns the fields that a change needs of the row it changes.
 pub(crate) fn kind_and_status(
     conn: &Connection,
     id: &ApprovalId,
@@ -294,7 +289,7 @@ pub(crate) fn kind_and_status(
     })
 }
 
-/// Inserts and says whether its id, its place in a journal or its question was new.
+/// Inserts; returns true if its id, its journal position and its question were new.
 pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DatabaseError> {
     let summary = approval.summary.as_str();
     let params = named_params! {
@@ -325,8 +320,8 @@ pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, Dat
     Ok(execute(conn, INSERT, params, "insert an approval")? == 1)
 }
 
-/// Returns what is asked in full, as JSON. A text is cut to a bound; what is asked otherwise comes
-/// bounded.
+/// Returns the full question as JSON. Text is truncated to a limit; other details are already
+/// limited.
 fn detail_text(detail: &Json) -> String {
     match detail {
         Json::String(text) => Json::from(truncate_output(text)).to_string(),
@@ -334,7 +329,7 @@ fn detail_text(detail: &Json) -> String {
     }
 }
 
-/// Answers, and says whether nobody had.
+/// Records the answer; returns true if the approval was pending.
 pub(crate) fn answer(
     conn: &Connection,
     id: &ApprovalId,
@@ -375,7 +370,7 @@ pub(crate) fn set_delivered(
     Ok(execute(conn, DELIVERED, params, "note that an answer arrived")? == 1)
 }
 
-/// Counts approvals by kind and status from the rows themselves, to check the counters by.
+/// Counts approvals by kind and status from the rows, to check the counters.
 pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count approvals", |row| {
         let mut columns = ColumnReader::new("workflow_approvals", row);

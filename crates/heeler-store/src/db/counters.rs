@@ -1,6 +1,6 @@
-//! Totals by agent and status, kept in the transaction that changes the rows they count.
+//! Totals by agent and status, updated in the transaction that changes the counted rows.
 //!
-//! Kept in code, not by triggers: PostgreSQL spells triggers differently.
+//! They are updated in code, not by triggers, because PostgreSQL's trigger syntax differs.
 
 use rusqlite::{Connection, params};
 
@@ -16,14 +16,14 @@ sql! {
     CLEAR = "DELETE FROM counters WHERE kind = ?1";
 }
 
-/// What is counted.
+/// Kind of row that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterKind {
     Job,
     Session,
-    /// By the workflow's name in place of an agent's.
+    /// Counted by the workflow's name instead of an agent's.
     WorkflowRun,
-    /// By its kind in place of an agent's name.
+    /// Counted by its kind instead of an agent's name.
     Approval,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn by_kind(
     })
 }
 
-/// Replaces the totals of a kind by those counted anew.
+/// Replaces the totals of a kind with recounted ones.
 pub(crate) fn replace(
     conn: &Connection,
     kind: CounterKind,

@@ -1,6 +1,7 @@
-//! What is left of sessions that were deleted: the table `deleted_sessions`.
+//! Deleted sessions: the table `deleted_sessions`.
 //!
-//! The row as it was is kept, so that a session can come back while its files are in the trash.
+//! The original row is kept, so that a session can be restored while its files are in the
+//! trash.
 
 use heeler_model::{AgentSessionId, Session, SessionId, iso_millis};
 use jiff::Timestamp;
@@ -21,33 +22,29 @@ sql! {
     RAISE = "DELETE FROM deleted_sessions WHERE id = ?1 AND purged_at IS NULL";
 }
 
-/// A session that was deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeletedSession {
-    /// As it was.
+    /// The session at the time it was deleted.
     pub session: Session,
-    /// When.
     pub deleted_at: Timestamp,
-    /// By whom.
     pub deleted_by: String,
-    /// When its files were removed for good; until then they are in the trash.
+    /// Time at which its files were permanently removed; until then they are in the trash.
     pub purged_at: Option<Timestamp>,
 }
 
 impl StateDatabase {
-    /// Lists the sessions that were deleted.
     pub fn deleted_sessions(&self) -> Result<Vec<DeletedSession>, DatabaseError> {
         query_all(&self.conn, ALL, [], "list deleted sessions", read)
     }
 
-    /// Returns a session that was deleted.
     pub fn deleted_session(&self, id: &SessionId) -> Result<Option<DeletedSession>, DatabaseError> {
         query_first(&self.conn, ONE, [id.as_str()], "read a deleted session", read)
     }
 }
 
 impl StateDatabase {
-    /// Returns the session that was deleted last with the agent's own id, one that can come back first.
+    /// Returns the most recently deleted session with this native id; one that can be restored
+    /// takes precedence.
     pub fn deleted_session_by_agent_id(
         &self,
         id: &AgentSessionId,
@@ -76,7 +73,7 @@ pub(crate) fn insert_deleted(
     execute(conn, BURY, params, "delete a session").map(|_| ())
 }
 
-/// Notes that files are gone for good; says whether they were in the trash.
+/// Records that files are permanently removed; returns true if they were in the trash.
 pub(crate) fn purge(
     conn: &Connection,
     id: &SessionId,
@@ -86,7 +83,7 @@ pub(crate) fn purge(
     Ok(execute(conn, PURGE, params, "purge a session")? == 1)
 }
 
-/// Forgets that a session was deleted; says whether it could come back.
+/// Removes the tombstone of a session; returns true if the session could be restored.
 pub(crate) fn remove_deleted(conn: &Connection, id: &SessionId) -> Result<bool, DatabaseError> {
     Ok(execute(conn, RAISE, params![id.as_str()], "bring a session back")? == 1)
 }

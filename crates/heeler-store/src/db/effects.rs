@@ -1,4 +1,4 @@
-//! Effects: what must still happen because of what was committed. Each happens at least once.
+//! Effects: actions that follow from committed changes. Each is performed at least once.
 
 use heeler_model::{JobId, iso_millis};
 use jiff::Timestamp;
@@ -9,13 +9,13 @@ use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, quer
 sql! {
     UNDONE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL ORDER BY created_at, id LIMIT ?1";
-    // What is due at once comes first. The expression is the index's, word for word.
+    // Effects without a due time come first. The expression must match the index word for word.
     DUE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL AND COALESCE(due_at, '') <= ?1 \
         ORDER BY COALESCE(due_at, ''), created_at, id LIMIT ?2";
     NEXT = "SELECT id, due_at FROM effects WHERE done_at IS NULL \
         ORDER BY COALESCE(due_at, ''), created_at, id LIMIT 1";
-    // Ids of hooks begin with their job's: all between `job.` and what follows the dot.
+    // Ids of hooks start with the job's id and a dot. `/` (0x2F) is the character after `.` (0x2E).
     FAILED = "SELECT id, kind, key, payload, created_at, attempts, last_error, \
         done_at IS NOT NULL FROM effects \
         WHERE id > ?1 || '.' AND id < ?1 || '/' AND kind = ?2 AND last_error IS NOT NULL ORDER BY id";
@@ -34,33 +34,32 @@ sql! {
         WHERE id = ?1 AND done_at IS NULL";
 }
 
-/// Something to be done because of a committed change: a hook, a notification.
+/// An action that follows from a committed change, such as a hook or a notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectRecord {
-    /// The event's id; whoever acts on it twice sees the same one.
+    /// The event's id. It stays the same if the effect is performed twice.
     pub id: String,
-    /// What is to be done.
+    /// Kind of action.
     pub kind: String,
-    /// On what.
+    /// Object of the action.
     pub key: String,
-    /// The details, JSON.
+    /// Details as JSON.
     pub payload: String,
-    /// When it was decided.
     pub created_at: Timestamp,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i64,
-    /// Why the last attempt failed.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
 }
 
 impl StateDatabase {
-    /// Lists what is still to be done, oldest first.
+    /// Lists the pending effects, oldest first.
     pub fn pending_effects(&self, limit: usize) -> Result<Vec<EffectRecord>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         query_all(&self.conn, UNDONE, [limit], "list undone effects", read)
     }
 
-    /// Lists what is to be done by now: what was never put off, oldest first, then the rest.
+    /// Lists the effects that are due: those never postponed first, oldest first, then the others.
     pub fn due_effects(
         &self,
         now: Timestamp,
@@ -70,8 +69,8 @@ impl StateDatabase {
         query_all(&self.conn, DUE, params![iso_millis(now), limit], "list due effects", read)
     }
 
-    /// Lists the effects of a kind that follow from a job and failed, each with whether it was given
-    /// up; else it is tried again.
+    /// Lists the failed effects of a kind that follow from a job. The flag is true if the effect
+    /// was given up; otherwise it is retried.
     pub fn failed_effects(
         &self,
         job: &JobId,
@@ -84,7 +83,7 @@ impl StateDatabase {
         })
     }
 
-    /// Returns when something is next to be done; the epoch stands for at once.
+    /// Returns the time of the next effect; the Unix epoch means immediately.
     pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DatabaseError> {
         query_first(&self.conn, NEXT, [], "look for the next effect", |row| {
             let mut columns = ColumnReader::new("effects", row);
@@ -110,26 +109,26 @@ fn read_next(columns: &mut ColumnReader<'_, '_>) -> Result<EffectRecord, Databas
     })
 }
 
-/// Inserts and says whether the id was new.
+/// Inserts; returns true if the id was new.
 pub(crate) fn insert(conn: &Connection, effect: &EffectRecord) -> Result<bool, DatabaseError> {
     let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
 }
 
-/// Inserts, or replaces the payload of what is there.
+/// Inserts, or replaces the payload of an existing effect.
 pub(crate) fn put(conn: &Connection, effect: &EffectRecord) -> Result<(), DatabaseError> {
     let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     execute(conn, PUT, params, "write an effect").map(|_| ())
 }
 
-/// Marks as done and says whether it was not yet.
+/// Marks an effect as done; returns true if it was pending.
 pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DatabaseError> {
     Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
 }
 
-/// Marks as done with the reason why it never will be, and says whether it was not yet.
+/// Marks an effect as given up, with the reason; returns true if it was pending.
 pub(crate) fn give_up(
     conn: &Connection,
     id: &str,
@@ -151,5 +150,5 @@ pub(crate) fn postpone(
     until: Timestamp,
 ) -> Result<(), DatabaseError> {
     let params = params![id, error, iso_millis(until)];
-    execute(conn, POSTPONE, params, "put off an effect").map(|_| ())
+    execute(conn, POSTPONE, params, "postpone an effect").map(|_| ())
 }

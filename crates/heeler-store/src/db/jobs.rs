@@ -13,7 +13,7 @@ use super::{
     StateDatabase, counters, execute, integer, query_all, query_first, sql,
 };
 
-/// For how many jobs a page has room from the start.
+/// Initial capacity of a page.
 const PAGE_CAPACITY: usize = 128;
 
 macro_rules! head_columns {
@@ -23,7 +23,8 @@ macro_rules! head_columns {
     };
 }
 
-// What a list shows of a job; only one that failed shows its error, so no other is read that far.
+// The columns that a list shows of a job. Only failed jobs show their error, so SQLite does not
+// read the other rows that far.
 macro_rules! line_columns {
     () => {
         concat!(
@@ -46,7 +47,8 @@ macro_rules! page_of {
     };
 }
 
-// The unused parameters of a narrower filter are named all the same, so that one call binds all.
+// All filters use the same parameter numbers, even if some are unused, so that one call can bind
+// them.
 sql! {
     PAGE = page_of!("");
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
@@ -108,56 +110,49 @@ sql! {
         WHERE step IS NULL GROUP BY agent, status";
 }
 
-/// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Only this agent's.
     pub agent: Option<String>,
-    /// Only those in this state.
     pub status: Option<JobStatus>,
-    /// Only those asked for at or after this moment.
+    /// Only jobs requested at or after this time.
     pub since: Option<Timestamp>,
 }
 
-/// What a list shows of a job.
+/// The fields of a job that a list shows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobListRow {
-    /// The job.
     pub head: JobHead,
-    /// When it began to run; the records of other programs know one time only.
+    /// Time at which it started to run. Records of other programs have a single time, which is used
+    /// here.
     pub began_at: Option<Timestamp>,
-    /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
-/// Where a page of jobs ends; the next one begins after it.
+/// End of a page of jobs; the next page begins after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCursor {
-    /// The last job's `started_at`.
     pub started_at: Timestamp,
-    /// The last job's id.
     pub id: JobId,
 }
 
 impl JobCursor {
-    /// Returns the cursor that continues after `head`.
     pub fn after(head: &JobHead) -> JobCursor {
         JobCursor { started_at: head.started_at, id: head.id.clone() }
     }
 }
 
-/// What Last Light records of an execution beyond our own jobs.
+/// Fields of an execution that only Last Light records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LastLightExecution {
-    /// The repository's owner.
+    /// Owner of the repository.
     pub owner: Option<String>,
-    /// Who asked.
+    /// Person or program that triggered it.
     pub triggered_by: Option<String>,
-    /// What kind of actor that was.
+    /// Kind of that actor.
     pub trigger_actor_type: Option<String>,
-    /// The extensions' state, JSON.
+    /// State of the extensions as JSON.
     pub extension_status: Option<String>,
-    /// The skills' state, JSON.
+    /// State of the skills as JSON.
     pub skills_status: Option<String>,
 }
 
@@ -173,7 +168,7 @@ impl StateDatabase {
         Ok(lines.into_iter().map(|line| line.head).collect())
     }
 
-    /// Returns the same page, with all that a list shows: it is one statement.
+    /// Returns the same page with all fields that a list shows, in one statement.
     pub fn job_list_rows(
         &self,
         filter: &JobFilter,
@@ -219,8 +214,8 @@ impl StateDatabase {
         let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
         while let Some(row) = rows.next().attempt(attempt)? {
             let line = read_line(row)?;
-            // Newest first: whatever follows is older still. A lower bound in the SQL would make
-            // SQLite take the index of one filter where there is one of two.
+            // Newest first, so all later rows are older too. A lower bound in the SQL would make
+            // SQLite choose the index of one filter although there is an index of both.
             if since.is_some_and(|since| line.head.started_at < since) {
                 break;
             }
@@ -229,7 +224,7 @@ impl StateDatabase {
         Ok(page)
     }
 
-    /// Counts the jobs that a filter shows: from counters, or over an index where `since` is set.
+    /// Counts the jobs that match a filter: from counters, or over an index if `since` is set.
     pub fn count_jobs(&self, filter: &JobFilter) -> Result<i64, DatabaseError> {
         let agent = filter.agent.as_deref();
         let status = filter.status.map(JobStatus::as_str);
@@ -253,7 +248,7 @@ impl StateDatabase {
         Ok(count.unwrap_or(0))
     }
 
-    /// Counts the jobs of a status that were asked for within a span of time.
+    /// Counts the jobs of a status that were requested within a time span.
     pub fn count_jobs_between(
         &self,
         status: JobStatus,
@@ -268,17 +263,16 @@ impl StateDatabase {
         Ok(count.unwrap_or(0))
     }
 
-    /// Returns what a list shows of a job, without reading what it was asked.
+    /// Returns the fields of a job that a list shows, without reading its prompt.
     pub fn job_list_row(&self, id: &JobId) -> Result<Option<JobListRow>, DatabaseError> {
         query_first(&self.conn, LINE, [id.as_str()], "read a job", read_line)
     }
 
-    /// Returns a job, whole.
     pub fn job(&self, id: &JobId) -> Result<Option<Job>, DatabaseError> {
         query_first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
     }
 
-    /// Finds a job by its id or by a beginning that only one id has.
+    /// Finds a job by its id or a unique prefix.
     pub fn find_job(&self, text: &str) -> Result<Job, IdLookupError> {
         if let Ok(id) = text.parse::<JobId>()
             && let Some(job) = self.job(&id)?
@@ -297,7 +291,7 @@ impl StateDatabase {
         }
     }
 
-    /// Lists job ids that begin with `prefix`, in their own order.
+    /// Lists the job ids that start with `prefix`, in order of the ids.
     pub fn job_ids_with_prefix(
         &self,
         prefix: &str,
@@ -325,18 +319,16 @@ impl StateDatabase {
 
     /// Lists the ids of the jobs that a job started.
     pub fn jobs_spawned_by(&self, job: &JobId) -> Result<Vec<JobId>, DatabaseError> {
-        query_all(&self.conn, SPAWNED_BY, [job.as_str()], "list what a job started", |row| {
+        query_all(&self.conn, SPAWNED_BY, [job.as_str()], "list a job's child jobs", |row| {
             ColumnReader::new("executions", row).parsed()
         })
     }
 
-    /// Returns an agent's newest job.
     pub fn newest_job(&self, agent: &str) -> Result<Option<JobHead>, DatabaseError> {
         let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
         Ok(self.jobs(&filter, None, 1)?.pop())
     }
 
-    /// Lists all jobs that are in `running`, newest first.
     pub fn running_jobs(&self) -> Result<Vec<JobHead>, DatabaseError> {
         let filter = JobFilter { status: Some(JobStatus::Running), ..JobFilter::default() };
         self.jobs(&filter, None, usize::MAX)
@@ -416,7 +408,7 @@ fn read_job(row: &Row<'_>) -> Result<Job, DatabaseError> {
     Ok(job)
 }
 
-/// What a change needs to know of the row it changes.
+/// The fields that a change needs of the row it changes.
 pub(crate) struct JobRowState {
     pub(crate) agent: String,
     pub(crate) status: String,
@@ -443,12 +435,12 @@ pub(crate) fn exists(conn: &Connection, id: &JobId) -> Result<bool, DatabaseErro
     Ok(query_first(conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?.is_some())
 }
 
-/// Inserts and says whether the id was new.
+/// Inserts; returns true if the id was new.
 pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, INSERT, job, "insert a job")? == 1)
 }
 
-/// Updates and says whether the version was the current one.
+/// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, job, "update a job")? == 1)
 }
@@ -476,7 +468,7 @@ pub(crate) fn set_lastlight_fields(
     execute(conn, SET_FOREIGN, params, "complete an imported execution").map(|_| ())
 }
 
-/// Counts jobs by agent and status from the rows themselves, to check the counters by.
+/// Counts jobs by agent and status from the rows, to check the counters.
 pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count jobs", |row| {
         let mut columns = ColumnReader::new("executions", row);
@@ -540,7 +532,8 @@ fn bind(
     execute(conn, sql, params, attempt)
 }
 
-/// Cuts a summary at a character, so that lists stay small; the transcript has it whole.
+/// Truncates a summary at a character boundary, so that lists stay small; the transcript has
+/// the full text.
 fn bounded_summary(summary: &str) -> &str {
     &summary[..summary.floor_char_boundary(SUMMARY_BYTES_MAX)]
 }

@@ -1,4 +1,4 @@
-//! The tables that Last Light has too: its rows go in as they come.
+//! The tables that Last Light has too. Its rows are inserted unchanged.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -29,7 +29,7 @@ sql! {
         ORDER BY timestamp, id";
 }
 
-/// A table that Last Light has.
+/// A table that Last Light has too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLightTable {
     /// `workflow_runs`
@@ -47,7 +47,6 @@ pub enum LastLightTable {
 }
 
 impl LastLightTable {
-    /// Names the table.
     pub fn name(self) -> &'static str {
         match self {
             LastLightTable::WorkflowRuns => "workflow_runs",
@@ -59,7 +58,7 @@ impl LastLightTable {
         }
     }
 
-    /// Returns as what its rows are counted, and the column by whose values.
+    /// Returns the counter that counts the table's rows, and the column by which they are grouped.
     pub(crate) fn counted(self) -> Option<(CounterKind, &'static str)> {
         match self {
             LastLightTable::WorkflowRuns => Some((CounterKind::WorkflowRun, "workflow_name")),
@@ -68,9 +67,9 @@ impl LastLightTable {
         }
     }
 
-    /// Names the columns in the order in which an insert takes their values.
+    /// Returns the column names in the order in which an insert takes their values.
     ///
-    /// `origin_id` of a message is ours: a name that stays the same when the import is repeated.
+    /// `origin_id` of a message is Heeler's: a name that stays the same if the import is repeated.
     pub fn columns(self) -> impl Iterator<Item = &'static str> {
         let (_, rest) = self.insert().split_once('(').expect("an insert lists its columns");
         let (columns, _) = rest.split_once(')').expect("an insert lists its columns");
@@ -99,7 +98,7 @@ impl StateDatabase {
     }
 }
 
-/// Inserts a row as it comes and says whether it was new.
+/// Inserts a row unchanged; returns true if it was new.
 pub(crate) fn insert(
     conn: &Connection,
     table: LastLightTable,

@@ -1,4 +1,4 @@
-//! Single facts of the fleet by name: the table `meta`.
+//! Named values of the fleet: the table `meta`.
 
 use rusqlite::Connection;
 
@@ -10,24 +10,23 @@ sql! {
         ON CONFLICT(key) DO UPDATE SET value = excluded.value";
 }
 
-/// Grows by one with each restore, so that a living writer notices.
+/// Incremented by each restore, so that a running writer notices it.
 pub(crate) const EPOCH: &str = "epoch";
 
-/// When the fleet was started: `fleet.started_at` of `state.yaml`.
+/// Time at which the fleet was started: `fleet.started_at` of `state.yaml`.
 pub const STARTED_AT: &str = "started_at";
 
-/// When a person stopped the fleet, if it has not been started since; else empty.
+/// Time at which a person stopped the fleet; empty if it has been started since.
 pub const STOPPED_AT: &str = "stopped_at";
 
 impl StateDatabase {
-    /// Returns a fact by name.
     pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, GET, [key], "read a fact", |row| {
             ColumnReader::new("meta", row).get()
         })
     }
 
-    /// Returns how often this state was restored, counted from one.
+    /// Returns the epoch, which starts at 1 and grows with each restore.
     pub fn epoch(&self) -> Result<i64, DatabaseError> {
         let text = self.meta(EPOCH)?.unwrap_or_default();
         text.parse().map_err(|_| DatabaseError::BadRow {

@@ -1,4 +1,4 @@
-//! The schema's versions. Migrations are only added, never edited; readers run none.
+//! Schema versions. Migrations are only added, never edited; readers run none.
 
 use camino::Utf8Path;
 use heeler_model::iso_millis;
@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use super::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, sqlite};
 
-/// A step of the schema: its name and its SQL.
+/// A migration: its name and its SQL.
 pub(crate) type SchemaMigration = (&'static str, &'static str);
 
-/// Every step in order; a step's version is its place, counted from one.
+/// All migrations in order; a migration's version is its position, counted from 1.
 pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("base", include_str!("../../migrations/001_base.sql")),
     ("results", include_str!("../../migrations/002_results.sql")),
@@ -21,7 +21,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("requests", include_str!("../../migrations/007_requests.sql")),
 ];
 
-/// The schema that this version of Heeler knows.
+/// The schema version of this build.
 pub(crate) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS schema_migration \
@@ -30,13 +30,13 @@ const IS_THERE: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migration";
 const RECORD: &str = "INSERT INTO schema_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 
-/// Returns the schema's version; 0 for an empty database.
+/// Returns the schema version; 0 for an empty database.
 pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
     let there: i64 = conn.query_row(IS_THERE, [], |row| row.get(0))?;
     if there == 0 { Ok(0) } else { conn.query_row(VERSION, [], |row| row.get(0)) }
 }
 
-/// Refuses a schema that is not exactly ours.
+/// Rejects a schema of any other version.
 pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), DatabaseOpenError> {
     let found = check_not_newer(conn, path)?;
     match found {
@@ -46,7 +46,7 @@ pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), Da
     }
 }
 
-/// Refuses a schema of a newer Heeler, and returns the one found.
+/// Rejects a newer schema, and returns the version found.
 pub(crate) fn check_not_newer(
     conn: &Connection,
     path: &Utf8Path,
@@ -62,7 +62,7 @@ pub(crate) fn check_not_newer(
     Ok(found)
 }
 
-/// Applies the step after version `found`, in a transaction of its own; returns its version.
+/// Applies the migration after version `found` in its own transaction; returns the new version.
 pub(crate) fn apply_next(
     conn: &Connection,
     steps: &[SchemaMigration],
@@ -79,7 +79,7 @@ pub(crate) fn apply_next(
         .and_then(|()| conn.execute(RECORD, params![next, name, iso_millis(now)]))
         .and_then(|_| conn.execute_batch("COMMIT"));
     if let Err(source) = applied {
-        // Without a transaction there is nothing to undo, which is as good.
+        // The rollback fails only if no transaction is open; then there is nothing to undo.
         let _undone = conn.execute_batch("ROLLBACK");
         return Err(DatabaseError::Sqlite { attempt: "bring the database up to date", source });
     }

@@ -1,5 +1,5 @@
-//! What people switched off or changed, whatever the files say: `workflow_overrides`, and those
-//! `cron_overrides` that are no agent's.
+//! Settings by which people override the files: `workflow_overrides`, and those
+//! `cron_overrides` that do not belong to an agent.
 
 use heeler_model::{iso_millis, parse_iso};
 use jiff::Timestamp;
@@ -23,36 +23,30 @@ sql! {
         updated_at = excluded.updated_at, updated_by = excluded.updated_by";
 }
 
-/// A workflow that a person switched on or off.
+/// A person's setting that enables or disables a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowOverride {
-    /// The workflow's name.
     pub name: String,
-    /// Whether it may run.
     pub enabled: bool,
-    /// When.
     pub at: Timestamp,
-    /// Who.
     pub by: String,
 }
 
-/// A workflow's cron that a person switched on or off, or gave other times.
+/// A person's setting that enables or disables a workflow's cron, or changes its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CronOverride {
-    /// The cron's name. It has no `/`, by which schedules of agents are told apart.
+    /// Name of the cron. It has no `/`, which distinguishes it from the schedules of agents.
     pub name: String,
-    /// Whether it starts by itself.
+    /// True if the cron starts runs.
     pub enabled: bool,
-    /// Other times than its file says.
+    /// Times that replace those of the file.
     pub schedule: Option<String>,
-    /// When.
     pub at: Timestamp,
-    /// Who.
     pub by: String,
 }
 
 impl StateDatabase {
-    /// Lists the workflows' crons that a person changed, by name.
+    /// Lists the overrides of workflow crons by name.
     pub fn cron_overrides(&self) -> Result<Vec<CronOverride>, DatabaseError> {
         query_all(&self.conn, CRONS, [], "list the settings of crons", |row| {
             let mut columns = ColumnReader::new("cron_overrides", row);
@@ -66,12 +60,11 @@ impl StateDatabase {
         })
     }
 
-    /// Lists the workflows that a person switched on or off, by name.
+    /// Lists the overrides of workflows by name.
     pub fn workflow_overrides(&self) -> Result<Vec<WorkflowOverride>, DatabaseError> {
         query_all(&self.conn, WORKFLOWS, [], "list the settings of workflows", read_workflow)
     }
 
-    /// Returns what a person set a workflow to.
     pub fn workflow_override(&self, name: &str) -> Result<Option<WorkflowOverride>, DatabaseError> {
         query_first(&self.conn, WORKFLOW, [name], "read a workflow's setting", read_workflow)
     }
@@ -82,7 +75,7 @@ fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DatabaseError> {
     Ok(WorkflowOverride {
         name: columns.get()?,
         enabled: columns.flag()?,
-        // An imported row may say neither when nor who.
+        // An imported row may lack the time and the person.
         at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
         by: columns.get::<Option<String>>()?.unwrap_or_default(),
     })
@@ -94,9 +87,9 @@ pub(crate) fn put_cron(conn: &Connection, change: &CronOverride) -> Result<(), D
     execute(conn, PUT_CRON, params, "change a cron").map(|_| ())
 }
 
-/// Removes and says whether it was there.
+/// Returns true if the override existed.
 pub(crate) fn remove_cron(conn: &Connection, name: &str) -> Result<bool, DatabaseError> {
-    Ok(execute(conn, REMOVE_CRON, [name], "let a cron follow its file")? == 1)
+    Ok(execute(conn, REMOVE_CRON, [name], "remove a cron's override")? == 1)
 }
 
 pub(crate) fn put_workflow(

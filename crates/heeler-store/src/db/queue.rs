@@ -1,4 +1,4 @@
-//! What waits: jobs for their turn, credentials for their quota.
+//! The queue of jobs, and the parked credentials.
 
 use heeler_model::{JobId, iso_millis};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ sql! {
         not_before = excluded.not_before, expires_at = excluded.expires_at, \
         reason = excluded.reason, wanted = excluded.wanted";
     DEQUEUE = "DELETE FROM queue WHERE job_id = ?1";
-    // These two are for a check-up.
+    // The next two are for `heeler doctor`.
     NOT_PENDING = "SELECT queue.job_id FROM queue JOIN executions ON executions.id = queue.job_id \
         WHERE executions.status NOT IN ('pending', 'running') ORDER BY queue.job_id";
     NOT_QUEUED = "SELECT id FROM executions WHERE status = 'pending' AND step IS NULL \
@@ -33,52 +33,49 @@ sql! {
     UNPARK = "DELETE FROM parked WHERE credential = ?1";
 }
 
-/// A job that waits for its turn.
+/// A job in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedJobRecord {
-    /// The job.
     pub job: JobId,
-    /// The highest goes first.
+    /// Higher starts first.
     pub priority: i64,
-    /// Among equals the oldest goes first.
+    /// Among equal priorities the oldest starts first.
     pub requested_at: Timestamp,
-    /// Not before this moment.
+    /// Earliest time to start.
     pub not_before: Option<Timestamp>,
-    /// Given up at this moment.
+    /// Time at which the job is given up.
     pub expires_at: Option<Timestamp>,
-    /// What is wanted, JSON.
+    /// The request as JSON.
     pub request_json: String,
-    /// Why it waits.
+    /// Reason why it waits.
     pub reason: String,
 }
 
-/// A credential whose quota is used up.
+/// A credential that has reached its usage limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedCredentialRecord {
-    /// Its name.
     pub credential: String,
-    /// When there is quota again.
+    /// Time at which the limit resets.
     pub until: Timestamp,
-    /// Since when.
     pub since: Timestamp,
-    /// What the service said.
+    /// Message of the service.
     pub reason: String,
-    /// The job that was told so.
+    /// The job that received the message.
     pub job: JobId,
 }
 
 impl StateDatabase {
-    /// Lists the jobs that wait, in the order in which their turn comes.
+    /// Lists the queue in the order in which its jobs start.
     pub fn queue(&self) -> Result<Vec<QueuedJobRecord>, DatabaseError> {
         query_all(&self.conn, QUEUE, [], "list the queue", read_queued)
     }
 
-    /// Returns a job's place in the queue.
+    /// Returns the queue entry of a job.
     pub fn queued_job(&self, job: &JobId) -> Result<Option<QueuedJobRecord>, DatabaseError> {
         query_first(&self.conn, QUEUED, [job.as_str()], "read the queue", read_queued)
     }
 
-    /// Lists the credentials whose quota is used up.
+    /// Lists the parked credentials.
     pub fn parked_credentials(&self) -> Result<Vec<ParkedCredentialRecord>, DatabaseError> {
         query_all(&self.conn, PARKED, [], "list parked credentials", |row| {
             let mut columns = ColumnReader::new("parked", row);
@@ -119,19 +116,19 @@ pub(crate) fn enqueue(conn: &Connection, queued: &QueuedJobRecord) -> Result<(),
     execute(conn, ENQUEUE, params, "put a job into the queue").map(|_| ())
 }
 
-/// Removes and says whether it was there.
+/// Returns true if the job was in the queue.
 pub(crate) fn dequeue(conn: &Connection, job: &JobId) -> Result<bool, DatabaseError> {
     Ok(execute(conn, DEQUEUE, [job.as_str()], "take a job out of the queue")? == 1)
 }
 
-/// Lists jobs in the queue that no longer wait.
+/// Lists queue entries of jobs that no longer wait.
 pub(crate) fn stale_queue_entries(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
     query_all(conn, NOT_PENDING, [], "compare the queue with the jobs", |row| {
         ColumnReader::new("queue", row).parsed()
     })
 }
 
-/// Lists jobs that wait and that nobody would start: not in the queue, and no run is under way.
+/// Lists pending jobs that would never start: not in the queue, and without an unfinished run.
 pub(crate) fn unqueued_pending_jobs(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
     query_all(conn, NOT_QUEUED, [], "compare the jobs with the queue", |row| {
         ColumnReader::new("executions", row).parsed()

@@ -1,4 +1,4 @@
-//! Runs: the attempts at a job.
+//! Runs: attempts to execute a job.
 
 use camino::Utf8Path;
 use heeler_model::run::{RunResult, file};
@@ -36,54 +36,50 @@ sql! {
         WHERE id = :id AND version = :version";
 }
 
-/// One attempt at a job, on one host.
+/// One attempt to execute a job, on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRecord {
-    /// Its id, and its folder's name.
+    /// Id of the run, and name of its directory.
     pub id: RunId,
-    /// The job.
     pub job_id: JobId,
-    /// Counted from one.
+    /// Number of the attempt, from 1.
     pub attempt: i64,
-    /// Where it runs.
     pub host: String,
-    /// The state's epoch when it was made.
+    /// Epoch of the state when the run was created.
     pub epoch: i64,
-    /// A word of the runner protocol: `created`, `running`, `finished`, …
+    /// A status of the runner protocol: `created`, `running`, `finished`, …
     pub status: String,
-    /// When it was decided on.
     pub created_at: Timestamp,
-    /// When its runner started.
+    /// Time at which the runner started.
     pub started_at: Option<Timestamp>,
-    /// When its runner ended.
+    /// Time at which the runner ended.
     pub finished_at: Option<Timestamp>,
-    /// Whether its result is in the database; until then its folder owns the facts.
+    /// True if the result is in the database; until then the run's directory is authoritative.
     pub committed: bool,
-    /// Grows by one with each change.
+    /// Incremented by each change.
     pub version: i64,
 }
 
 impl StateDatabase {
-    /// Returns a run.
     pub fn run(&self, id: RunId) -> Result<Option<RunRecord>, DatabaseError> {
         query_first(&self.conn, RUN, [id.to_string()], "read a run", read)
     }
 
-    /// Lists a job's runs in order.
     pub fn runs_of_job(&self, job: &JobId) -> Result<Vec<RunRecord>, DatabaseError> {
         query_all(&self.conn, RUNS_OF_JOB, [job.as_str()], "list a job's runs", read)
     }
 
-    /// Says whether a process works on a job: only then is the lock of one of its runs held.
+    /// Returns true if a process is working on a job: only then is the lock of one of its runs
+    /// held.
     pub fn is_job_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
         Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
     }
 
-    /// Says whether a job that is running by the record is dead: no process works on it, and none is
-    /// about to. Not for the writer itself, in whose way nobody is.
+    /// Returns true if a job is recorded as running, but no process works on it and none is about
+    /// to. Must not be called by the writer itself, because it probes the writer's lock.
     pub fn is_job_orphaned(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
-        // Whoever starts a run, or commits one, is the writer until the run's lock is held or its
-        // result is on record. So this comes before the runs' locks are asked.
+        // A process that starts or commits a run is the writer until the run's lock is held or its
+        // result is recorded. So the writer's lock must be probed before the locks of the runs.
         let is_written = !matches!(LockFile::probe(&dir.lock()), Ok(None));
         let has = |folder: &Utf8Path, name: &str| folder.join(name).exists();
         let may_change = |folder: &Utf8Path| {
@@ -94,16 +90,15 @@ impl StateDatabase {
         if runs.iter().any(|run| !run.committed && is_cared_for(&dir.run(run.id))) {
             return Ok(false);
         }
-        // It may have ended since the caller read its record.
+        // The job may have ended since the caller read its record.
         Ok(self.job(job)?.is_some_and(|job| job.head.status == JobStatus::Running))
     }
 
-    /// Lists every run's id.
     pub fn run_ids(&self) -> Result<Vec<RunId>, DatabaseError> {
         query_all(&self.conn, IDS, [], "list runs", |row| ColumnReader::new("runs", row).parsed())
     }
 
-    /// Returns how a run ended, once that is committed.
+    /// Returns the result of a run, once it is committed.
     pub fn run_result(&self, id: RunId) -> Result<Option<RunResult>, DatabaseError> {
         query_first(&self.conn, RESULT, [id.to_string()], "read a run's result", |row| {
             let mut columns = ColumnReader::new("runs", row);
@@ -112,23 +107,23 @@ impl StateDatabase {
         })
     }
 
-    /// Returns what counts as spent by the runs of a job, in millionths of a dollar.
+    /// Returns the amount spent by the runs of a job, in millionths of a dollar.
     pub fn spent_by_job(&self, job: &JobId) -> Result<i64, DatabaseError> {
         let spent =
-            query_first(&self.conn, SPENT_BY_JOB, [job.as_str()], "add up a job's money", |row| {
+            query_first(&self.conn, SPENT_BY_JOB, [job.as_str()], "sum up the spending", |row| {
                 ColumnReader::new("runs", row).get()
             })?;
         Ok(spent.unwrap_or(0))
     }
 
-    /// Lists the runs whose result is not in the database yet, oldest first.
+    /// Lists the runs without a result in the database, oldest first.
     pub fn uncommitted_runs(&self) -> Result<Vec<RunRecord>, DatabaseError> {
         query_all(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
     }
 }
 
-/// Says whether a process works on the run of a folder. A lock that cannot be asked may be held: nobody is
-/// called dead on a guess.
+/// Returns true if a process is working on the run in this directory. A lock that cannot be
+/// checked counts as held: a run is never declared dead on a guess.
 pub fn is_run_alive(folder: &Utf8Path) -> bool {
     !matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(None))
 }
@@ -150,18 +145,18 @@ fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
     })
 }
 
-/// Inserts and says whether the id was new.
+/// Inserts; returns true if the id was new.
 pub(crate) fn insert(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
     Ok(bind(conn, INSERT, run, "insert a run")? == 1)
 }
 
-/// Updates and says whether the version was the current one.
+/// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, run, "update a run")? == 1)
 }
 
 pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DatabaseError> {
-    execute(conn, SET_SPENT, params![id.to_string(), micros], "write what a run spent").map(|_| ())
+    execute(conn, SET_SPENT, params![id.to_string(), micros], "write a run's spending").map(|_| ())
 }
 
 pub(crate) fn set_result(

@@ -1,7 +1,8 @@
-//! What became of each schedule's due times, how far it has come, and what people set it to.
+//! Schedules: results of their due times, their progress, and people's overrides.
 //!
-//! The mark is in the schedule's row, an occurrence or a skip in a row of its own; all of them change
-//! in the transaction that decides. Overrides share a table with Last Light's, whose names have no `/`.
+//! The progress is in the schedule's row, an occurrence or a skip in a row of its own; all of
+//! them change in the transaction that makes the decision. Overrides share a table with those
+//! of Last Light, which have names without `/`.
 
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip};
 use heeler_model::{JobId, iso_millis, parse_iso};
@@ -47,7 +48,7 @@ sql! {
         ORDER BY agent, schedule LIMIT 1";
     NEXT_SKIPPED = "SELECT agent, schedule FROM skips WHERE (agent, schedule) > (?1, ?2) \
         ORDER BY agent, schedule LIMIT 1";
-    // The newest stays, and only so many go at a time.
+    // The newest row stays, and at most `?4` rows are removed per call.
     PRUNE_OCCURRENCES = "DELETE FROM occurrences WHERE agent = ?1 AND schedule = ?2 \
         AND due_at < ?3 AND due_at < \
             (SELECT MAX(due_at) FROM occurrences WHERE agent = ?1 AND schedule = ?2) \
@@ -67,66 +68,52 @@ sql! {
     REMOVE_OVERRIDE = "DELETE FROM cron_overrides WHERE name = ?1";
 }
 
-/// How far a schedule has come.
+/// The progress of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleProgressRecord {
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: String,
-    /// Up to where its due times are on record.
+    /// Point up to which its due times are recorded.
     pub progress: DueTimeCursor,
-    /// Its trigger as words when the mark was made.
+    /// Text of its trigger at that point.
     pub trigger_text: String,
 }
 
-/// A due time that got its job.
+/// A due time for which a job was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OccurrenceRecord {
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: String,
-    /// When it was due.
     pub due: Timestamp,
-    /// The job.
     pub job: JobId,
 }
 
-/// Due times in a row that got no job, for one reason.
+/// Consecutive due times without a job, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkipRecord {
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: String,
-    /// Which, how many and why.
+    /// The time span, the number of due times and the reason.
     pub skip: DueTimeSkip,
-    /// When the last of them was recorded.
+    /// Time at which the last of them was recorded.
     pub recorded_at: Timestamp,
 }
 
-/// What a person set a schedule to, whatever its config says.
+/// A person's override of a schedule's config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleOverrideRecord {
-    /// The agent.
     pub agent: String,
-    /// The schedule.
     pub schedule: String,
-    /// Whether it is on.
     pub enabled: bool,
-    /// A cron expression or an interval in place of its own.
+    /// A cron expression or an interval that replaces the configured one.
     pub text: Option<String>,
-    /// Since when.
     pub at: Timestamp,
-    /// Who.
     pub by: String,
 }
 
 impl StateDatabase {
-    /// Lists how far each schedule has come.
     pub fn schedule_progress(&self) -> Result<Vec<ScheduleProgressRecord>, DatabaseError> {
-        query_all(&self.conn, MARKS, [], "list how far schedules have come", |row| {
+        query_all(&self.conn, MARKS, [], "list the progress of schedules", |row| {
             let mut columns = ColumnReader::new("schedules", row);
             Ok(ScheduleProgressRecord {
                 agent: columns.get()?,
@@ -137,7 +124,7 @@ impl StateDatabase {
         })
     }
 
-    /// Lists a schedule's due times that got their job and lie before a moment, newest first.
+    /// Lists a schedule's occurrences before a time, newest first.
     pub fn occurrences(
         &self,
         agent: &str,
@@ -149,7 +136,7 @@ impl StateDatabase {
         query_all(&self.conn, PAGE_OF_OCCURRENCES, params, "list occurrences", read_occurrence)
     }
 
-    /// Says whether a due time has its job on record.
+    /// Returns true if a job is recorded for a due time.
     pub fn has_occurrence(
         &self,
         agent: &str,
@@ -162,7 +149,7 @@ impl StateDatabase {
         Ok(found.is_some())
     }
 
-    /// Returns the due time that a job was started for.
+    /// Returns the due time for which a job was created.
     pub fn occurrence_of_job(
         &self,
         job: &JobId,
@@ -171,7 +158,7 @@ impl StateDatabase {
         query_first(&self.conn, OCCURRENCE_OF_JOB, [job.as_str()], attempt, read_occurrence)
     }
 
-    /// Lists a schedule's skips that begin before a moment, newest first.
+    /// Lists a schedule's skips that begin before a time, newest first.
     pub fn skips(
         &self,
         agent: &str,
@@ -183,7 +170,6 @@ impl StateDatabase {
         query_all(&self.conn, PAGE_OF_SKIPS, params, "list skips", read_skip)
     }
 
-    /// Lists what people set schedules to.
     pub fn schedule_overrides(&self) -> Result<Vec<ScheduleOverrideRecord>, DatabaseError> {
         let rows = query_all(&self.conn, OVERRIDES, [], "list overrides", read_override)?;
         Ok(rows.into_iter().flatten().collect())
@@ -219,18 +205,18 @@ fn read_skip(row: &Row<'_>) -> Result<SkipRecord, DatabaseError> {
     Ok(SkipRecord { agent, schedule, skip, recorded_at: columns.time()? })
 }
 
-/// Reads an override; `None` if it is Last Light's.
+/// Reads an override; `None` if it belongs to Last Light.
 fn read_override(row: &Row<'_>) -> Result<Option<ScheduleOverrideRecord>, DatabaseError> {
     let mut columns = ColumnReader::new("cron_overrides", row);
     let name: String = columns.get()?;
-    // An agent's name has no `/`, a schedule's may.
+    // An agent's name has no `/`; a schedule's name may have one.
     let Some((agent, schedule)) = name.split_once('/') else { return Ok(None) };
     Ok(Some(ScheduleOverrideRecord {
         agent: agent.to_owned(),
         schedule: schedule.to_owned(),
         enabled: columns.flag()?,
         text: columns.get()?,
-        // An imported row may say neither when nor who.
+        // An imported row may lack the time and the person.
         at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
         by: columns.get::<Option<String>>()?.unwrap_or_default(),
     }))
@@ -240,22 +226,22 @@ fn override_name(agent: &str, schedule: &str) -> String {
     format!("{agent}/{schedule}")
 }
 
-/// Moves a schedule's mark, and says whether the schedule came into being with it.
+/// Sets a schedule's progress; returns true if that created the schedule.
 pub(crate) fn set_progress(
     conn: &Connection,
     mark: &ScheduleProgressRecord,
 ) -> Result<bool, DatabaseError> {
     let ScheduleProgressRecord { agent, schedule, progress: mark, trigger_text: rule } = mark;
     let params = params![agent, schedule, iso_millis(mark.anchor), iso_millis(mark.through), rule];
-    if execute(conn, MOVE_MARK, params, "move a schedule's mark")? == 1 {
+    if execute(conn, MOVE_MARK, params, "update a schedule's progress")? == 1 {
         return Ok(false);
     }
     agents::ensure_agent(conn, agent)?;
-    execute(conn, PUT_MARK, params, "write a schedule's mark")?;
+    execute(conn, PUT_MARK, params, "insert a schedule's progress")?;
     Ok(true)
 }
 
-/// Inserts and says whether the due time was new.
+/// Inserts; returns true if the due time was new.
 pub(crate) fn add_occurrence(
     conn: &Connection,
     agent: &str,
@@ -267,9 +253,10 @@ pub(crate) fn add_occurrence(
     Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)
 }
 
-/// Records a span together with what it overlaps or continues, and says whether that is nothing.
+/// Records a span, merged with spans that it overlaps or continues; returns true if there were
+/// none.
 ///
-/// Only a clock that was set back makes a span overlap another; of one reason they become one.
+/// Spans overlap only after a clock was set back; those with the same reason are merged.
 pub(crate) fn add_skip(
     conn: &Connection,
     agent: &str,
@@ -302,7 +289,7 @@ pub(crate) fn add_skip(
     Ok(whole.count == skip.count)
 }
 
-/// Returns the last span of the same reason that does not begin after this one has ended.
+/// Returns the last span with the same reason that does not begin after the end of this one.
 fn last_skip_by(
     conn: &Connection,
     agent: &str,
@@ -314,7 +301,7 @@ fn last_skip_by(
     Ok(found.map(|row| row.skip))
 }
 
-/// Says whether an occurrence, or a skip of another reason, lies between two moments.
+/// Returns true if an occurrence, or a skip with another reason, lies between two times.
 fn is_between(
     conn: &Connection,
     agent: &str,
@@ -331,14 +318,15 @@ fn is_between(
     Ok(false)
 }
 
-/// How many schedules are looked at in one go for what is old.
+/// Most schedules that are pruned in one call.
 const PRUNED_SCHEDULES_MAX: usize = 64;
 
-/// How many rows of one schedule and kind are removed in one go.
+/// Most rows of one schedule and kind that are removed in one call.
 const PRUNED_ROWS_MAX: i64 = 500;
 
-/// Removes what became of due times before a moment, but the newest of each schedule: of the next few
-/// schedules after one. Returns the last of those; `None` if there were no more.
+/// Removes records of due times before a time, except the newest of each schedule. One call
+/// handles the next few schedules after the given one; returns the last of them, or `None` if
+/// there were no more.
 pub(crate) fn prune(
     conn: &Connection,
     after: Option<(String, String)>,
@@ -382,7 +370,7 @@ pub(crate) fn put_schedule_override(
     execute(conn, PUT_OVERRIDE, params, "write an override").map(|_| ())
 }
 
-/// Removes and says whether it was there.
+/// Returns true if the override existed.
 pub(crate) fn remove_schedule_override(
     conn: &Connection,
     agent: &str,

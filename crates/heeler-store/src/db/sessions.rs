@@ -12,7 +12,7 @@ use super::{
     StateDatabase, counters, execute, query_all, query_first, sql,
 };
 
-/// Sorts after every time and every id: where a list of newest first begins.
+/// Sorts after every time and every id; the start of a list that is ordered newest first.
 const SORTS_LAST: &str = "~";
 
 macro_rules! columns {
@@ -53,7 +53,8 @@ sql! {
     COUNT_SINCE_OF_CHANNEL = "SELECT COUNT(*) FROM sessions \
         WHERE agent = ?1 AND channel_id = ?4 AND last_active_at >= ?3 \
         AND (CAST(?2 AS TEXT) IS NULL OR status = ?2)";
-    // A slash stands just before a nought.
+    // `/` (0x2F) is followed by `0` (0x30), so this range holds all ids that start with the channel
+    // and a slash.
     IDS_OF_THREADS = "SELECT DISTINCT channel_id FROM sessions \
         WHERE agent = ?1 AND channel_id >= ?2 || '/' AND channel_id < ?2 || '0'";
     IDS_OF_CONTINUATIONS = "SELECT id FROM sessions WHERE continues = ?1 LIMIT ?2";
@@ -94,37 +95,31 @@ sql! {
     COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
 }
 
-/// Which sessions a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFilter {
-    /// Only this agent's.
     pub agent: Option<String>,
-    /// Only those in this state.
     pub status: Option<SessionStatus>,
-    /// Only those of this chat channel and of its threads.
+    /// Only sessions of this chat channel and its threads.
     pub channel: Option<String>,
-    /// Only those used at or after this moment.
+    /// Only sessions used at or after this time.
     pub since: Option<Timestamp>,
 }
 
-/// Where a page of sessions ends; the next one begins after it.
+/// End of a page of sessions; the next page begins after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCursor {
-    /// The last session's `last_active_at`.
     pub last_active_at: Timestamp,
-    /// The last session's id.
     pub id: SessionId,
 }
 
 impl SessionCursor {
-    /// Returns the cursor that continues after `session`.
     pub fn after(session: &Session) -> SessionCursor {
         SessionCursor { last_active_at: session.last_active_at, id: session.id.clone() }
     }
 }
 
 impl StateDatabase {
-    /// Returns a page of sessions, last used first, continuing after `before`.
+    /// Returns a page of sessions, most recently used first, continuing after `before`.
     pub fn sessions(
         &self,
         filter: &SessionFilter,
@@ -146,15 +141,16 @@ impl StateDatabase {
         let params = params![filter.agent, status, at, id, limit];
         let mut page = query_all(&self.conn, sql, params, "list sessions", read)?;
         if let Some(since) = filter.since {
-            // Last used first: whatever follows the first older one is older still.
+            // The most recently used come first, so all rows after the first older one are older
+            // too.
             let end = page.partition_point(|session| session.last_active_at >= since);
             page.truncate(end);
         }
         Ok(page)
     }
 
-    /// Lists the sessions of a channel and its threads, whoever's they are: they are found by agent
-    /// and channel, so each has a page of its own, of which the newest are taken.
+    /// Lists the sessions of a channel and its threads, of all agents. The index is by agent and
+    /// channel, so a page is read for each pair and the newest entries of all pages are taken.
     fn sessions_of_channel(
         &self,
         filter: &SessionFilter,
@@ -180,7 +176,7 @@ impl StateDatabase {
         Ok(found)
     }
 
-    /// Lists a channel and its threads, by agent; `None` is any agent.
+    /// Lists a channel and its threads, by agent; `None` means any agent.
     fn channels(
         &self,
         agent: Option<&str>,
@@ -203,7 +199,7 @@ impl StateDatabase {
         Ok(found)
     }
 
-    /// Returns the sessions that go on from one whose context was full, at most `limit`, by id.
+    /// Returns the sessions that continue one with a full context, at most `limit`, by id.
     pub fn continuations_of(
         &self,
         id: &SessionId,
@@ -211,7 +207,7 @@ impl StateDatabase {
     ) -> Result<Vec<SessionId>, DatabaseError> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![id.as_str(), most];
-        let attempt = "list what goes on from a session";
+        let attempt = "list a session's continuations";
         let mut found: Vec<SessionId> =
             query_all(&self.conn, IDS_OF_CONTINUATIONS, params, attempt, |row| {
                 ColumnReader::new("sessions", row).parsed()
@@ -235,7 +231,7 @@ impl StateDatabase {
         Ok(total)
     }
 
-    /// Counts the sessions that a filter shows: from counters, or over an index with `since` or a
+    /// Counts the sessions that match a filter: from counters, or over an index with `since` or a
     /// channel.
     pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DatabaseError> {
         if let Some(channel) = &filter.channel {
@@ -259,12 +255,12 @@ impl StateDatabase {
         Ok(count.unwrap_or(0))
     }
 
-    /// Returns a session by our id.
+    /// Returns a session by Heeler's id.
     pub fn session(&self, id: &SessionId) -> Result<Option<Session>, DatabaseError> {
         query_first(&self.conn, SESSION, [id.as_str()], "read a session", read)
     }
 
-    /// Returns a session by the agent's own id.
+    /// Returns a session by its native id.
     pub fn session_by_agent_id(
         &self,
         id: &AgentSessionId,
@@ -272,7 +268,7 @@ impl StateDatabase {
         query_first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a session", read)
     }
 
-    /// Returns the session of an agent's chat channel that was used last.
+    /// Returns the most recently used session of an agent's chat channel.
     pub fn session_of_channel(
         &self,
         agent: &str,
@@ -281,19 +277,18 @@ impl StateDatabase {
         query_first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
     }
 
-    /// Lists the sessions that were forked from one.
     pub fn forks_of(&self, session: &SessionId) -> Result<Vec<Session>, DatabaseError> {
         query_all(&self.conn, FORKS_OF, [session.as_str()], "list forks", read)
     }
 
-    /// Lists the forks of a session that have not begun, and still need it.
+    /// Lists the forks of a session that have not started, and still need it.
     pub fn unstarted_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DatabaseError> {
         query_all(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
             ColumnReader::new("sessions", row).parsed()
         })
     }
 
-    /// Lists sessions in a state that were last used before a moment, longest unused first.
+    /// Lists sessions with a status that were last used before a time, longest unused first.
     pub fn unused_sessions(
         &self,
         status: SessionStatus,
@@ -305,7 +300,7 @@ impl StateDatabase {
         query_all(&self.conn, UNUSED, params, "list unused sessions", read)
     }
 
-    /// The same of an agent, without those that are for one job.
+    /// Lists the same sessions of one agent, without those made for a single job.
     pub fn unused_reusable_sessions(
         &self,
         agent: &str,
@@ -318,7 +313,7 @@ impl StateDatabase {
         query_all(&self.conn, UNUSED_KEPT, params, "list unused sessions", read)
     }
 
-    /// Finds a session by our id, the agent's own, or a beginning that only one session has.
+    /// Finds a session by Heeler's id, its native id, or a unique prefix of either.
     pub fn find_session(&self, text: &str) -> Result<Session, IdLookupError> {
         if let Ok(id) = text.parse()
             && let Some(session) = self.session(&id)?
@@ -342,7 +337,7 @@ impl StateDatabase {
         }
     }
 
-    /// Lists sessions of which either id begins with `prefix`.
+    /// Lists sessions with a Heeler id or native id that starts with `prefix`.
     pub fn session_ids_with_prefix(
         &self,
         prefix: &str,
@@ -367,7 +362,7 @@ impl StateDatabase {
     }
 }
 
-/// Returns the time and the id that a page comes after.
+/// Returns the time and the id after which a page begins.
 fn place_after(before: Option<&SessionCursor>) -> (String, &str) {
     match before {
         Some(cursor) => (iso_millis(cursor.last_active_at), cursor.id.as_str()),
@@ -420,7 +415,7 @@ fn read_own(
     Ok(mark.map(|(bytes, last)| NativeSessionPosition { bytes: bytes.unsigned_abs(), last }))
 }
 
-/// What a change needs to know of the row it changes.
+/// The fields that a change needs of the row it changes.
 pub(crate) struct SessionRowState {
     pub(crate) agent: String,
     pub(crate) status: String,
@@ -445,12 +440,12 @@ pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), Databas
     bind(conn, INSERT, session, "insert a session").map(|_| ())
 }
 
-/// Updates and says whether the version was the current one.
+/// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, session, "update a session")? == 1)
 }
 
-/// Removes and says whether the version was the current one.
+/// Removes; returns true if the version was current.
 pub(crate) fn remove(
     conn: &Connection,
     id: &SessionId,
@@ -459,7 +454,7 @@ pub(crate) fn remove(
     Ok(execute(conn, REMOVE, params![id.as_str(), version], "remove a session")? == 1)
 }
 
-/// Counts sessions by agent and status from the rows themselves, to check the counters by.
+/// Counts sessions by agent and status from the rows, to check the counters.
 pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count sessions", |row| {
         let mut columns = ColumnReader::new("sessions", row);

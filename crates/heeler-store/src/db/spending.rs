@@ -1,6 +1,7 @@
-//! Money in micro-dollars: what is set aside for runs, and what was spent by day, agent and model.
+//! Money in micro-dollars: reservations for runs, and spending by day, agent and model.
 //!
-//! Sums are over these rows, never over jobs: they grow with the days.
+//! Totals are computed from these rows, never from jobs: the number of rows grows only with the
+//! days.
 
 use heeler_model::RunId;
 use jiff::civil::Date;
@@ -15,7 +16,7 @@ sql! {
         ON CONFLICT(run_id) DO UPDATE SET agent = excluded.agent, day = excluded.day, \
         micros = excluded.micros";
     RELEASE = "DELETE FROM reservations WHERE run_id = ?1";
-    // For a check-up.
+    // For `heeler doctor`.
     UNUSED = "SELECT run_id FROM reservations LEFT JOIN runs ON runs.id = reservations.run_id \
         WHERE runs.id IS NULL OR runs.committed = 1 ORDER BY run_id";
     SPENT_BY_AGENT = "SELECT agent, SUM(micros) FROM spending WHERE day = ?1 \
@@ -27,49 +28,41 @@ sql! {
         ON CONFLICT(day, agent, model) DO UPDATE SET micros = spending.micros + excluded.micros";
 }
 
-/// Money that is set aside for a run.
+/// Money reserved for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationRecord {
-    /// The run.
     pub run: RunId,
-    /// Its agent.
     pub agent: String,
-    /// The day that pays.
+    /// The day on which the budget is charged.
     pub day: Date,
-    /// How much.
     pub micros: i64,
 }
 
-/// What an agent spent on a model in a day.
+/// Amount that an agent spent on a model in a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DailySpendRecord {
-    /// The day.
     pub day: Date,
-    /// The agent.
     pub agent: String,
-    /// The model.
     pub model: String,
-    /// How much.
     pub micros: i64,
 }
 
 impl StateDatabase {
-    /// Lists what is set aside.
     pub fn reservations(&self) -> Result<Vec<ReservationRecord>, DatabaseError> {
         query_all(&self.conn, RESERVATIONS, [], "list reservations", read_reservation)
     }
 
-    /// Returns what each agent spent in a day.
+    /// Returns the amount that each agent spent in a day.
     pub fn daily_spend_by_agent(&self, day: Date) -> Result<Vec<(String, i64)>, DatabaseError> {
         query_all(&self.conn, SPENT_BY_AGENT, [day.to_string()], "sum up a day", read_sum)
     }
 
-    /// Returns what each agent has ever spent.
+    /// Returns the total amount that each agent has spent.
     pub fn total_spend_by_agent(&self) -> Result<Vec<(String, i64)>, DatabaseError> {
         query_all(&self.conn, SPENT_IN_ALL, [], "sum up all spending", read_sum)
     }
 
-    /// Lists what was spent from a day on, by day, agent and model.
+    /// Lists the spending from a day on, by day, agent and model.
     pub fn daily_spend_since(
         &self,
         since: Option<Date>,
@@ -111,7 +104,7 @@ pub(crate) fn reserve(
     execute(conn, RESERVE, params, "reserve money").map(|_| ())
 }
 
-/// Removes and returns what was set aside.
+/// Removes a reservation and returns it.
 pub(crate) fn release(
     conn: &Connection,
     run: RunId,
@@ -122,7 +115,7 @@ pub(crate) fn release(
     Ok(found)
 }
 
-/// Lists the runs that ended or are not there, and still have money set aside.
+/// Lists the runs that have ended or do not exist, and still have a reservation.
 pub(crate) fn stale_reservations(conn: &Connection) -> Result<Vec<RunId>, DatabaseError> {
     query_all(conn, UNUSED, [], "compare reservations with runs", |row| {
         ColumnReader::new("reservations", row).parsed()

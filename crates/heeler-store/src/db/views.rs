@@ -1,4 +1,4 @@
-//! Which views are due, and what was last published: the table `views`.
+//! Publication state of views: the table `views`.
 
 use heeler_model::iso_millis;
 use jiff::Timestamp;
@@ -30,35 +30,34 @@ sql! {
     ALL_PATHS = "SELECT path FROM views WHERE path > ?1 ORDER BY path LIMIT ?2";
 }
 
-/// What is known of a view's file.
+/// Publication state of a view's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewRow {
-    /// The file, relative to the state directory.
+    /// Path relative to the state directory.
     pub path: String,
-    /// Grows with each change of what it shows.
+    /// Incremented by each change of the view's content.
     pub generation: i64,
-    /// The hash of what was last published; `None` until then, and after the file was taken away.
+    /// Hash of the last published content; `None` until then, and after the file was removed.
     pub sha256: Option<String>,
-    /// The hash of what may have been published when a crash came between.
+    /// Hash of content that may have been published before a crash.
     pub pending_sha256: Option<String>,
-    /// What the published file was about: the session, for an agent's own.
+    /// The subject of the published file: the session, for an agent's session view.
     pub subject: Option<String>,
 }
 
 impl ViewRow {
-    /// Says whether a file with this hash is ours.
+    /// Returns true if Heeler published a file with this hash.
     pub fn is_published_hash(&self, sha256: &str) -> bool {
         [&self.sha256, &self.pending_sha256].into_iter().flatten().any(|known| known == sha256)
     }
 }
 
 impl StateDatabase {
-    /// Returns what is known of a view's file.
     pub fn view(&self, path: &str) -> Result<Option<ViewRow>, DatabaseError> {
         query_first(&self.conn, VIEW, [path], "read a view's record", read)
     }
 
-    /// Lists views whose file is behind the database, by path, after `after`.
+    /// Lists due views by path, after `after`.
     pub fn due_views(&self, after: &str, limit: usize) -> Result<Vec<ViewRow>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         query_all(&self.conn, DUE, params![after, limit], "list due views", read)
@@ -84,20 +83,18 @@ fn read(row: &Row<'_>) -> Result<ViewRow, DatabaseError> {
     })
 }
 
-/// Marks a view as due.
 pub(crate) fn mark_due(conn: &Connection, path: &str) -> Result<(), DatabaseError> {
     execute(conn, MARK, [path], "mark a view").map(|_| ())
 }
 
-/// Marks every view as due.
 pub(crate) fn mark_all_due(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, MARK_ALL, [], "mark all views").map(|_| ())
 }
 
-/// Records what is about to be published.
+/// Records the hash of the content that is about to be published.
 ///
-/// `present` is the hash of the file that is there, if it is ours: it may be one that was announced
-/// and never recorded, and must stay known as ours until it is replaced.
+/// `present` is the hash of the existing file if Heeler wrote it. Its publication may have been
+/// announced and never recorded, so it must remain known until it is replaced.
 pub(crate) fn record_pending(
     conn: &Connection,
     path: &str,
@@ -107,12 +104,13 @@ pub(crate) fn record_pending(
     execute(conn, ANNOUNCE, params![path, sha256, present], "announce a view").map(|_| ())
 }
 
-/// Takes no file for one of ours any more: what was never published was not edited since.
+/// Forgets every published hash. A file that was never published does not count as edited by
+/// hand.
 pub(crate) fn clear_published(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, FORGET_ALL, [], "forget the published views").map(|_| ())
 }
 
-/// Records what was published; the view stays due if it has changed since.
+/// Records the published hash; the view stays due if it has changed since.
 pub(crate) fn record_published(
     conn: &Connection,
     row: &ViewRow,
@@ -124,7 +122,7 @@ pub(crate) fn record_published(
     execute(conn, PUBLISHED, params, "record a published view").map(|_| ())
 }
 
-/// Takes a file that is already there as published.
+/// Records an existing file as published.
 pub(crate) fn record_existing(
     conn: &Connection,
     path: &str,

@@ -1,6 +1,6 @@
-//! What people are shown of a run's journal: its parts with their times, and none of their outputs.
+//! The parts of a workflow run for display: with their times, without their outputs.
 //!
-//! A run may have thousands of parts with long outputs, and is looked at many times a second.
+//! A run may have thousands of parts with long outputs, and is displayed many times a second.
 
 use heeler_model::workflow::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use heeler_model::{AgentSessionId, JobId, JobStatus, WorkflowRunId};
@@ -10,7 +10,7 @@ use rusqlite::{Row, params};
 use super::{ColumnReader, DatabaseError, StateDatabase, integer, query_all, sql};
 
 sql! {
-    // The items of a list are needed to know whether all are done.
+    // The items are needed to know if all of them are done.
     JOURNAL_OF_PARTS = "SELECT id, phase, part, seq, step, agent, status, exit_reason, \
         interrupted, decision, started_at, run_started_at, finished_at, duration_ms, session_id, \
         error, CASE WHEN part = 'items' THEN output_text END, \
@@ -18,45 +18,40 @@ sql! {
         WHERE workflow_run_id = ?1 AND seq >= ?2 ORDER BY seq";
 }
 
-/// A part of a phase, as people are shown it.
+/// A part of a phase, for display.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowPartRow {
-    /// The phase's name.
     pub phase: String,
-    /// Which part of it.
     pub part: PhasePart,
-    /// Its place in the journal.
+    /// Position in the journal.
     pub seq: u64,
-    /// The job that does it, where one does.
+    /// The job that executes the part, if there is one.
     pub job: Option<JobId>,
-    /// The agent that does it; empty where none does.
+    /// The agent that executes the part; empty if there is none.
     pub agent: String,
-    /// Where its job is.
+    /// Status of the job.
     pub status: JobStatus,
-    /// How it ended; none while it goes on.
+    /// Outcome; `None` while it is running.
     pub outcome: Option<PartOutcome>,
-    /// What was decided about it.
+    /// Decision made about the part.
     pub decision: Option<PartDecision>,
-    /// When it was asked for.
     pub requested_at: Timestamp,
-    /// When its process began.
+    /// Time at which its process started.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: Option<i64>,
-    /// The session that its agent was in.
+    /// Native session of the agent.
     pub session: Option<AgentSessionId>,
-    /// What went wrong.
     pub error: Option<String>,
-    /// The items, where it is the list of them.
+    /// The list of items, if this part produces it.
     pub items: Option<String>,
-    /// What counts as spent by it, in millionths of a dollar.
+    /// Amount spent, in millionths of a dollar.
     pub micros: i64,
 }
 
 impl WorkflowPartRow {
-    /// Returns it as an entry of the journal, without what it said.
+    /// Converts to a journal entry without output.
     pub fn entry(&self, phase: usize) -> JournalEntry {
         JournalEntry {
             phase,
@@ -73,8 +68,8 @@ impl WorkflowPartRow {
 }
 
 impl StateDatabase {
-    /// Returns the parts of a run from a place of its journal on, in order. Gates are no parts of
-    /// these: they are approvals.
+    /// Returns the parts of a run from a journal position on, in order. Gates are not included:
+    /// they are approvals.
     pub fn workflow_parts(
         &self,
         run: &WorkflowRunId,

@@ -1,7 +1,8 @@
-//! Runs of workflows and their journals: `workflow_runs`, `workflow_definitions`, `workflow_events`,
-//! and those rows of `executions` that no process did.
+//! Workflow runs and their journals: `workflow_runs`, `workflow_definitions`,
+//! `workflow_events`, and those rows of `executions` that no process executed.
 //!
-//! The journal of a run is its executions and its gates, by `seq`. Start at [`WorkflowRunRow`].
+//! The journal of a run consists of its executions and gates, ordered by `seq`. Start at
+//! [`WorkflowRunRow`].
 
 use heeler_model::workflow::{
     PartDecision, PartOutcome, PhasePart, WorkflowRunStatus, truncate_output,
@@ -76,8 +77,8 @@ sql! {
         definition = :definition, mode = :mode, scratch = :scratch \
         WHERE id = :id AND version = :version";
     END_ACTIVE = "UPDATE workflow_runs SET status = 'failed', finished_at = updated_at, \
-        version = version + 1, error = 'the state was restored from a backup: what its phases did \
-        since is not on record; heeler workflow retry goes on' \
+        version = version + 1, error = 'the state was restored from a backup: later results of its \
+        phases are lost; heeler workflow retry continues it' \
         WHERE status IN ('queued', 'running', 'paused') AND origin IS NULL";
     WITHDRAW_GATES = "UPDATE workflow_approvals SET status = 'withdrawn', version = version + 1 \
         WHERE status = 'pending' AND seq IS NOT NULL";
@@ -104,153 +105,129 @@ sql! {
         WHERE workflow_run_id = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
 }
 
-/// The longest error of a run that is kept, in bytes.
+/// Longest stored error of a run, in bytes.
 const ERROR_BYTES_MAX: usize = SUMMARY_BYTES_MAX;
 
-/// The longest text of an event that is kept, in bytes.
+/// Longest stored text of an event, in bytes.
 const EVENT_BYTES_MAX: usize = 16 << 10;
 
-/// What a list shows of a run of a workflow. Everything here has a bounded size.
+/// The fields of a workflow run that a list shows. All of them have a limited size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowRunHead {
-    /// The run's id.
     pub id: WorkflowRunId,
-    /// The workflow's name.
     pub workflow: String,
-    /// What the run is about: an issue, a thread, a schedule. One active run has it.
+    /// Subject of the run: an issue, a thread, a schedule. Only one active run of a workflow has
+    /// it.
     pub trigger_id: String,
-    /// What started it.
     pub trigger_type: Option<String>,
-    /// The phase that it is in.
     pub current_phase: String,
-    /// Where it is.
     pub status: WorkflowRunStatus,
-    /// How often it went on after a crash.
+    /// Number of times that it was resumed after a crash.
     pub restart_count: i64,
-    /// When it was asked for; never changes, so lists can page by it.
+    /// Time of the request. It never changes, so lists can page by it.
     pub started_at: Timestamp,
-    /// When it last came further.
+    /// Time of the last progress.
     pub updated_at: Timestamp,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// What it cost so far, in millionths of a dollar.
+    /// Cost to date, in millionths of a dollar.
     pub spent: i64,
-    /// Where the record came from, when it was imported.
+    /// Source of an imported record.
     pub origin: Option<String>,
-    /// What went wrong, cut to a bound.
+    /// Error, truncated to a limit.
     pub error: Option<String>,
-    /// How it plays: for real where there is none.
+    /// Execution mode; `None` means a real run.
     pub mode: Option<String>,
 }
 
-/// A run of a workflow, whole.
+/// A workflow run with all its fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowRunRow {
-    /// What lists show.
     pub head: WorkflowRunHead,
-    /// Grows by one with each change; an update names the version it was decided on.
+    /// Incremented by each change; an update names the version it was based on.
     pub version: i64,
-    /// The last `seq` that an entry of its journal has.
+    /// The last `seq` in its journal.
     pub seq: u64,
-    /// The hash of the definition that it goes by.
+    /// Hash of the definition that it follows.
     pub definition: Option<String>,
-    /// Who asked for it.
+    /// Person or program that triggered it.
     pub triggered_by: Option<String>,
-    /// What it was given; never changes.
+    /// Input of the run; never changes.
     pub context: Json,
-    /// What its phases keep.
+    /// Values that its phases store.
     pub scratch: Map<String, Json>,
 }
 
-/// Which runs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkflowRunFilter {
-    /// Only this workflow's.
     pub workflow: Option<String>,
-    /// Only those in this state.
     pub status: Option<WorkflowRunStatus>,
-    /// Only those asked for at or after this moment.
+    /// Only runs requested at or after this time.
     pub since: Option<Timestamp>,
 }
 
-/// Where a page of runs ends; the next one begins after it.
+/// End of a page of runs; the next page begins after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowRunCursor {
-    /// The last run's `started_at`.
     pub started_at: Timestamp,
-    /// The last run's id.
     pub id: WorkflowRunId,
 }
 
 impl WorkflowRunCursor {
-    /// Returns the cursor that continues after `head`.
     pub fn after(head: &WorkflowRunHead) -> WorkflowRunCursor {
         WorkflowRunCursor { started_at: head.started_at, id: head.id.clone() }
     }
 }
 
-/// An entry of a run's journal: a part of a phase that was begun.
+/// An entry of a run's journal: a part of a phase that was started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JournalRow {
-    /// The phase's name.
     pub phase: String,
-    /// Which part of it.
     pub part: PhasePart,
-    /// Counts the entries of a run, by their beginning.
+    /// Position in the journal, in the order in which parts were started.
     pub seq: u64,
-    /// The job that does it, where one does.
+    /// The job that executes the part, if there is one.
     pub job: Option<JobId>,
-    /// What was asked, where it is a gate.
+    /// The approval, if the part is a gate.
     pub approval: Option<ApprovalId>,
-    /// How it ended; none while it goes on.
+    /// Outcome; `None` while it is running.
     pub outcome: Option<PartOutcome>,
-    /// What was decided about it.
+    /// Decision made about the part.
     pub decision: Option<PartDecision>,
-    /// What it said, or was answered.
+    /// Output of the part, or answer to the gate.
     pub output: Option<String>,
-    /// What went wrong.
     pub error: Option<String>,
-    /// What counts as spent by it, in millionths of a dollar.
+    /// Amount spent, in millionths of a dollar.
     pub micros: i64,
 }
 
-/// An entry of a journal that no process does: it begins and ends at once.
+/// A journal entry that no process executes: it starts and ends at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstantPart<'a> {
-    /// The run that it is an entry of.
     pub run: &'a WorkflowRunId,
-    /// The workflow's name and the part's label, as jobs have them.
+    /// The workflow's name and the part's label, as for jobs.
     pub skill: String,
-    /// What started the run.
+    /// Trigger type of the run.
     pub trigger_type: &'a str,
-    /// The phase's name.
     pub phase: &'a str,
-    /// Which part of it.
     pub part: PhasePart,
-    /// Its place in the journal.
+    /// Position in the journal.
     pub seq: u64,
-    /// How it ended.
     pub outcome: PartOutcome,
-    /// What was decided about it.
     pub decision: Option<PartDecision>,
-    /// What it says.
     pub output: Option<&'a str>,
-    /// What went wrong.
     pub error: Option<&'a str>,
 }
 
-/// Something that was said or happened in a run.
+/// An event of a workflow run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowEventRecord {
-    /// Counts the events of a run from one.
+    /// Number of the event within its run, from 1.
     pub number: i64,
-    /// When.
     pub at: Timestamp,
-    /// What sort of event.
     pub kind: String,
-    /// The phase that it concerns.
+    /// The phase concerned.
     pub phase: Option<String>,
-    /// What is said, cut to a bound.
+    /// Text, truncated to a limit.
     pub text: String,
 }
 
@@ -277,13 +254,13 @@ impl StateDatabase {
             read_head(&mut ColumnReader::new("workflow_runs", row))
         })?;
         if let Some(since) = filter.since {
-            // Newest first: whatever follows the first older one is older still.
+            // Newest first, so all rows after the first older one are older too.
             page.truncate(page.partition_point(|head| head.started_at >= since));
         }
         Ok(page)
     }
 
-    /// Counts the runs that a filter shows: from counters, or over an index where `since` is set.
+    /// Counts the runs that match a filter: from counters, or over an index if `since` is set.
     pub fn count_workflow_runs(&self, filter: &WorkflowRunFilter) -> Result<i64, DatabaseError> {
         let name = filter.workflow.as_deref();
         let status = filter.status.map(WorkflowRunStatus::as_str);
@@ -303,7 +280,6 @@ impl StateDatabase {
         Ok(count.unwrap_or(0))
     }
 
-    /// Returns a run of a workflow, whole.
     pub fn workflow_run(
         &self,
         id: &WorkflowRunId,
@@ -311,7 +287,7 @@ impl StateDatabase {
         query_first(&self.conn, RUN, [id.as_str()], "read a workflow run", read_row)
     }
 
-    /// Finds a run by its id or by a beginning that only one id has.
+    /// Finds a run by its id or a unique prefix.
     pub fn find_workflow_run(&self, text: &str) -> Result<WorkflowRunRow, IdLookupError> {
         if let Ok(id) = text.parse::<WorkflowRunId>()
             && let Some(run) = self.workflow_run(&id)?
@@ -330,7 +306,7 @@ impl StateDatabase {
         }
     }
 
-    /// Lists ids of workflow runs that begin with `prefix`, in their own order.
+    /// Lists the ids of workflow runs that start with `prefix`, in order of the ids.
     pub fn workflow_run_ids_with_prefix(
         &self,
         prefix: &str,
@@ -347,7 +323,7 @@ impl StateDatabase {
         })
     }
 
-    /// Lists the runs of ours that have not ended, oldest first.
+    /// Lists the active runs that were not imported, oldest first.
     pub fn active_workflow_runs(&self) -> Result<Vec<WorkflowRunRow>, DatabaseError> {
         let attempt = "list active workflow runs";
         let ids: Vec<WorkflowRunId> = query_all(&self.conn, IDS_ACTIVE, [], attempt, |row| {
@@ -438,9 +414,9 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, Data
         texts.each_ref().map(|it| it.as_deref().and_then(parse_foreign_time));
     let is_whole = began.is_some() && updated.is_some() && finished.is_some() == texts[2].is_some();
     if head.origin.is_none() && !is_whole {
-        return Err(columns.bad("one of its times is none".to_owned()));
+        return Err(columns.bad("one of its times is invalid".to_owned()));
     }
-    // Of a run that another system kept, what is a time stands in for what is none.
+    // In an imported run, a valid time replaces an invalid one.
     head.started_at = began.or(updated).or(finished).unwrap_or(Timestamp::UNIX_EPOCH);
     head.updated_at = updated.or(finished).unwrap_or(head.started_at);
     head.finished_at = finished;
@@ -465,12 +441,12 @@ fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
     })
 }
 
-/// Reads JSON; what another system kept need not be any.
+/// Reads JSON; in a record of another system the column may hold something else.
 fn read_json(columns: &mut ColumnReader<'_, '_>, ours: bool) -> Result<Json, DatabaseError> {
     let Some(text) = columns.get::<Option<String>>()? else { return Ok(Json::Null) };
     match serde_json::from_str(&text) {
         Ok(value) => Ok(value),
-        Err(error) if ours => Err(columns.bad(format!("it holds no JSON: {error}"))),
+        Err(error) if ours => Err(columns.bad(format!("it is not JSON: {error}"))),
         Err(_) => Ok(Json::String(text)),
     }
 }
@@ -497,7 +473,7 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
     })
 }
 
-/// What a row says so that [`How::of_job`] says the same.
+/// Returns the status and exit reason that [`PartOutcome::from_job`] maps back to this outcome.
 fn status_and_exit_reason(how: PartOutcome) -> (JobStatus, ExitReason) {
     match how {
         PartOutcome::Succeeded => (JobStatus::Completed, ExitReason::Success),
@@ -531,7 +507,7 @@ fn read_gate(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
     })
 }
 
-/// What a change needs to know of the row it changes.
+/// The fields that a change needs of the row it changes.
 pub(crate) struct WorkflowRunRowState {
     pub(crate) workflow: String,
     pub(crate) status: String,
@@ -552,7 +528,7 @@ pub(crate) fn load_row_state(
     })
 }
 
-/// Inserts and says whether neither its id nor its trigger was taken.
+/// Inserts; returns true if neither its id nor its trigger was taken.
 pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
     let head = &run.head;
     let params = named_params! {
@@ -580,7 +556,7 @@ pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Da
     Ok(execute(conn, INSERT, params, "insert a workflow run")? == 1)
 }
 
-/// Updates and says whether the version was the current one.
+/// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
     let head = &run.head;
     let params = named_params! {
@@ -609,15 +585,15 @@ fn bounded_error(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
 }
 
-/// Ends all runs of ours that have not ended, with what they ask.
+/// Ends all active runs that were not imported, and withdraws their gates.
 pub(crate) fn end_active(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, END_ACTIVE, [], "end workflow runs")?;
-    execute(conn, WITHDRAW_GATES, [], "withdraw what workflow runs ask")?;
+    execute(conn, WITHDRAW_GATES, [], "withdraw the gates of workflow runs")?;
     counters::replace(conn, counters::CounterKind::WorkflowRun, &real_counts(conn)?)?;
     counters::replace(conn, counters::CounterKind::Approval, &super::approvals::real_counts(conn)?)
 }
 
-/// Counts runs by workflow and status from the rows themselves, to check the counters by.
+/// Counts runs by workflow and status from the rows, to check the counters.
 pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count workflow runs", |row| {
         let mut columns = ColumnReader::new("workflow_runs", row);
@@ -642,7 +618,7 @@ pub(crate) fn insert_instant_part(
         ":run": step.run.as_str(),
         ":skill": step.skill,
         ":error": step.error.map(bounded_error),
-        // Cut, a list of items would be none.
+        // A truncated list of items would not be valid JSON.
         ":output": step.output.map(|text| match step.part {
             PhasePart::Items => text.to_owned(),
             _ => truncate_output(text),

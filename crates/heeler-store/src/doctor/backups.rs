@@ -1,4 +1,4 @@
-//! Backups of the database: whether there is one, and how old it is.
+//! Doctor check of the database backups: existence and age.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,13 +6,12 @@ use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::backup;
 use crate::layout::StateDir;
 
-/// A running daemon takes one a day.
+/// Age at which the newest backup is reported. A running daemon takes one a day.
 const AGE_MAX: SignedDuration = SignedDuration::from_hours(72);
 
-/// What to do about it.
 const BACKUP_REMEDY: &str = "`heeler backup FILE` takes one of everything";
 
-/// Finds that there is no backup, or only an old one.
+/// Reports a missing or old backup.
 pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
     if !dir.database().exists() {
         return None;

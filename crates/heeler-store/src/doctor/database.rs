@@ -1,4 +1,4 @@
-//! The database itself: opens, sound, of our version, its totals true.
+//! Doctor check of the database: it opens, is sound, has the right version and correct totals.
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
 use super::{queue_check, rebuild};
@@ -10,16 +10,17 @@ use crate::db::{
 use crate::import::is_adoptable;
 use crate::layout::StateDir;
 
-/// The oldest SQLite that this was tried with; ours is built in, a package may link another.
+/// Oldest SQLite version that was tested. Heeler bundles its own, but a package may link
+/// another.
 const SQLITE_VERSION_MIN: i32 = 3_045_000;
 
 const REBUILD_REMEDY: &str = "run `heeler doctor --rebuild`; the old files go to trash/";
 
-/// Finds what is wrong with the database, and returns it if it can be asked.
+/// Reports faults of the database, and returns it if it can be queried.
 pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<StateDatabase> {
     findings.extend(old_sqlite(rusqlite::version_number()));
     if rebuild::is_unfinished(dir) {
-        let problem = "a rebuild was cut off";
+        let problem = "a rebuild was interrupted";
         let subject = dir.database();
         let finding = Finding::new(FindingSeverity::Error, FindingArea::Database, subject, problem);
         findings.push(finding.with_repair(RepairAction::FinishRebuild));
@@ -39,7 +40,8 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Sta
     Some(db)
 }
 
-/// Checks in one read transaction: a living writer must not come between two questions.
+/// Runs the checks in one read transaction, so that a running writer cannot change the data
+/// between two queries.
 fn check_at_one_moment(
     dir: &StateDir,
     db: &StateDatabase,
@@ -76,7 +78,7 @@ fn check(
     let are_true = counters::by_kind(&db.conn, CounterKind::Job)? == jobs::real_counts(&db.conn)?
         && counters::by_kind(&db.conn, CounterKind::Session)? == sessions::real_counts(&db.conn)?;
     if !are_true {
-        let problem = "its totals differ from what is in it";
+        let problem = "its counters differ from its rows";
         let finding =
             Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
         findings.push(finding.with_repair(RepairAction::Recount));
@@ -99,7 +101,7 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
         DatabaseOpenError::Missing { .. } if is_adoptable(dir.root()) => (
             FindingSeverity::Note,
             FindingArea::Database,
-            "any other heeler command adopts what is there",
+            "any other heeler command adopts the existing state",
         ),
         DatabaseOpenError::Missing { .. } => (
             FindingSeverity::Note,
@@ -128,7 +130,7 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
     };
     let problem = match severity {
         FindingSeverity::Error if matches!(error, DatabaseOpenError::Missing { .. }) => {
-            "it is gone, though there are backups of it".to_owned()
+            "it is missing, although backups of it exist".to_owned()
         }
         _ => error.to_string(),
     };
@@ -137,7 +139,7 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
 
 fn old_sqlite(number: i32) -> Option<Finding> {
     (number < SQLITE_VERSION_MIN).then(|| {
-        let problem = format!("version {} is older than any that was tried", rusqlite::version());
+        let problem = format!("version {} is older than any tested version", rusqlite::version());
         Finding::new(FindingSeverity::Warning, FindingArea::Versions, "SQLite", problem)
             .with_remedy("use a heeler that is built with its own SQLite")
     })

@@ -1,4 +1,4 @@
-//! Permissions, temp files, the disk: what can be said without knowing what the files mean.
+//! Doctor checks of permissions, temp files and disk space, independent of the files' meaning.
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,25 +13,27 @@ use crate::backup;
 use crate::import::herdctl::HERDCTL_ENTRIES;
 use crate::layout::{self, StateDir, free_bytes};
 
-/// Below this, writing soon fails.
+/// Free space below which writes soon fail.
 const DISK_FREE_ERROR: u64 = 32 << 20;
 
-/// Below this, a day of busy agents may not fit.
+/// Free space that a day of busy agents may exceed.
 const DISK_FREE_WARNING: u64 = 512 << 20;
 
-/// A temp file younger than this may belong to a process that is writing it.
+/// Age below which a temp file may belong to a process that is writing it.
 const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Permission bits of group and others.
 const OTHERS_MODE_BITS: u32 = 0o077;
 
-/// Folders that are not ours to judge: copies as they were found, and what was thrown away.
-// Files of our repositories may be links of the user's, and worktrees are agents' own.
+/// Directories that are not checked: original copies, and deleted data.
+// Snapshot repositories may contain links of the user, and worktrees belong to agents.
 const NOT_EXAMINED: [&str; 4] = [".before-heeler", "trash", "workspaces", "worktrees"];
 
-/// Everything in a state directory that is ours or was herdctl's, symbolic links left alone.
+/// Lists the entries of a state directory that belong to Heeler or herdctl; symbolic links are
+/// skipped.
 ///
-/// A directory that shows no sign of ours is not walked: it may be a link to a user's whole home.
+/// A directory without a sign of Heeler is not traversed: it may be a link to a user's whole
+/// home directory.
 pub(crate) fn walk_state(dir: &StateDir) -> Vec<(Utf8PathBuf, Metadata)> {
     let is_ours =
         dir.database().exists() || backup::list_backups(dir).is_ok_and(|list| !list.is_empty());
@@ -41,7 +43,7 @@ pub(crate) fn walk_state(dir: &StateDir) -> Vec<(Utf8PathBuf, Metadata)> {
     if is_ours { walk(dir.root(), is_known) } else { Vec::new() }
 }
 
-/// Everything below those names in a folder that are `wanted`.
+/// Lists everything below those entries of a directory that are `wanted`.
 pub(crate) fn walk(root: &Utf8Path, wanted: impl Fn(&str) -> bool) -> Vec<(Utf8PathBuf, Metadata)> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -65,7 +67,7 @@ pub(crate) fn walk(root: &Utf8Path, wanted: impl Fn(&str) -> bool) -> Vec<(Utf8P
     found
 }
 
-/// Finds what others than the owner can read or write.
+/// Reports files that users other than the owner can read or write.
 pub(crate) fn permissions(root: &Utf8Path, files: &[(Utf8PathBuf, Metadata)]) -> Option<Finding> {
     let mut open = Vec::new();
     if root.metadata().is_ok_and(|meta| is_open(&meta)) {
@@ -89,9 +91,10 @@ fn is_open(meta: &Metadata) -> bool {
     meta.permissions().mode() & OTHERS_MODE_BITS != 0
 }
 
-/// Takes the permissions of group and others away.
+/// Removes the permissions of group and others.
 pub(crate) fn restrict_permissions(path: &Utf8Path) -> std::io::Result<()> {
-    // Not by a handle: closing one of the database would drop SQLite's locks in this process.
+    // Changed by path, not through a handle: closing a handle of the database would drop SQLite's
+    // locks in this process.
     let found = path.symlink_metadata()?;
     if found.is_symlink() {
         return Ok(());
@@ -101,19 +104,20 @@ pub(crate) fn restrict_permissions(path: &Utf8Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, permissions)
 }
 
-/// Takes the permissions of group and others away from everything in a directory, as far as it can.
+/// Removes the permissions of group and others from everything in a directory, as far as
+/// possible.
 pub(crate) fn restrict_all_permissions(dir: &StateDir) {
     let finding = permissions(dir.root(), &walk_state(dir));
     if let Some(Finding { repair: Some(RepairAction::RestrictPermissions(paths)), .. }) = finding {
         for path in paths {
             if let Err(error) = restrict_permissions(&path) {
-                tracing::warn!(%path, %error, "cannot take the permissions of others away");
+                tracing::warn!(%path, %error, "cannot remove the permissions of other users");
             }
         }
     }
 }
 
-/// Finds what a crash left half-written.
+/// Reports temp files that a crash left.
 pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> Option<Finding> {
     let left = files
         .iter()
@@ -134,7 +138,7 @@ fn is_old(meta: &Metadata, now: Timestamp) -> bool {
     Timestamp::try_from(modified).is_ok_and(|at| now.duration_since(at) >= TEMP_AGE_MIN)
 }
 
-/// Removes a file or folder that a crash left half-written.
+/// Removes a temp file or directory that a crash left.
 pub(crate) fn remove_temp_file(path: &Utf8Path) -> std::io::Result<()> {
     if path.symlink_metadata()?.is_dir() {
         std::fs::remove_dir_all(path)
@@ -143,7 +147,7 @@ pub(crate) fn remove_temp_file(path: &Utf8Path) -> std::io::Result<()> {
     }
 }
 
-/// Finds that the disk is nearly full.
+/// Reports a nearly full disk.
 pub(crate) fn disk(root: &Utf8Path) -> Option<Finding> {
     match free_bytes(root) {
         Ok(free) => low_space(root, free),

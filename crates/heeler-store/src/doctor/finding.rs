@@ -1,4 +1,4 @@
-//! What a check-up finds, and what can be done about it.
+//! Findings of `heeler doctor`, and their repairs.
 
 use std::fmt;
 
@@ -7,41 +7,37 @@ use heeler_model::{JobId, RunId};
 
 use crate::views::PublishedView;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingSeverity {
-    /// Worth knowing; nothing is wrong.
+    /// Information; nothing is wrong.
     Note,
-    /// Something is not as it should be; nothing is lost by it.
+    /// A fault without loss of data.
     Warning,
-    /// Something is broken or at risk.
+    /// Damage, or a risk of it.
     Error,
 }
 
-/// Which part of the state directory it concerns.
+/// Part of the state directory that a finding concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FindingArea {
     /// `heeler.db`.
     Database,
-    /// Logs of jobs and sessions.
+    /// Transcripts of jobs and sessions.
     Transcripts,
-    /// Files of forks.
+    /// Working directories of forks.
     Worktrees,
-    /// YAML and JSON files made from the database.
     Views,
-    /// Lock files.
     Locks,
-    /// Who can read the files.
+    /// Access to the files.
     Permissions,
     /// The disk and its file system.
     Disk,
-    /// What a crash left half-written.
+    /// Temp files that a crash left.
     TempFiles,
-    /// Folders of runs.
+    /// Directories of runs.
     Runs,
     /// Versions of the database and of SQLite.
     Versions,
-    /// Backups.
     Backups,
 }
 
@@ -63,43 +59,39 @@ impl fmt::Display for FindingArea {
     }
 }
 
-/// A repair that loses nothing, so that `--fix` may do it unasked.
+/// A repair that loses nothing, so that `--fix` may perform it without asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairAction {
-    /// Takes the permissions of group and others away.
+    /// Removes the permissions of group and others.
     RestrictPermissions(Vec<Utf8PathBuf>),
-    /// Removes what a crash left half-written.
+    /// Removes temp files that a crash left.
     RemoveTempFiles(Vec<Utf8PathBuf>),
-    /// Cuts a torn line off a log and keeps its bytes beside it, or completes it.
+    /// Completes the torn last line of a transcript, or cuts it off and saves its bytes in a file
+    /// next to it.
     RepairTail(Utf8PathBuf),
-    /// Publishes views anew, after taking over what was changed in them.
+    /// Publishes views again, after applying hand edits.
     RepublishViews(Vec<PublishedView>),
-    /// Counts jobs and sessions anew.
+    /// Recounts jobs and sessions.
     Recount,
-    /// Marks a job that nobody works on as interrupted.
+    /// Marks a job without a running process as interrupted.
     Interrupt(JobId),
-    /// Takes jobs that wait no longer out of the queue.
+    /// Removes jobs from the queue that no longer wait.
     Dequeue(Vec<JobId>),
-    /// Frees the money that is set aside for runs that ended.
+    /// Releases the reservations of runs that have ended.
     ReleaseReservations(Vec<RunId>),
-    /// Completes a rebuild that was cut off.
+    /// Completes an interrupted rebuild.
     FinishRebuild,
 }
 
-/// One thing that a check-up found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
     pub severity: FindingSeverity,
-    /// Which part it concerns.
     pub area: FindingArea,
-    /// The file or record.
+    /// The file or record concerned.
     pub subject: String,
-    /// What is wrong with it.
     pub problem: String,
-    /// What to do about it.
     pub remedy: String,
-    /// What `--fix` would do.
+    /// Repair that `--fix` performs.
     pub repair: Option<RepairAction>,
 }
 
@@ -114,13 +106,13 @@ impl Finding {
         Finding { severity, area, subject, problem, remedy: String::new(), repair: None }
     }
 
-    /// Says what the user can do.
+    /// Sets the action that the user can take.
     pub(crate) fn with_remedy(mut self, cure: impl Into<String>) -> Finding {
         self.remedy = cure.into();
         self
     }
 
-    /// Says what `--fix` does.
+    /// Sets the repair that `--fix` performs.
     pub(crate) fn with_repair(mut self, fix: RepairAction) -> Finding {
         self.remedy = "run `heeler doctor --fix`".to_owned();
         self.repair = Some(fix);
@@ -128,7 +120,7 @@ impl Finding {
     }
 }
 
-/// Names the first of several, and how many more there are.
+/// Names the first of several items, and the number of the others.
 pub(crate) fn describe_first<T: fmt::Display>(items: &[T]) -> String {
     match items {
         [] => String::new(),

@@ -1,4 +1,4 @@
-//! Locks: who holds them, and whether that can be true.
+//! Doctor check of locks and their holders.
 
 use camino::{Utf8Path, Utf8PathBuf};
 
@@ -6,12 +6,12 @@ use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::layout::StateDir;
 use heeler_transcript::LockFile;
 
-/// Says whether a process is the writer of the directory, or may be.
+/// Returns true if a process is, or may be, the writer of the directory.
 pub(crate) fn has_writer(dir: &StateDir) -> bool {
     !matches!(LockFile::probe(&dir.lock()), Ok(None))
 }
 
-/// Finds locks that are held.
+/// Reports locks that are held.
 pub(crate) fn examine(dir: &StateDir, home: Option<&Utf8Path>) -> Vec<Finding> {
     let mut locks = vec![dir.lock(), dir.restore_lock()];
     locks.extend(home.into_iter().flat_map(session_locks));
@@ -29,7 +29,7 @@ fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
     let state = match LockFile::probe(lock) {
         Ok(state) => state?,
         Err(error) => {
-            let problem = format!("cannot be asked: {error}");
+            let problem = format!("cannot be checked: {error}");
             let finding =
                 Finding::new(FindingSeverity::Warning, FindingArea::Locks, lock.as_str(), problem);
             return Some(finding.with_remedy("check its permissions"));
@@ -40,7 +40,7 @@ fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
             FindingSeverity::Warning,
             FindingArea::Locks,
             lock.as_str(),
-            "is held by a process that did not sign it",
+            "is held by an unknown process",
         );
         return Some(finding.with_remedy(format!("find the process with `fuser {lock}`")));
     };
@@ -51,7 +51,7 @@ fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
         return Some(finding.with_remedy("nothing to do while that process works"));
     }
     let problem =
-        format!("was taken by {holder}, which is gone, and is still held by a child of it");
+        format!("was taken by {holder}, which has exited; a child process still holds it");
     let finding =
         Finding::new(FindingSeverity::Warning, FindingArea::Locks, lock.as_str(), problem);
     Some(finding.with_remedy(format!("find the process with `fuser {lock}` and end it")))

@@ -1,8 +1,9 @@
-//! What is wrong with a state directory, and the cure.
+//! Doctor: finds faults of a state directory and repairs them.
 //!
-//! [`examine`] only looks, and works on a broken, read-only or busy directory. [`fix`] does what
-//! loses nothing. [`rebuild()`] makes a new database from the newest good backup and from what views
-//! and logs know; the old one goes to `trash/`, nothing is deleted. Start at [`examine`].
+//! [`examine`] only reads, and works on a broken, read-only or busy directory. [`fix`] performs
+//! the repairs that lose nothing. [`rebuild()`] makes a new database from the newest sound
+//! backup and from views and transcripts; the old one is moved to `trash/`, and nothing is
+//! deleted. Start at [`examine`].
 
 mod backups;
 mod database;
@@ -32,8 +33,8 @@ pub(crate) use self::rebuild::{
 pub use self::repairs::{RepairOutcome, fix, interrupt};
 use crate::layout::{StateDir, StateDirError};
 
-/// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
-/// sessions.
+/// Runs all checks and changes nothing. `home` is the user's Heeler directory for locks and
+/// interactive sessions.
 pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<Finding> {
     let dir = match StateDir::open(root) {
         Ok(dir) => dir,
@@ -69,7 +70,7 @@ fn unusable(root: &Utf8Path, error: &StateDirError) -> Finding {
             "run `heeler init`, or name the directory with --state-dir"
         }
         StateDirError::Network { .. } => "move it to a local disk",
-        StateDirError::Link { .. } => "remove the link, or move there what it points to",
+        StateDirError::Link { .. } => "remove the link, or replace it with its target",
         StateDirError::Io { .. } => "check its permissions and the disk",
     };
     Finding::new(FindingSeverity::Error, FindingArea::Disk, root.as_str(), error.to_string())

@@ -1,18 +1,19 @@
-//! Whether the queue and the jobs agree, and whether money is set aside for runs that live.
+//! Doctor check that the queue matches the jobs, and that reservations belong to unfinished
+//! runs.
 
 use std::fmt;
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use crate::db::{DatabaseError, StateDatabase, queue, spending};
 
-/// Finds what waits for nothing, and what nobody waits for.
+/// Reports stale queue entries, pending jobs outside the queue, and stale reservations.
 pub(crate) fn examine(
     db: &StateDatabase,
     findings: &mut Vec<Finding>,
 ) -> Result<(), DatabaseError> {
     let idle = queue::stale_queue_entries(&db.conn)?;
     if !idle.is_empty() {
-        let problem = "is in the queue and waits no longer";
+        let problem = "is in the queue but no longer waiting";
         findings.push(warning(&idle, problem).with_repair(RepairAction::Dequeue(idle.clone())));
     }
     let forgotten = queue::unqueued_pending_jobs(&db.conn)?;
@@ -23,7 +24,7 @@ pub(crate) fn examine(
     }
     let unused = spending::stale_reservations(&db.conn)?;
     if !unused.is_empty() {
-        let problem = "has ended, and money is still set aside for it";
+        let problem = "has ended but still has a budget reservation";
         findings.push(
             warning(&unused, problem)
                 .with_repair(RepairAction::ReleaseReservations(unused.clone())),

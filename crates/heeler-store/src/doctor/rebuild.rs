@@ -1,10 +1,10 @@
-//! A new database from the newest good backup and from what views and logs know.
+//! Rebuilds the database from the newest sound backup and from views and transcripts.
 //!
-//! It is built complete under a name of its own. Then a marker says that it is to take the old one's
-//! place; with the marker, [`finish_rebuild`] can be cut off anywhere and called again: the old
-//! database goes first (nobody can open what is not there), its log and shared memory follow, and the
-//! rename of the new one is the point from which it counts. Whoever opens the store or adopts the
-//! directory calls it first.
+//! The new database is built completely under its own name. Then a marker records that it must
+//! replace the old one. From then on, [`finish_rebuild`] can be interrupted anywhere and
+//! repeated: the old database is moved first (a missing file cannot be opened), then its
+//! write-ahead log and shared memory; renaming the new database makes it valid. Code that opens
+//! the store or adopts the directory must call [`finish_rebuild`] first.
 
 use std::io;
 use std::time::Duration;
@@ -29,23 +29,23 @@ use crate::layout::{StateDir, StateDirError};
 use heeler_transcript::untrusted_file;
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
-/// Says that a rebuilt database is to take the old one's place.
+/// Marker file: a rebuilt database must replace the old one.
 const MARKER: &str = "rebuild.json";
 
-/// The marker's form.
+/// Version of the marker's format.
 const MARKER_VERSION: u32 = 1;
 
-/// The longest marker that is read.
+/// Size limit of the marker.
 const MARKER_BYTES_MAX: u64 = 64 << 10;
 
-/// The rebuilt database until it is in its place.
+/// Name of the rebuilt database until it is in place.
 const REBUILT_DATABASE: &str = "heeler.db.rebuilt";
 
-/// A database and what SQLite keeps beside it; the database itself goes first.
+/// Suffixes of a database and its SQLite side files; the database itself is moved first.
 const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// Rows that views and logs know nothing of: since which schema there are such, where, and what
-/// people call them.
+/// Rows that exist only in the database, not in views or transcripts: first schema version that
+/// has them, table, and name for users.
 const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
     (1, "runs", "runs"),
     (1, "effects", "effects"),
@@ -58,7 +58,7 @@ const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
     (5, "executions WHERE step IS NOT NULL", "steps of workflow runs"),
     (5, "workflow_events", "events of workflow runs"),
     (3, "agents WHERE enabled = 0", "disabled agents"),
-    (3, "schedules WHERE anchor IS NOT NULL", "marks of how far schedules have come"),
+    (3, "schedules WHERE anchor IS NOT NULL", "records of schedule progress"),
     (3, "occurrences", "records of due times that were run"),
     (3, "skips", "records of due times that were skipped"),
     (3, "queue", "places in the queue"),
@@ -67,32 +67,29 @@ const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
     (3, "parked", "parked credentials"),
 ];
 
-/// How long to try for the lock.
+/// Longest wait for the lock.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// What a rebuild did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuildReport {
-    /// The backup that it started from.
+    /// The backup on which the rebuild is based.
     pub base: Option<Utf8PathBuf>,
-    /// What views and logs added.
+    /// Records added from views and transcripts.
     pub report: ImportReport,
-    /// What is lost, as far as that is known.
+    /// Known losses.
     pub losses: Vec<String>,
-    /// Where the old database is now.
+    /// Directory that now holds the old database.
     pub trash: Utf8PathBuf,
 }
 
-/// Why a database was not rebuilt. The old one is where it was.
+/// Failure to rebuild a database. The old one is unchanged.
 #[derive(Debug, Error)]
 pub enum RebuildError {
-    /// The directory cannot be used.
     #[error(transparent)]
     Layout(#[from] StateDirError),
-    /// Another process is the writer, or restores.
+    /// Another process is the writer, or is running a restore.
     #[error("cannot rebuild the database while it is in use")]
     Locked(#[source] LockError),
-    /// The new database could not be built or put in place.
     #[error("the database was not rebuilt")]
     Build(#[source] ImportError),
 }
@@ -100,7 +97,7 @@ pub enum RebuildError {
 #[derive(Debug, Serialize, Deserialize)]
 struct RebuildMarker {
     version: u32,
-    /// Where the old database goes, relative to the state directory.
+    /// New location of the old database, relative to the state directory.
     trash: String,
 }
 
@@ -113,10 +110,11 @@ pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<RebuildReport, Rebuild
     let _no_restore = hold(&dir.restore_lock()).map_err(RebuildError::Locked)?;
     let dir = StateDir::create(root)?;
     let mut bases = backup::list_backups(&dir).unwrap_or_default();
-    // What a restore replaced was rejected by somebody.
+    // A person rejected the state that a restore replaced.
     bases.retain(|path| !path.as_str().contains(backup::BEFORE_RESTORE));
     if is_unfinished(&dir) {
-        // What takes its place now was just restored or rebuilt, and is newer than any backup.
+        // The database that `finish_rebuild` installs was just restored or rebuilt, so it is newer
+        // than any backup.
         bases.push(dir.database());
     }
     finish_rebuild(&dir).map_err(RebuildError::Build)?;
@@ -149,8 +147,8 @@ fn build(
     Ok(RebuildReport { base, report, losses: lost, trash })
 }
 
-/// Puts a complete and synced database in the place of the old one, and returns the folder in the
-/// trash that has the old one now. The caller holds the directory's lock.
+/// Replaces the database with a complete and synced one, and returns the trash directory that
+/// now holds the old one. The caller holds the directory's lock.
 pub(crate) fn replace_database(
     dir: &StateDir,
     complete: &Utf8Path,
@@ -167,9 +165,11 @@ pub(crate) fn replace_database(
     Ok(dir.root().join(trash))
 }
 
-/// Puts a complete and synced database where there is none. The caller holds the directory's lock.
+/// Installs a complete and synced database where there is none. The caller holds the
+/// directory's lock.
 ///
-/// A log that an earlier database left would be played into this one, so it goes to the trash.
+/// A write-ahead log of an earlier database would be replayed into this one, so it is moved to
+/// the trash.
 pub(crate) fn place_database(
     dir: &StateDir,
     complete: &Utf8Path,
@@ -181,12 +181,12 @@ pub(crate) fn place_database(
     rename_new(complete, &dir.database())
 }
 
-/// Lists the database's file and those that SQLite keeps beside it, whether they are there or not.
+/// Returns the paths of the database and its SQLite side files, even if they do not exist.
 pub(crate) fn database_files(dir: &StateDir) -> [Utf8PathBuf; 4] {
     DATABASE_SUFFIXES.map(|part| Utf8PathBuf::from(format!("{}{part}", dir.database())))
 }
 
-/// Moves parts of a database, as far as they are there, to a folder.
+/// Moves the existing files of a database to a directory.
 fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), ImportError> {
     for part in parts {
         let name = format!("heeler.db{part}");
@@ -199,7 +199,7 @@ fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), Im
     Ok(())
 }
 
-/// Begins with the last of `bases` that is sound, or with nothing.
+/// Starts with the last sound one of `bases`, or with an empty database.
 fn begin(
     dir: &StateDir,
     bases: Vec<Utf8PathBuf>,
@@ -208,7 +208,7 @@ fn begin(
     for base in bases.into_iter().rev() {
         let draft = match DraftDatabase::begin(dir, Some(&base), now) {
             Ok(draft) => draft,
-            // A full disk is no fault of the backup.
+            // A full disk does not mean that the backup is damaged.
             Err(error @ ImportError::Write { .. }) => return Err(error),
             Err(_) => continue,
         };
@@ -219,7 +219,7 @@ fn begin(
     Ok((DraftDatabase::begin(dir, None, now)?, None))
 }
 
-/// Makes a session of each event log that no session names.
+/// Creates a session for each transcript that no session refers to.
 fn sessions_from_logs(
     dir: &StateDir,
     target: &ImportTarget<'_>,
@@ -266,7 +266,7 @@ fn sessions_from_logs(
     Ok(())
 }
 
-/// Says what neither the backup nor views and logs could tell.
+/// Lists the data that neither the backup nor views and transcripts hold.
 fn describe_losses(
     old: Option<&StateDatabase>,
     new: &StateDatabase,
@@ -288,7 +288,7 @@ fn describe_losses(
     let version = old.and_then(|old| old.schema_version().ok()).unwrap_or(SCHEMA_VERSION);
     for (_, table, what) in ONLY_IN_DATABASE.into_iter().filter(|(since, ..)| *since <= version) {
         match old.and_then(|old| count(old, table)) {
-            None => lost.push(format!("{what} {since} (the old database does not say how many)")),
+            None => lost.push(format!("{what} {since} (their number is unknown)")),
             Some(before) => {
                 let missing = before - count(new, table).unwrap_or(0);
                 if missing > 0 {
@@ -300,7 +300,7 @@ fn describe_losses(
     lost
 }
 
-/// Returns a folder in the trash that is not there yet, relative to the state directory.
+/// Returns an unused trash directory, relative to the state directory.
 fn free_trash(dir: &StateDir, now: Timestamp) -> String {
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let names = (1..).map(|count| match count {
@@ -311,10 +311,10 @@ fn free_trash(dir: &StateDir, now: Timestamp) -> String {
     free.next().expect("there are more names than folders")
 }
 
-/// Reads the marker of a rebuild that was cut off: the folder in the trash that it names.
+/// Reads the marker of an interrupted rebuild and returns the trash directory that it names.
 ///
-/// It may have come with a cloned repository, so it is checked: it names a folder in the trash,
-/// which is no link.
+/// The marker may have come with a cloned repository. So it is checked that it names a
+/// directory in the trash that is not a symbolic link.
 fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, ImportError> {
     let path = dir.root().join(MARKER);
     let bad = |reason: String| ImportError::BadRebuildMarker { path: path.clone(), reason };
@@ -333,8 +333,8 @@ fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, ImportError> {
     resolve_inside(dir.root(), &marker.trash).map(Some).map_err(|error| bad(error.to_string()))
 }
 
-/// Refuses a marker where nothing shows that there was something to rebuild: no database, here or
-/// in the trash, and no backup of one.
+/// Rejects a marker if nothing shows that there was a database to rebuild: no database, here or
+/// in the trash, and no backup.
 pub(crate) fn refuse_unexpected_marker(dir: &StateDir) -> Result<(), ImportError> {
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     let has_database = dir.database().exists() || trash.join("heeler.db").exists();
@@ -345,19 +345,19 @@ pub(crate) fn refuse_unexpected_marker(dir: &StateDir) -> Result<(), ImportError
     Err(ImportError::BadRebuildMarker { path: dir.root().join(MARKER), reason })
 }
 
-/// Says whether a rebuild was cut off.
+/// Returns true if a rebuild was interrupted.
 pub(crate) fn is_unfinished(dir: &StateDir) -> bool {
     dir.root().join(MARKER).exists()
 }
 
-/// Completes a rebuild that was cut off. The caller holds the directory's lock.
+/// Completes an interrupted rebuild. The caller holds the directory's lock.
 pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
     let marker = dir.root().join(MARKER);
     let ready = dir.root().join(REBUILT_DATABASE);
     let failed = |source| ImportError::Write { path: marker.clone(), source };
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     if ready.exists() {
-        // Told to the user even when there was nothing to move.
+        // Created even if there is nothing to move, because its path is reported to the user.
         atomic_files::create_folder(&trash)?;
         move_parts(dir, &DATABASE_SUFFIXES, &trash)?;
         rename_new(&ready, &dir.database())?;

@@ -1,4 +1,4 @@
-//! Whether records and logs know each other, and whether what is `running` runs.
+//! Doctor check that records and transcripts match, and that `running` jobs run.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -14,10 +14,10 @@ use crate::db::{DatabaseError, StateDatabase};
 use crate::layout::StateDir;
 use crate::sent_files::is_sent_file;
 
-/// How many records are asked for at once.
+/// Records per query.
 const PAGE: usize = 1000;
 
-/// Returns every log among the files.
+/// Returns the transcripts among the files.
 pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
     let is_log = |path: &Utf8Path| {
         matches!(path.extension(), Some("jsonl" | "ndjson")) && !is_sent_file(path)
@@ -26,7 +26,7 @@ pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
     logs.map(|(path, _)| path.clone()).collect()
 }
 
-/// Finds logs without records, records without logs, and jobs that nobody works on.
+/// Reports transcripts without records, records without transcripts, and orphaned jobs.
 pub(crate) fn examine(
     dir: &StateDir,
     db: &StateDatabase,
@@ -55,7 +55,7 @@ fn try_examine(
     findings.extend(missing_worktrees(db)?);
     let mut named = session_logs.into_iter().collect::<HashSet<_>>();
     for log in logs {
-        // Sub-agents' logs belong to a session that their name does not tell.
+        // The name of a sub-agent's transcript does not show its session.
         let is_sub_agent = log.file_name().is_some_and(|name| name.starts_with("agent-"));
         let job = log.file_stem().filter(|_| log.parent() == Some(&dir.jobs()));
         let is_jobs = match job.map(str::parse) {
@@ -76,7 +76,8 @@ fn try_examine(
     Ok(())
 }
 
-/// Finds completed jobs whose transcript is gone. What Last Light ran is in its session's log.
+/// Reports completed jobs without a transcript. Executions of Last Light are in the transcript
+/// of their session.
 fn jobs_without_log(dir: &StateDir, db: &StateDatabase) -> Result<Option<Finding>, DatabaseError> {
     let filter = JobFilter { status: Some(JobStatus::Completed), ..JobFilter::default() };
     let mut bare = Vec::new();
@@ -86,7 +87,7 @@ fn jobs_without_log(dir: &StateDir, db: &StateDatabase) -> Result<Option<Finding
         let Some(last) = page.last() else { break };
         before = Some(JobCursor::after(last));
         let own = page.into_iter().filter(|head| head.id.has_minted_form());
-        // What was put away is where the config wants it.
+        // Retention moved the transcript to the trash, as configured.
         let has_log = |id: &JobId| dir.job_transcript(id).exists() || dir.trashed_job(id).exists();
         bare.extend(own.filter(|head| !has_log(&head.id)).map(|head| head.id));
     }
@@ -100,7 +101,7 @@ fn jobs_without_log(dir: &StateDir, db: &StateDatabase) -> Result<Option<Finding
         describe_first(&bare),
         problem,
     );
-    Ok(Some(finding.with_remedy("`heeler restore` puts it back from a backup that has it")))
+    Ok(Some(finding.with_remedy("`heeler restore` restores it from an archive that contains it")))
 }
 
 fn session_logs(dir: &StateDir, db: &StateDatabase) -> Result<Vec<Utf8PathBuf>, DatabaseError> {
@@ -109,7 +110,7 @@ fn session_logs(dir: &StateDir, db: &StateDatabase) -> Result<Vec<Utf8PathBuf>, 
     Ok(logs)
 }
 
-/// Finds sessions whose own worktree is gone.
+/// Reports sessions with a missing worktree.
 fn missing_worktrees(db: &StateDatabase) -> Result<Vec<Finding>, DatabaseError> {
     let mut findings = Vec::new();
     each_session(db, |session| {
@@ -117,12 +118,12 @@ fn missing_worktrees(db: &StateDatabase) -> Result<Vec<Finding>, DatabaseError> 
             return;
         };
         let id = session.id;
-        let problem = format!("its worktree {top} is gone");
+        let problem = format!("its worktree {top} is missing");
         let finding =
             Finding::new(FindingSeverity::Warning, FindingArea::Worktrees, id.as_str(), problem);
         findings.push(finding.with_remedy(format!(
-            "`heeler session resume {id}` makes it again from its newest snapshot, without what was \
-             done since; `heeler session delete {id}` if nobody needs it"
+            "`heeler session resume {id}` recreates it from its newest snapshot, without later \
+             changes; `heeler session delete {id}` removes the session"
         )));
     })?;
     Ok(findings)
@@ -138,7 +139,7 @@ fn each_session(db: &StateDatabase, mut take: impl FnMut(Session)) -> Result<(),
     }
 }
 
-/// Finds that a job is `running` though no daemon lives and no run of it holds its lock.
+/// Reports a `running` job if no daemon is alive and no run of the job holds its lock.
 fn check_orphaned_job(
     dir: &StateDir,
     db: &StateDatabase,
@@ -147,7 +148,7 @@ fn check_orphaned_job(
     if db.is_job_alive(dir, &job.id)? {
         return Ok(None);
     }
-    let problem = "is shown as running, and nobody works on it";
+    let problem = "is shown as running, but no process works on it";
     let finding =
         Finding::new(FindingSeverity::Warning, FindingArea::Database, job.id.as_str(), problem);
     Ok(Some(finding.with_repair(RepairAction::Interrupt(job.id.clone()))))

@@ -1,7 +1,7 @@
-//! Repairs that lose nothing.
+//! Doctor repairs that lose nothing.
 //!
-//! What needs the database is done through a [`Store`], which refuses while another process is the
-//! writer: then that process does these repairs itself.
+//! Repairs of the database use a [`Store`], which is refused while another process is the
+//! writer; that process then makes these repairs itself. Start at [`fix`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus, RunId, error_chain};
@@ -16,19 +16,19 @@ use crate::transaction::StoreTransaction;
 use crate::views::PublishedView;
 use heeler_transcript::{LockFile, LockHolder};
 
-/// What the record of a job says that nobody worked on any more.
-const INTERRUPTED: &str = "interrupted: nobody was working on this job any more";
+/// Error recorded for an orphaned job.
+const INTERRUPTED: &str = "interrupted: no process was working on this job";
 
-/// A finding, and what was done about it or why not.
+/// A finding, and the result of its repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairOutcome {
-    /// The finding.
     pub finding: Finding,
-    /// What was done; the error says why nothing was.
+    /// The action taken, or the reason why there was none.
     pub outcome: Result<String, String>,
 }
 
-/// Repairs what can be repaired without losing anything; other findings are left out.
+/// Performs the repairs that lose nothing. Findings without such a repair are not in the
+/// result.
 pub fn fix(root: &Utf8Path, findings: &[Finding], now: Timestamp) -> Vec<RepairOutcome> {
     let mut fixer = RepairExecutor { root, store: None, now };
     let fixable = findings.iter().filter_map(|finding| Some((finding, finding.repair.as_ref()?)));
@@ -107,14 +107,14 @@ impl RepairExecutor<'_> {
     fn dequeue(&mut self, jobs: &[JobId]) -> Result<String, String> {
         let jobs = jobs.to_vec();
         let done = self.store()?.write::<usize, DatabaseError, _>(move |tx| {
-            // One of them may wait again by now.
+            // One of them may be waiting again by now.
             let mut idle = queue::stale_queue_entries(&tx.conn)?;
             idle.retain(|job| jobs.contains(job));
             idle.iter().try_for_each(|job| tx.dequeue(job).map(drop))?;
             Ok(idle.len())
         });
         let count = done.map_err(|error| error_chain(&error))?;
-        Ok(format!("took {} out of the queue", counted(count, "job")))
+        Ok(format!("removed {} from the queue", counted(count, "job")))
     }
 
     fn release(&mut self, runs: &[RunId]) -> Result<String, String> {
@@ -126,7 +126,7 @@ impl RepairExecutor<'_> {
             Ok(unused.len())
         });
         let count = done.map_err(|error| error_chain(&error))?;
-        Ok(format!("freed the money of {}", counted(count, "run")))
+        Ok(format!("released the reservations of {}", counted(count, "run")))
     }
 
     fn finish_rebuild(&mut self) -> Result<String, String> {
@@ -139,8 +139,8 @@ impl RepairExecutor<'_> {
     }
 }
 
-/// Settles a job that nobody works on any more, and its agent if that was at it; returns whether
-/// there was something to settle.
+/// Ends an orphaned job, and resets its agent if that was working on it; returns false if there
+/// was nothing to do.
 pub fn interrupt(
     tx: &mut StoreTransaction<'_>,
     id: &JobId,

@@ -1,4 +1,4 @@
-//! Folders of runs: without a record, without a result, or gone.
+//! Doctor check of run directories: without a record, without a result, or missing.
 
 use std::collections::HashSet;
 use std::fs::DirEntry;
@@ -15,7 +15,7 @@ use crate::layout::StateDir;
 
 const SETTLE_REMEDY: &str = "nothing is lost: `heeler doctor --fix` settles it";
 
-/// Finds runs whose folder and record do not fit.
+/// Reports runs with a directory and record that do not match.
 pub(crate) fn examine(dir: &StateDir, db: &StateDatabase, findings: &mut Vec<Finding>) {
     if let Err(error) = try_examine(dir, db, findings) {
         let finding = Finding::new(
@@ -57,14 +57,16 @@ fn try_examine(
             };
             findings.push(warn("has no record in the database", cure));
         } else if has(file::STARTED) && !has(file::RESULT) && !is_run_alive(&dir.run(id)) {
-            findings
-                .push(warn("was started, has no result, and nobody works on it", SETTLE_REMEDY));
+            findings.push(warn(
+                "was started, has no result, and no process works on it",
+                SETTLE_REMEDY,
+            ));
         }
     }
     for run in db.uncommitted_runs()? {
         if !folders.contains(&run.id) {
             let subject = format!("runs/{}", run.id);
-            let problem = "is gone, and its result is not in the database";
+            let problem = "is missing, and its result is not in the database";
             findings.push(
                 Finding::new(FindingSeverity::Warning, FindingArea::Runs, subject, problem)
                     .with_remedy(SETTLE_REMEDY),
@@ -74,7 +76,8 @@ fn try_examine(
     Ok(())
 }
 
-/// Says whether what was to be done is told, or may be told to another release or at another time.
+/// Returns true if the run's spec is readable, or may be readable by another version or at
+/// another time.
 fn can_be_adopted(dir: &StateDir, id: RunId) -> bool {
     match untrusted_file::read(&dir.run(id).join(file::SPEC), file::BYTES_MAX) {
         Ok(bytes) => match file::parse_run_file::<RunSpec>(&bytes) {

@@ -108,7 +108,7 @@ impl DoctorTestFleet {
         finding
     }
 
-    /// Fixes what can be fixed and expects that nothing is left.
+    /// Applies all repairs and expects no findings afterwards.
     #[track_caller]
     fn fixes(&self) -> Vec<String> {
         let fixed = fix(self.dir.root(), &self.examine(), now());
@@ -209,7 +209,7 @@ fn logs_without_records_and_records_without_logs_are_found() {
     assert!(finding.subject.ends_with("job-2026-11-15-zzzzzz.jsonl"));
     fs::remove_file(fleet.path("jobs/job-2026-11-15-zzzzzz.jsonl")).unwrap();
     fs::remove_file(fleet.path("agent-sessions/projects/-x/5b7c2c0e.jsonl")).unwrap();
-    fleet.finds(FindingArea::Transcripts, FindingSeverity::Warning, "is not there");
+    fleet.finds(FindingArea::Transcripts, FindingSeverity::Warning, "does not exist");
 }
 
 #[test]
@@ -232,12 +232,12 @@ fn views_that_are_missing_or_unreadable_or_edited_come_back() {
     let yaml = fleet.path("jobs/job-2026-11-15-aaaaaa.yaml");
     let good = fs::read_to_string(&yaml).unwrap();
     fs::remove_file(&yaml).unwrap();
-    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "is not there");
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "is missing");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
 
     fleet.write("jobs/job-2026-11-15-aaaaaa.yaml", "id: [half");
-    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "cannot be read");
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "cannot be parsed");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
     let kept = yaml.parent().unwrap().read_dir_utf8().unwrap().flatten();
@@ -253,11 +253,7 @@ fn views_that_are_missing_or_unreadable_or_edited_come_back() {
 fn records_that_the_database_does_not_have_are_found_and_taken_in() {
     let fleet = DoctorTestFleet::new();
     fleet.write("jobs/job-2026-11-12-broken.yaml", "id: [half");
-    fleet.finds(
-        FindingArea::Views,
-        FindingSeverity::Warning,
-        "is no record that can be read: not YAML",
-    );
+    fleet.finds(FindingArea::Views, FindingSeverity::Warning, "is not a readable record: not YAML");
     let yaml = "agent: coder\nstatus: completed\nstarted_at: 2026-11-12T00:00:00Z\n";
     fleet.write("jobs/job-2026-11-12-broken.yaml", yaml);
     fleet.finds(FindingArea::Views, FindingSeverity::Warning, "the database does not have");
@@ -276,7 +272,7 @@ fn records_that_the_database_does_not_have_are_found_and_taken_in() {
 fn a_view_that_is_behind_is_found_and_published() {
     let fleet = DoctorTestFleet::new();
     fleet.sql("UPDATE views SET generation = generation + 1 WHERE path = 'state.yaml'");
-    fleet.finds(FindingArea::Views, FindingSeverity::Note, "is behind");
+    fleet.finds(FindingArea::Views, FindingSeverity::Note, "is older");
     let holder = LockHolder::this_process("start", now());
     let daemon = LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
     fleet.finds(FindingArea::Locks, FindingSeverity::Note, "is held by");
@@ -288,7 +284,7 @@ fn a_view_that_is_behind_is_found_and_published() {
 fn wrong_totals_are_found_and_counted_anew() {
     let fleet = DoctorTestFleet::new();
     fleet.sql("UPDATE counters SET total = 7 WHERE kind = 'job'");
-    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "totals");
+    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "counters");
     assert_eq!(fleet.fixes(), ["counted anew"]);
     let reader = StoreReader::open(&fleet.dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
@@ -320,7 +316,7 @@ fn a_job_that_nobody_works_on_is_found_and_interrupted() {
     drop(store);
 
     let finding =
-        fleet.finds(FindingArea::Database, FindingSeverity::Warning, "nobody works on it");
+        fleet.finds(FindingArea::Database, FindingSeverity::Warning, "no process works on it");
     assert_eq!(finding.subject, id.as_str());
     let fixed = fix(fleet.dir.root(), &fleet.examine(), now());
     assert_eq!(fixed[0].outcome, Ok("marked as interrupted".to_owned()));
@@ -355,7 +351,7 @@ fn held_locks_name_their_holder() {
     assert!(fleet.examine().is_empty(), "what a holder left in the file is no lock");
     let gone = LockHolder { pid: 99_999_999, command: "start".to_owned(), since: now() };
     let _held = LockFile::acquire(&lock, &gone, wait).unwrap();
-    fleet.finds(FindingArea::Locks, FindingSeverity::Warning, "which is gone");
+    fleet.finds(FindingArea::Locks, FindingSeverity::Warning, "which has exited");
 }
 
 #[test]
@@ -380,7 +376,7 @@ fn folders_of_runs_that_do_not_fit_are_found() {
     assert!(fleet.examine().is_empty(), "its runner lives");
     drop(held);
     fs::remove_dir_all(fleet.dir.run(run)).unwrap();
-    fleet.finds(FindingArea::Runs, FindingSeverity::Warning, "is gone");
+    fleet.finds(FindingArea::Runs, FindingSeverity::Warning, "is missing");
     for name in [OsStr::new("mine"), OsStr::from_bytes(b"n\xf6")] {
         let folder = fleet.path("runs").as_std_path().join(name);
         fs::create_dir(&folder).unwrap();
@@ -519,7 +515,7 @@ fn without_a_backup_views_and_logs_alone_make_a_database() {
 fn a_database_that_is_gone_is_missed_if_there_are_backups() {
     let fleet = DoctorTestFleet::new();
     fs::remove_file(fleet.dir.database()).unwrap();
-    fleet.finds(FindingArea::Database, FindingSeverity::Error, "it is gone");
+    fleet.finds(FindingArea::Database, FindingSeverity::Error, "it is missing");
     rebuild(fleet.dir.root(), now()).unwrap();
     drop(fleet.store());
     assert_eq!(fleet.examine(), []);
@@ -547,7 +543,7 @@ fn a_rebuild_that_was_cut_off_is_found_and_completed() {
     let fleet = DoctorTestFleet::new();
     fs::copy(fleet.dir.database(), fleet.path("heeler.db.rebuilt")).unwrap();
     fleet.write("rebuild.json", "{\"version\":1,\"trash\":\"trash/x\"}");
-    fleet.finds(FindingArea::Database, FindingSeverity::Error, "cut off");
+    fleet.finds(FindingArea::Database, FindingSeverity::Error, "interrupted");
     assert_eq!(fleet.fixes(), ["completed the rebuild"]);
     assert!(fleet.path("trash/x/heeler.db").exists());
 }
@@ -566,7 +562,7 @@ fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
         fleet.write("rebuild.json", &format!("{{\"version\":1,\"trash\":\"{trash}\"}}"));
         let error = Store::open(&fleet.dir, "test", now()).unwrap_err();
         let text = heeler_model::error_chain(&error);
-        assert!(text.contains("is not a note of ours"), "{trash}: {text}");
+        assert!(text.contains("is not a valid marker"), "{trash}: {text}");
         assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
     }
     fleet.write("rebuild.json", "{\"version\":2,\"trash\":\"trash/x\"}");
@@ -616,7 +612,7 @@ fn what_is_not_ours_in_a_state_directory_is_left_alone() {
     fs::set_permissions(&notes, fs::Permissions::from_mode(0o755)).unwrap();
     let found = fleet.examine();
     assert!(found.is_empty(), "{found:#?}");
-    // A link is not followed to what it points to, wherever it came from.
+    // Symbolic links are not followed, regardless of their origin.
     std::os::unix::fs::symlink(&notes, fleet.path("jobs/link")).unwrap();
     super::files::restrict_permissions(&fleet.path("jobs/link")).unwrap();
     assert_eq!(notes.metadata().unwrap().permissions().mode() & 0o777, 0o755);
@@ -636,7 +632,7 @@ fn a_worktree_that_is_gone_is_told_with_what_to_do() {
     crate::import::atomic_files::create_folder(&place).unwrap();
     assert_eq!(fleet.examine(), []);
     fs::remove_dir(&place).unwrap();
-    let finding = fleet.finds(FindingArea::Worktrees, FindingSeverity::Warning, "is gone");
+    let finding = fleet.finds(FindingArea::Worktrees, FindingSeverity::Warning, "is missing");
     assert_eq!(finding.subject, "sess-0000aaaa");
     assert!(finding.remedy.contains("heeler session resume sess-0000aaaa"), "{}", finding.remedy);
 }

@@ -1,4 +1,4 @@
-//! Logs of jobs and sessions: torn, damaged, missing, or named by no record.
+//! Doctor check of transcripts: torn, damaged, missing, or without a record.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -12,7 +12,7 @@ use heeler_transcript::{
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use heeler_transcript::untrusted_file;
 
-/// What is wrong inside one log.
+/// Faults inside one transcript.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TranscriptFaultCounts {
     torn: bool,
@@ -20,7 +20,7 @@ struct TranscriptFaultCounts {
     damaged_lines: u64,
 }
 
-/// Finds what is wrong inside a log.
+/// Reports faults inside a transcript.
 pub(crate) fn check_contents(log: &Utf8Path) -> Vec<Finding> {
     let faults = match faults(log) {
         Ok(faults) => faults,
@@ -50,7 +50,7 @@ pub(crate) fn check_contents(log: &Utf8Path) -> Vec<Finding> {
         let problem = format!("has {}; readers skip them", bad.join(" and "));
         let finding =
             Finding::new(FindingSeverity::Note, FindingArea::Transcripts, log.as_str(), problem);
-        findings.push(finding.with_remedy("nothing to do: what cannot be read stays in the file"));
+        findings.push(finding.with_remedy("nothing to do: unreadable parts stay in the file"));
     }
     findings
 }
@@ -78,13 +78,14 @@ fn describe(error: &heeler_transcript::DiskError) -> String {
     format!("cannot be read: {}", error.source)
 }
 
-/// Says whether a process is writing the log: a torn tail is then a line on its way.
+/// Returns true if a process is writing the transcript: a torn tail is then an unfinished
+/// write.
 fn has_writer(log: &Utf8Path) -> bool {
     let Ok(file) = untrusted_file::open(log) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
-/// Repairs a torn tail unless the log has a writer.
+/// Repairs a torn tail unless the transcript has a writer.
 pub(crate) fn repair(log: &Utf8Path) -> Result<String, String> {
     let opened = match TranscriptWriter::open(log, TranscriptWriterOptions::default()) {
         Ok(opened) => opened,
@@ -102,23 +103,23 @@ pub(crate) fn repair(log: &Utf8Path) -> Result<String, String> {
     Ok(done)
 }
 
-/// Finds logs that records name and that are not there.
+/// Reports transcripts that records refer to and that do not exist.
 pub(crate) fn missing(named: &[Utf8PathBuf]) -> Option<Finding> {
     let missing = named.iter().filter(|path| !path.exists()).collect::<Vec<_>>();
     if missing.is_empty() {
         return None;
     }
-    let problem = "is named by a record and is not there";
+    let problem = "is named by a record but does not exist";
     let finding = Finding::new(
         FindingSeverity::Warning,
         FindingArea::Transcripts,
         describe_first(&missing),
         problem,
     );
-    Some(finding.with_remedy("`heeler restore` puts it back from a backup that has it"))
+    Some(finding.with_remedy("`heeler restore` restores it from an archive that contains it"))
 }
 
-/// Finds logs that no record names.
+/// Reports transcripts that no record refers to.
 pub(crate) fn find_unreferenced(
     logs: &[Utf8PathBuf],
     named: &HashSet<Utf8PathBuf>,

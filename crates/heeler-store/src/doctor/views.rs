@@ -1,4 +1,4 @@
-//! Views against the database: missing, unreadable, changed by hand, behind.
+//! Doctor check of views against the database: missing, unreadable, edited by hand, outdated.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use crate::layout::StateDir;
 use crate::views::{PublishedView, ViewFormat, render_view, sha256_hex};
 use heeler_transcript::untrusted_file;
 
-/// How many views are asked for at once.
+/// Views per query.
 const PAGE: usize = 1000;
 
-/// Views by what is wrong with them.
+/// Views grouped by fault.
 #[derive(Default)]
 struct FaultyViews {
-    /// Every view that the database knows of.
+    /// Every view that the database knows.
     known: HashSet<String>,
     missing: Vec<PublishedView>,
     unreadable: Vec<PublishedView>,
@@ -24,11 +24,11 @@ struct FaultyViews {
     outdated: Vec<PublishedView>,
 }
 
-/// Finds views that are not as they were published.
+/// Reports views that differ from their published form.
 pub(crate) fn examine(dir: &StateDir, db: &StateDatabase, findings: &mut Vec<Finding>) {
     let faulty = match classify_views(dir, db) {
         Ok(mut faulty) => {
-            // A living writer publishes by itself, and is allowed half a second for it.
+            // A running writer publishes on its own, with a delay of up to half a second.
             if locks::has_writer(dir) {
                 faulty.outdated.clear();
             }
@@ -47,10 +47,10 @@ pub(crate) fn examine(dir: &StateDir, db: &StateDatabase, findings: &mut Vec<Fin
     };
     find_unrecorded_files(dir, &faulty.known, findings);
     for (views, severity, problem) in [
-        (faulty.missing, FindingSeverity::Warning, "is not there"),
-        (faulty.unreadable, FindingSeverity::Warning, "cannot be read as what it is"),
+        (faulty.missing, FindingSeverity::Warning, "is missing"),
+        (faulty.unreadable, FindingSeverity::Warning, "cannot be parsed"),
         (faulty.edited, FindingSeverity::Note, "was changed by hand"),
-        (faulty.outdated, FindingSeverity::Note, "is behind the database"),
+        (faulty.outdated, FindingSeverity::Note, "is older than the database"),
     ] {
         if !views.is_empty() {
             let finding =
@@ -87,7 +87,7 @@ fn classify_view(
     let path = view.path();
     let Ok(bytes) = untrusted_file::read(&dir.root().join(&path), untrusted_file::RECORD_BYTES_MAX)
     else {
-        // A deleted file of an agent's session means something, and is taken over at the start.
+        // Deleting an agent's session file is a supported edit, which is applied at the next start.
         let means_something = matches!(view, PublishedView::AgentSession(_));
         if !means_something && render_view(db, &view)?.is_some() {
             faulty.missing.push(view);
@@ -116,7 +116,7 @@ fn due_paths(db: &StateDatabase) -> Result<HashSet<String>, DatabaseError> {
     }
 }
 
-/// Finds records of jobs and sessions that the database does not know of.
+/// Reports job and session files that the database does not know.
 fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding>) {
     let mut unrecorded = Vec::new();
     for (folder, ending) in [("jobs", ".yaml"), ("sessions", ".json")] {
@@ -136,7 +136,7 @@ fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut
             match read {
                 Ok(()) => unrecorded.push(path),
                 Err(reason) => {
-                    let problem = format!("is no record that can be read: {reason}");
+                    let problem = format!("is not a readable record: {reason}");
                     let finding =
                         Finding::new(FindingSeverity::Warning, FindingArea::Views, path, problem);
                     findings.push(finding.with_remedy(
@@ -150,6 +150,6 @@ fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut
         let problem = "is a record that the database does not have";
         let subject = describe_first(&unrecorded);
         let finding = Finding::new(FindingSeverity::Warning, FindingArea::Views, subject, problem);
-        findings.push(finding.with_remedy("`heeler doctor --rebuild` takes it in"));
+        findings.push(finding.with_remedy("`heeler doctor --rebuild` imports it"));
     }
 }

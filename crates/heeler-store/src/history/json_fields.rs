@@ -1,13 +1,13 @@
-//! The fields at the top of a JSON object as machines write it: names without escapes, no spaces
-//! between things.
+//! Fields at the top level of a JSON object in the compact form that programs write: names
+//! without escapes, no whitespace between tokens.
 //!
-//! Of a value only its end is looked for, so that a long text costs one search. What is written in
-//! another way is not read at all: whoever asks has a parser for it. Start at [`top_fields`].
+//! Values are skipped without parsing, so a long string costs one search. Objects in another
+//! form are not read; the caller needs a parser for them. Start at [`top_fields`].
 
 use memchr::memchr2;
 
-/// Returns the raw values of the fields of these names, the last of each; `None` if the object is
-/// written in another way, or torn.
+/// Returns the raw values of the named fields, the last one of each; `None` if the object has
+/// another form or is torn.
 pub(super) fn top_fields<'t, const N: usize>(
     text: &'t [u8],
     names: [&str; N],
@@ -35,13 +35,13 @@ pub(super) fn top_fields<'t, const N: usize>(
     }
 }
 
-/// Returns the text in a raw value that is one without escapes.
+/// Returns the text of a raw value that is a string without escapes.
 pub(super) fn plain_text(value: &[u8]) -> Option<&[u8]> {
     let text = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     (!text.contains(&b'\\')).then_some(text)
 }
 
-/// Returns where the value ends that begins at an offset.
+/// Returns the end of the value that begins at an offset.
 fn value_end(text: &[u8], start: usize) -> Option<usize> {
     match text.get(start)? {
         b'"' => string_end(text, start),
@@ -54,7 +54,7 @@ fn value_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Returns the offset behind the closing quote of the text that begins at an offset.
+/// Returns the offset after the closing quote of the string that begins at an offset.
 fn string_end(text: &[u8], start: usize) -> Option<usize> {
     if text.get(start) != Some(&b'"') {
         return None;
@@ -69,7 +69,7 @@ fn string_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Returns the offset behind the bracket that closes the one at an offset.
+/// Returns the offset after the bracket that closes the one at an offset.
 fn nested_end(text: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {

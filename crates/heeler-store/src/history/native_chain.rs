@@ -1,7 +1,8 @@
-//! The entries that an agent remembers: its own file, walked from the newest one back.
+//! The entries in an agent's context: the native session file, followed backward from its
+//! newest entry.
 //!
-//! Each entry names the one before it. What no such walk meets was left behind by a branch, or
-//! summed up. Start at [`NativeEntryChain`].
+//! Each entry names its predecessor. Entries that are never reached belong to an abandoned
+//! branch, or were compacted. Start at [`NativeEntryChain`].
 
 use std::io;
 
@@ -14,7 +15,7 @@ use uuid::Uuid;
 use super::json_fields::{plain_text, top_fields};
 use crate::json_selector::{JsonSelector, parse_selected};
 
-/// The lines that are part of a conversation.
+/// Types of lines that are part of a conversation.
 const KINDS: [&str; 4] = ["user", "assistant", "attachment", "system"];
 
 const ENTRY: JsonSelector = JsonSelector::Fields(&[
@@ -24,16 +25,16 @@ const ENTRY: JsonSelector = JsonSelector::Fields(&[
     ("isSidechain", JsonSelector::Scalar),
 ]);
 
-/// A walk along the entries, newest first.
+/// Iterator over the entries of the chain, newest first.
 pub(crate) struct NativeEntryChain {
     lines: ReverseTranscriptReader,
-    /// The entry that is looked for; `None` before the newest one is found.
+    /// The next entry to find; `None` before the newest one is found.
     next_uuid: Option<Uuid>,
     has_ended: bool,
 }
 
 impl NativeEntryChain {
-    /// Begins at the end of the file; `None` if there is no such file.
+    /// Begins at the end of the file; `None` if the file does not exist.
     pub(crate) fn open(own: &Utf8Path) -> Result<Option<NativeEntryChain>, DiskError> {
         match ReverseTranscriptReader::open(own) {
             Ok(lines) => Ok(Some(NativeEntryChain { lines, next_uuid: None, has_ended: false })),
@@ -42,9 +43,9 @@ impl NativeEntryChain {
         }
     }
 
-    /// Returns the entry before the last one returned; `None` where the conversation begins.
+    /// Returns the predecessor of the last returned entry; `None` at the start of the conversation.
     ///
-    /// An entry stands behind the one that it names, since the file only grows.
+    /// The file is append-only, so an entry always follows the one that it names.
     pub(crate) fn next(&mut self) -> Result<Option<Uuid>, DiskError> {
         while !self.has_ended {
             let Some(line) = self.lines.next_line()? else { break };
@@ -59,7 +60,7 @@ impl NativeEntryChain {
     }
 }
 
-/// Returns where an entry ends in an agent's own file; `None` if it is not in it.
+/// Returns the end of an entry in a native session file; `None` if it is not in the file.
 pub(crate) fn end_of_entry(own: &Utf8Path, wanted: Uuid) -> Result<Option<u64>, DiskError> {
     let text = wanted.hyphenated().to_string();
     let finder = memmem::Finder::new(&text);
@@ -72,7 +73,7 @@ pub(crate) fn end_of_entry(own: &Utf8Path, wanted: Uuid) -> Result<Option<u64>, 
     Ok(None)
 }
 
-/// Reads an entry's id and that of the one before it.
+/// Reads an entry's id and that of its predecessor.
 fn entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
     match plain_entry(line) {
         Some(entry) => entry,
@@ -80,8 +81,8 @@ fn entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
     }
 }
 
-/// Reads an entry that is written as agents write them; `None` if it is not. A long file is walked by
-/// this, so it costs little more than to read the file.
+/// Reads an entry in the form that agents write; `None` if it has another form. This fast path
+/// reads most of a long file, so it costs little more than reading the bytes.
 fn plain_entry(line: &[u8]) -> Option<Option<(Uuid, Option<Uuid>)>> {
     let names = ["type", "uuid", "parentUuid", "isSidechain"];
     let [kind, uuid, before, is_beside] = top_fields(line, names)?;
@@ -94,7 +95,8 @@ fn plain_entry(line: &[u8]) -> Option<Option<(Uuid, Option<Uuid>)>> {
     Some(id(uuid).map(|uuid| (uuid, id(before))))
 }
 
-/// Returns the text in a raw value, if it is one; `None` if only a parser can tell.
+/// Returns the text of a raw value, or `Some(None)` if it is not a string; `None` if only a
+/// parser can tell.
 fn word(value: Option<&[u8]>) -> Option<Option<&[u8]>> {
     match value {
         Some(value) if value.starts_with(b"\"") => plain_text(value).map(Some),
@@ -111,7 +113,6 @@ fn parsed_entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
     Some((uuid(&entry["uuid"])?, uuid(&entry["parentUuid"])))
 }
 
-/// Reads an id.
 pub(super) fn uuid(value: &Json) -> Option<Uuid> {
     value.as_str().and_then(|text| Uuid::try_parse(text).ok())
 }

@@ -1,4 +1,7 @@
-//! The messages of a page: read whole, with their tools, and compared with what the agent remembers.
+//! Reads the messages of a page in full with their tool calls, and compares them with the
+//! agent's context.
+//!
+//! Start at [`read`] and [`mark_context`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +19,7 @@ use super::{
     ToolResult,
 };
 
-/// Reads messages that follow each other, of each no more than `bytes_max`.
+/// Reads consecutive messages, at most `bytes_max` of each.
 pub(super) fn read(
     log: &Utf8Path,
     marks: &[MessagePosition],
@@ -81,7 +84,7 @@ impl<'m> HistoryMessageBuilder<'m> {
         }
     }
 
-    /// Takes a row of the message itself.
+    /// Adds a row of the message itself.
     fn add_message_row(&mut self, row: Json) {
         let at = row["timestamp"].as_str().and_then(parse_iso);
         self.message.at = self.message.at.or(at);
@@ -96,7 +99,7 @@ impl<'m> HistoryMessageBuilder<'m> {
         self.message.rows.push(row);
     }
 
-    /// Takes what tools gave.
+    /// Adds the tool results of a row.
     fn tools(&mut self, row: &Json) {
         for block in blocks(row) {
             let Some(call) = block["tool_use_id"].as_str() else { continue };
@@ -118,15 +121,15 @@ fn blocks(row: &Json) -> &[Json] {
     row["message"]["content"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What is known of the messages around a page.
+/// Known messages around a page.
 pub(super) struct AdjacentMessages<'m> {
-    /// Those before it that were found on the way, oldest first.
+    /// Earlier messages that were found while searching, oldest first.
     pub(super) older: &'m [MessagePosition],
-    /// The one behind it.
+    /// The message after the page.
     pub(super) next: Option<&'m MessagePosition>,
 }
 
-/// Says of each message whether the agent remembers it.
+/// Sets the `in_context` flag and fork safety of each message.
 pub(super) fn mark_context(
     own: &Utf8Path,
     messages: &mut [HistoryMessage],
@@ -145,7 +148,7 @@ pub(super) fn mark_context(
     });
     for message in messages.iter_mut().rev() {
         let is_met = ids(message).any(|uuid| met.contains(&uuid));
-        // Not every agent keeps a prompt under the id that we gave it.
+        // Not every agent stores a prompt under the id that Heeler gave it.
         message.in_context = is_met || message.role == HistoryRole::User && answered;
         if !message.uuid.is_some_and(|uuid| met.contains(&uuid)) {
             message.fork_safety = least_safe(message.fork_safety, NOT_IN_CONTEXT);
@@ -155,7 +158,7 @@ pub(super) fn mark_context(
     Ok(())
 }
 
-/// Walks the chain until it is known which of the messages are part of it.
+/// Follows the chain until it is known which of the messages are part of it.
 fn collect_remembered_ids(
     mut chain: NativeEntryChain,
     messages: &[HistoryMessage],
@@ -163,7 +166,8 @@ fn collect_remembered_ids(
 ) -> Result<HashSet<Uuid>, DiskError> {
     let wanted: HashSet<Uuid> =
         messages.iter().flat_map(ids).chain(around.next.and_then(|mark| mark.first)).collect();
-    // The order of messages is the same in both files: once one of these is met, all is known.
+    // Both files have the same order of messages, so nothing earlier matters once one of these is
+    // found.
     let mut last: HashSet<Uuid> = around.older.iter().filter_map(|mark| mark.first).collect();
     if let [first, rest @ ..] = messages {
         let answer = rest.first().filter(|_| first.role == HistoryRole::User);

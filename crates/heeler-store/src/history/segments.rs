@@ -1,7 +1,8 @@
-//! Where the messages of a log are, and what their numbers are: from the end, a run at a time.
+//! Positions and numbers of a transcript's messages, read from the end one segment at a time.
 //!
-//! A run begins with a row that says how many messages there were before it, so that only the runs
-//! that are asked for are parsed. Of a log without such rows, all of it is. Start at [`TranscriptSegments`].
+//! A segment begins with a row that records the number of messages before it, so only the
+//! requested segments are parsed. A transcript without such rows is parsed completely. Start at
+//! [`TranscriptSegments`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::message::parse_row;
@@ -19,16 +20,17 @@ use super::native_chain::uuid;
 use super::{ForkSafety, HistoryRole, TranscriptSnapshot};
 use crate::json_selector::{JsonSelector, parse_selected};
 
-/// How many messages back the one is looked for that a snapshot names: prompts may have been sent
-/// meanwhile.
+/// Number of recent messages that are searched for the one that a snapshot names. Prompts may
+/// have been sent meanwhile.
 const SNAPSHOT_LATE_MAX: usize = 8;
 
-/// Less of a log than this is walked.
+/// Smallest part of a transcript that is searched by bisection; a smaller one is read row by
+/// row.
 const SKIPPED_BYTES_MIN: u64 = if cfg!(test) { 1024 } else { 1024 * 1024 };
 
 const BLOCK: JsonSelector = JsonSelector::Fields(&[("type", JsonSelector::Scalar)]);
 
-/// What is needed of a row to number and mark it.
+/// Fields of a row that are needed to number and classify it.
 const ROW: JsonSelector = JsonSelector::Fields(&[
     ("type", JsonSelector::Scalar),
     ("subtype", JsonSelector::Scalar),
@@ -49,22 +51,22 @@ const ROW: JsonSelector = JsonSelector::Fields(&[
     ("sessionId", JsonSelector::Scalar),
 ]);
 
-/// A message and where it stands.
+/// A message and its position in the transcript.
 #[derive(Debug, Clone)]
 pub(super) struct MessagePosition {
     pub(super) number: u64,
     pub(super) role: HistoryRole,
-    /// Where its first row is.
+    /// Offset of its first row.
     pub(super) start: u64,
-    /// Its first row's id: whoever remembers any row of it remembers that.
+    /// Id of its first row. If any row of the message is in the context, this one is.
     pub(super) first: Option<Uuid>,
-    /// Its last row's id.
+    /// Id of its last row.
     pub(super) uuid: Option<Uuid>,
-    /// Where its turn ends: behind its last row, its result and its snapshot.
+    /// End of its turn: after its last row, its result and its snapshot.
     pub(super) end: u64,
-    /// The end of its last row, or of the last one of its tools.
+    /// End of its last row, or of the last row of its tool results.
     pub(super) rows_end: u64,
-    /// How much text those rows have.
+    /// Bytes of text in those rows.
     pub(super) bytes: usize,
     pub(super) snapshot: Option<TranscriptSnapshot>,
     calls_tools: bool,
@@ -72,7 +74,7 @@ pub(super) struct MessagePosition {
 }
 
 impl MessagePosition {
-    /// Says whether our log allows a cut behind it.
+    /// Checks that the transcript allows a fork after this message.
     pub(super) fn fork_safety(&self) -> ForkSafety {
         match self {
             MessagePosition { role: HistoryRole::User, .. } => {
@@ -88,20 +90,20 @@ impl MessagePosition {
     }
 }
 
-/// The rows between two that count those before them.
+/// The rows between two rows that record message counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TranscriptSegment {
     start: u64,
     end: u64,
-    /// How many messages are before it.
+    /// Number of messages before the segment.
     pub(super) messages_before: u64,
-    /// Whether it is one of ours: others do not say where their turns end.
+    /// True if Heeler wrote the segment; other segments do not record where turns end.
     is_heeler_run: bool,
-    /// The last entry of what the next run has from another session.
+    /// The last entry that the next segment has from another session.
     forked_at: Option<Uuid>,
 }
 
-/// The runs of a log, newest first.
+/// The segments of a transcript, newest first.
 pub(super) struct TranscriptSegments<'l> {
     log: &'l Utf8Path,
     lines: ReverseTranscriptReader,
@@ -120,8 +122,8 @@ impl<'l> TranscriptSegments<'l> {
         Ok(TranscriptSegments { log, lines, end, forked_at: None, is_done: false })
     }
 
-    /// Passes over runs that have so many messages before them, or more: by halves, since the counts of a
-    /// log only grow. At most as much is read as by walking.
+    /// Skips segments with at least `messages` messages before them, by bisection: the counts of a
+    /// transcript only grow. Never reads more than a linear walk would.
     pub(super) fn skip_from(&mut self, messages: u64) -> Result<(), DiskError> {
         let mut low = 0;
         while !self.is_done && self.end - low > SKIPPED_BYTES_MIN && self.end < u64::MAX {
@@ -135,7 +137,7 @@ impl<'l> TranscriptSegments<'l> {
         Ok(())
     }
 
-    /// Returns the run before the last one returned. Its rows are not parsed.
+    /// Returns the segment before the last one returned. Its rows are not parsed.
     pub(super) fn next(&mut self) -> Result<Option<TranscriptSegment>, DiskError> {
         if self.is_done {
             return Ok(None);
@@ -160,7 +162,8 @@ impl<'l> TranscriptSegments<'l> {
         }))
     }
 
-    /// Walks back to the next row at or behind `low` that counts; returns where it is, and its count.
+    /// Searches backward for the next row, at or after `low`, that records a count; returns its
+    /// offset and the count.
     fn next_count(&mut self, low: u64) -> Result<Option<(u64, u64)>, DiskError> {
         let needle = format!("\"{PRIOR_COUNTS_KEY}\"");
         let counts = memmem::Finder::new(&needle);
@@ -179,7 +182,7 @@ impl<'l> TranscriptSegments<'l> {
         Ok(None)
     }
 
-    /// Finds the messages of a run.
+    /// Finds the messages of a segment.
     pub(super) fn message_positions(
         &self,
         run: &TranscriptSegment,
@@ -189,7 +192,7 @@ impl<'l> TranscriptSegments<'l> {
             positions: Vec::new(),
         };
         for entry in TranscriptScanner::open_at(self.log, run.start)? {
-            // What is no record was reported when the log was repaired.
+            // Damaged lines were reported when the transcript was repaired.
             let TranscriptEntry::Record(record) = entry? else { continue };
             if record.offset >= run.end {
                 break;
@@ -204,7 +207,7 @@ impl<'l> TranscriptSegments<'l> {
             last.ends_turn = true;
         }
         if !run.is_heeler_run {
-            // A turn is over when the next prompt comes.
+            // The next prompt ends a turn.
             let mut next = HistoryRole::User;
             for mark in marks.iter_mut().rev() {
                 mark.ends_turn |= next == HistoryRole::User;
@@ -215,7 +218,7 @@ impl<'l> TranscriptSegments<'l> {
     }
 }
 
-/// Numbers the rows of a run.
+/// Numbers the rows of a segment.
 struct SegmentParser {
     count: MessageCounter,
     positions: Vec<MessagePosition>,
@@ -258,7 +261,7 @@ impl SegmentParser {
     }
 
     fn snapshot(&mut self, record: &TranscriptRecord, row: &Json) {
-        // What the files were before the first turn is behind no message.
+        // The snapshot before the first turn belongs to no message.
         if is_initial_snapshot(row) {
             return;
         }
@@ -276,7 +279,7 @@ impl SegmentParser {
 }
 
 impl MessagePosition {
-    /// Takes a row of the message.
+    /// Adds a row of the message.
     fn add_row(&mut self, record: &TranscriptRecord, row: &Json) {
         self.grows(record);
         self.uuid = uuid(&row["uuid"]);
@@ -292,28 +295,28 @@ impl MessagePosition {
     }
 }
 
-/// Reads what is needed of a row.
+/// Parses the fields that are needed of a row.
 pub(super) fn snapshot_row(text: &str) -> Option<Json> {
     parse_selected(text.as_bytes(), &ROW)
 }
 
-/// Says what a row that begins no message is part of.
+/// Classifies a row that does not begin a message.
 pub(super) fn row_relation(text: &str) -> RowRelation {
     parse_selected(text.as_bytes(), &ROW)
         .map_or(RowRelation::Unrelated, |row| RowRelation::read(&row))
 }
 
-/// What a row that begins no message is part of.
+/// Relation of a row that does not begin a message to the message before it.
 pub(super) enum RowRelation {
-    /// The message before it.
+    /// Part of the message.
     Message,
-    /// What the message's tools gave.
+    /// Results of the message's tool calls.
     ToolResults,
     /// The end of its turn.
     TurnEnd,
-    /// The state of the files at that end.
+    /// Snapshot of the files at the end of the turn.
     Snapshot,
-    /// Something beside the conversation.
+    /// Not part of the conversation.
     Unrelated,
 }
 
@@ -336,12 +339,12 @@ impl RowRelation {
     }
 }
 
-/// Says whether a snapshot is of the files before the first turn.
+/// Returns true if a snapshot shows the files before the first turn.
 pub(super) fn is_initial_snapshot(row: &Json) -> bool {
     row["snapshot"][BEGINNING_KEY] == Json::Bool(true)
 }
 
-/// A snapshot as a row has it.
+/// A snapshot in the format of a transcript row.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawTranscriptSnapshot {
@@ -358,8 +361,8 @@ struct RawTranscriptSnapshot {
     others: Vec<String>,
 }
 
-/// Reads a snapshot. One whose names cannot be those of a commit and of a folder came with somebody
-/// else's state.
+/// Reads a snapshot. One with an invalid commit id or directory name comes from foreign state
+/// and is rejected.
 pub(super) fn read_snapshot(value: &Json) -> Option<TranscriptSnapshot> {
     let raw = RawTranscriptSnapshot::deserialize(value).ok()?;
     let is_commit = |text: &str| {

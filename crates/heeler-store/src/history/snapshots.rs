@@ -1,4 +1,6 @@
-//! The snapshots that a log notes, from its beginning on.
+//! The snapshots that a transcript records, from its start.
+//!
+//! Start at [`snapshots`].
 
 use camino::Utf8Path;
 use heeler_model::AgentSessionId;
@@ -8,20 +10,19 @@ use memchr::memmem;
 use super::segments::{RowRelation, is_initial_snapshot, read_snapshot, snapshot_row};
 use super::{HistoryError, TranscriptSnapshot};
 
-/// What every row of a snapshot holds, so that no other row need be parsed.
+/// Text that every snapshot row contains, so that no other row is parsed.
 const NEEDLE: &str = "\"snapshot\"";
 
-/// A snapshot that a log notes.
+/// A snapshot that a transcript records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptSnapshotEntry {
-    /// What it is.
     pub snapshot: TranscriptSnapshot,
-    /// For one that was taken before the first turn of a session: which session. The log of a fork
-    /// has that of its source too.
+    /// Session of a snapshot taken before the session's first turn. A fork's transcript also
+    /// contains that of its source.
     pub initial_session: Option<AgentSessionId>,
 }
 
-/// Lists the snapshots that a log notes, oldest first.
+/// Lists the snapshots that a transcript records, oldest first.
 pub fn snapshots(log: &Utf8Path) -> Result<Vec<TranscriptSnapshotEntry>, HistoryError> {
     let needle = memmem::Finder::new(NEEDLE);
     let mut found = Vec::new();

@@ -32,7 +32,7 @@ impl HistoryTestFiles {
         folder
     }
 
-    /// One line a message: its number, whether a fork can be cut behind it, what else is known.
+    /// Returns one line per message: its number, its fork safety, and other known facts.
     #[track_caller]
     fn check(&self, before: Option<u64>, count: usize, expected: Expect) {
         let HistoryPage { messages, total } =
@@ -161,8 +161,8 @@ fn a_cut_moves_to_the_nearest_safe_one_before_it() {
     let error = folder.cut(Some(1)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the session up to message 1 cannot be cut off: it is a prompt without its answer; \
-         `session show --history` marks where it can"
+        "the session up to message 1 cannot be forked: it is a prompt without its answer; \
+         `session show --history` marks the possible fork points"
     );
     for asked in [0, 6, u64::MAX] {
         let error = folder.cut(Some(asked)).unwrap_err();
@@ -173,7 +173,7 @@ fn a_cut_moves_to_the_nearest_safe_one_before_it() {
 #[test]
 fn what_the_agents_own_file_has_not_or_left_behind_is_not_in_context() {
     let (mut log, mut own) = two_turns();
-    // Killed before the agent kept anything, then gone on from the second message.
+    // Killed before the agent stored anything, then continued from the second message.
     log.extend([run(5), user(7, 6), agent(8, 7), run(7), user(9, 2), agent(10, 9), result()]);
     own.extend([user(9, 2), agent(10, 9)]);
     let folder = HistoryTestFiles::with(&log, &own);
@@ -186,7 +186,7 @@ fn what_the_agents_own_file_has_not_or_left_behind_is_not_in_context() {
             2 safe
             3 it is a prompt without its answer, not in context
             4 it calls a tool, not in context, Bash → "ok"
-            5 the agent does not remember it, not in context, files 0000
+            5 it is not in the agent's context, not in context, files 0000
             6 it is a prompt without its answer, not in context
             7 it does not end a turn, not in context
             8 it is a prompt without its answer
@@ -222,7 +222,7 @@ fn without_the_agents_own_file_nothing_is_remembered_and_nothing_can_be_cut() {
         1,
         expect![[r#"
         of 5
-        2 the agent's own record of the session is gone, not in context
+        2 the native session file is missing, not in context
     "#]],
     );
     let error = folder.cut(None).unwrap_err();

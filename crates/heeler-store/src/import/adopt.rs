@@ -1,7 +1,8 @@
-//! A `.herdctl/` becomes a state directory of ours, in place.
+//! Adopts a `.herdctl/` directory as a state directory, in place.
 //!
-//! Nothing of herdctl's is changed until the database is complete and in its place; before a file is
-//! rewritten for the first time, `.before-heeler/` has it as it was. Start at [`record_existing`].
+//! Nothing of herdctl's is changed until the database is complete and in place. Before a file
+//! is rewritten for the first time, its original is copied to `.before-heeler/`. Start at
+//! [`adopt`].
 
 use std::io;
 use std::time::Duration;
@@ -21,72 +22,63 @@ use crate::doctor;
 use crate::layout::{StateDir, StateDirError};
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
-/// Where files are kept as they were before Heeler came.
+/// Directory of the files as they were before the adoption.
 const ORIGINALS_FOLDER: &str = ".before-heeler";
 
-/// How long to try for the lock: another command may be adopting the same directory.
+/// Longest wait for the lock, because another command may be adopting the same directory.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// What was adopted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptionReport {
-    /// What was found, by kind, and what could not be read.
+    /// Imported records by kind, and those that could not be read.
     pub report: ImportReport,
-    /// How many jobs herdctl had left unfinished; they are marked as interrupted.
+    /// Number of jobs that herdctl had left unfinished; they are marked as interrupted.
     pub interrupted: u64,
-    /// How many files were kept in `.before-heeler/`.
+    /// Number of files copied to `.before-heeler/`.
     pub originals_kept: usize,
 }
 
-/// Why a directory was not adopted. Nothing was changed in it.
+/// Failure to adopt a directory. Nothing was changed in it.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// herdctl is at work there.
+    /// herdctl is running in the directory.
     #[error("herdctl (process {pid}) is running on {dir}; stop it first: `herdctl stop`")]
     HerdctlRunning {
-        /// The directory.
         dir: Utf8PathBuf,
-        /// herdctl's process.
+        /// Process id of herdctl.
         pid: u32,
     },
-    /// The directory cannot be written.
     #[error(
         "{dir} is read-only, so its herdctl state cannot be adopted; make it writable, or copy it \
          with `heeler import herdctl`"
     )]
     ReadOnly {
-        /// The directory.
         dir: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process holds the directory.
+    /// Another process holds the directory's lock.
     #[error("cannot adopt the herdctl state in {dir} now")]
     Locked {
-        /// The directory.
         dir: Utf8PathBuf,
-        /// The cause; it names the holder.
+        /// Names the holder.
         #[source]
         source: LockError,
     },
-    /// The directory cannot be a state directory.
     #[error(transparent)]
     Layout(#[from] StateDirError),
-    /// The database could not be built.
-    #[error("the herdctl state in {dir} was not adopted; it is as it was")]
+    #[error("the herdctl state in {dir} was not adopted; nothing was changed")]
     Build {
-        /// The directory.
         dir: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: ImportError,
     },
 }
 
-/// Says whether a directory holds state in herdctl's form and no database of ours.
+/// Returns true if a directory holds state of herdctl and no database of Heeler.
 ///
-/// One that has `backups/` was ours and lost its database: ask `doctor::rebuild`, which knows more.
+/// A directory with `backups/` belonged to Heeler and lost its database: use `doctor::rebuild`,
+/// which recovers more.
 pub fn is_adoptable(root: &Utf8Path) -> bool {
     let has = |name: &str| root.join(name).exists();
     let has_jobs = || {
@@ -96,7 +88,7 @@ pub fn is_adoptable(root: &Utf8Path) -> bool {
     !has("heeler.db") && (has("state.yaml") || has("herdctl.pid") || has_jobs())
 }
 
-/// Adopts a directory; `None` when another process has done so meanwhile.
+/// Adopts a directory; `None` if another process has adopted it meanwhile.
 pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, AdoptError> {
     if let Some(pid) = running_herdctl(root) {
         return Err(AdoptError::HerdctlRunning { dir: root.to_owned(), pid });
@@ -107,7 +99,7 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, 
         LockFile::acquire(path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
     };
     let _lock = hold(&dir.lock())?;
-    // A restore puts files back before there is a database.
+    // A running restore writes files before the database exists.
     let _no_restore = hold(&dir.restore_lock())?;
     let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
     doctor::refuse_foreign_rebuild(&dir).map_err(failed)?;
@@ -148,7 +140,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<AdoptionReport, ImportError> 
     Ok(AdoptionReport { report, interrupted, originals_kept: kept })
 }
 
-/// Copies what will be rewritten: views that are due, and those that the next job touches.
+/// Copies the files that will be rewritten: due views, and those that the next job changes.
 fn copy_originals(
     dir: &StateDir,
     db: &StateDatabase,
@@ -176,7 +168,7 @@ fn copy_originals(
     for file in files {
         let to = resolve_inside(dir.root(), &format!("{ORIGINALS_FOLDER}/{file}"))
             .map_err(|source| ImportError::Blocked { source })?;
-        // A copy of an earlier adoption is older, and so closer to what herdctl wrote.
+        // A copy of an earlier adoption is older, and so closer to herdctl's original.
         let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
         if is_kept || !source.has(&file) {
             continue;

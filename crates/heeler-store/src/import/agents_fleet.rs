@@ -1,7 +1,8 @@
-//! Interactive sessions of agents-fleet, copied to the user's own folder of such sessions.
+//! Import of agents-fleet's interactive sessions, copied to the user's directory of such
+//! sessions.
 //!
-//! A session's JSON is written after its transcripts, so what has its JSON is complete; a session
-//! that is there is left alone, since its owner may have gone on with it. Start at
+//! A session's JSON is written after its transcripts, so a session with JSON is complete. An
+//! existing session is not changed, because its owner may have continued it. Start at
 //! [`import_agents_fleet`].
 
 pub(crate) mod read;
@@ -25,10 +26,11 @@ use heeler_transcript::untrusted_file;
 const TRANSCRIPT: &str = ".transcript.ndjson";
 const WORKERS: &str = ".workers";
 
-/// How many sessions share a transaction.
+/// Sessions per transaction.
 const BATCH: usize = 500;
 
-/// Imports the sessions of `~/.fleet`, or of its `sessions/`, to `sessions/` of Heeler's home.
+/// Imports the sessions of `~/.fleet`, or of its `sessions/`, into `sessions/` of Heeler's home
+/// directory.
 ///
 /// They are listed under the agent `interactive`. The source is only read.
 pub fn import_agents_fleet(
@@ -59,18 +61,18 @@ pub fn import_agents_fleet(
 struct AgentsFleetImport<'a> {
     source: &'a ImportSource,
     target: &'a ImportTarget<'a>,
-    /// Where the sessions go.
+    /// Directory that receives the sessions.
     sessions: Utf8PathBuf,
     origin: String,
     now: Timestamp,
     report: ImportReport,
 }
 
-/// A session whose transcripts are in place.
+/// A session with its transcripts in place.
 struct PendingFleetSession {
-    /// Its JSON, unless that is there.
+    /// The JSON to write, unless it exists.
     json: Option<(Utf8PathBuf, Vec<u8>)>,
-    /// Its row, unless that is there.
+    /// The row to insert, unless it exists.
     session: Option<Session>,
 }
 
@@ -92,14 +94,14 @@ impl AgentsFleetImport<'_> {
         for name in &names {
             let owner = name.strip_suffix(TRANSCRIPT).or_else(|| name.strip_suffix(WORKERS));
             if owner.is_some_and(|owner| !stems.contains(&owner)) {
-                let reason = "there is no session file beside it";
+                let reason = "it has no session file";
                 self.report.refuse(ImportItemKind::Transcript, name, reason);
             }
         }
         Ok(())
     }
 
-    /// Copies a session's transcripts; returns what is still to be written.
+    /// Copies a session's transcripts; returns the data that must still be written.
     fn session(&mut self, stem: &str) -> Result<Option<PendingFleetSession>, ImportError> {
         let what = format!("{stem}.json");
         let read = self.source.text(&what).and_then(|text| AgentsFleetSession::read(stem, &text));
@@ -123,7 +125,7 @@ impl AgentsFleetImport<'_> {
                 self.report.refuse(
                     ImportItemKind::Session,
                     what,
-                    "its transcript has a name taken here",
+                    "a different file with the name of its transcript exists",
                 );
                 return Ok(None);
             }
@@ -137,7 +139,7 @@ impl AgentsFleetImport<'_> {
         Ok(Some(PendingFleetSession { json, session: (!is_listed).then_some(session) }))
     }
 
-    /// Brings the coordinator's transcript: its own file, or else what the JSON holds.
+    /// Copies the coordinator's transcript from its own file, or else from the JSON.
     fn transcript(
         &mut self,
         read: &AgentsFleetSession,
@@ -186,7 +188,7 @@ impl AgentsFleetImport<'_> {
         let names = self.source.names(&folder, ImportItemKind::Worker, &mut self.report);
         for worker in read.workers.iter().filter(|worker| !names.contains(worker)) {
             let what = format!("{}.json: {worker}", read.id);
-            self.report.refuse(ImportItemKind::Worker, what, "its transcript is not there");
+            self.report.refuse(ImportItemKind::Worker, what, "its transcript is missing");
         }
         if names.is_empty() {
             return Ok(());
@@ -205,7 +207,7 @@ impl AgentsFleetImport<'_> {
         Ok(())
     }
 
-    /// Writes what the batch still lacks, each step durable before the next.
+    /// Writes the remaining data of the batch, each step durable before the next.
     fn put(&mut self, batch: Vec<PendingFleetSession>) -> Result<(), ImportError> {
         if batch.is_empty() {
             return Ok(());
@@ -236,7 +238,7 @@ impl AgentsFleetImport<'_> {
     }
 }
 
-/// Says whether a file is not there, or has only the length that a power loss left it.
+/// Returns true if a file is missing, or holds only the zero bytes that a power loss left.
 fn is_blank(path: &Utf8Path) -> bool {
     let mut start = [0; 64];
     let count = match untrusted_file::open(path).and_then(|mut file| file.read(&mut start)) {

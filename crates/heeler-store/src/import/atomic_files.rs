@@ -1,7 +1,9 @@
-//! Puts files into the state directory so that a crash leaves the old file or the whole new one.
+//! Writes files into the state directory so that a crash leaves the old file or the complete
+//! new one.
 //!
-//! A placed file is durable only after [`sync_folder`]: an import places many, syncs once, and then commits
-//! the rows that name them. A file that is there is never replaced by another: see [`put_new`].
+//! A written file is durable only after [`sync`]: an import writes many files, syncs once, and
+//! then commits the rows that refer to them. An existing file is never replaced by a different
+//! one: see [`put_new`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read, Seek, Write as _};
@@ -13,31 +15,30 @@ use heeler_transcript::{DiskBackend as _, OsDisk, sync_file_system, temp_name};
 use super::ImportError;
 use heeler_transcript::untrusted_file;
 
-/// Copies a file to `target`, byte for byte.
 pub(crate) fn copy(from: &mut File, target: &Utf8Path) -> Result<(), ImportError> {
     replace(target, |to| io::copy(from, to).map(drop))
 }
 
-/// What became of a file that was to be put where nothing may be replaced.
+/// Result of [`put_new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// It is there now.
+    /// The file was written.
     New,
-    /// It was there already.
+    /// The same file existed.
     Same,
-    /// It was there already, and has grown since.
+    /// The same file existed, and has grown since.
     Grown,
-    /// Another one is there.
+    /// A different file exists.
     NameTaken,
 }
 
-/// Why a file is refused whose name is taken.
-pub(crate) const NAME_TAKEN: &str = "there is another file of that name here";
+/// Reason for refusing a file with a taken name.
+pub(crate) const NAME_TAKEN: &str = "a different file with that name exists";
 
-/// Puts a file at `target`, where nothing is ever replaced by something else.
+/// Writes a file to `target` without ever replacing a different file.
 ///
-/// A placed file is whole, so what an import that was cut off has left is the same; or it is the
-/// beginning of the same, if the source has grown since, and is completed.
+/// A written file is complete. So the leftover of an interrupted import is either the same
+/// file, or a prefix of it if the source has grown since; a prefix is completed.
 pub(crate) fn put_new(
     from: &mut (impl Read + Seek),
     target: &Utf8Path,
@@ -50,7 +51,7 @@ pub(crate) fn put_new(
             put(target, fill, |temp| OsDisk.rename_new(temp, target))?;
             return Ok(PutOutcome::New);
         }
-        // A link, a folder, a pipe.
+        // A symbolic link, a directory or a pipe is in the way.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             return Ok(PutOutcome::NameTaken);
         }
@@ -64,14 +65,14 @@ pub(crate) fn put_new(
     }
 }
 
-/// Replaces what is there by what it is the beginning of.
+/// Replaces an existing file of which it is a prefix with the complete one.
 fn complete(
     from: &mut (impl Read + Seek),
     mut there: &File,
     target: &Utf8Path,
 ) -> Result<PutOutcome, ImportError> {
     let failed = |source| ImportError::Write { path: target.to_owned(), source };
-    // Whoever writes a log holds its lock, and may have gone on until just now.
+    // The writer of a transcript holds its lock, and may have appended rows until just now.
     if there.try_lock().is_err() {
         return Ok(PutOutcome::NameTaken);
     }
@@ -80,7 +81,7 @@ fn complete(
         return Ok(PutOutcome::NameTaken);
     }
     from.rewind().map_err(failed)?;
-    // Synced first: what is there is perhaps all that this disk has of it.
+    // Synced first, because the existing file may be the only copy on this disk.
     let fill = |to: &mut File| io::copy(from, to).and_then(|_| to.sync_all());
     put(target, fill, |temp| fs::rename(temp, target))?;
     Ok(PutOutcome::New)
@@ -89,9 +90,9 @@ fn complete(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileComparison {
     Same,
-    /// What is there begins with what is to be put there.
+    /// The existing file begins with the new content.
     Longer,
-    /// What is there is the beginning of what is to be put there.
+    /// The existing file is a prefix of the new content.
     Prefix,
     Different,
 }
@@ -116,12 +117,11 @@ fn compare(from: &mut impl Read, there: &File) -> io::Result<FileComparison> {
     }
 }
 
-/// Writes a file at `target`.
 pub(crate) fn write(bytes: &[u8], target: &Utf8Path) -> Result<(), ImportError> {
     replace(target, |to| to.write_all(bytes))
 }
 
-/// Makes a folder and those above it, for the owner only.
+/// Creates a directory and its parents with permissions for the owner only.
 pub(crate) fn create_folder(path: &Utf8Path) -> Result<(), ImportError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -130,7 +130,7 @@ pub(crate) fn create_folder(path: &Utf8Path) -> Result<(), ImportError> {
         .map_err(|source| ImportError::Write { path: path.to_owned(), source })
 }
 
-/// Makes everything placed under a folder durable.
+/// Makes all files written under a directory durable.
 pub(crate) fn sync(folder: &Utf8Path) -> Result<(), ImportError> {
     fault_point()?;
     sync_file_system(folder)
@@ -144,7 +144,7 @@ fn replace(
     put(target, fill, |temp| fs::rename(temp, target))
 }
 
-/// Fills a temp file beside `target` and lets `name` give it that name.
+/// Fills a temp file next to `target` and lets `name` give it its final name.
 fn put(
     target: &Utf8Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
@@ -160,7 +160,7 @@ fn put(
         .and_then(|mut file| fill(&mut file))
         .and_then(|()| name(&temp));
     done.map_err(|source| {
-        // The error that matters is the first; a temp file left behind is swept by `doctor`.
+        // The first error is the one to report; a leftover temp file is removed by `doctor`.
         let _swept = fs::remove_file(&temp);
         ImportError::Write { path: target.to_owned(), source }
     })
@@ -187,12 +187,12 @@ pub(crate) mod fault {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Lets `writes` writes pass and stops at the next.
+    /// Allows `writes` writes and fails the next one.
     pub(crate) fn after(writes: u64) {
         LEFT.set(Some(writes));
     }
 
-    /// Lets all writes pass again.
+    /// Allows all writes again.
     pub(crate) fn clear() {
         LEFT.set(None);
     }

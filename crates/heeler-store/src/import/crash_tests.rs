@@ -1,4 +1,4 @@
-//! Imports and adoptions that are cut off at each of their writes, and then done again.
+//! Tests that interrupt imports and adoptions at each of their writes and then repeat them.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::layout::StateDir;
 use crate::reader::StoreReader;
 use crate::store::Store;
 
-/// More writes than any of these needs.
+/// More writes than any of these tests needs.
 const WRITES_MAX: u64 = 400;
 
 fn now() -> Timestamp {
@@ -44,7 +44,7 @@ fn copy_tree(from: &Utf8Path, to: &Utf8Path) {
     }
 }
 
-/// Everything in a directory that a user would miss: rows, and files with their content.
+/// Lists everything in a directory that a user would miss: rows, and files with their content.
 fn content(root: &Utf8Path) -> Vec<String> {
     let dir = StateDir::open(root).unwrap();
     let reader = StoreReader::open(&dir).unwrap();
@@ -72,7 +72,8 @@ fn content(root: &Utf8Path) -> Vec<String> {
     lines.iter().map(|line| line.replace(root.as_str(), "ROOT")).collect()
 }
 
-/// Cuts `import` off at every write in turn, imports again, and compares with an import in one go.
+/// Interrupts `import` at every write in turn, repeats it, and compares the result with an
+/// uninterrupted import.
 fn check(import: impl Fn(&Store) -> Result<ImportReport, ImportError>) {
     let (_temp, root) = temp();
     let whole = root.join("whole");
@@ -181,7 +182,7 @@ fn a_rebuild_that_was_cut_off_leaves_the_old_database_or_is_completed() {
         drop(store);
         let jobs = |root: &Utf8Path| {
             let dir = StateDir::open(root).unwrap();
-            // Whoever opens the store first completes what was cut off.
+            // The first process that opens the store completes the interrupted rebuild.
             drop(Store::open(&dir, "test", now()).unwrap());
             let reader = StoreReader::open(&dir).unwrap();
             assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);

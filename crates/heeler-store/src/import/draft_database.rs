@@ -1,7 +1,8 @@
-//! A database that is built beside its place and put there whole.
+//! A database that is built under a temporary name and then installed as a whole.
 //!
-//! A crash leaves either no new database or the complete one. The draft keeps no side files, so
-//! what a crash leaves of it is one temp file, which is swept. Start at [`DraftDatabase`].
+//! A crash leaves either no new database or the complete one. The draft has no side files, so a
+//! crash leaves a single temp file, which is removed at the next start. Start at
+//! [`DraftDatabase`].
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,15 +16,15 @@ use crate::db::{DatabaseOpenError, SqliteResultExt as _, StateDatabase, migrate}
 use crate::layout::StateDir;
 use heeler_transcript::untrusted_file;
 
-/// A database under construction; dropping it throws it away.
+/// A database under construction; dropping it deletes the file.
 pub(crate) struct DraftDatabase {
-    /// Absent once it is closed.
+    /// `None` once it is closed.
     db: Option<StateDatabase>,
     path: Utf8PathBuf,
 }
 
 impl DraftDatabase {
-    /// Begins a database with our schema: an empty one, or a copy of `base`.
+    /// Creates a database with the current schema: an empty one, or a copy of `base`.
     pub(crate) fn begin(
         dir: &StateDir,
         base: Option<&Utf8Path>,
@@ -43,7 +44,8 @@ impl DraftDatabase {
         let db = StateDatabase::private(&path).map_err(unusable)?;
         let draft = DraftDatabase { db: Some(db), path: path.clone() };
         let db = draft.db();
-        // Its only reader is this process until it is complete: no journal file, no waiting.
+        // Only this process uses the file until it is complete, so it needs no journal file and no
+        // syncs.
         db.conn
             .execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;")
             .attempt("prepare a new database")?;
@@ -54,12 +56,12 @@ impl DraftDatabase {
         Ok(draft)
     }
 
-    /// Returns the database, to fill it.
     pub(crate) fn db(&self) -> &StateDatabase {
         self.db.as_ref().expect("only `finish` closes it")
     }
 
-    /// Closes the database, makes it durable, and returns where it is. It is not thrown away now.
+    /// Closes the database, makes it durable, and returns its path. It is no longer deleted on
+    /// drop.
     pub(crate) fn finish(mut self) -> Result<Utf8PathBuf, ImportError> {
         self.db = None;
         atomic_files::fault_point()?;
@@ -73,7 +75,7 @@ impl Drop for DraftDatabase {
     fn drop(&mut self) {
         self.db = None;
         if !self.path.as_str().is_empty() {
-            // What cannot be removed now is swept at the next start, as after a crash.
+            // A file that cannot be removed now is removed at the next start, as after a crash.
             let _removed = std::fs::remove_file(&self.path);
         }
     }
@@ -90,12 +92,13 @@ pub(crate) fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> 
     Ok(())
 }
 
-/// The same, but what is there already is not replaced.
+/// Renames like [`rename`], but never replaces an existing file.
 pub(crate) fn rename_new(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
     atomic_files::fault_point()?;
     let failed = |source| ImportError::Write { path: to.to_owned(), source };
     match OsDisk.rename_new(from, to) {
-        // Not every file system renames so in one step: a crash may have left both names.
+        // Not every file system supports this rename as one step, so a crash may have left both
+        // names.
         Err(_) if is_same_file(from, to) => std::fs::remove_file(from),
         done => done,
     }
@@ -106,13 +109,13 @@ pub(crate) fn rename_new(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportErr
     Ok(())
 }
 
-/// Says whether two names are of one file, without opening it.
+/// Returns true if two paths name the same file, without opening it.
 pub(crate) fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
     let id = |path: &Utf8Path| path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Makes the names in a file's folder durable.
+/// Makes the names in a file's directory durable.
 pub(crate) fn sync_folder_of(path: &Utf8Path) -> Result<(), ImportError> {
     let folder = path.parent().unwrap_or(path);
     OsDisk

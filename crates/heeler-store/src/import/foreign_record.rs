@@ -1,21 +1,20 @@
-//! A YAML or JSON mapping read loosely, as other systems write it.
+//! A YAML or JSON mapping of another system, read leniently.
 //!
-//! A field of an unexpected type counts as absent: the record around it is still worth having, and
-//! the file it came from is kept. Start at [`ForeignRecord`].
+//! A field of an unexpected type counts as absent: the rest of the record is still useful, and
+//! the source file is kept. Start at [`ForeignRecord`].
 
 use heeler_model::parse_iso;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// The longest duration that is believed, a thousand years: no sum of them overflows.
+/// Longest duration that is accepted, a thousand years, so that sums do not overflow.
 pub(crate) const DURATION_MS_MAX: i64 = 1000 * 366 * 86_400_000;
 
-/// A mapping of a foreign file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ForeignRecord(Map<String, Value>);
 
 impl ForeignRecord {
-    /// Reads YAML; the error is the reason for a refusal.
+    /// Parses YAML; the error is the reason for a refusal.
     pub(crate) fn yaml(text: &str) -> Result<ForeignRecord, String> {
         if text.trim().is_empty() {
             return Err("it is empty".to_owned());
@@ -23,14 +22,14 @@ impl ForeignRecord {
         if text.contains('\0') {
             return Err("it contains NUL bytes: it was torn by a crash".to_owned());
         }
-        // `yes`, `no` and `on` are words, as the systems that wrote them mean (YAML 1.2).
+        // `yes`, `no` and `on` are strings (YAML 1.2), as in the systems that wrote them.
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| format!("not YAML: {}", brief(&error)))?;
         ForeignRecord::from_value(value)
     }
 
-    /// Reads JSON; the error is the reason for a refusal.
+    /// Parses JSON; the error is the reason for a refusal.
     pub(crate) fn json(text: &str) -> Result<ForeignRecord, String> {
         if text.trim().is_empty() {
             return Err("it is empty".to_owned());
@@ -57,56 +56,51 @@ impl ForeignRecord {
         }
     }
 
-    /// Returns a scalar as text that is not empty.
+    /// Returns a scalar as non-empty text.
     pub(crate) fn filled(&self, key: &str) -> Option<String> {
         self.text(key).filter(|text| !text.trim().is_empty())
     }
 
-    /// Returns a moment.
     pub(crate) fn time(&self, key: &str) -> Option<Timestamp> {
         parse_iso(self.0.get(key)?.as_str()?)
     }
 
-    /// Returns a number.
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.0.get(key)?.as_f64()
     }
 
-    /// Returns an integer; a fraction is cut off.
+    /// Returns an integer; a fraction is truncated.
     pub(crate) fn integer(&self, key: &str) -> Option<i64> {
         let value = self.0.get(key)?;
         value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
     }
 
-    /// Returns a boolean.
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
         self.0.get(key)?.as_bool()
     }
 
-    /// Returns a mapping within.
+    /// Returns a nested mapping.
     pub(crate) fn record(&self, key: &str) -> Option<ForeignRecord> {
         Some(ForeignRecord(self.0.get(key)?.as_object()?.clone()))
     }
 
-    /// Returns the mappings within, by key; other values are left out.
+    /// Returns the nested mappings by key; other values are skipped.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&str, ForeignRecord)> {
         self.0.iter().filter_map(|(key, value)| {
             Some((key.as_str(), ForeignRecord(value.as_object()?.clone())))
         })
     }
 
-    /// Returns the mapping itself.
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Returns the mapping itself, to change it.
     pub(crate) fn map_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.0
     }
 }
 
-/// Returns the first line of an error: YAML errors carry a drawing of the place below it.
+/// Returns the first line of an error: YAML errors have an excerpt of the source below it.
 fn brief(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The state of herdctl, copied in or adopted in place.
+//! Import of herdctl's state, by copying or by adopting it in place.
 //!
-//! Files come first, whole and synced; then the rows that name them, a batch in one transaction.
-//! So a row never names a file that is not there, and an import that was cut off goes on where it
+//! Files are written and synced first; then the rows that refer to them, one transaction per
+//! batch. So a row never refers to a missing file, and an interrupted import continues where it
 //! stopped. Start at [`HerdctlImport`].
 
 mod jobs;
@@ -23,7 +23,7 @@ use crate::store::Store;
 use crate::views::{PublishedView, sha256_hex};
 use heeler_transcript::untrusted_file;
 
-/// What herdctl keeps in its state directory.
+/// Entries of herdctl's state directory.
 pub(crate) const HERDCTL_ENTRIES: [&str; 11] = [
     "state.yaml",
     "herdctl.pid",
@@ -38,7 +38,7 @@ pub(crate) const HERDCTL_ENTRIES: [&str; 11] = [
     "adopted-sessions",
 ];
 
-/// Imports the state of a herdctl project: its folder, or its `.herdctl`.
+/// Imports the state of a herdctl project: its directory, or its `.herdctl`.
 ///
 /// The source is only read. Views are due afterwards: publish them.
 pub fn import_herdctl(
@@ -57,7 +57,7 @@ pub fn import_herdctl(
     Ok(import.report)
 }
 
-/// Finds the state directory that a path means.
+/// Finds the state directory for a path.
 fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     let inner = path.join(".herdctl");
     if inner.is_dir() {
@@ -72,34 +72,35 @@ fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     }
 }
 
-/// Why records are read.
+/// Purpose of reading the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImportPurpose {
-    /// herdctl's state becomes ours: what it left unfinished is settled.
+    /// Import or adoption of herdctl's state: unfinished jobs are ended.
     TakeOver,
-    /// Our own views tell what a database has lost: they win over older rows, and what runs runs.
+    /// Recovery from Heeler's own views: they take precedence over older rows, and running jobs
+    /// stay running.
     Rebuild,
 }
 
-/// What became of a file of the source.
+/// Result of copying a file of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceFileOutcome {
     Present,
     Unreadable,
-    /// Another file has its name here.
+    /// A different file has its name.
     NameTaken,
 }
 
-/// One import: what is read, where it goes, and what became of it.
+/// One import: its source, its target and its report.
 pub(crate) struct HerdctlImport<'a> {
     source: &'a ImportSource,
     target: &'a ImportTarget<'a>,
-    /// The herdctl that is at work there, if one is.
+    /// Process id of a running herdctl.
     running_pid: Option<u32>,
     origin: Option<String>,
     now: Timestamp,
     purpose: ImportPurpose,
-    /// How many jobs herdctl had left unfinished.
+    /// Number of jobs that herdctl had left unfinished.
     pub(crate) interrupted: u64,
     pub(crate) report: ImportReport,
 }
@@ -129,7 +130,6 @@ impl<'a> HerdctlImport<'a> {
         }
     }
 
-    /// Imports everything.
     pub(crate) fn run(&mut self) -> Result<(), ImportError> {
         for folder in ["jobs", "sessions", "logs", "docker-sessions", "session-metadata"] {
             if self.source.has(folder) {
@@ -137,12 +137,12 @@ impl<'a> HerdctlImport<'a> {
             }
         }
         self.jobs()?;
-        // Before the sessions: an agent comes into being with its session, but then without state.
+        // Before the sessions, because importing a session creates its agent without a state.
         self.agents()?;
         self.sessions()?;
         self.other_files("session-metadata", ".json")?;
         self.other_files("logs", ".log")?;
-        // No commit follows that would see to them.
+        // No later commit syncs these files.
         atomic_files::sync(self.target.dir.root())?;
         if self.interrupted > 0 {
             let text = format!("{} unfinished jobs were marked as interrupted", self.interrupted);
@@ -186,7 +186,7 @@ impl<'a> HerdctlImport<'a> {
             }
         }
         let (started_at, other_keys) = read::fleet(&text).unwrap_or_default();
-        // With the file come the keys that we do not know, such as session_wakes.
+        // Copying the file preserves unknown keys, such as session_wakes.
         let view = self.copy_view("state.yaml", &text)?;
         if view.is_none() {
             self.note_skipped_keys(other_keys);
@@ -203,7 +203,8 @@ impl<'a> HerdctlImport<'a> {
         })
     }
 
-    /// Says which keys of a `state.yaml` did not come along because there is one here already.
+    /// Adds a note on the keys of a `state.yaml` that were not imported because a `state.yaml`
+    /// exists.
     fn note_skipped_keys(&mut self, mut keys: Vec<String>) {
         let here = untrusted_file::read_text(&self.target.dir.state_yaml()).unwrap_or_default();
         let (_, here) = read::fleet(&here).unwrap_or_default();
@@ -211,15 +212,15 @@ impl<'a> HerdctlImport<'a> {
         if !keys.is_empty() {
             let keys = keys.join(", ");
             self.report
-                .note(format!("there is a state.yaml here: these keys stayed behind: {keys}"));
+                .note(format!("a state.yaml exists, so these keys were not imported: {keys}"));
         }
     }
 
-    /// Copies a view as it is and returns its hash; `None` when there is one here already.
+    /// Copies a view unchanged and returns its hash; `None` if a file with its name exists.
     fn copy_view(&mut self, relative: &str, text: &str) -> Result<Option<String>, ImportError> {
         let to = self.target.dir.root().join(relative);
         if !self.target.is_at(&self.source.root().join(relative), relative) {
-            // An empty one is what a power loss left of an import that was cut off.
+            // An empty file is the leftover of an import that was interrupted by a power loss.
             if to.symlink_metadata().is_ok_and(|found| found.len() > 0) {
                 return Ok(None);
             }
@@ -228,7 +229,7 @@ impl<'a> HerdctlImport<'a> {
         Ok(Some(sha256_hex(text.as_bytes())))
     }
 
-    /// Copies a file, unless another one has its name here.
+    /// Copies a file, unless a different one has its name.
     fn copy_file(
         &mut self,
         kind: ImportItemKind,
@@ -257,7 +258,7 @@ impl<'a> HerdctlImport<'a> {
         Ok(SourceFileOutcome::Present)
     }
 
-    /// Copies a file that no record names.
+    /// Copies a file that no record refers to.
     fn copy_unreferenced_file(
         &mut self,
         kind: ImportItemKind,
@@ -289,7 +290,7 @@ impl<'a> HerdctlImport<'a> {
             .collect::<Vec<_>>();
         if !unknown.is_empty() {
             self.report
-                .note(format!("not a part of herdctl's state, left alone: {}", unknown.join(", ")));
+                .note(format!("not part of herdctl's state, not imported: {}", unknown.join(", ")));
         }
     }
 }

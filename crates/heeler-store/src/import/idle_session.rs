@@ -1,4 +1,4 @@
-//! Sessions of other systems, at rest.
+//! Session records of other systems, which are idle after an import.
 
 use heeler_model::{AgentSessionId, Session, SessionId, SessionMode, SessionStatus};
 use jiff::Timestamp;
@@ -7,12 +7,13 @@ use sha2::{Digest as _, Sha256};
 use crate::db::DatabaseError;
 use crate::transaction::StoreTransaction;
 
-/// The agent of a session of which nothing says whose it is.
+/// Agent of a session for which no agent is known.
 pub(crate) const UNKNOWN_AGENT: &str = "unknown";
 
-/// Starts the record of a session that nobody is working in.
+/// Creates the record of an idle session.
 ///
-/// Our id follows from the agent's own, so that a second import meets the same session.
+/// Heeler's id is derived from the native one, so that a repeated import finds the same
+/// session.
 pub(crate) fn idle_session(agent: &str, own: Option<AgentSessionId>, at: Timestamp) -> Session {
     let id = derived_id(own.as_ref().map_or(agent, AgentSessionId::as_str), 0);
     Session {
@@ -24,14 +25,15 @@ pub(crate) fn idle_session(agent: &str, own: Option<AgentSessionId>, at: Timesta
     }
 }
 
-/// Returns the `attempt`th id for a session; later ones are for when another session has it.
+/// Returns the `attempt`th id for a session; later ones are used if another session has the
+/// earlier ones.
 pub(crate) fn derived_id(own: &str, attempt: u32) -> SessionId {
     let hash = Sha256::new().chain_update(own).chain_update(attempt.to_le_bytes()).finalize();
     SessionId::mint(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// Inserts a session unless its agent's id is there already: an agent may have kept one session in
-/// two projects. Returns whether it was inserted.
+/// Inserts a session unless its native id exists: an agent may have kept one session in two
+/// projects. Returns true if it was inserted.
 pub(crate) fn put_new(
     tx: &mut StoreTransaction<'_>,
     session: Session,
@@ -44,7 +46,7 @@ pub(crate) fn put_new(
     put_imported(tx, session).map(|_| true)
 }
 
-/// Inserts a session under the first id that no other session has, and returns it as inserted.
+/// Inserts a session under the first unused id, and returns it as inserted.
 pub(crate) fn put_imported(
     tx: &mut StoreTransaction<'_>,
     mut session: Session,

@@ -1,7 +1,8 @@
-//! The state of Last Light: its database, by copy, and the logs of its agents' sessions.
+//! Import of Last Light's state: its database, from a copy, and the transcripts of its agents'
+//! sessions.
 //!
-//! Logs are in place before the rows that name them. Rows go in as they come, except that nothing
-//! stays running that is not. Start at [`import_lastlight`].
+//! Transcripts are in place before the rows that refer to them. Rows are inserted unchanged,
+//! except that unfinished work is marked as ended. Start at [`import_lastlight`].
 
 mod logs;
 mod read;
@@ -24,16 +25,15 @@ use crate::db::lastlight_tables::LastLightTable;
 use crate::doctor;
 use crate::store::Store;
 
-/// How many rows share a transaction.
+/// Rows per transaction.
 const BATCH_ROWS: usize = 1000;
 
-/// How many bytes of rows are held before they are written: a context can be megabytes.
+/// Bytes of rows that are held before they are written: a context can have megabytes.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// The file name of Last Light's database.
 const DATABASE: &str = "lastlight.db";
 
-/// The statuses of a workflow run that somebody must be working on.
+/// Statuses of a workflow run that imply a running process.
 const ACTIVE_STATUSES: [&str; 2] = ["running", "queued"];
 
 /// Imports the state of Last Light: a `STATE_DIR`, or its `lastlight.db`.
@@ -45,7 +45,7 @@ pub fn import_lastlight(
     now: Timestamp,
 ) -> Result<ImportReport, ImportError> {
     let database = locate(path)?;
-    // Not even opened: closing it again would free the locks that SQLite holds on it.
+    // The file is not even opened: closing it would drop the locks that SQLite holds on it.
     if doctor::database_files(store.dir()).iter().any(|part| is_same_file(part, &database)) {
         return Err(ImportError::SourceIsTarget { path: path.to_owned() });
     }
@@ -76,7 +76,7 @@ fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     }
 }
 
-/// One import: what is read, where it goes, and what became of it.
+/// One import: its source, its target and its report.
 struct LastLightImport<'a> {
     source: &'a ImportSource,
     target: &'a ImportTarget<'a>,
@@ -85,7 +85,7 @@ struct LastLightImport<'a> {
     report: ImportReport,
 }
 
-/// A row on its way into a table of the same name.
+/// A row to insert into a table of the same name.
 struct LastLightInsertRow {
     key: String,
     values: Vec<Value>,
@@ -167,7 +167,7 @@ impl LastLightImport<'_> {
         Ok(())
     }
 
-    /// Inserts jobs and returns how many of the new ones were unfinished.
+    /// Inserts jobs and returns the number of unfinished ones among the new.
     fn put_jobs(
         &mut self,
         batch: Vec<(Job, LastLightExecution, bool)>,
@@ -185,7 +185,7 @@ impl LastLightImport<'_> {
         Ok(fresh.iter().filter(|fresh| **fresh == Some(true)).count() as u64)
     }
 
-    /// Imports a table as it is; only what nobody works on any more is settled.
+    /// Imports a table unchanged, except that unfinished workflow runs are ended.
     fn table(
         &mut self,
         snapshot: &DatabaseSnapshot,
@@ -199,7 +199,7 @@ impl LastLightImport<'_> {
         let now = iso_millis(self.now);
         let mut source_columns = columns.clone();
         if table == LastLightTable::MessagingMessages {
-            // Theirs, from which ours is made.
+            // Last Light's id, from which `origin_id` is derived.
             source_columns.push("id");
         }
         let damage = snapshot.each(table.name(), &source_columns, |mut row| {
@@ -225,14 +225,12 @@ impl LastLightImport<'_> {
         self.put_rows(table, batch)?;
         self.refuse_rest(table.name(), kind, damage);
         if settled > 0 {
-            self.report.note(format!(
-                "{settled} workflow runs that nobody works on were marked as failed"
-            ));
+            self.report.note(format!("{settled} unfinished workflow runs were marked as failed"));
         }
         Ok(())
     }
 
-    /// Inserts rows; one that the database refuses is refused alone.
+    /// Inserts rows; a row that the database rejects is refused alone.
     fn put_rows(
         &mut self,
         table: LastLightTable,
@@ -282,7 +280,7 @@ impl LastLightImport<'_> {
         let rested = read::keep_newest_active(&mut rows);
         if rested > 0 {
             self.report.note(format!(
-                "{rested} chat threads shared a place with a newer one and are no longer active"
+                "{rested} chat threads were deactivated in favour of a newer one in the same place"
             ));
         }
         for batch in rows.chunks(BATCH_ROWS) {
@@ -295,7 +293,7 @@ impl LastLightImport<'_> {
         Ok(rows)
     }
 
-    /// Inserts threads; where this fleet has an active one in the same place, that one stays.
+    /// Inserts threads; an active thread that this fleet already has in the same place stays.
     fn put_threads(&mut self, rows: Vec<LastLightInsertRow>) -> Result<(), ImportError> {
         let table = LastLightTable::MessagingSessions;
         let fresh = self.target.commit(move |tx| {
@@ -318,7 +316,7 @@ impl LastLightImport<'_> {
         for table in tables.iter().filter(|table| !is_imported(table)) {
             let rows =
                 snapshot.count(table).map_or("unreadable".to_owned(), |n| format!("{n} rows"));
-            self.report.note(format!("table {table} has no place here and was left out ({rows})"));
+            self.report.note(format!("table {table} is not supported and was left out ({rows})"));
         }
     }
 
@@ -359,7 +357,7 @@ fn kind_of(table: LastLightTable) -> ImportItemKind {
     }
 }
 
-/// Columns without which a row means nothing.
+/// Returns the columns without which a row is meaningless.
 fn required(table: LastLightTable) -> &'static [&'static str] {
     match table {
         LastLightTable::WorkflowRuns => {
@@ -374,7 +372,7 @@ fn required(table: LastLightTable) -> &'static [&'static str] {
     }
 }
 
-/// What stands in for columns that must hold something and were empty or not there yet.
+/// Returns the default values of required columns that are empty or missing.
 fn defaults(table: LastLightTable) -> &'static [(&'static str, &'static str)] {
     match table {
         LastLightTable::WorkflowRuns => &[
@@ -393,7 +391,7 @@ fn defaults(table: LastLightTable) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Writes ids, words and times as we read them; the error is the reason for a refusal.
+/// Converts ids, words and times to Heeler's form; the error is the reason for a refusal.
 fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), String> {
     let (began, times): (&str, &[&str]) = match table {
         LastLightTable::WorkflowRuns => {
@@ -420,7 +418,7 @@ fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), St
         }
         _ => return Ok(()),
     };
-    // Another of its times says more than that it is left out.
+    // Another time of the row is better than refusing the row.
     let at = row.time(began).or_else(|| times.iter().find_map(|name| row.time(name)));
     let at = at.ok_or_else(|| format!("its `{began}` is not a time"))?;
     row.set(began, Value::Text(iso_millis(at)));
@@ -432,7 +430,7 @@ fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), St
     Ok(())
 }
 
-/// Ends a workflow run that nobody works on; says whether it had to.
+/// Ends an unfinished workflow run; returns true if it did.
 fn settle(table: LastLightTable, row: &mut LastLightRow, now: &str) -> bool {
     let status = row.text("status").unwrap_or_default();
     if table != LastLightTable::WorkflowRuns || !ACTIVE_STATUSES.contains(&status.as_str()) {
@@ -443,7 +441,7 @@ fn settle(table: LastLightTable, row: &mut LastLightRow, now: &str) -> bool {
     true
 }
 
-/// Says where a row came from, so that a second import meets it again.
+/// Records the origin of a row, so that a repeated import finds it again.
 fn set_origin(table: LastLightTable, row: &mut LastLightRow, origin: &str) {
     match table {
         LastLightTable::WorkflowRuns => row.set("origin", Value::Text(origin.to_owned())),

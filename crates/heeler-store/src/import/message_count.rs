@@ -1,11 +1,11 @@
-//! How many messages a session's log holds, as `--at-message` counts them.
+//! Counts the messages in a session's transcript, as `--at-message` does.
 
 use camino::Utf8Path;
 use heeler_model::recorder::MessageCounter;
 use heeler_transcript::{DiskError, TranscriptEntry, TranscriptScanner};
 
-/// Counts the user and assistant messages of a log in the Claude envelope; lines that cannot be read
-/// count as none.
+/// Counts the user and assistant messages of a transcript in Claude's format; unreadable lines
+/// do not count.
 pub(crate) fn count(log: &Utf8Path) -> Result<i64, DiskError> {
     let mut count = MessageCounter::default();
     for entry in TranscriptScanner::open(log)? {

@@ -1,9 +1,9 @@
-//! The state of other systems, brought in: herdctl, Last Light, agents-fleet.
+//! Import of other systems' state: herdctl, Last Light, agents-fleet.
 //!
-//! The source is never written. What can be read comes in, what cannot is listed with the reason,
-//! and a second import finds everything there. Reading (`read.rs` of each) is pure; files are put in
-//! place whole and synced before the rows that name them. Start at [`ImportReport`], the answer of
-//! [`import_herdctl()`], [`import_lastlight()`] and [`import_agents_fleet()`].
+//! The source is never written. Readable data are imported, the rest is listed with the reason,
+//! and a repeated import changes nothing. Reading (`read.rs` of each) is pure; files are
+//! written and synced before the rows that refer to them. Start at [`ImportReport`], the result
+//! of [`import_herdctl()`], [`import_lastlight()`] and [`import_agents_fleet()`].
 
 use std::error::Error as StdError;
 use std::io;
@@ -37,83 +37,59 @@ pub use self::herdctl::import_herdctl;
 pub use self::lastlight::import_lastlight;
 pub use self::report::{ImportCounts, ImportItemKind, ImportRefusal, ImportReport};
 
-/// Why an import stopped. What it had finished stays; importing again goes on from there.
+/// Failure that stops an import. Completed parts stay; importing again continues from there.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// The source cannot be opened.
     #[error("cannot open {path} to import from it")]
     Open {
-        /// The source.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The source is no folder.
     #[error("{path} is not a folder")]
-    NotAFolder {
-        /// The source.
-        path: Utf8PathBuf,
-    },
-    /// There is nothing of that system.
+    NotAFolder { path: Utf8PathBuf },
+    /// The source holds no state of that system.
     #[error("there is no {what} at {path}")]
     NotFound {
-        /// The source.
         path: Utf8PathBuf,
-        /// What was looked for.
+        /// The kind of state that was expected.
         what: &'static str,
     },
     /// The source is the state directory itself.
     #[error("{path} is this fleet's own state directory: it needs no import")]
-    SourceIsTarget {
-        /// The source.
-        path: Utf8PathBuf,
-    },
-    /// The source is being written.
+    SourceIsTarget { path: Utf8PathBuf },
+    /// Another process is writing the source.
     #[error("{path} keeps changing while it is copied; stop the server that uses it and try again")]
-    InUse {
-        /// The source.
-        path: Utf8PathBuf,
-    },
+    InUse { path: Utf8PathBuf },
     /// The source is a database that SQLite cannot read.
     #[error("cannot read the database {path}")]
     Database {
-        /// The source.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A file could not be written here.
-    #[error("cannot write {path}; what was imported so far is complete, import again to go on")]
+    /// A file of the state directory could not be written.
+    #[error("cannot write {path}; items imported before are complete, import again to continue")]
     Write {
-        /// The file.
         path: Utf8PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A link is where a file would be put.
-    #[error("a file cannot be put there; remove what is in its way and try again")]
+    /// A symbolic link is in the way of a file.
+    #[error("cannot write a file through a symbolic link; remove the link and try again")]
     Blocked {
-        /// The cause; it names the link.
+        /// Names the link.
         #[source]
         source: NameError,
     },
-    /// What says that a rebuild was cut off cannot be believed.
-    #[error("{path} is not a note of ours about a rebuild that was cut off ({reason}); remove it")]
-    BadRebuildMarker {
-        /// The file.
-        path: Utf8PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The database here did not take or answer something.
+    /// The marker of an interrupted rebuild cannot be trusted.
+    #[error("{path} is not a valid marker of an interrupted rebuild ({reason}); remove it")]
+    BadRebuildMarker { path: Utf8PathBuf, reason: String },
+    /// The database failed to save or answer.
     #[error(
-        "the import was not saved; what was imported before is complete, import again to go on"
+        "the import was not saved; items imported before are complete, import again to continue"
     )]
     Save {
-        /// The cause.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },

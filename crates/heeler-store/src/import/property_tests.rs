@@ -1,4 +1,4 @@
-//! Readers under arbitrary input: they answer with a record or a reason, never with a panic.
+//! Property tests of the readers: arbitrary input gives a record or a reason, never a panic.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::agents_fleet::read::AgentsFleetSession;
 use super::foreign_record::ForeignRecord;
 use super::herdctl::read;
 
-/// Text that starts as a record and is cut, or goes on with anything.
+/// Text that starts as a record and is truncated or followed by arbitrary text.
 fn near_records() -> impl Strategy<Value = String> {
     let good = prop::sample::select(vec![
         "id: job-1\nagent: a\nstatus: running\nstarted_at: 2026-01-01T00:00:00Z\nusage: {per_model: {m: {input_tokens: 9223372036854775807}}}\n",

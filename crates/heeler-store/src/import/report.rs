@@ -1,34 +1,30 @@
-//! What an import did, in numbers and, for everything it could not take, in words.
+//! Result of an import: numbers, and a reason for every item that was refused.
 //!
-//! Order is kept: kinds appear as they were first met, refusals as they happened. Printing is the
-//! binary's. Start at [`ImportReport`].
+//! Order is kept: kinds by their first occurrence, refusals as they happened. The binary prints
+//! the report. Start at [`ImportReport`].
 
 use indexmap::IndexMap;
 
-/// What kind of thing was read.
+/// Kind of imported item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImportItemKind {
     /// Jobs, and Last Light's executions.
     Job,
-    /// Logs of jobs and sessions.
+    /// Transcripts of jobs and sessions.
     Transcript,
-    /// Sessions.
     Session,
     /// Agents and their schedules.
     Agent,
-    /// Runs of workflows.
     WorkflowRun,
-    /// Approvals asked for in workflows.
+    /// Approvals of workflows.
     Approval,
-    /// Switches of crons and workflows.
+    /// Settings that override crons and workflows.
     Override,
-    /// Chat threads.
     ChatThread,
-    /// Chat messages.
     ChatMessage,
     /// Transcripts of an interactive session's workers.
     Worker,
-    /// Other files, kept as they are.
+    /// Other files, kept unchanged.
     File,
 }
 
@@ -56,34 +52,30 @@ impl ImportItemKind {
 pub struct ImportCounts {
     /// Found in the source.
     pub read: u64,
-    /// New here.
+    /// New in this state directory.
     pub imported: u64,
-    /// Here from an earlier import.
+    /// Present from an earlier import.
     pub existing: u64,
-    /// Not taken; [`ImportReport::refused`] says why.
+    /// Not imported; [`ImportReport::refused`] has the reasons.
     pub refused: u64,
 }
 
-/// One thing that was not taken.
+/// An item that was not imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportRefusal {
-    /// What kind of thing it is.
     pub kind: ImportItemKind,
-    /// Which one: its path in the source, or its table and key.
+    /// The item's path in the source, or its table and key.
     pub what: String,
-    /// Why.
     pub reason: String,
 }
 
-/// What an import did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImportReport {
-    /// Numbers by kind.
     pub by_kind: IndexMap<ImportItemKind, ImportCounts>,
-    /// Everything that was not taken.
+    /// Every item that was not imported.
     pub refused: Vec<ImportRefusal>,
-    /// What a reader of the numbers should know: records that were changed on the way in, and
-    /// parts of the source that have no place here.
+    /// Notes on the numbers: records that were changed by the import, and parts of the source that
+    /// Heeler does not support.
     pub notes: Vec<String>,
 }
 
@@ -98,7 +90,6 @@ impl ImportReport {
         })
     }
 
-    /// Returns the numbers of one kind.
     pub fn counts_for(&self, kind: ImportItemKind) -> ImportCounts {
         self.by_kind.get(&kind).copied().unwrap_or_default()
     }

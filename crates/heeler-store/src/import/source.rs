@@ -1,7 +1,8 @@
-//! A foreign folder, read with suspicion and never written.
+//! A directory of another system, read with care and never written.
 //!
-//! Names are checked before they become paths, a link that leads out of the folder is refused, a
-//! device or pipe is not opened, and a record has a largest size. Start at [`ImportSource`].
+//! Names are checked before they become paths, a symbolic link that leaves the directory is
+//! refused, devices and pipes are not opened, and records have a size limit. Start at
+//! [`ImportSource`].
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,13 +12,13 @@ use camino::{Utf8Path, Utf8PathBuf};
 use super::{ImportError, ImportItemKind, ImportReport};
 use heeler_transcript::untrusted_file::{self, RECORD_BYTES_MAX};
 
-/// A folder of another system.
+/// A directory of another system.
 pub(crate) struct ImportSource {
     root: Utf8PathBuf,
 }
 
 impl ImportSource {
-    /// Opens a folder that must exist.
+    /// Opens an existing directory.
     pub(crate) fn open(path: &Utf8Path) -> Result<ImportSource, ImportError> {
         let root = path
             .canonicalize_utf8()
@@ -28,14 +29,14 @@ impl ImportSource {
         Ok(ImportSource { root })
     }
 
-    /// Returns the folder's real path.
+    /// Returns the directory's real path.
     pub(crate) fn root(&self) -> &Utf8Path {
         &self.root
     }
 
-    /// Lists the names in a folder within, sorted; none when the folder is missing.
+    /// Lists the names in a subdirectory, sorted; empty if it is missing.
     ///
-    /// A name that is not text goes into the report: we could not write it down.
+    /// A name that is not UTF-8 goes into the report, because Heeler cannot store it.
     pub(crate) fn names(
         &self,
         folder: &str,
@@ -71,15 +72,15 @@ impl ImportSource {
         names
     }
 
-    /// Says whether there is something of that name, of whatever sort.
+    /// Returns true if an entry of any type has that name.
     pub(crate) fn has(&self, relative: &str) -> bool {
         self.root.join(relative).symlink_metadata().is_ok()
     }
 
-    /// Opens a file within; the error is the reason for a refusal.
+    /// Opens a file; the error is the reason for a refusal.
     pub(crate) fn file(&self, relative: &str) -> Result<File, String> {
         let path = self.inside(&self.root.join(relative))?;
-        // Checked before opening: opening a pipe would wait for its writer for ever.
+        // Checked before opening, because opening a pipe would wait for its writer forever.
         let meta = path.metadata().map_err(|error| format!("cannot be read: {error}"))?;
         if !meta.is_file() {
             return Err("it is not a file".to_owned());
@@ -87,7 +88,7 @@ impl ImportSource {
         untrusted_file::open(&path).map_err(|error| format!("cannot be read: {error}"))
     }
 
-    /// Reads a record within, whole; the error is the reason for a refusal.
+    /// Reads a whole record; the error is the reason for a refusal.
     pub(crate) fn text(&self, relative: &str) -> Result<String, String> {
         let file = self.file(relative)?;
         let unreadable = |error: io::Error| format!("cannot be read: {error}");
@@ -111,7 +112,7 @@ impl ImportSource {
     }
 }
 
-/// Says why a name from outside may not become a file name; `None` when it may.
+/// Returns the reason why a foreign name must not become a file name; `None` if it may.
 pub(crate) fn unsafe_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it is empty")

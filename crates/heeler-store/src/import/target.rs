@@ -1,4 +1,6 @@
-//! Where an import goes: a living store, or a database that is still being built.
+//! Target of an import: a store, or a database that is being built.
+//!
+//! Start at [`ImportTarget`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::resolve_inside;
@@ -9,7 +11,7 @@ use crate::layout::StateDir;
 use crate::store::{Store, StoreWriteError};
 use crate::transaction::StoreTransaction;
 
-/// The state directory and the database behind it.
+/// The state directory and its database.
 pub(crate) struct ImportTarget<'a> {
     pub(crate) dir: &'a StateDir,
     sink: ImportSink<'a>,
@@ -21,19 +23,18 @@ enum ImportSink<'a> {
 }
 
 impl<'a> ImportTarget<'a> {
-    /// Imports into the state that a store writes.
+    /// Imports into the state directory of a store.
     pub(crate) fn store(store: &'a Store) -> Result<ImportTarget<'a>, ImportError> {
         let reader = StateDatabase::open_read_only(&store.dir().database())
             .map_err(|error| ImportError::Save { source: Box::new(error) })?;
         Ok(ImportTarget { dir: store.dir(), sink: ImportSink::Store { store, reader } })
     }
 
-    /// Imports into a database that nobody else has open.
+    /// Imports into a database that no other process has open.
     pub(crate) fn draft(dir: &'a StateDir, db: &'a StateDatabase) -> ImportTarget<'a> {
         ImportTarget { dir, sink: ImportSink::Draft(db) }
     }
 
-    /// Returns the database, to ask it.
     pub(crate) fn db(&self) -> &StateDatabase {
         match &self.sink {
             ImportSink::Store { reader, .. } => reader,
@@ -41,7 +42,7 @@ impl<'a> ImportTarget<'a> {
         }
     }
 
-    /// Makes everything placed so far durable, then commits the rows that name it.
+    /// Makes all files written to date durable, then commits the rows that refer to them.
     pub(crate) fn commit<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError> + Send + 'static,
@@ -60,18 +61,18 @@ impl<'a> ImportTarget<'a> {
         }
     }
 
-    /// Returns where a file is to be put; no folder above it may be a link.
+    /// Returns the path for a file; none of its parent directories may be a symbolic link.
     pub(crate) fn path(&self, relative: &str) -> Result<Utf8PathBuf, ImportError> {
         resolve_inside(self.dir.root(), relative).map_err(|source| ImportError::Blocked { source })
     }
 
-    /// Says whether a path of the source is already the place it would be copied to.
+    /// Returns true if a path of the source is already the path to which it would be copied.
     pub(crate) fn is_at(&self, source: &Utf8Path, relative: &str) -> bool {
         source == self.dir.root().join(relative)
     }
 }
 
-/// Runs a change in a transaction of its own.
+/// Runs a change in its own transaction.
 pub(crate) fn transaction<T>(
     dir: &StateDir,
     db: &StateDatabase,
@@ -83,7 +84,7 @@ pub(crate) fn transaction<T>(
         Ok(value)
     });
     if done.is_err() {
-        // Without a transaction there is nothing to undo, which is as good.
+        // The rollback fails only if no transaction is open; then there is nothing to undo.
         let _undone = db.conn.execute_batch("ROLLBACK");
     }
     done

@@ -1,4 +1,4 @@
-//! What a file of claude's tells about its session.
+//! Parser of claude's session files.
 
 use camino::Utf8PathBuf;
 use heeler_model::recorder::MessageCounter;
@@ -12,12 +12,12 @@ use uuid::Uuid;
 use super::{NativeSession, NativeSessionCandidate};
 use crate::json_selector::{JsonSelector, parse_selected};
 
-/// How much of a large file's beginning is read for a list: beside what was asked first it holds the
+/// Bytes read from the beginning of a large file for a list: it holds the first prompt, the
 /// system prompt and the tools.
 const HEAD_BYTES_MAX: u64 = 1024 * 1024;
-/// How much of its end.
+/// Bytes read from its end.
 const TAIL_BYTES_MAX: u64 = 1024 * 1024;
-/// How long a title is, in characters.
+/// Longest title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 
 const BLOCK: JsonSelector = JsonSelector::Fields(&[("type", JsonSelector::Scalar)]);
@@ -50,7 +50,7 @@ const LINE: JsonSelector = JsonSelector::Fields(&[
     ),
 ]);
 
-/// Reads all of a file.
+/// Reads the whole file.
 pub(super) fn read_full(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
     let mut facts = NativeSessionParser::of(file)?;
     facts.read_from_start(u64::MAX)?;
@@ -64,7 +64,7 @@ pub(super) fn read_summary(file: &NativeSessionCandidate) -> Result<NativeSessio
     let all = facts.session.bytes;
     if read < all {
         facts.read_from_end(all.saturating_sub(TAIL_BYTES_MAX).max(read))?;
-        // Floating point would not be more right.
+        // It is an estimate, so integer arithmetic is precise enough.
         let messages = u128::from(facts.count.messages()) * u128::from(all) / u128::from(read);
         facts.session.messages = u64::try_from(messages).unwrap_or(u64::MAX);
         facts.session.is_estimate = true;
@@ -104,7 +104,7 @@ impl NativeSessionParser {
         Ok(NativeSessionParser { session, count: MessageCounter::default() })
     }
 
-    /// Reads whole lines up to about so many bytes; returns how many there were.
+    /// Reads complete lines up to about `most` bytes; returns the number of bytes read.
     fn read_from_start(&mut self, most: u64) -> Result<u64, DiskError> {
         let path = self.session.path.clone();
         let mut end = 0;
@@ -120,7 +120,7 @@ impl NativeSessionParser {
         Ok(self.session.bytes.max(end))
     }
 
-    /// Reads lines from the end until what the newest say is known.
+    /// Reads lines from the end until the newest values of all fields are known.
     fn read_from_end(&mut self, start: u64) -> Result<(), DiskError> {
         let head = std::mem::take(&mut self.session.tokens);
         (self.session.last_entry, self.session.git_branch) = (None, None);
@@ -156,7 +156,7 @@ impl NativeSessionParser {
         session.last_entry = entry_of(&row).or(session.last_entry);
         session.tokens = tokens(&row).unwrap_or(session.tokens);
         if session.cwd.is_none() {
-            // A relative one would mean another place for everybody who reads it.
+            // A relative path would depend on the reader's working directory.
             let cwd = word(&row["cwd"]).map(Utf8PathBuf::from);
             session.cwd = cwd.filter(|cwd| cwd.is_absolute());
         }
@@ -187,7 +187,7 @@ fn entry_of(row: &Json) -> Option<Uuid> {
     Uuid::try_parse(id).ok()
 }
 
-/// Returns what a reply says of the context's size.
+/// Returns the context size that a reply reports.
 fn tokens(row: &Json) -> Option<u64> {
     if row["type"] != "assistant" || row["isSidechain"] == true {
         return None;
@@ -197,7 +197,8 @@ fn tokens(row: &Json) -> Option<u64> {
     (all > 0).then_some(all)
 }
 
-/// Returns what a prompt asks, on one line. What the program itself put there is no title.
+/// Returns the text of a prompt on one line. Text that the program itself inserted is not a
+/// title.
 fn title(line: &str) -> Option<String> {
     let row = message::parse_row(line)?;
     let text = match &row["message"]["content"] {

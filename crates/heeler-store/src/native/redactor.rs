@@ -1,7 +1,7 @@
-//! Keeping secrets of people out of what is shown of their sessions.
+//! Removes people's secrets from the displayed text of their sessions.
 //!
-//! Beside the secrets that the fleet knows, what plainly looks like a key is taken out: by how its
-//! kind begins. Start at [`DisplayRedactor`].
+//! In addition to the secrets that the fleet knows, it removes text that looks like a key,
+//! recognized by the prefix of its kind. Start at [`DisplayRedactor`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use super::NativeSession;
 use crate::history::HistoryPage;
 
-/// How a kind of key begins, and how many more characters it has at least.
+/// Prefix of each kind of key, and the minimum number of characters after it.
 const KEYS: [(&str, usize); 24] = [
     ("sk-ant-", 16),
     ("sk-proj-", 16),
@@ -41,21 +41,21 @@ const KEYS: [(&str, usize); 24] = [
     ("eyJ", 40),
 ];
 
-/// What stands before a secret of any kind, in any case, and how long that is at least.
+/// Case-insensitive text before a secret of any kind, and the minimum length of the secret.
 const SECRET_PREFIXES: [(&str, usize); 2] = [("bearer ", 16), ("authorization: basic ", 12)];
 
 const KEY_BEGINS: &str = "-----BEGIN ";
 const PRIVATE: &str = "PRIVATE KEY-----";
 const KEY_ENDS: &str = "-----END ";
 
-/// Takes secrets out of what is shown.
+/// Removes secrets from displayed text.
 #[derive(Debug, Clone)]
 pub struct DisplayRedactor {
     known: SecretRedactor,
 }
 
 impl DisplayRedactor {
-    /// Knows these secrets, and what keys look like.
+    /// Creates a redactor for these secrets and for all known kinds of keys.
     pub fn new(secrets: &[String]) -> DisplayRedactor {
         DisplayRedactor { known: SecretRedactor::new(secrets) }
     }
@@ -69,7 +69,7 @@ impl DisplayRedactor {
         }
     }
 
-    /// Takes the secrets out of every string and key.
+    /// Removes secrets from every string and key.
     pub fn json(&self, json: &mut Json) {
         self.known.redact_json(json);
         each_text(json, &mut |text| {
@@ -79,7 +79,7 @@ impl DisplayRedactor {
         });
     }
 
-    /// Takes the secrets out of a page of messages.
+    /// Removes secrets from a page of messages.
     pub fn history(&self, history: &mut HistoryPage) {
         for message in &mut history.messages {
             message.rows.iter_mut().for_each(|row| self.json(row));
@@ -92,7 +92,7 @@ impl DisplayRedactor {
         }
     }
 
-    /// Takes the secrets out of what is listed of a session.
+    /// Removes secrets from the listed fields of a session.
     pub fn session(&self, session: &mut NativeSession) {
         for text in [&mut session.title, &mut session.git_branch].into_iter().flatten() {
             *text = self.text(text).into_owned();
@@ -118,7 +118,8 @@ fn each_text(json: &mut Json, change: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// Returns the text without what looks like a key; `None` if nothing does.
+/// Returns the text without anything that looks like a key; `None` if there is nothing to
+/// remove.
 fn without_keys(text: &str) -> Option<String> {
     let spans = keys(text);
     if spans.is_empty() {
@@ -137,13 +138,13 @@ fn without_keys(text: &str) -> Option<String> {
     Some(clean)
 }
 
-/// Returns where keys stand, by their beginnings.
+/// Returns the positions of keys, found by their prefixes.
 fn keys(text: &str) -> Vec<Range<usize>> {
     let mut spans = private_keys(text);
     for (begins, more) in KEYS {
         for start in memmem::find_iter(text.as_bytes(), begins) {
             let end = start + begins.len() + token(&text[start + begins.len()..]);
-            // In the middle of a word it is a part of something else.
+            // In the middle of a word the prefix is part of something else.
             let is_word = text[..start].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
             if is_word && end - start >= begins.len() + more {
                 spans.push(start..end);
@@ -164,13 +165,13 @@ fn keys(text: &str) -> Vec<Range<usize>> {
     spans
 }
 
-/// Returns how long the token is that a text begins with.
+/// Returns the length of the token at the start of a text.
 fn token(text: &str) -> usize {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.+/=~".contains(c);
     text.find(|c: char| !is_part(c)).unwrap_or(text.len())
 }
 
-/// Returns where private keys stand; one whose end is cut off goes on to the end.
+/// Returns the positions of private keys; one without an end marker extends to the end.
 fn private_keys(text: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let mut from = 0;

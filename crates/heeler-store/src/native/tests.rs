@@ -74,7 +74,7 @@ fn sessions_are_listed_last_used_first_by_directory_and_in_pages() {
     projects.session("/work/a", 1, "Fix  the\ntests.", 1000);
     let b = projects.session("/work/b", 2, "Write docs.", 3000);
     projects.session("/work/a", 3, "Go.", 2000);
-    // What stands beside them is not one.
+    // Other files in the directory are not sessions.
     std::fs::write(projects.root.join("-work-a/agent-1234.jsonl"), "{}\n").unwrap();
     std::fs::write(projects.root.join("notes.txt"), "").unwrap();
     let all = NativeSessionFilter::default();

@@ -50,7 +50,7 @@ fn restore(place: &TempStateDir, file: &Utf8Path) -> Result<RestoreReport, Resto
     restore_from_file(&place.dir, file, later(100), &mut |_, _| {})
 }
 
-/// What a listing shows, and what the files say.
+/// Lists the records, and the content of the files.
 fn shown(place: &TempStateDir) -> String {
     let reader = place.reader();
     let jobs = reader.jobs(&JobFilter::default(), None, 100).unwrap();
@@ -285,7 +285,7 @@ fn one_backup_a_day_is_taken_and_seven_are_kept() {
     assert!(!place.has(&format!("backups/{}-wal", kept[6].file_name().unwrap())));
 }
 
-/// A tar whose one entry says that it is of that kind and size, and then ends.
+/// A tar file that ends after the header of its one entry, which has this type and size.
 fn tar_of_header(kind: tar::EntryType, name: &str, size: u64, path: &Utf8Path) {
     let mut header = tar::Header::new_gnu();
     header.set_path(name).unwrap();

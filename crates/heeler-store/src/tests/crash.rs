@@ -153,7 +153,8 @@ fn be_the_child() -> ControlFlow<()> {
     }
 }
 
-/// Records what the daemon does in one transaction: the due time, the mark, the place in the queue.
+/// Records the changes that the daemon makes in one transaction: the due time, the schedule's
+/// progress, the queue entry.
 fn start_as_due(tx: &mut StoreTransaction<'_>, job: &Job) -> Result<(), DatabaseError> {
     let agent = job.head.agent.clone();
     let due = tx

@@ -1,5 +1,5 @@
-//! What the daemon keeps: due times, the queue, money, people's settings, and parts of a change that
-//! fail by themselves.
+//! Tests of the daemon's records: due times, the queue, money, people's settings, and parts of a
+//! change that fail on their own.
 
 use std::cell::RefCell;
 
@@ -163,7 +163,7 @@ fn skips_stay_apart_where_something_lies_between_them() {
     assert_eq!(page.into_iter().map(|row| row.skip).collect::<Vec<_>>(), expected[1..3]);
 }
 
-/// One thing that became of due times: a skip from `first` on, or a job for it.
+/// One result of due times: a skip from `first` on, or a job for it.
 #[derive(Debug, Clone, Copy)]
 enum RandomDueTime {
     Skipped { first: i64, len: i64, count: u64, reason: SkipReason },
@@ -618,7 +618,7 @@ fn after_a_full_disk_in_an_attempt_nothing_more_is_written() {
     let store = place.store();
     let error = store.write::<(), DatabaseError, _>(|tx| {
         let full = tx.with_savepoint(|tx| {
-            // What SQLite does by itself on some failures.
+            // Simulates the rollback that SQLite performs on some failures.
             tx.conn.execute_batch("ROLLBACK").unwrap();
             Ok::<(), DatabaseError>(())
         });

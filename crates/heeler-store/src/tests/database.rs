@@ -80,7 +80,7 @@ fn no_question_is_planned_again_for_what_it_is_asked_with() {
             for at in 1..=statement.parameter_count() {
                 statement.raw_bind_parameter(at, value).unwrap();
             }
-            // What an answer says is not the point here.
+            // The content of the answer does not matter here.
             let _row = statement.raw_query().next();
         }
         assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{name}: {sql}");

@@ -1,4 +1,4 @@
-//! A directory that somebody else prepared, such as one that came with a cloned repository.
+//! Tests of hostile state directories, such as one that came with a cloned repository.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Lists: what they show, how they page, and that they never scan or sort.
+//! Tests of lists: their content, their paging, and that they never scan or sort.
 
 use expect_test::expect;
 use heeler_model::JobHead;
@@ -80,7 +80,7 @@ fn plan_of(reader: &StoreReader, sql: &str) -> String {
     plan.join("; ")
 }
 
-/// What lists ask.
+/// The statements that lists use.
 const LISTS: [&[(&str, &str)]; 7] = [
     db::jobs::ALL_SQL,
     db::sessions::ALL_SQL,
@@ -166,7 +166,7 @@ fn no_list_scans_or_sorts() {
     "#]].assert_eq(&plans);
 }
 
-/// What the daemon asks while it works; check-ups and writes are left out.
+/// The queries of a running daemon, without those of `doctor` and without writes.
 #[test]
 fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
     let place = place();
@@ -177,7 +177,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
     let checkups = ["NOT_PENDING", "NOT_QUEUED", "UNUSED"];
     // One row per schedule, per waiting job, per live run, per credential; by day, agent and model.
     let small = ["MARKS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
-    // The front of an index that has only what is undone.
+    // Reads the front of an index that contains only pending effects.
     let fronts = ["UNDONE", "NEXT"];
     let mut plans = String::new();
     for (name, sql) in asked.concat() {

@@ -1,4 +1,4 @@
-//! Lock files.
+//! Tests of lock files.
 
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ fn an_unlinked_lock_file_is_noticed_by_its_holder() {
 fn a_lock_file_replaced_while_it_is_taken_is_taken_anew() {
     let place = place();
     let path = lock_path(&place);
-    // Someone replaces the file again and again; whoever gets the lock has the one that is there.
+    // A thread replaces the file again and again; the holder of the lock must have the current
+    // file.
     for _ in 0..50 {
         let replacer = {
             let path = path.clone();

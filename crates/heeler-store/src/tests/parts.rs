@@ -1,4 +1,4 @@
-//! What is shown of a run's journal: parts with their times, without their outputs.
+//! Tests of the displayed parts of a workflow run: with their times, without their outputs.
 
 use heeler_model::JobStatus;
 use heeler_model::WorkflowRunId;

@@ -1,4 +1,4 @@
-//! What happens while views are published, and what a restore leaves of the state before it.
+//! Tests of changes during a publication, and of restores during one.
 
 use heeler_model::{AgentState, AgentStatus};
 
@@ -101,7 +101,7 @@ fn a_publication_that_a_restore_overtakes_is_no_hand_edit() {
     store.publish_views(now()).unwrap();
     drop(store);
     restore_from_file(&place.dir, &file, later(100), &mut |_, _| {}).unwrap();
-    // A publisher of the state before was late: it writes a file that nobody announced.
+    // A late publisher of the previous state writes a file that was never announced.
     place.write("state.yaml", "agents:\n  coder:\n    status: idle\n");
     let opened = Store::open(&place.dir, "test", later(200)).unwrap();
     assert_eq!(opened.hand_edits.statuses, []);

@@ -1,4 +1,5 @@
-//! Restores, adoptions and rebuilds that meet each other, or what another left when it was cut off.
+//! Tests of restores, adoptions and rebuilds that run at the same time, or after one that was
+//! interrupted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -174,7 +175,7 @@ fn a_restore_over_a_damaged_database_that_was_cut_off_leaves_the_old_or_the_new(
         let restored = restore_from_file(&place.dir, &file, later(9), &mut |_, _| {});
         fault::clear();
         if place.has("rebuild.json") {
-            // Whoever comes next completes it.
+            // The next process completes it.
             if completed % 2 == 0 {
                 doctor::rebuild(&place.root, later(10)).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Views: their shape, who may change them, and what survives.
+//! Tests of views: their shape, hand edits, and preserved keys.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Runs of workflows, their journals, and what people are asked.
+//! Tests of workflow runs, their journals and approvals.
 
 use heeler_model::workflow::{
     OUTPUT_BYTES_MAX, PartDecision, PartOutcome, PhasePart, WorkflowRunStatus,
@@ -258,7 +258,8 @@ fn what_no_process_did_is_no_job() {
     assert!(twice.is_err(), "an entry is written once");
 }
 
-/// Big values stand behind what a list reads: SQLite reads a row from its front.
+/// Large columns must come after those that a list reads, because SQLite reads a row from its
+/// front.
 #[test]
 fn no_list_reads_what_may_be_large() {
     let place = place();
@@ -313,7 +314,7 @@ fn an_approval_is_answered_once() {
     assert!(commit(&store, move |tx| tx.insert_approval(&first)));
     let reader = place.reader();
     assert_eq!(reader.find_approval("ask-0000").unwrap(), asked);
-    // What a running agent asks is its runner's to end.
+    // Questions of a running agent are expired by its runner.
     assert_eq!(reader.next_gate_expiry().unwrap(), None);
     let run = "wf-2026-11-15-aaaaaa";
     let gate = Approval { expires_at: Some(later(60)), ..approval(2, run, ApprovalKind::Approve) };

@@ -1,4 +1,4 @@
-//! The writer: what is committed together, what is undone, and who is told.
+//! Tests of the writer: batches, rollbacks and the results that callers get.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -300,7 +300,7 @@ fn a_command_that_hides_a_full_disk_is_not_told_that_it_was_saved() {
     let store = place.store();
     let error = store.write::<(), DatabaseError, _>(|tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
-        // What SQLite does by itself on some failures.
+        // Simulates the rollback that SQLite performs on some failures.
         tx.conn.execute_batch("ROLLBACK").unwrap();
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! Changes of who may do what.
+//! Changes of access rights: tokens, users and logins.
 
 use heeler_model::{AccessName, AccessToken, BrowserLogin, TokenId, UserAccount};
 use jiff::Timestamp;
@@ -7,45 +7,45 @@ use super::StoreTransaction;
 use crate::db::{DatabaseError, access};
 
 impl StoreTransaction<'_> {
-    /// Inserts a token by the hash of its secret; a name that counts already is an error.
+    /// Inserts a token by the hash of its secret; the name of an active token is an error.
     pub fn insert_token(&mut self, token: &AccessToken, hash: &str) -> Result<(), DatabaseError> {
         access::insert_token(&self.conn, token, hash)
     }
 
-    /// Revokes a token; returns whether it was not revoked yet.
+    /// Revokes a token; returns true if it was not revoked yet.
     pub fn revoke_token(&mut self, id: &TokenId, now: Timestamp) -> Result<bool, DatabaseError> {
         access::revoke_token(&self.conn, id, now)
     }
 
-    /// Notes when a token was last used.
+    /// Records the last use of a token.
     pub fn set_token_used(&mut self, id: &TokenId, now: Timestamp) -> Result<(), DatabaseError> {
         access::set_token_used(&self.conn, id, now)
     }
 
-    /// Gives a person a password by its hash, and ends their logins.
+    /// Sets the password hash of a user, and ends the user's logins.
     pub fn put_user(&mut self, person: &UserAccount, hash: &str) -> Result<(), DatabaseError> {
         access::remove_logins_of(&self.conn, &person.name)?;
         access::put_user(&self.conn, person, hash)
     }
 
-    /// Removes a person and ends their logins; returns whether they were there.
+    /// Removes a user and ends the user's logins; returns true if the user existed.
     pub fn remove_user(&mut self, name: &AccessName) -> Result<bool, DatabaseError> {
         access::remove_logins_of(&self.conn, name)?;
         access::remove_user(&self.conn, name)
     }
 
-    /// Records a login by the hash of its cookie; those that have expired are forgotten.
+    /// Records a login by the hash of its cookie, and removes expired logins.
     pub fn insert_login(&mut self, login: &BrowserLogin, hash: &str) -> Result<(), DatabaseError> {
         access::remove_expired_logins(&self.conn, login.created_at)?;
         access::insert_login(&self.conn, login, hash)
     }
 
-    /// Ends a login; returns whether it was there.
+    /// Ends a login; returns true if it existed.
     pub fn remove_login(&mut self, hash: &str) -> Result<bool, DatabaseError> {
         access::remove_login(&self.conn, hash)
     }
 
-    /// Ends all logins; returns how many there were.
+    /// Ends all logins; returns their number.
     pub fn remove_logins(&mut self) -> Result<usize, DatabaseError> {
         access::remove_logins(&self.conn)
     }

@@ -1,4 +1,5 @@
-//! What the daemon keeps besides jobs and runs: due times, the queue, money, people's settings.
+//! Changes of the daemon's records besides jobs and runs: due times, the queue, money,
+//! settings.
 
 use heeler_model::timetable::DueTimeSkip;
 use heeler_model::{JobId, RunId};
@@ -14,10 +15,11 @@ use crate::db::{DatabaseError, agents, answered_requests, effects, queue, schedu
 use crate::views::PublishedView;
 
 impl StoreTransaction<'_> {
-    /// Writes how far a schedule has come; the schedule and its agent come into being with it.
+    /// Sets a schedule's progress; creates the schedule and its agent if they do not exist.
     ///
-    /// [`StoreTransaction::put_agent`] leaves the mark alone, [`StoreTransaction::remove_schedule`] and [`StoreTransaction::remove_agent`]
-    /// forget it: a schedule that comes back later is a new one.
+    /// [`StoreTransaction::put_agent`] does not change the progress;
+    /// [`StoreTransaction::remove_schedule`] and [`StoreTransaction::remove_agent`] delete it: a
+    /// schedule that returns later is a new one.
     pub fn set_schedule_progress(
         &mut self,
         mark: &ScheduleProgressRecord,
@@ -28,7 +30,7 @@ impl StoreTransaction<'_> {
         }
     }
 
-    /// Records the job of a due time; returns false if that is on record already.
+    /// Records the job of a due time; returns false if it is already recorded.
     pub fn add_occurrence(
         &mut self,
         agent: &str,
@@ -39,9 +41,9 @@ impl StoreTransaction<'_> {
         schedules::add_occurrence(&self.conn, agent, schedule, due, job)
     }
 
-    /// Records due times that got no job. They join the span before them if that has the same
-    /// reason and nothing lies between. So occurrences of the same decision are recorded first.
-    /// Returns whether they begin a span.
+    /// Records due times without a job. They are merged with the preceding span if that has the
+    /// same reason and nothing lies in between. So occurrences of the same decision must be
+    /// recorded first. Returns true if they begin a new span.
     pub fn add_skip(
         &mut self,
         agent: &str,
@@ -52,9 +54,9 @@ impl StoreTransaction<'_> {
         schedules::add_skip(&self.conn, agent, schedule, skip, now)
     }
 
-    /// Removes what became of due times before a moment, but the newest of each schedule: of the
-    /// next few schedules after one. Returns the last of those, to go on from; `None` if there were
-    /// no more.
+    /// Removes records of due times before a time, except the newest of each schedule. One call
+    /// handles the next few schedules after the given one; returns the last of them, from which to
+    /// continue, or `None` if there were no more.
     pub fn prune_due_times(
         &mut self,
         after: Option<(String, String)>,
@@ -63,17 +65,17 @@ impl StoreTransaction<'_> {
         schedules::prune(&self.conn, after, before)
     }
 
-    /// Puts a job into the queue, or changes its place there.
+    /// Adds a job to the queue, or changes its entry.
     pub fn enqueue(&mut self, queued: &QueuedJobRecord) -> Result<(), DatabaseError> {
         queue::enqueue(&self.conn, queued)
     }
 
-    /// Takes a job out of the queue; returns whether it was there.
+    /// Removes a job from the queue; returns true if it was queued.
     pub fn dequeue(&mut self, job: &JobId) -> Result<bool, DatabaseError> {
         queue::dequeue(&self.conn, job)
     }
 
-    /// Records what was answered to a request, under the name that its asker gave it.
+    /// Records the answer to a request under its idempotency key.
     pub fn answer_request(
         &mut self,
         asker: &str,
@@ -84,22 +86,22 @@ impl StoreTransaction<'_> {
         answered_requests::answer(&self.conn, asker, name, request, at)
     }
 
-    /// Forgets requests that were answered before a moment.
+    /// Removes requests that were answered before a time.
     pub fn remove_answered_requests(&mut self, before: Timestamp) -> Result<(), DatabaseError> {
         answered_requests::forget(&self.conn, before)
     }
 
-    /// Sets money aside for a run, in place of what was set aside for it.
+    /// Reserves money for a run; replaces an earlier reservation.
     pub fn reserve(&mut self, reservation: &ReservationRecord) -> Result<(), DatabaseError> {
         spending::reserve(&self.conn, reservation)
     }
 
-    /// Frees what was set aside for a run, and returns it.
+    /// Releases the reservation of a run, and returns it.
     pub fn release(&mut self, run: RunId) -> Result<Option<ReservationRecord>, DatabaseError> {
         spending::release(&self.conn, run)
     }
 
-    /// Adds to what an agent spent on a model in a day.
+    /// Adds to the amount that an agent spent on a model in a day.
     pub fn spend(
         &mut self,
         day: Date,
@@ -110,7 +112,7 @@ impl StoreTransaction<'_> {
         spending::spend(&self.conn, day, agent, model, micros)
     }
 
-    /// Records that a credential's quota is used up.
+    /// Records that a credential has reached its usage limit.
     pub fn park(&mut self, parked: &ParkedCredentialRecord) -> Result<(), DatabaseError> {
         queue::park(&self.conn, parked)
     }
@@ -120,7 +122,6 @@ impl StoreTransaction<'_> {
         queue::unpark(&self.conn, credential)
     }
 
-    /// Writes what a person set a schedule to.
     pub fn put_schedule_override(
         &mut self,
         change: &ScheduleOverrideRecord,
@@ -128,7 +129,7 @@ impl StoreTransaction<'_> {
         schedules::put_schedule_override(&self.conn, change)
     }
 
-    /// Lets a schedule follow its config again; returns whether it did not.
+    /// Removes the override of a schedule; returns true if there was one.
     pub fn remove_schedule_override(
         &mut self,
         agent: &str,
@@ -137,13 +138,13 @@ impl StoreTransaction<'_> {
         schedules::remove_schedule_override(&self.conn, agent, schedule)
     }
 
-    /// Switches an agent on or off; it comes into being with it.
+    /// Enables or disables an agent; creates it if it does not exist.
     pub fn set_agent_enabled(&mut self, agent: &str, enabled: bool) -> Result<(), DatabaseError> {
         agents::set_enabled(&self.conn, agent, enabled)?;
         self.mark_view_due(&PublishedView::State)
     }
 
-    /// Records that an attempt at an effect failed, and when to try again.
+    /// Records a failed attempt at an effect, and the time of the next one.
     pub fn postpone_effect(
         &mut self,
         id: &str,

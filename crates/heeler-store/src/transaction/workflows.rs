@@ -1,4 +1,4 @@
-//! Changes of workflow runs, their journals, and what people are asked.
+//! Changes of workflow runs, their journals and approvals.
 
 use heeler_model::{Approval, ApprovalId, ApprovalStatus, WorkflowRunId};
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::db::workflows::{InstantPart, WorkflowRunRow};
 use crate::db::{DatabaseError, approvals, overrides, workflows};
 
 impl StoreTransaction<'_> {
-    /// Mints an id that no workflow run has.
+    /// Generates an unused id of a workflow run.
     pub fn new_workflow_run_id(&mut self, now: Timestamp) -> Result<WorkflowRunId, DatabaseError> {
         loop {
             let id = WorkflowRunId::mint(now, fastrand::u64(..));
@@ -21,7 +21,7 @@ impl StoreTransaction<'_> {
         }
     }
 
-    /// Inserts a run, or returns the active one that its workflow and trigger already have.
+    /// Inserts a run, or returns the active one with the same workflow and trigger.
     pub fn insert_workflow_run(
         &mut self,
         run: &WorkflowRunRow,
@@ -38,7 +38,7 @@ impl StoreTransaction<'_> {
     }
 
     /// Replaces a run that is still at `run.version`; returns the new version. Its name, trigger,
-    /// context and beginning stay as they are.
+    /// context and start time stay unchanged.
     pub fn update_workflow_run(&mut self, run: &WorkflowRunRow) -> Result<i64, DatabaseError> {
         let (what, id) = ("workflow run", run.head.id.to_string());
         let Some(old) = workflows::load_row_state(&self.conn, &id)? else {
@@ -55,7 +55,7 @@ impl StoreTransaction<'_> {
         Ok(run.version + 1)
     }
 
-    /// Writes an entry of a journal that no process does.
+    /// Inserts a journal entry that no process executes.
     pub fn insert_instant_part(
         &mut self,
         step: &InstantPart<'_>,
@@ -64,7 +64,7 @@ impl StoreTransaction<'_> {
         workflows::insert_instant_part(&self.conn, step, now)
     }
 
-    /// Keeps the frozen form of a definition, once.
+    /// Stores the frozen form of a definition, once.
     pub fn put_definition(
         &mut self,
         hash: &str,
@@ -75,7 +75,7 @@ impl StoreTransaction<'_> {
         workflows::put_definition(&self.conn, hash, name, files, now)
     }
 
-    /// Writes down something that was said or happened in a run.
+    /// Records an event of a run.
     pub fn add_workflow_event(
         &mut self,
         run: &WorkflowRunId,
@@ -87,7 +87,7 @@ impl StoreTransaction<'_> {
         workflows::add_event(&self.conn, run, (kind, phase, text), now)
     }
 
-    /// Mints an id that no approval has.
+    /// Generates an unused approval id.
     pub fn new_approval_id(&mut self) -> Result<ApprovalId, DatabaseError> {
         loop {
             let id = ApprovalId::mint(fastrand::u32(..));
@@ -97,8 +97,8 @@ impl StoreTransaction<'_> {
         }
     }
 
-    /// Asks something; returns false if the same was asked already: the id, the place in a journal
-    /// or the run's question is taken.
+    /// Inserts an approval; returns false if it exists: its id, its journal position or the run's
+    /// question is taken.
     pub fn insert_approval(&mut self, approval: &Approval) -> Result<bool, DatabaseError> {
         let fresh = approvals::insert(&self.conn, approval)?;
         if fresh {
@@ -107,7 +107,7 @@ impl StoreTransaction<'_> {
         Ok(fresh)
     }
 
-    /// Answers an approval, or ends it otherwise; returns false if it no longer waits.
+    /// Answers an approval, or ends it otherwise; returns false if it is no longer pending.
     pub fn answer_approval(
         &mut self,
         id: &ApprovalId,
@@ -127,7 +127,7 @@ impl StoreTransaction<'_> {
         Ok(true)
     }
 
-    /// Writes what a run went by in place of an answer that came too late for it.
+    /// Records the answer that a run used, in place of one that came too late.
     pub fn overrule_approval(
         &mut self,
         id: &ApprovalId,
@@ -144,7 +144,7 @@ impl StoreTransaction<'_> {
         self.count(CounterKind::Approval, kind.as_str(), status.as_str(), 1)
     }
 
-    /// Replaces what is asked in full, with which the answer goes.
+    /// Replaces the full question, which is passed on with the answer.
     pub fn set_approval_detail(
         &mut self,
         id: &ApprovalId,
@@ -153,7 +153,8 @@ impl StoreTransaction<'_> {
         approvals::set_detail(&self.conn, id, &detail.to_string())
     }
 
-    /// Notes that a run has the answer to what it asked, or needs none; returns whether that is new.
+    /// Records that a run has the answer to its question, or needs none; returns true if that is
+    /// new.
     pub fn set_approval_delivered(
         &mut self,
         id: &ApprovalId,
@@ -162,17 +163,16 @@ impl StoreTransaction<'_> {
         approvals::set_delivered(&self.conn, id, now)
     }
 
-    /// Writes what a person set a workflow's cron to.
     pub fn put_cron_override(&mut self, change: &CronOverride) -> Result<(), DatabaseError> {
         overrides::put_cron(&self.conn, change)
     }
 
-    /// Lets a workflow's cron follow its file again; returns whether it did not.
+    /// Removes the override of a workflow's cron; returns true if there was one.
     pub fn remove_cron_override(&mut self, name: &str) -> Result<bool, DatabaseError> {
         overrides::remove_cron(&self.conn, name)
     }
 
-    /// Switches a workflow on or off.
+    /// Enables or disables a workflow.
     pub fn put_workflow_override(
         &mut self,
         change: &WorkflowOverride,

@@ -1,7 +1,7 @@
-//! Takes over what people changed in the views by hand, where that means something.
+//! Applies the supported changes that people make in views by hand.
 //!
-//! Two cures are promised: resetting a `status` in `state.yaml`, and deleting
-//! `sessions/<agent>.json`. Switching a schedule off and on there works too.
+//! Two are documented: resetting a `status` in `state.yaml`, and deleting
+//! `sessions/<agent>.json`. Enabling and disabling a schedule in `state.yaml` works too.
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentName, AgentState, AgentStatus, ScheduleStatus};
@@ -15,29 +15,26 @@ use super::view_node::ViewFormat;
 use crate::db::{DatabaseError, StateDatabase, agents};
 use crate::store::Store;
 
-/// A status that somebody set in `state.yaml`.
+/// A status that a person set in `state.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusEdit {
-    /// The agent.
     pub agent: String,
-    /// The schedule, when it is that one's status.
+    /// The schedule, if it is a schedule's status.
     pub schedule: Option<String>,
-    /// What it was.
     pub old_status: String,
-    /// What it is now.
     pub new_status: String,
 }
 
-/// What people changed by hand; all of it is already in the database.
+/// Changes made by hand; all of them are already in the database.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct HandEdits {
-    /// Statuses. Whoever finds that such a run lives writes the old state again.
+    /// Changed statuses. If such a run turns out to be alive, the caller restores the old state.
     pub statuses: Vec<StatusEdit>,
-    /// Agents as they were before their status was reset.
+    /// States of agents before their status was reset.
     pub agents_before: Vec<(String, AgentState)>,
-    /// Agents whose session file was deleted: their next job starts afresh.
+    /// Agents with a deleted session file: their next job starts a new session.
     pub detached: Vec<String>,
-    /// Views that could not be read as what they are, kept under this name.
+    /// Unreadable views, renamed to these paths.
     pub moved_aside: Vec<Utf8PathBuf>,
 }
 
@@ -56,7 +53,7 @@ fn apply_state_edits(
     edits: &mut HandEdits,
 ) -> Result<(), PublishError> {
     let path = PublishedView::State.path();
-    // What was never published was not edited since.
+    // A view that was never published cannot have been edited since.
     let Some(row) = db.view(&path)?.filter(|row| row.sha256.is_some()) else { return Ok(()) };
     let file = store.dir().root().join(&path);
     let found = match read_if_there(&file) {
@@ -70,10 +67,10 @@ fn apply_state_edits(
     match ViewFormat::from_path(&path).parse(&found) {
         Ok(found) => apply_statuses(store, db.agents()?, &found, edits),
         Err(reason) => {
-            tracing::warn!(%file, reason, "state.yaml cannot be read; it is kept beside");
+            tracing::warn!(%file, reason, "state.yaml cannot be read; it is renamed and kept");
             match move_aside(&file, now) {
                 Ok(aside) => edits.moved_aside.push(aside),
-                Err(error) => tracing::warn!(%error, "cannot move state.yaml aside"),
+                Err(error) => tracing::warn!(%error, "cannot rename state.yaml"),
             }
             Ok(store.write(|tx| tx.mark_view_due(&PublishedView::State))?)
         }
@@ -96,7 +93,7 @@ fn apply_statuses(
             changed.push((name, agent));
         }
     }
-    // Marked even if no status changed: keys of others go through our hands once and stay.
+    // Marked even if no status changed, so that unknown keys are merged once and preserved.
     store.write(move |tx| {
         changed.iter().try_for_each(|(name, agent)| tx.put_agent(name, agent))?;
         tx.mark_view_due(&PublishedView::State)
@@ -104,7 +101,8 @@ fn apply_statuses(
     Ok(())
 }
 
-/// Applies to `agent` what the file says, and lists it. Nothing becomes `running` by hand.
+/// Applies the statuses in the file to `agent`, and lists the changes. A status can never be
+/// set to `running` by hand.
 fn edited_statuses(name: &str, agent: &mut AgentState, found: &Value) -> Vec<StatusEdit> {
     let mut edits = Vec::new();
     let mut note = |schedule: Option<&str>, was: &str, now: &str| {

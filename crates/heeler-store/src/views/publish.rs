@@ -1,7 +1,9 @@
-//! Writes due views: after commit, off the writer's thread, so that a crash anywhere is harmless.
+//! Writes due views after the commit and off the writer's thread, so that a crash anywhere is
+//! harmless.
 //!
-//! In this order: read what is due; commit the hash of what will be written; replace the file;
-//! commit that it is published. A crash leaves the view due, and its file known as ours.
+//! Order of steps: read the due views; commit the hashes of their new content; replace the
+//! files; commit that they are published. A crash leaves the view due, and its file recognized
+//! as published by Heeler. Start at [`publish`].
 
 use std::io;
 
@@ -20,19 +22,17 @@ use crate::layout::StateDir;
 use crate::store::{Store, StoreWriteError};
 use heeler_transcript::untrusted_file;
 
-/// How many views share the two commits of a round.
+/// Views that share the two commits of a round.
 const ROUND_MAX: usize = 256;
 
-/// Why no view could be written.
+/// Failure to publish any view.
 #[derive(Debug, Error)]
 pub enum PublishError {
-    /// The database cannot be opened.
     #[error(transparent)]
     Open(#[from] DatabaseOpenError),
-    /// The database did not answer.
     #[error(transparent)]
     Db(#[from] DatabaseError),
-    /// What was published could not be recorded.
+    /// The publication could not be recorded.
     #[error(transparent)]
     Write(#[from] StoreWriteError<DatabaseError>),
 }
@@ -40,30 +40,28 @@ pub enum PublishError {
 /// A view that was not written; it stays due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewFailure {
-    /// The file, relative to the state directory.
+    /// Path relative to the state directory.
     pub path: String,
-    /// Why.
     pub reason: String,
 }
 
-/// What a publication did.
+/// Result of a publication.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct PublishReport {
-    /// How many files were written.
+    /// Number of written files.
     pub written: usize,
-    /// How many files were already as they should be.
+    /// Number of files that were already up to date.
     pub unchanged: usize,
-    /// How many files were taken away because there is nothing to show any more.
+    /// Number of files removed because their subject no longer exists.
     pub removed: usize,
-    /// Files that could not be read as what they are, kept under this name.
+    /// Unreadable files, renamed to these paths.
     pub moved_aside: Vec<Utf8PathBuf>,
-    /// Agents whose session was let go because somebody deleted its file.
+    /// Agents that were detached from their session because a person deleted its file.
     pub detached: Vec<String>,
-    /// Views that were not written.
     pub failed: Vec<ViewFailure>,
 }
 
-/// What is to be done with one file.
+/// Action for one file.
 enum PublishAction {
     Write { bytes: Vec<u8>, context: Option<Utf8PathBuf> },
     Keep { context: Option<Utf8PathBuf> },
@@ -74,13 +72,13 @@ enum PublishAction {
 struct PublishPlan {
     row: ViewRow,
     action: PublishAction,
-    /// The hash of the file that the plan was made on.
+    /// Hash of the file on which the plan is based.
     found: Option<String>,
     sha256: Option<String>,
     subject: Option<String>,
 }
 
-/// Writes every view that is due, in rounds.
+/// Writes every due view, in rounds.
 pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
     let db = StateDatabase::open_read_only(&dir.database())?;
@@ -150,7 +148,7 @@ fn record(
     if let PublishAction::Detach { agent } = &planned.action {
         let present = tx.agent_session(agent)?.map(|session| session.id.to_string());
         if present != planned.subject {
-            // Another session was set meanwhile; its file is still to be written.
+            // Another session was set meanwhile, and its file must still be written.
             return Ok(());
         }
         agents::set_session(&tx.conn, agent, None)?;
@@ -160,7 +158,7 @@ fn record(
     rows::record_published(&tx.conn, &planned.row, sha256, subject, now)
 }
 
-/// Decides what to do with a file; `None` when a view of another version is due.
+/// Decides on the action for a file; `None` if the due view is of another version of Heeler.
 fn plan(
     dir: &StateDir,
     db: &StateDatabase,
@@ -183,7 +181,8 @@ fn plan(
     }
     let format = ViewFormat::from_path(&row.path);
     let (found, base) = match found.as_deref().map(|bytes| format.parse(bytes)) {
-        // Ours is never unreadable; should a limit of the parser say so, it is written anew.
+        // A file written by Heeler is always valid. If it exceeds a limit of the parser, it is
+        // written again.
         Some(Err(_))
             if row.is_published_hash(&sha256_hex(found.as_deref().unwrap_or_default())) =>
         {
@@ -228,12 +227,13 @@ fn plan_write(
     Ok(PublishPlan { row, action, found, sha256, subject })
 }
 
-/// A missing file counts as deleted only if it was published, and about this very session.
+/// Returns true if a missing file was published, and for this very session. Only then does it
+/// count as deleted.
 pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool {
     row.sha256.is_some() && row.subject.is_some() && row.subject.as_deref() == subject
 }
 
-/// Replaces the files of a round that are to be written, in order; each has its result.
+/// Replaces the files of a round in order; each has its result.
 fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskError>> {
     let mut files = Vec::new();
     let mut planned_on = Vec::new();
@@ -246,11 +246,11 @@ fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskEr
     let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
     folders.dedup();
     for folder in folders {
-        // Should it fail, the files in it fail, and each of them says so.
+        // If this fails, every file in the directory fails and reports its own error.
         drop(create_folder(&OsDisk, folder));
     }
     replace_files(&OsDisk, &files, &|number| {
-        // What somebody edited since the plan was made is left alone: the next round reads it.
+        // A file edited since the plan was made is not overwritten: the next round reads it.
         let present = read_if_there(&files[number].0).map_err(|error| error.source)?;
         match present.map(|bytes| sha256_hex(&bytes)).as_deref() == planned_on[number] {
             true => Ok(()),
@@ -259,7 +259,7 @@ fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskEr
     })
 }
 
-/// Does what is left to do with one file once it is written.
+/// Performs the remaining actions on a file after it is written.
 fn perform(
     dir: &StateDir,
     planned: &PublishPlan,
@@ -285,7 +285,8 @@ fn perform(
     Ok(())
 }
 
-/// Makes a session's `.context` a link to its event log. A real file of that name is left alone.
+/// Makes a session's `.context` a link to its transcript. A real file with that name is not
+/// changed.
 fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), DiskError> {
     let Some(log) = log else { return Ok(()) };
     let link = session_json.with_extension("context");
@@ -300,7 +301,7 @@ fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), D
     std::fs::rename(&temp, &link).map_err(failed("put in place", &link))
 }
 
-/// Takes away the link beside a view. A real file of that name is left alone.
+/// Removes the link next to a view. A real file with that name is not changed.
 fn unlink_context(view: &Utf8Path) -> Result<(), DiskError> {
     let link = view.with_extension("context");
     match link.read_link_utf8() {
@@ -309,7 +310,7 @@ fn unlink_context(view: &Utf8Path) -> Result<(), DiskError> {
     }
 }
 
-/// Keeps a file that cannot be read as what it is, under another name.
+/// Renames an unreadable file so that it is kept.
 pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, DiskError> {
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let mut aside = Utf8PathBuf::from(format!("{file}.unreadable-{stamp}"));

@@ -1,4 +1,4 @@
-//! What each view shows, in the order and with the names that the documents give.
+//! Content of each view, with the names and order of the documentation.
 
 use camino::Utf8PathBuf;
 use heeler_model::{
@@ -11,17 +11,18 @@ use super::PublishedView;
 use super::view_node::{ViewFormat, ViewNode};
 use crate::db::{DatabaseError, StateDatabase, agents, meta};
 
-/// A view as it should be.
+/// The up-to-date content of a view.
 #[derive(Debug)]
 pub(crate) struct RenderedView {
     pub(crate) node: ViewNode,
-    /// What the file is about, where a deleted file means something.
+    /// Subject of the file, if deleting the file is meaningful.
     pub(crate) subject: Option<String>,
-    /// The event log that a session's `.context` links to.
+    /// The transcript to which a session's `.context` links.
     pub(crate) context: Option<Utf8PathBuf>,
 }
 
-/// Returns a view's text as it would be published into an empty directory; `None`: no file.
+/// Returns the text of a view as it would be published into an empty directory; `None` if there
+/// is no file.
 pub fn render_view(
     db: &StateDatabase,
     view: &PublishedView,
@@ -114,7 +115,8 @@ fn schedule_node(schedule: &ScheduleState) -> ViewNode {
 fn job_node(job: &Job) -> ViewNode {
     let head = &job.head;
     let seconds = head.duration_ms.map(|ms| ms.saturating_add(500).div_euclid(1000));
-    // What Last Light ran has no transcript of its own: it is in its session's log.
+    // An execution of Last Light has no transcript of its own: its rows are in its session's
+    // transcript.
     let has_log = !job.origin.as_deref().is_some_and(|origin| origin.starts_with("lastlight:"));
     let output_file = has_log.then(|| format!("{}.jsonl", head.id));
     ViewNode::Map(map([
@@ -139,7 +141,7 @@ fn job_node(job: &Job) -> ViewNode {
     ]))
 }
 
-/// herdctl's `usage`: by model, then the totals it knows.
+/// Renders herdctl's `usage`: by model, then the totals it supports.
 fn usage(job: &Job) -> ViewNode {
     let per_model = &job.usage.per_model;
     ViewNode::MapUnlessEmpty(map([

@@ -1,7 +1,8 @@
-//! Takes away the temp files that a crash left.
+//! Removes the temp files that a crash left.
 //!
-//! Those of views go at once: only the holder of the state lock writes views, and that is us.
-//! Others may belong to a runner, a reader's index or a backup that lives: they go by age.
+//! Those of views are removed at once: only the holder of the state lock, which is this
+//! process, writes views. Others may belong to a running runner, a reader's index or a backup:
+//! they are removed by age.
 
 use camino::Utf8Path;
 use heeler_transcript::is_temp;
@@ -9,11 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::layout::StateDir;
 
-/// A temp file that is older belongs to nobody who lives.
+/// Age above which a temp file belongs to no running process.
 const AGE_MAX: SignedDuration = SignedDuration::from_hours(1);
 
-/// Removes `.<name>.tmp.<16 hex>` and returns how many there were. What cannot be removed stays,
-/// and is reported.
+/// Removes `.<name>.tmp.<16 hex>` and returns the number of removed files. A file that cannot
+/// be removed stays, and is reported.
 pub(crate) fn remove_temp_files(dir: &StateDir, now: Timestamp) -> usize {
     let folders = ["jobs", "sessions", "agent-sessions", "logs", "backups"];
     let top = sweep_folder(dir.root(), now, SweepDepth::Files);
@@ -28,7 +29,7 @@ enum SweepDepth {
 }
 
 fn sweep_folder(folder: &Utf8Path, now: Timestamp, depth: SweepDepth) -> usize {
-    // A link to a folder is somebody else's folder.
+    // A link to a directory leads to a directory that Heeler does not own.
     if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return 0;
     }

@@ -1,32 +1,34 @@
-//! A view's content as a tree, and how it is laid over what is in the file.
+//! A view's content as a tree, and how it is merged into the existing file.
+//!
+//! Start at [`ViewNode`].
 
 use serde_json::{Map, Value};
 
-/// A part of a view.
+/// A node of a view.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ViewNode {
-    /// Ours: replaces what is there.
+    /// A value of Heeler, which replaces the existing one.
     Leaf(Value),
-    /// Keys of ours in our order; keys that we do not know follow in theirs.
+    /// Heeler's keys in their order; unknown keys follow in the order of the file.
     Map(Vec<(String, ViewNode)>),
-    /// The same, and left out when it comes out empty.
+    /// Like [`ViewNode::Map`], but omitted if the merged result is empty.
     MapUnlessEmpty(Vec<(String, ViewNode)>),
-    /// A key of ours that does not apply now.
+    /// A key of Heeler that does not apply now.
     Absent,
 }
 
 impl ViewNode {
-    /// A leaf that is `null` where there is nothing.
+    /// Returns a leaf that is `null` without a value.
     pub(crate) fn nullable(value: Option<impl Into<Value>>) -> ViewNode {
         ViewNode::Leaf(value.map_or(Value::Null, Into::into))
     }
 
-    /// A leaf that is left out where there is nothing.
+    /// Returns a leaf that is omitted without a value.
     pub(crate) fn optional(value: Option<impl Into<Value>>) -> ViewNode {
         value.map_or(ViewNode::Absent, |value| ViewNode::Leaf(value.into()))
     }
 
-    /// Lays the tree over what was found in the file.
+    /// Merges the tree into the content of the file.
     pub(crate) fn merge_over(self, found: Option<Value>) -> Option<Value> {
         match self {
             ViewNode::Absent => None,
@@ -55,7 +57,7 @@ fn merge(entries: Vec<(String, ViewNode)>, found: Option<Value>) -> Map<String, 
     merged
 }
 
-/// How a view is spelled.
+/// File format of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ViewFormat {
     Yaml,
@@ -67,13 +69,13 @@ impl ViewFormat {
         if path.ends_with(".json") { ViewFormat::Json } else { ViewFormat::Yaml }
     }
 
-    /// Reads a file; whatever is not a map is refused.
+    /// Parses a file; anything but a map is rejected.
     pub(crate) fn parse(self, bytes: &[u8]) -> Result<Value, String> {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
         let value: Value = match self {
             ViewFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
             ViewFormat::Yaml => {
-                // `yes` is a word since YAML 1.2, and herdctl writes it as one.
+                // `yes` is a string in YAML 1.2, and herdctl writes it unquoted.
                 let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
                 serde_saphyr::from_str_with_options(text, options)
                     .map_err(|error| error.to_string())?
@@ -88,7 +90,7 @@ impl ViewFormat {
                 .map(|text| text + "\n")
                 .map_err(|error| error.to_string()),
             ViewFormat::Yaml => {
-                // Lines are not folded: `grep` and people read them as they were said.
+                // Lines are not folded, so that `grep` and people find the original text.
                 let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
                 serde_saphyr::to_string_with_options(value, options)
                     .map_err(|error| error.to_string())

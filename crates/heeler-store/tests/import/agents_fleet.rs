@@ -23,8 +23,8 @@ fn sessions_of_all_versions_come_in_as_version_3() {
             "v2-roster.json: worker-2: transcript path `../../../etc/passwd`: it contains `..`",
             "v2-roster.json: worker-3: transcript path `/etc/passwd`: it is an absolute path",
             "v2-roster.json: worker-4: transcript path `sub/worker-4.ndjson`: it contains a path separator",
-            "v2-roster.json: worker-5.ndjson: its transcript is not there",
-            "orphan.transcript.ndjson: there is no session file beside it",
+            "v2-roster.json: worker-5.ndjson: its transcript is missing",
+            "orphan.transcript.ndjson: it has no session file",
         ]
     "#]]
     .assert_debug_eq(&reasons(&report));

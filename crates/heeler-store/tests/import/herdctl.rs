@@ -163,7 +163,7 @@ fn keys_of_a_state_file_that_cannot_come_along_are_named() {
     let store = place.store();
     std::fs::write(store.dir().state_yaml(), "fleet: {}\nagents: {}\n").unwrap();
     let report = import_herdctl(&store, &source, now()).unwrap();
-    let note = "there is a state.yaml here: these keys stayed behind: session_wakes";
+    let note = "a state.yaml exists, so these keys were not imported: session_wakes";
     assert!(report.notes.contains(&note.to_owned()), "{:?}", report.notes);
 }
 
@@ -281,7 +281,7 @@ fn a_transcript_that_is_here_is_never_replaced() {
         assert_eq!(std::fs::read_to_string(store.dir().root().join(file)).unwrap(), "mine\n");
     }
     let reasons = reasons(&report);
-    let taken = reasons.iter().filter(|reason| reason.contains("another file of that name"));
+    let taken = reasons.iter().filter(|reason| reason.contains("a different file with that name"));
     let taken: std::collections::HashSet<_> = taken.collect();
     assert_eq!(taken.len(), files.len(), "{reasons:#?}");
     let reader = StoreReader::open(store.dir()).unwrap();

@@ -99,8 +99,8 @@ fn rows_of_the_first_version_come_in_with_their_outcome() {
     expect![[r#"
         [
             "1 unfinished executions were marked as interrupted",
-            "1 workflow runs that nobody works on were marked as failed",
-            "1 chat threads shared a place with a newer one and are no longer active",
+            "1 unfinished workflow runs were marked as failed",
+            "1 chat threads were deactivated in favour of a newer one in the same place",
         ]
     "#]]
     .assert_debug_eq(&report.notes);
@@ -182,12 +182,10 @@ fn the_newest_version_is_read_and_tables_without_a_place_are_named() {
     assert!(
         report
             .notes
-            .contains(&"table cron_runs has no place here and was left out (2 rows)".to_owned())
+            .contains(&"table cron_runs is not supported and was left out (2 rows)".to_owned())
     );
     assert!(
-        report
-            .notes
-            .contains(&"table users has no place here and was left out (0 rows)".to_owned())
+        report.notes.contains(&"table users is not supported and was left out (0 rows)".to_owned())
     );
     let job = StoreReader::open(store.dir()).unwrap();
     let job = job.find_job("11111111-0000-4000-8000-000000000001").unwrap();

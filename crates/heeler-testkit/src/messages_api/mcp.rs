@@ -1,4 +1,5 @@
-//! An MCP server at `/mcp` of the fake API, so that tests see which requests and headers reach one.
+//! An MCP server at `/mcp` of the fake API, so that tests see which requests and headers reach
+//! one.
 //!
 //! It has one tool, `add`, which adds `a` and `b`.
 

@@ -1,4 +1,4 @@
-//! A step as the real API would answer it: whole, as a stream of events, or as an error.
+//! Replies in the form of the real API: complete, as a stream of events, or as an error.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::script::{ModelScriptStep, history};
 
-/// Characters in a piece of a stream unless the step says otherwise.
+/// Default number of characters in a piece of a stream.
 const PIECE: usize = 64;
 
-/// What the real API calls its errors.
+/// Returns the real API's name of an error.
 fn error_kind(status: u16) -> &'static str {
     match status {
         400 => "invalid_request_error",
@@ -32,7 +32,7 @@ fn error_kind(status: u16) -> &'static str {
     }
 }
 
-/// An error reply.
+/// Returns an error reply.
 pub(super) fn error(status: u16, kind: &str, message: &str, number: usize) -> Response {
     let body = json!({
         "type": "error",
@@ -43,7 +43,7 @@ pub(super) fn error(status: u16, kind: &str, message: &str, number: usize) -> Re
     (status, [("request-id", request_id(number))], axum::Json(body)).into_response()
 }
 
-/// The reply to a request for a message.
+/// Returns the reply to a request for a message.
 pub(super) async fn reply(step: ModelScriptStep, body: &Json, number: usize) -> Response {
     if let Some(ms) = step.hang_ms {
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -90,7 +90,7 @@ impl AsyncRead for CutConnection {
         cx: &mut Context<'_>,
         _: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Once pending, so that the server sends what it has before it cuts.
+        // Pending once, so that the server sends its buffered data before it cuts the connection.
         if !std::mem::replace(&mut self.error_sent, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -99,7 +99,7 @@ impl AsyncRead for CutConnection {
     }
 }
 
-/// An answer of the model.
+/// A reply of the model.
 struct ModelReply {
     step: ModelScriptStep,
     message: Json,
@@ -154,7 +154,7 @@ impl ModelReply {
         message
     }
 
-    /// Writes the answer as events, until the end, the planned fault, or the client is gone.
+    /// Writes the reply as events, until its end, the planned fault, or the client's disconnect.
     async fn stream(self, writer: DuplexStream) {
         let mut events = ModelEventWriter { writer, pieces: 0 };
         let mut message = self.message.clone();
@@ -184,14 +184,14 @@ impl ModelReply {
         events.send("message_stop", json!({})).await
     }
 
-    /// Does what is to happen after a piece; says whether the answer ends here.
+    /// Applies the fault planned after a piece; returns true if the reply ends here.
     async fn apply_fault(&self, events: &mut ModelEventWriter) -> io::Result<bool> {
         if let Some(ms) = self.step.delay_ms {
             tokio::time::sleep(Duration::from_millis(ms)).await;
         }
         let now = Some(events.pieces);
         if self.step.stall_after == now {
-            // Until the server stops.
+            // Sleeps until the server stops.
             std::future::pending::<()>().await;
         }
         if self.step.error_after == now {
@@ -204,7 +204,7 @@ impl ModelReply {
 
 struct ModelEventWriter {
     writer: DuplexStream,
-    /// How many pieces of content were sent.
+    /// Number of pieces of content sent.
     pieces: usize,
 }
 
@@ -216,7 +216,7 @@ impl ModelEventWriter {
     }
 }
 
-/// A block as it is before its content came.
+/// Returns a block without its content.
 fn empty_block(block: &Json) -> Json {
     let mut block = block.clone();
     match block["type"].as_str() {
@@ -227,7 +227,7 @@ fn empty_block(block: &Json) -> Json {
     block
 }
 
-/// The content of a block, piece by piece.
+/// Returns the content of a block in pieces.
 fn deltas(block: &Json, piece: usize) -> Vec<Json> {
     let input = block["input"].to_string();
     let (kind, key, content) = match block["type"].as_str() {

@@ -1,39 +1,39 @@
-//! What the fake model says, as a directive in the prompt: `MOCK[{"text":"hi"}]`.
+//! The fake model's script, as a directive in the prompt: `MOCK[{"text":"hi"}]`.
 //!
-//! The newest user message with a directive counts; the number of assistant messages after it says
-//! which step comes next. Past the end the script is over. Start at [`ModelScript`].
+//! The newest user message with a directive applies; the number of assistant messages after it
+//! selects the next step. After the last step the script is over. Start at [`ModelScript`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 const DIRECTIVE: &str = "MOCK[";
 
-/// What the model says, turn by turn, when it is asked a prompt. `to_string` is the directive.
+/// The model's replies to a prompt, turn by turn. `to_string` returns the directive.
 #[derive(Debug, Clone, Default)]
 pub struct ModelScript(Vec<ModelScriptStep>);
 
 impl ModelScript {
-    /// A script that ends at once.
+    /// Creates an empty script.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Then says this.
+    /// Adds a text reply.
     pub fn text(self, text: &str) -> Self {
         self.step(ModelScriptStep::text(text))
     }
 
-    /// Then calls a tool.
+    /// Adds a tool call.
     pub fn tool(self, name: &str, input: Json) -> Self {
         self.step(ModelScriptStep::tools([(name, input)]))
     }
 
-    /// Then says the conversation that it was sent, one block a line.
+    /// Adds a reply with the received conversation, one block per line.
     pub fn echo(self) -> Self {
         self.step(ModelScriptStep { echo: true, ..ModelScriptStep::default() })
     }
 
-    /// Then does this.
+    /// Adds a step.
     pub fn step(mut self, step: ModelScriptStep) -> Self {
         self.0.push(step);
         self
@@ -47,120 +47,117 @@ impl std::fmt::Display for ModelScript {
     }
 }
 
-/// One answer of the model, or one way to fail.
+/// One reply of the model, or one way to fail.
 ///
-/// `drop_after`, `error_after` and `stall_after` cut a streamed answer short after so many pieces;
-/// an answer that is asked for in one piece comes whole. Without a text of their own they say
-/// `partial ` many times.
+/// `drop_after`, `error_after` and `stall_after` cut a streamed reply after that many pieces; a
+/// reply that is not streamed is complete. Without a text of their own they repeat `partial `.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelScriptStep {
-    /// Thought before anything is said.
+    /// Thinking text before the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// Said.
+    /// Text of the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Called, all at once.
+    /// Parallel tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ModelToolCall>,
-    /// Says the conversation that it was sent instead of a text.
+    /// Replies with the received conversation instead of a text.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub echo: bool,
-    /// Says that this is why it stopped.
+    /// Overrides the stop reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
     /// Overrides figures of the usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
-    /// Waits before the answer begins.
+    /// Delay before the reply begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hang_ms: Option<u64>,
-    /// Waits after each piece.
+    /// Delay after each piece.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// Characters in a piece.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub piece: Option<usize>,
-    /// Answers with this HTTP status.
+    /// Replies with this HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// What an error says.
+    /// Message of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The header of an error.
+    /// `retry-after` header of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// Fails only so often, then the next step is the answer.
+    /// Number of failures, after which the next step is the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// Closes the connection after so many pieces.
+    /// Closes the connection after this many pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drop_after: Option<usize>,
-    /// Sends an error event after so many pieces.
+    /// Sends an error event after this many pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_after: Option<usize>,
-    /// Sends nothing more after so many pieces and keeps the connection.
+    /// Sends nothing more after this many pieces and keeps the connection open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_after: Option<usize>,
 }
 
-/// A call of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelToolCall {
-    /// Its name.
     pub name: String,
-    /// What it is given.
     pub input: Json,
 }
 
 impl ModelScriptStep {
-    /// Says this.
+    /// Creates a text reply.
     pub fn text(text: &str) -> Self {
         Self { text: Some(text.to_owned()), ..Self::default() }
     }
 
-    /// Calls tools side by side.
+    /// Creates parallel tool calls.
     pub fn tools<'t>(tools: impl IntoIterator<Item = (&'t str, Json)>) -> Self {
         let tool = |(name, input): (&str, Json)| ModelToolCall { name: name.to_owned(), input };
         Self { tools: tools.into_iter().map(tool).collect(), ..Self::default() }
     }
 
-    /// Answers with an HTTP error, each time.
+    /// Creates a reply with an HTTP error, every time.
     pub fn error(status: u16) -> Self {
         Self { status: Some(status), ..Self::default() }
     }
 
-    /// Closes the connection after so many pieces.
+    /// Creates a reply that closes the connection after this many pieces.
     pub fn dropped(pieces: usize) -> Self {
         Self { drop_after: Some(pieces), ..Self::default() }
     }
 
-    /// Sends an error event after so many pieces.
+    /// Creates a reply that sends an error event after this many pieces.
     pub fn broken(pieces: usize) -> Self {
         Self { error_after: Some(pieces), ..Self::default() }
     }
 
-    /// Says nothing more after so many pieces.
+    /// Creates a reply that stops after this many pieces.
     pub fn stalled(pieces: usize) -> Self {
         Self { stall_after: Some(pieces), ..Self::default() }
     }
 
-    /// The same, only so often; then the next step is the answer.
+    /// Limits a failure to this many times; then the next step is the reply.
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
     }
 }
 
 impl ModelScriptStep {
-    /// Says whether the answer is cut short.
+    /// Returns true if the reply is cut.
     pub(super) fn is_cut(&self) -> bool {
         self.drop_after.or(self.error_after).or(self.stall_after).is_some()
     }
 }
 
-/// Returns what to answer to a request. `fails_again` counts the failures of a step.
+/// Returns the step with which to answer a request. `fails_again` counts the failures of a
+/// step.
 pub(super) fn pick_step(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> ModelScriptStep {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let found = messages.iter().enumerate().rev().find_map(|(at, message)| {
@@ -179,10 +176,10 @@ pub(super) fn pick_step(body: &Json, fails_again: impl Fn(&str, u32) -> bool) ->
         Err(error) => return ModelScriptStep::text(&format!("bad script: {error}")),
     };
     let said = messages[at..].iter().filter(|message| message["role"] == "assistant").count();
-    // By what the script is and where: a conversation that goes on after a failure is longer, and
-    // Claude joins prompts that got no answer.
+    // Keyed by script and step, not by position: a conversation that continues after a failure is
+    // longer, and Claude merges prompts that got no answer.
     let script = serde_json::to_string(&steps).unwrap_or_default();
-    // Failures that end belong to the answer that follows them.
+    // A step with a limited number of failures belongs to the reply after it.
     let mut answers = 0;
     for (number, step) in steps.into_iter().enumerate() {
         let Some(times) = step.times else {
@@ -200,7 +197,7 @@ pub(super) fn pick_step(body: &Json, fails_again: impl Fn(&str, u32) -> bool) ->
     ModelScriptStep::text("end of script")
 }
 
-/// The first directive in a text.
+/// Parses the first directive in a text.
 fn parse(text: &str) -> Result<Vec<ModelScriptStep>, serde_json::Error> {
     let at = text.find(DIRECTIVE).expect("the text was chosen for it") + DIRECTIVE.len() - 1;
     let mut steps =
@@ -216,7 +213,7 @@ fn texts(message: &Json) -> Vec<&str> {
     }
 }
 
-/// The conversation as short lines, without what Claude Code adds to it.
+/// Returns the conversation as short lines, without Claude Code's additions.
 pub(super) fn history(body: &Json) -> Vec<String> {
     let mut lines = Vec::new();
     for message in body["messages"].as_array().into_iter().flatten() {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::*;
 
-/// What came back: status line and headers, and the body as far as it came.
+/// The response: status line and headers, and the body as far as it was received.
 struct ReceivedReply {
     head: String,
     body: String,
@@ -26,7 +26,7 @@ fn send(api: &MessagesApi, head: &str, body: &str) -> TcpStream {
 
 fn got(mut stream: TcpStream) -> ReceivedReply {
     let mut raw = Vec::new();
-    // A cut connection may show as an error; what came before counts.
+    // A cut connection may appear as an error; the data before it count.
     drop(stream.read_to_end(&mut raw));
     let raw = String::from_utf8(raw).unwrap();
     let (head, rest) = raw.split_once("\r\n\r\n").unwrap();

@@ -219,7 +219,7 @@ fn a_failed_sync_is_not_retried_and_the_log_takes_no_more_lines() {
     assert!(error.to_string().starts_with("cannot sync transcript"), "{error}");
     let calls = disk.calls();
     let error = log.append(b"{}").unwrap_err();
-    assert!(error.to_string().contains("takes no more lines since a sync failed"), "{error}");
+    assert!(error.to_string().contains("accepts no more lines because a sync failed"), "{error}");
     log.sync().unwrap_err();
     drop(log);
     assert_eq!(disk.calls(), calls, "something was tried again");
@@ -248,7 +248,7 @@ fn a_failed_background_sync_stops_the_log() {
             break error;
         }
     };
-    assert!(error.to_string().contains("takes no more lines since a sync failed"), "{error}");
+    assert!(error.to_string().contains("accepts no more lines because a sync failed"), "{error}");
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! What was typed before: shown again by the arrows, found again by words.
+//! History of typed lines: recall with the arrow keys, and search.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{InputKeyOutcome, InputWidget};
 
-/// A search in what was typed before.
+/// Search in the history.
 pub(super) struct HistorySearch {
     pub(super) pattern: String,
-    /// Where it was found.
+    /// Index of the match.
     pub(super) at: Option<usize>,
-    /// What was typed before.
+    /// Text before the search.
     pub(super) original_text: String,
 }
 
 impl InputWidget {
-    /// Shows the line of before, or the one after.
+    /// Shows the previous or next line of the history.
     pub(super) fn recall_history(&mut self, later: bool) -> InputKeyOutcome {
         let typed = || self.editor.text().to_owned();
         let to = match (&self.recalled, later) {
@@ -65,7 +65,7 @@ impl InputWidget {
                 self.search = None;
                 return Some(InputKeyOutcome::Handled);
             }
-            // Any other key goes on with what was found.
+            // Any other key closes the search and applies to the match.
             _ => {
                 self.search = None;
                 return None;
@@ -75,7 +75,7 @@ impl InputWidget {
         Some(InputKeyOutcome::Handled)
     }
 
-    /// Finds the newest line that is older and has the words.
+    /// Finds the newest match before an index.
     pub(super) fn find_in_history(&mut self, older_than: usize) {
         let Some(search) = &mut self.search else { return };
         let words = search.pattern.to_lowercase();
@@ -87,7 +87,8 @@ impl InputWidget {
                 search.at = Some(at);
                 self.editor.set(&self.history[at]);
             }
-            // Nothing older has them: what was found stays. Nothing at all: nothing is put there.
+            // Without an older match, the current one stays. Without any match, the original text
+            // returns.
             None if older_than < self.history.len() => {}
             None => {
                 search.at = None;
@@ -97,7 +98,7 @@ impl InputWidget {
         }
     }
 
-    /// Returns what is searched for, if anything is.
+    /// Returns the prompt of an open search.
     pub(crate) fn search_prompt(&self) -> Option<String> {
         let search = self.search.as_ref()?;
         let none = if search.at.is_none() && !search.pattern.is_empty() { " (none)" } else { "" };

@@ -1,4 +1,4 @@
-//! What is offered while something is typed: commands after `/`, files after `@`.
+//! Completion menu: commands after `/`, files after `@`.
 
 use std::ops::Range;
 
@@ -11,28 +11,27 @@ use super::{InputKeyOutcome, InputWidget};
 use crate::TerminalTheme;
 use crate::text::{one_line, truncate_to_width, width};
 
-/// How many things are offered at once; more are scrolled to.
+/// Visible rows of the menu; more are scrolled.
 const MENU_ROWS: usize = 8;
-/// How many are offered in all.
+/// Most entries of the menu.
 const MENU_MAX: usize = 100;
 
-/// Names files that begin as told, for completion after `@`. It is asked at every key, so it must be
-/// quick.
+/// Returns files that begin with a text, for completion after `@`. It is called at every key press,
+/// so it must be fast.
 pub type FileCompleter = Box<dyn Fn(&str) -> Vec<String> + Send>;
 
-/// What completes the input.
+/// Sources of completions.
 pub struct CompletionSources {
-    /// Commands: name, arguments, what it does.
+    /// Commands: name, arguments, description.
     pub commands: &'static [(&'static str, &'static str, &'static str)],
-    /// Files.
     pub files: FileCompleter,
 }
 
-/// What is offered.
+/// Open completion menu.
 pub(crate) struct CompletionMenu {
     items: Vec<CompletionItem>,
     selected: usize,
-    /// What of the text is replaced.
+    /// Range of the text that a completion replaces.
     range: Range<usize>,
 }
 
@@ -40,7 +39,7 @@ struct CompletionItem {
     label: String,
     about: String,
     text: String,
-    /// Nothing need be typed after it.
+    /// No argument is needed after it.
     is_complete: bool,
 }
 
@@ -66,18 +65,18 @@ impl InputWidget {
         Some(InputKeyOutcome::Handled)
     }
 
-    /// Writes what is chosen; says whether nothing need follow.
+    /// Inserts the selected completion; returns true if it needs no argument.
     fn accept_completion(&mut self) -> bool {
         let Some(mut menu) = self.menu.take() else { return false };
         let item = menu.items.swap_remove(menu.selected);
         let typed = self.editor.text()[menu.range.clone()].to_owned();
-        // A command that is typed whole is meant, whatever could follow.
+        // A completely typed command is accepted, even if arguments could follow.
         let is_typed = typed == item.text.trim_end();
         self.editor.replace(menu.range, &item.text);
         item.is_complete || is_typed
     }
 
-    /// Offers what could be meant.
+    /// Opens or updates the menu for the text at the cursor.
     pub(super) fn update_completions(&mut self) {
         self.recalled = None;
         let text = &self.editor.text()[..self.editor.cursor()];
@@ -107,7 +106,7 @@ impl InputWidget {
         let item = |name: String| CompletionItem {
             label: one_line(&name),
             about: String::new(),
-            // A folder is gone on into.
+            // After a directory, completion continues.
             text: if name.ends_with('/') { format!("@{name}") } else { format!("@{name} ") },
             is_complete: true,
         };
@@ -117,12 +116,12 @@ impl InputWidget {
             .collect()
     }
 
-    /// Returns how many rows what is offered takes.
+    /// Returns the number of visible rows of the menu.
     pub(crate) fn menu_height(&self) -> usize {
         self.menu.as_ref().map_or(0, |menu| menu.items.len().min(MENU_ROWS))
     }
 
-    /// Draws what is offered.
+    /// Draws the menu.
     pub(crate) fn draw_menu(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) {
         let Some(menu) = &self.menu else { return };
         let labels = menu.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();

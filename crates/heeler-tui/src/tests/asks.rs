@@ -1,4 +1,4 @@
-//! Requests and questions, answered in place.
+//! Tests of permission requests and questions.
 
 use super::*;
 
@@ -172,7 +172,7 @@ fn what_is_settled_elsewhere_vanishes() {
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
-        what was asked is settled"#]]);
+        the question was closed"#]]);
     assert_eq!(rig.keys("1"), [allow("3")]);
 }
 
@@ -277,7 +277,7 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
         │ Which colour?
         ▸ 1. red: warm
           2. blue
-          3. something else, in your words
+          3. another answer, in your own words
         a number or Enter · Esc: no answer, end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
@@ -296,7 +296,7 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
           1. [x] s
           2. [ ] m
         ▸ 3. [x] l
-          4. something else, in your words
+          4. another answer, in your own words
         numbers or Space: tick · Enter: answer · Esc: no answer, en…
         ────────────────────────────────────────────────────────────
         ›
@@ -350,7 +350,7 @@ fn what_there_is_no_room_to_show_cannot_be_answered() {
         ? the agent wants t…
         │ x
         › 1
-        ? something is aske…"#]]);
+        ? a question is ope…"#]]);
     rig.terminal.backend_mut().resize(20, 6);
     rig.keys("<C-c>");
     rig.check(expect![[r#"

@@ -1,4 +1,5 @@
-//! Random keys, things shown and sizes, from fixed seeds: nothing may panic or leave the screen.
+//! Tests with random keys, output and sizes from fixed seeds: nothing may panic or draw outside of
+//! the screen.
 
 use super::*;
 

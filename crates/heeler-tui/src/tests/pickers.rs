@@ -1,4 +1,4 @@
-//! The list of sessions.
+//! Tests of the session picker.
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn sessions_tell_their_age_size_first_and_last_words_origin_and_faults() {
           an old one
           15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
-          (it cannot be read)
+          (unreadable)
           lead · ddd
           ! its file is no JSON
         type to search · Enter: resume · Esc: leave"#]]);
@@ -106,7 +106,7 @@ fn words_find_a_session_and_esc_takes_them_back_first() {
     list.keys("x");
     list.check(expect![[r#"
         Resume a session (0 of 4): OLD onex
-          none has these words
+          no matching sessions
 
 
 
@@ -127,7 +127,7 @@ fn one_that_cannot_be_resumed_says_why() {
           an old one
           15d ago · 12 entries · lead · from ~/.fleet · ccc
           … done with it
-        ▸ (it cannot be read)
+        ▸ (unreadable)
           lead · ddd
           ! its file is no JSON
         it cannot be resumed: its file is no JSON"#]]);

@@ -1,4 +1,4 @@
-//! The transcript, the input and the lines around it.
+//! Tests of the transcript, the input and the lines around it.
 
 use super::*;
 
@@ -232,7 +232,7 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
 
 
         ● I am coder-1
-        * coder-1 is at work · Esc stops it
+        * coder-1 is running · Esc stops it
         ─ to coder-1 ───────────────────────────────────────────────
         ›
          main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
@@ -257,7 +257,7 @@ fn whoever_is_looked_at_is_the_one_that_esc_is_said_to_be_for() {
         let shown = rig.draw();
         assert!(!shown.contains("Esc interrupts"), "{shown}");
         assert_eq!(
-            shown.contains(&format!("* {worker} is at work · Esc stops it")),
+            shown.contains(&format!("* {worker} is running · Esc stops it")),
             told,
             "{shown}"
         );
@@ -291,8 +291,8 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
 
 
 
-          /help           what can be typed here
-        ▸ /view [WORKER]  look at a worker
+          /help           show commands and keys
+        ▸ /view [WORKER]  view a worker
           /workers        the workers of this sessi…
         ────────────────────────────────────────────
         › /
@@ -496,7 +496,9 @@ fn where_nothing_was_said_yet_it_says_what_to_do() {
         entries: vec![],
         has_more: false,
     });
-    assert!(rig.draw().contains("  Type and press Enter; /help tells what else can be typed."));
+    assert!(
+        rig.draw().contains("  Type a message and press Enter; /help lists commands and keys.")
+    );
     let entry = ConversationEntry::new(EntryRole::User, "hello", now());
     rig.screen.handle_output(ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry });
     assert!(!rig.draw().contains("/help"));

@@ -1,8 +1,8 @@
-//! A conversation's fleet: the daemon does what it asks, the runs themselves are told and listened to.
+//! A conversation's fleet: requests go to the daemon, messages and answers go directly to the runs.
 //!
-//! What happens comes through one bounded channel. Whoever does not read it keeps those waiting who
-//! listen to runs, and never a run: what a listener misses it reads from the job's log. Start at
-//! [`DaemonFleet`].
+//! Events arrive through one bounded channel. A slow reader of that channel delays the threads that
+//! follow runs, but never a run: a follower reads the rows it missed from the job's transcript.
+//! Start at [`DaemonFleet`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use crate::job_watch::QUEUED_EVENTS_MAX;
 
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
 
-/// Has a job cared for again whose daemon is gone.
+/// Starts a daemon again for a job that has lost its daemon.
 pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
 
-/// The fleet of a place.
+/// Client of the fleet of one [`CommandContext`].
 pub(crate) struct DaemonFleet {
     place: CommandContext,
     dir: StateDir,
@@ -48,7 +48,7 @@ pub(crate) struct DaemonFleet {
 }
 
 impl DaemonFleet {
-    /// Opens the fleet of a place; what happens in it comes out at the other end.
+    /// Opens the fleet, and returns the receiver of its events.
     pub(crate) fn open(
         place: &CommandContext,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
@@ -62,14 +62,14 @@ impl DaemonFleet {
         DaemonFleet::open_with(place, revive)
     }
 
-    /// The same, with another way to have a job cared for.
+    /// Opens the fleet with a custom way to revive jobs.
     pub(crate) fn open_with(
         place: &CommandContext,
         revive: ReviveJobFn,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
         let loaded = fleet_config::load_without_workflows(place)?;
         place.migrate_database()?;
-        // A directory that was named by mistake is not made; one that is to be there the daemon makes.
+        // Do not create a directory that was named by mistake. The daemon creates a missing one.
         let reader = place.open_reader()?;
         let dir = match place.state_dir.exists() {
             true => place.dir()?,
@@ -93,7 +93,8 @@ impl DaemonFleet {
         ))
     }
 
-    /// Returns the record. It stays open: a session that goes on asks for every turn of before.
+    /// Returns the database reader. It stays open, because a resumed session looks up every earlier
+    /// turn.
     fn reader(&mut self) -> Result<&StoreReader, String> {
         match &mut self.reader {
             Some(reader) => Ok(reader),
@@ -103,7 +104,7 @@ impl DaemonFleet {
         }
     }
 
-    /// Talks to the run that is at a job.
+    /// Sends an operation to the newest run of a job.
     fn send_control(
         &mut self,
         job: &JobId,
@@ -113,7 +114,7 @@ impl DaemonFleet {
         match control.request(op) {
             Ok(ControlReplyBody::Refused { reason }) => Err(MessageDeliveryError::Refused(reason)),
             Ok(_) => Ok(()),
-            // It was asked, and may only be slow to reply.
+            // The run received the request, and may only be slow to reply.
             Err(error) => Err(MessageDeliveryError::Unconfirmed(error_chain(&error))),
         }
     }
@@ -155,7 +156,7 @@ impl ChatFleetClient for DaemonFleet {
             Ok(answer) => {
                 job_id_of(&answer).ok_or_else(|| failure_text(&daemon::unexpected(&answer)))
             }
-            // It may have been asked in other words, by a terminal with another keyboard.
+            // Another terminal may have sent this turn already, with another prompt or option.
             Err(failure) => {
                 let known = self.find_turn_job(turn.id).ok().flatten();
                 known.ok_or_else(|| failure_text(&failure))
@@ -196,7 +197,7 @@ impl ChatFleetClient for DaemonFleet {
         match daemon::request(&self.place, &command) {
             Ok(_) => Ok(()),
             Err(failure) => match self.job_info(job)? {
-                // It ended by itself meanwhile.
+                // The job ended before the cancel request arrived.
                 Some(facts) if is_ended(facts.state) => Ok(()),
                 _ => Err(failure_text(&failure)),
             },
@@ -212,7 +213,7 @@ impl ChatFleetClient for DaemonFleet {
             self.events.clone(),
             Arc::clone(&self.revive),
         );
-        // Whoever follows again wants to hear it from there, once.
+        // Following again restarts at `from`; two followers would send each row twice.
         if let Some(before) = self.followers.insert(job.clone(), followed) {
             before.stop();
         }
@@ -237,7 +238,7 @@ impl Drop for DaemonFleet {
     }
 }
 
-/// Says in one line why something failed, and what to do.
+/// Formats a failure and its hint on one line.
 fn failure_text(failure: &CommandFailure) -> String {
     match &failure.hint {
         Some(hint) => format!("{:#} ({hint})", failure.error),
@@ -264,7 +265,7 @@ pub(super) fn is_ended(state: ChatJobState) -> bool {
     matches!(state, ChatJobState::Done | ChatJobState::Failed)
 }
 
-/// Returns what is known of a job. What cannot be read beside it is left out.
+/// Returns the state of a job. Details that cannot be read are left out.
 pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
     let head = &job.head;
     let (state, reason) = match head.status {

@@ -1,5 +1,5 @@
-//! One job as it happens, for a conversation: its rows without gap or duplicate from a given one on,
-//! what is said between them, what people are asked, where it is.
+//! Follows one job for a conversation: its rows without gap or duplicate from a given one on, text
+//! deltas between them, open questions, and the job's state. Start at [`start`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,35 +17,34 @@ use super::daemon_fleet::{ReviveJobFn, is_ended, load_job_facts};
 use crate::job_watch::job_state::{self, WatchedJobState};
 use crate::job_watch::{JobWatchEvent, QUEUED_EVENTS_MAX, run_feed};
 
-/// How often it is looked whether somebody still listens, and whether the last rows are late.
+/// Interval at which a follower checks that it is still wanted and that the last rows are not late.
 const TICK: Duration = Duration::from_millis(100);
 
-/// After a job's result is on record, how long nothing may be heard of its run before that counts as
-/// told to its end.
+/// Silence of a run, after its job's result is recorded, that counts as its end.
 const LAST_ROWS_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a daemon is tried to be started for a job that nobody cares for.
+/// Interval between attempts to start a daemon for a job without one.
 const REVIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A job that is followed.
+/// Handle of a followed job.
 pub(super) struct JobFollowHandle {
     stopped: Arc<AtomicBool>,
     finished: Arc<AtomicBool>,
 }
 
 impl JobFollowHandle {
-    /// Tells nothing more of it.
+    /// Stops sending events of the job.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Says whether all was told.
+    /// Returns true once the last event was sent.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Relaxed)
     }
 }
 
-/// Follows a job in threads of its own; `from` rows are known already.
+/// Follows a job in threads of its own. The first `from` rows are known already.
 pub(super) fn start(
     dir: &StateDir,
     job: &JobId,
@@ -77,7 +76,7 @@ pub(super) fn start(
     };
     let is_over = Arc::clone(&over);
     std::thread::spawn(move || {
-        // Whoever listened has gone: so do we.
+        // An error means that the conversation is closed, so there is no one to report to.
         let _gone = follower.run(&events);
         follower.feed.stop();
         is_over.store(true, Ordering::Relaxed);
@@ -85,16 +84,16 @@ pub(super) fn start(
     JobFollowHandle { stopped, finished: over }
 }
 
-/// Nobody listens any more.
+/// Error: the conversation no longer listens.
 struct ConversationClosed;
 
-/// What is known of a job of which there is no record.
+/// State of a job that has no record.
 fn unknown_job_facts(job: &JobId) -> ChatJobInfo {
     ChatJobInfo {
         job: job.clone(),
         agent: String::new(),
         state: ChatJobState::Failed,
-        reason: Some("it is no longer on record".to_owned()),
+        reason: Some("the job's record no longer exists".to_owned()),
         session: None,
         cost_usd: None,
         context_tokens: None,
@@ -105,27 +104,26 @@ fn unknown_job_facts(job: &JobId) -> ChatJobInfo {
 struct JobFollower {
     dir: StateDir,
     job: JobId,
-    /// How many rows of the job's log were told.
+    /// Number of rows of the job's transcript that were sent.
     rows: u64,
     events: SyncSender<ChatFleetEvent>,
     revive: ReviveJobFn,
-    /// For those who watch parts of it.
+    /// Sender for the threads that watch the run and the job's state.
     watch_events: SyncSender<JobWatchEvent>,
     stopped: Arc<AtomicBool>,
     folder: Utf8PathBuf,
     feed: run_feed::RunFeedHandle,
-    /// What waits for a person.
+    /// Open questions, by ID.
     open_questions: HashMap<String, AgentQuestion>,
-    /// Those of them that the run did not name when it was last asked.
+    /// Open questions that the run did not list in its latest state report.
     unconfirmed_questions: HashSet<String>,
     last: Option<ChatJobInfo>,
-    /// What it has cost so far, by the run's own word.
+    /// Cost as reported by the run.
     cost: Option<f64>,
     has_run: bool,
     run_ended: bool,
-    /// Whether the job's end is on record.
+    /// True once the job's end is recorded.
     recorded: bool,
-    /// When something was last heard of it.
     last_heard: Instant,
 }
 
@@ -162,7 +160,8 @@ impl JobFollower {
     fn handle_event(&mut self, event: JobWatchEvent) -> Result<(), ConversationClosed> {
         match event {
             JobWatchEvent::Row(at, row) => {
-                // One that is told again ends what was said again.
+                // A repeated row is sent too: it completes text deltas that were repeated before
+                // it.
                 self.rows = self.rows.max(at + 1);
                 self.send(ChatFleetEvent::Row { job: self.job.clone(), at, row })
             }
@@ -181,10 +180,11 @@ impl JobFollower {
             }
             JobWatchEvent::JobState(course) => self.handle_job_state(course),
             JobWatchEvent::DiskStatus(trouble) => {
-                let told = |why| format!("the disk takes no rows, so the run waits: {why}");
+                let told =
+                    |why| format!("the run is paused because the disk rejects writes: {why}");
                 self.send(ChatFleetEvent::ConnectionChanged(trouble.map(told)))
             }
-            // The rows with what was lost follow; nobody else tells the rest.
+            // Rows lost by lagging are sent again. The other events never occur for this follower.
             JobWatchEvent::Lagged
             | JobWatchEvent::DaemonAnswer(_)
             | JobWatchEvent::Unattended(_)
@@ -217,8 +217,8 @@ impl JobFollower {
         open.iter().try_for_each(|id| self.handle_settled(id))
     }
 
-    /// Takes in what the run says of itself: questions that were missed, those that were settled
-    /// unheard, costs.
+    /// Applies the run's state report: questions that were missed, questions that were settled
+    /// unnoticed, and costs.
     fn handle_run_state(&mut self, state: RunState) -> Result<(), ConversationClosed> {
         let named: HashSet<String> = state.asks.iter().map(|ask| ask.id.clone()).collect();
         for ask in state.asks {
@@ -226,7 +226,8 @@ impl JobFollower {
         }
         let unnamed = self.open_questions.keys().filter(|id| !named.contains(*id));
         let unnamed: HashSet<String> = unnamed.cloned().collect();
-        // Once may be because it was asked after that; twice is not.
+        // A question may be missing once, if it was asked after the report. Missing twice, it is
+        // settled.
         for id in unnamed.intersection(&self.unconfirmed_questions).cloned().collect::<Vec<_>>() {
             self.handle_settled(&id)?;
         }
@@ -267,13 +268,13 @@ impl JobFollower {
         run_feed::poll_run_state(self.folder.clone(), self.watch_events.clone(), self.feed.clone());
     }
 
-    /// Tells where the job is, unless that was the last word already.
+    /// Sends the job's state, unless it equals the last one sent.
     fn send_facts(&mut self) -> Result<(), ConversationClosed> {
         let Ok(reader) = StoreReader::open(&self.dir) else { return Ok(()) };
         let Ok(found) = reader.job(&self.job) else { return Ok(()) };
         let mut known =
             found.map_or_else(|| unknown_job_facts(&self.job), |job| load_job_facts(&reader, &job));
-        // What is over is told when all rows are.
+        // The end is sent only after the last row.
         if is_ended(known.state) && !self.recorded {
             return Ok(());
         }
@@ -287,7 +288,7 @@ impl JobFollower {
         self.send(ChatFleetEvent::Job(known))
     }
 
-    /// Has the job cared for again, in a thread of its own, until somebody does.
+    /// Retries in a thread of its own until a daemon has the job again.
     fn revive(&self) {
         let (dir, job, tell) = (self.dir.clone(), self.job.clone(), self.events.clone());
         let (revive, stopped) = (Arc::clone(&self.revive), Arc::clone(&self.stopped));
@@ -312,7 +313,7 @@ impl JobFollower {
                 }
             }
             if told {
-                // Where nobody listens any more there is nobody to tell.
+                // Fails only if the conversation is closed.
                 drop(tell.send(ChatFleetEvent::ConnectionChanged(None)));
             }
         });

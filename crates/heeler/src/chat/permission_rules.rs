@@ -1,10 +1,10 @@
-//! What an agent may do, in a person's words.
+//! Describes an agent's permissions in plain words, for the chat screen. Start at [`rules`].
 
 use heeler_model::ApprovalMode;
 use heeler_model::config::{AgentConfig, PermissionMode, RuntimeConfig};
 
-/// Says what an agent may do without asking, what never, who is asked about the rest, and where that is
-/// written; each line is a word and what it stands for.
+/// Describes the actions that an agent may take without asking, those it may never take, the person
+/// who is asked about the rest, and the file that sets this. Each line is a label and a value.
 pub(super) fn rules(agent: &AgentConfig, attended: bool) -> Vec<String> {
     let mut lines = match agent.runtime {
         RuntimeConfig::Scripted { .. } => {
@@ -18,8 +18,8 @@ pub(super) fn rules(agent: &AgentConfig, attended: bool) -> Vec<String> {
     lines.push(approvals(agent.approvals, attended));
     let (name, file) = (&agent.name, &agent.file);
     lines.push(format!(
-        "written  in {file} and the fleet's defaults; `heeler config edit {name}`, then `heeler reload`, \
-         changes it from the next turn on"
+        "source   {file} and the fleet's defaults; to change: `heeler config edit {name}`, then \
+         `heeler reload` (applies from the next turn)"
     ));
     lines
 }
@@ -32,7 +32,7 @@ fn claude_rules(agent: &AgentConfig) -> Vec<String> {
         lines.push(format!("tools    {} (tools)", join_tools(tools)));
     }
     if let Some(tools) = &agent.allowed_tools {
-        lines.push(format!("only     {}; these without asking (allowed_tools)", join_tools(tools)));
+        lines.push(format!("only     {}; used without asking (allowed_tools)", join_tools(tools)));
     }
     if !agent.denied_tools.is_empty() {
         lines.push(format!("never    {} (denied_tools)", join_tools(&agent.denied_tools)));
@@ -46,19 +46,19 @@ fn join_tools(tools: &[String]) -> String {
 
 fn allowed_without_asking(mode: PermissionMode) -> &'static str {
     match mode {
-        PermissionMode::Default => "what Claude's own settings allow",
+        PermissionMode::Default => "actions that Claude's own settings allow",
         PermissionMode::AcceptEdits => "edit files",
         PermissionMode::BypassPermissions => "everything",
         PermissionMode::Plan => "read and plan",
-        PermissionMode::DontAsk => "what is allowed; the rest is denied",
-        PermissionMode::Auto => "what Claude itself judges to be harmless",
+        PermissionMode::DontAsk => "actions that are allowed; all others are denied",
+        PermissionMode::Auto => "actions that Claude judges to be harmless",
     }
 }
 
 fn approvals(how: ApprovalMode, attended: bool) -> String {
     let who = match (how, attended) {
-        (ApprovalMode::Autonomous, true) => "whoever is in this conversation",
-        (ApprovalMode::Autonomous, false) => "nobody, here: what is not allowed is denied",
+        (ApprovalMode::Autonomous, true) => "the user of this conversation",
+        (ApprovalMode::Autonomous, false) => "no one: actions that are not allowed are denied",
         (ApprovalMode::Interactive, true) => "you, here or by `heeler approvals`",
         (ApprovalMode::Interactive, false) => "you, by `heeler approvals`",
         (ApprovalMode::Review, true) => "you, about each action, here or by `heeler approvals`",

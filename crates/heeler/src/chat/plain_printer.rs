@@ -1,5 +1,6 @@
-//! A conversation in lines, where there is no terminal: what is said comes on standard input, a line at
-//! a time when the agent is ready for it; words go to standard output, everything else to standard error.
+//! Plain-line mode of a conversation, without a terminal. Reads one line of standard input each
+//! time the agent is ready; prints the agent's messages to standard output, everything else to
+//! standard error. Start at [`PlainChatPrinter`].
 
 use std::io::BufRead as _;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
@@ -10,40 +11,40 @@ use super::ChatLoopInput;
 use crate::failure::CommandResult;
 use crate::output;
 
-/// How much of what a tool was given is shown.
+/// Characters of a tool call's input that are shown.
 const ARGS_CHARS: usize = 100;
 
-/// Shows a conversation in lines.
+/// Prints a conversation as plain lines.
 pub(crate) struct PlainChatPrinter {
-    /// Whether the agent is at work; the next line is read when it is not.
+    /// True while the agent works; the next line is read only when it is idle.
     busy: bool,
     ready: SyncSender<()>,
     is_waiting: bool,
 }
 
 impl PlainChatPrinter {
-    /// Begins to read, a line for each time that the agent is ready.
+    /// Starts the thread that reads standard input.
     pub(crate) fn new(tell: Sender<ChatLoopInput>) -> PlainChatPrinter {
         let (ready, wanted) = sync_channel(1);
         std::thread::spawn(move || read_lines(&wanted, &tell));
         PlainChatPrinter { busy: false, ready, is_waiting: false }
     }
 
-    /// Lets the next line be read if nothing is under way.
+    /// Requests the next line if the agent is idle.
     pub(crate) fn request_line(&mut self) {
         if !self.busy && !self.is_waiting {
             self.is_waiting = true;
-            // The reader has ended where there is nothing more to read.
+            // Fails only if the reader ended at the end of standard input.
             let _ended = self.ready.try_send(());
         }
     }
 
-    /// A line was read.
+    /// Records that the requested line was read.
     pub(crate) fn on_line_read(&mut self) {
         self.is_waiting = false;
     }
 
-    /// Shows something.
+    /// Prints one output of the conversation.
     pub(crate) fn show(&mut self, shown: &ChatOutput) -> CommandResult {
         match shown {
             ChatOutput::Entry { of: ChatSpeaker::Coordinator, entry } => self.print_entry(entry)?,
@@ -64,7 +65,7 @@ impl PlainChatPrinter {
             ChatOutput::QuestionAsked(question) => {
                 let tool = &question.ask.tool;
                 output::print_note(&format!(
-                    "asks: {tool} (`heeler approvals list` shows it, to be answered)"
+                    "question: {tool} (answer it with `heeler approvals`)"
                 ))?;
             }
             ChatOutput::Notice(text) => output::print_line(text.as_str())?,

@@ -1,4 +1,4 @@
-//! Looks into many sessions for a list that is on the screen already, those that are seen first.
+//! Loads previews of many sessions for a list that is already on the screen, visible entries first.
 //! Start at [`SessionPreviewLoader`].
 
 use std::sync::mpsc::{Receiver, channel};
@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use heeler_chat::{SessionDirectory, SessionFileEntry, SessionFileSummary};
 use heeler_tui::SessionPickerEntry;
 
-/// How many threads look at most.
+/// Most threads that load previews.
 const THREADS_MAX: usize = 8;
 
-/// What is looked into, and what was found.
+/// Loader of session previews, with its results.
 pub(crate) struct SessionPreviewLoader {
-    /// What was found in each session, with its place in the list.
+    /// Loaded previews, each with its index in the list.
     pub(crate) cards: Receiver<(usize, SessionPickerEntry)>,
     queue: Arc<Mutex<PreviewQueue>>,
 }
 
 impl SessionPreviewLoader {
-    /// Begins to look, in threads of its own.
+    /// Starts loading, in threads of its own.
     pub(crate) fn start(
         shelf: &SessionDirectory,
         named: Vec<SessionFileEntry>,
@@ -32,7 +32,7 @@ impl SessionPreviewLoader {
             let (left, tell) = (Arc::clone(&left), tell.clone());
             std::thread::spawn(move || {
                 while let Some(place) = lock(&left).next() {
-                    // Nobody looks at the list any more.
+                    // The list is closed.
                     if tell.send((place, to_card(shelf.summarize(&named[place])))).is_err() {
                         return;
                     }
@@ -42,7 +42,7 @@ impl SessionPreviewLoader {
         SessionPreviewLoader { cards, queue: left }
     }
 
-    /// From now on those are looked into first that come from this place on.
+    /// Loads the entries from index `place` on first.
     pub(crate) fn prioritize_from(&self, place: usize) {
         lock(&self.queue).start_from(place);
     }
@@ -52,12 +52,11 @@ fn lock(left: &Mutex<PreviewQueue>) -> MutexGuard<'_, PreviewQueue> {
     left.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The places that nobody has looked at.
+/// Indexes of the list that are still to be loaded.
 struct PreviewQueue {
     is_taken: Vec<bool>,
-    /// Where it is looked next.
     next: usize,
-    /// Where somebody wanted it to begin.
+    /// Index last passed to [`PreviewQueue::start_from`].
     from: usize,
 }
 
@@ -72,7 +71,7 @@ impl PreviewQueue {
         }
     }
 
-    /// Takes the next place: from where it was wanted to the end, then from the beginning.
+    /// Takes the next index: from the wanted one to the end, then from the beginning.
     fn next(&mut self) -> Option<usize> {
         let count = self.is_taken.len();
         let is_free = |place: &usize| !self.is_taken[*place];
@@ -83,7 +82,7 @@ impl PreviewQueue {
     }
 }
 
-/// Returns what a list shows of a session that nobody has looked into.
+/// Returns the list entry of a session that is not loaded yet.
 pub(crate) fn placeholder_card(named: &SessionFileEntry) -> SessionPickerEntry {
     let id = named.file.id.clone();
     let foreign = source_label(named.file.is_foreign);

@@ -1,4 +1,5 @@
-//! The workers of a conversation, told whenever one of them is where it was not before.
+//! Watches the workers of a conversation, and reports them whenever one changes. Start at
+//! [`WorkerWatcher`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -12,10 +13,9 @@ use heeler_store::{StateDir, StoreReader};
 
 use super::daemon_fleet::load_job_facts;
 
-/// How often the record is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whose workers are watched.
+/// Thread that watches the workers of a conversation's jobs.
 pub(super) struct WorkerWatcher {
     dir: StateDir,
     events: SyncSender<ChatFleetEvent>,
@@ -25,13 +25,14 @@ pub(super) struct WorkerWatcher {
 }
 
 impl WorkerWatcher {
-    /// Watches nobody's yet.
+    /// Creates a watcher without jobs; its thread starts with the first
+    /// [`WorkerWatcher::watch_jobs`].
     pub(super) fn new(dir: StateDir, tell: SyncSender<ChatFleetEvent>) -> WorkerWatcher {
         let (jobs, ended) = (Arc::default(), Arc::default());
         WorkerWatcher { dir, events: tell, jobs, is_stopped: ended, is_watching: false }
     }
 
-    /// Watches the workers of these jobs.
+    /// Watches the workers of these jobs, instead of those given before.
     pub(super) fn watch_jobs(&mut self, jobs: &[JobId]) {
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs.to_vec();
         if std::mem::replace(&mut self.is_watching, true) {
@@ -61,7 +62,7 @@ impl Drop for WorkerWatcher {
     }
 }
 
-/// Returns what is on record of the workers; `None` if it cannot be read now.
+/// Returns the recorded workers, or `None` if they cannot be read now.
 fn load_workers(dir: &StateDir, jobs: &[JobId]) -> Option<Vec<ChatWorkerInfo>> {
     if jobs.is_empty() {
         return Some(Vec::new());

@@ -1,6 +1,6 @@
-//! `heeler agent`: who is in the fleet, what each does and spends, and who is switched off.
+//! `heeler agent`: lists, shows, enables and disables agents.
 //!
-//! Lists are read from the config and the database; changes are asked of the daemon.
+//! Lists are read from the config and the database; changes are requests to the daemon.
 
 use clap::{Args, Subcommand};
 use heeler_engine::{AgentChange, DaemonCommand};
@@ -20,40 +20,40 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output::{self, OutputTable, SafeText};
 
-/// What the help of what changes an agent shows at its end.
+/// Help footer of `agent enable`, `disable` and `reset`.
 const CHANGE: &str = "Examples:
   heeler agent disable coder
   heeler agent enable coder
 
-It is kept until it is changed again. Starts a daemon if none runs, which ends when it is idle.
+The change lasts until you change it again. Starts a temporary daemon if none runs.
 Exit codes: 0 changed, 4 not found.";
 
 #[derive(Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List agents: what each does, and who is switched off
-    #[command(after_help = "Exit codes: 0 listed, 2 a fault in the config.")]
+    /// List agents with their status, next job and spending today
+    #[command(after_help = "Exit codes: 0 listed, 2 invalid config.")]
     List(AgentListArgs),
-    /// Show one agent: its state, settings and spending
+    /// Show one agent's status, settings and spending
     #[command(
         after_help = "Example:\n  heeler agent show coder\n\nExit codes: 0 shown, 4 not found."
     )]
     Show(AgentTargetArgs),
-    /// Let an agent's jobs start again
+    /// Allow an agent's jobs to start again
     #[command(after_help = CHANGE)]
     Enable(AgentTargetArgs),
-    /// Keep an agent's jobs from starting; those that run go on
+    /// Keep an agent's jobs from starting; running jobs continue
     #[command(after_help = CHANGE)]
     Disable(AgentTargetArgs),
-    /// Forget that an agent's last job failed
+    /// Clear an agent's error status after a failed job
     #[command(after_help = CHANGE)]
     Reset(AgentTargetArgs),
-    /// Go on in the agent's last session, and watch
+    /// Continue the agent's last session, and watch
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
 }
 
 impl AgentCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             AgentCommand::List(args) => args.json,
@@ -77,7 +77,7 @@ pub(crate) struct AgentListArgs {
 /// Arguments of `agent show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
 pub(crate) struct AgentTargetArgs {
-    /// The agent
+    /// Agent name
     #[arg(add = cli::agents())]
     agent: String,
     /// Print JSON
@@ -85,7 +85,7 @@ pub(crate) struct AgentTargetArgs {
     pub(crate) json: bool,
 }
 
-/// Runs `agent` and its verbs.
+/// Runs `agent` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult {
     match command {
         AgentCommand::List(args) => list(global, args),
@@ -198,11 +198,11 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
         ("next", next.map(SafeText::from)),
         ("runtime", Some(agent.runtime.as_str().into())),
         ("model", text(&agent.model)),
-        ("works in", Some(agent.working_directory.as_str().into())),
-        ("at once", Some(agent.max_concurrent.to_string().into())),
+        ("directory", Some(agent.working_directory.as_str().into())),
+        ("concurrency", Some(agent.max_concurrent.to_string().into())),
         ("schedules", schedules),
         ("today", Some(spent_of(agent.spent_today_usd, agent.budget.day_usd).into())),
-        ("in all", Some(spent_of(agent.spent_usd, agent.budget.total_usd).into())),
+        ("total", Some(spent_of(agent.spent_usd, agent.budget.total_usd).into())),
         ("defined in", Some(agent.file.as_str().into())),
     ];
     for (name, value) in fields {
@@ -210,7 +210,7 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
     }
     if agent.status == AgentStatus::Error {
         output::print_note(&format!(
-            "its next success clears the error, or: heeler agent reset {}",
+            "the next successful job clears the error; to clear it now: heeler agent reset {}",
             agent.name
         ))?;
     }

@@ -1,6 +1,6 @@
-//! `heeler approvals`: what people are asked, and their answers.
+//! `heeler approvals`: lists questions to people, and answers them.
 //!
-//! Lists are read from the database; answers are given to the daemon.
+//! Lists are read from the database; answers are requests to the daemon.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::num::NonZeroU32;
@@ -20,51 +20,51 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable, SafeText};
 
-/// How much of what is asked is shown in one go.
+/// Characters of a question that are shown next to other output.
 const DETAIL_CHARS_MAX: usize = 8_000;
 
-/// What the help of `approvals list` shows at its end.
+/// Help footer of `approvals list`.
 const LIST: &str = "Examples:
   heeler approvals list
   heeler approvals list --all --limit 50
   heeler approvals list --json | jq -r '.approvals[].id'
 
-Without --all or --status, what waits for an answer is listed.
-Exit codes: 0 listed, also if there is nothing, 4 no such run, job or approval.";
+Without --all or --status, only open questions are listed.
+Exit codes: 0 listed (even if the list is empty), 4 no such run, job or approval.";
 
-/// What the help of what answers shows at its end.
+/// Help footer of `approvals approve`, `reject` and `reply`.
 const ANSWER: &str = "Examples:
   heeler approvals approve ask-1a2b3c4d
   heeler approvals reject ask-1a2b3c4d --reason 'use the staging database'
   heeler approvals reply ask-1a2b3c4d 'the second one'
 
-The first answer counts, wherever it is given. Starts a daemon if none runs. An agent's own
-processes are refused.
-Exit codes: 0 answered, 2 it asks for something else, 4 not found, 5 answered already, or refused.";
+The first answer counts, from any client. Starts a daemon if none runs. Processes of an agent
+cannot answer.
+Exit codes: 0 answered, 2 wrong kind of answer, 4 not found, 5 already answered, or refused.";
 
 #[derive(Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// List what waits for an answer, newest first
+    /// List open questions, newest first
     #[command(after_help = LIST)]
     List(ApprovalListArgs),
-    /// Show what is asked, in full
+    /// Show one question in full
     #[command(
         after_help = "Example:\n  heeler approvals show ask-1a2b3c4d\n\nExit codes: 0 shown, 4 not found."
     )]
     Show(ApprovalShowArgs),
-    /// Say yes: to a gate of a workflow, or to what an agent wants to do
+    /// Answer yes to a workflow gate or an agent's permission request
     #[command(after_help = ANSWER)]
     Approve(ApproveArgs),
-    /// Say no, and why
+    /// Answer no, with an optional reason
     #[command(after_help = ANSWER)]
     Reject(RejectArgs),
-    /// Answer with words
+    /// Answer a question with text
     #[command(after_help = ANSWER)]
     Reply(ReplyArgs),
 }
 
 impl ApprovalsCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             ApprovalsCommand::List(args) => args.json,
@@ -79,19 +79,19 @@ impl ApprovalsCommand {
 /// Arguments of `approvals list`.
 #[derive(Args)]
 pub(crate) struct ApprovalListArgs {
-    /// Also what was answered, has expired or was withdrawn
+    /// Include answered, expired and withdrawn questions
     #[arg(short, long, conflicts_with = "status")]
     all: bool,
-    /// Only those in this state
+    /// Show only approvals with this status
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::approval_status())]
     status: Option<ApprovalStatus>,
-    /// Only those of this workflow run, or of this job
+    /// Show only approvals of this workflow run or job
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// Only what comes after this one in the list; for the next page
+    /// Show entries older than this ID (for the next page)
     #[arg(long, value_name = "ID")]
     before: Option<String>,
-    /// How many to show
+    /// Number of entries to show
     #[arg(short = 'l', long, value_name = "N", default_value = "20")]
     limit: NonZeroU32,
     /// Print JSON
@@ -102,7 +102,7 @@ pub(crate) struct ApprovalListArgs {
 /// Arguments of `approvals show`.
 #[derive(Args)]
 pub(crate) struct ApprovalShowArgs {
-    /// Its id; a beginning will do while it is unique
+    /// Approval ID or unique prefix
     #[arg(add = cli::approvals())]
     id: String,
     /// Print JSON
@@ -113,10 +113,10 @@ pub(crate) struct ApprovalShowArgs {
 /// Arguments of `approvals approve`.
 #[derive(Args)]
 pub(crate) struct ApproveArgs {
-    /// Their ids; a beginning will do while it is unique
+    /// Approval IDs or unique prefixes
     #[arg(required = true, value_name = "ID", add = cli::approvals())]
     ids: Vec<String>,
-    /// Why, for the record
+    /// Reason, for the record
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
     /// Print JSON
@@ -127,10 +127,10 @@ pub(crate) struct ApproveArgs {
 /// Arguments of `approvals reject`.
 #[derive(Args)]
 pub(crate) struct RejectArgs {
-    /// Their ids; a beginning will do while it is unique
+    /// Approval IDs or unique prefixes
     #[arg(required = true, value_name = "ID", add = cli::approvals())]
     ids: Vec<String>,
-    /// Why, for the record and for the agent; asked for at a terminal if left out
+    /// Reason, for the record and the agent [default: asked at a terminal]
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
     /// Print JSON
@@ -141,18 +141,19 @@ pub(crate) struct RejectArgs {
 /// Arguments of `approvals reply`.
 #[derive(Args)]
 pub(crate) struct ReplyArgs {
-    /// Its id; a beginning will do while it is unique
+    /// Approval ID or unique prefix
     #[arg(add = cli::approvals())]
     id: String,
-    /// The answer, or the number of a choice; a line each for several questions; `-` reads standard
-    /// input
+    /// Answer or number of a choice; `-` reads standard input
+    ///
+    /// If several questions are asked at once, give one line for each.
     text: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs `approvals` and its verbs.
+/// Runs `approvals` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandResult {
     let place = CommandContext::find(global)?;
     match command {
@@ -164,7 +165,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
             answer_all(&place, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
-            // Nobody is asked for a reason where there is nothing to reject.
+            // Check first: do not ask for a reason if there is nothing to reject.
             find_all(&place, ids, ApprovalVerb::Reject)?;
             let text = match reason {
                 None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
@@ -181,9 +182,9 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
     }
 }
 
-/// Asks on the terminal why something is rejected; nothing is an answer too.
+/// Asks at the terminal for a reason; an empty line means none.
 fn ask_reason() -> CommandResult<Option<String>> {
-    write!(anstream::stderr().lock(), "why not? [Enter for no reason] ")?;
+    write!(anstream::stderr().lock(), "reason for rejecting [Enter for none]: ")?;
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line)? == 0 {
         return Err(CommandFailure::message(
@@ -194,15 +195,15 @@ fn ask_reason() -> CommandResult<Option<String>> {
     Ok(Some(line.trim().to_owned()).filter(|line| !line.is_empty()))
 }
 
-/// Returns what is replied, from standard input if so asked.
+/// Returns the reply; `-` reads it from standard input.
 fn read_reply(text: &str) -> CommandResult<String> {
     if text != "-" {
         return Ok(text.to_owned());
     }
     let mut read = String::new();
-    // One byte for the line's end, and one to know that there is too much.
+    // One byte for the newline, and one to detect a reply that is too long.
     std::io::stdin().take(APPROVAL_TEXT_BYTES_MAX as u64 + 2).read_to_string(&mut read)?;
-    // The end of the line that was piped is no part of the answer.
+    // The final newline of piped input is not part of the answer.
     let text = read.strip_suffix('\n').unwrap_or(&read);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
@@ -217,7 +218,7 @@ fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
     }
     if page.approvals.is_empty() {
         return Ok(output::print_line(match status {
-            Some(ApprovalStatus::Pending) => "nothing waits for an answer",
+            Some(ApprovalStatus::Pending) => "no open questions",
             _ => "no approvals match",
         })?);
     }
@@ -233,8 +234,8 @@ fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
 
 fn print_list(found: &[ApprovalSummary]) -> CommandResult {
     let now = context::now();
-    let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "WHAT"];
-    let mut lines = OutputTable::new(&headings, &["FROM", "WHAT"]).keep_column("WHAT");
+    let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "QUESTION"];
+    let mut lines = OutputTable::new(&headings, &["FROM", "QUESTION"]).keep_column("QUESTION");
     for approval in found {
         let from = approval.requested_by.as_deref().unwrap_or(&approval.workflow_run_id);
         lines.push(vec![
@@ -249,7 +250,8 @@ fn print_list(found: &[ApprovalSummary]) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Returns a status in words: what was asked for words is answered rather than approved.
+/// Returns the word for a status: an approval that expects text is "answered" rather than
+/// "approved".
 pub(crate) fn status_word(kind: ApprovalKind, status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Approved if kind.expects_text() => "answered",
@@ -295,18 +297,18 @@ fn print(approval: &Approval, now: Timestamp) -> CommandResult {
     Ok(())
 }
 
-/// Returns what is asked, as far as it is shown beside something else.
+/// Returns the question, shortened to `DETAIL_CHARS_MAX` characters.
 pub(crate) fn question_excerpt(approval: &Approval) -> String {
     let whole = question_text(approval);
     match output::truncate_chars(&whole, DETAIL_CHARS_MAX) {
         short if short.len() < whole.len() => {
-            format!("{short}\n(not all of it: heeler approvals show {})", approval.id)
+            format!("{short}\n(shortened; in full: heeler approvals show {})", approval.id)
         }
         all => all,
     }
 }
 
-/// Returns all that is asked.
+/// Returns the full question.
 fn question_text(approval: &Approval) -> String {
     let detail = approval.detail.as_ref().unwrap_or(&Value::Null);
     let questions = question::questions(&detail["input"]);
@@ -341,12 +343,12 @@ fn how_to_answer(approval: &Approval) -> String {
     match approval.kind.expects_text() {
         true => format!("answer: heeler approvals reply {id} 'your answer'"),
         false => {
-            format!("answer: heeler approvals approve {id}, or reject {id} --reason 'why not'")
+            format!("answer: heeler approvals approve {id}, or reject {id} --reason 'why'")
         }
     }
 }
 
-/// How an answer is given.
+/// Subcommand that gives the answer.
 #[derive(Clone, Copy, PartialEq)]
 enum ApprovalVerb {
     Approve,
@@ -354,13 +356,13 @@ enum ApprovalVerb {
     Reply,
 }
 
-/// Refuses a verb that does not fit, with the one that does.
+/// Refuses a subcommand that does not fit the question, and hints at the one that does.
 fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
     let Approval { id, kind, .. } = approval;
     let fits = match verb {
         ApprovalVerb::Approve => !kind.expects_text(),
         ApprovalVerb::Reply => kind.expects_text(),
-        // A gate that asks for words cannot go on without; a question of an agent can be refused.
+        // An agent's question can be refused; rejecting a gate that expects text ends it.
         ApprovalVerb::Reject => true,
     };
     if fits || approval.status != ApprovalStatus::Pending {
@@ -368,7 +370,7 @@ fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
     }
     let (wants, instead) = match kind {
         ApprovalKind::Reply | ApprovalKind::Question => {
-            ("words", format!("heeler approvals reply {id} 'your answer'"))
+            ("text", format!("heeler approvals reply {id} 'your answer'"))
         }
         ApprovalKind::Approve | ApprovalKind::Permission => {
             ("yes or no", format!("heeler approvals approve {id}"))
@@ -378,7 +380,8 @@ fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
     Err(CommandFailure::message(FailureCode::Usage, message).hint(instead))
 }
 
-/// Finds what is to be answered, each once; nothing is answered where one cannot be.
+/// Finds the approvals to answer, without duplicates. Fails before any is answered if one cannot
+/// be.
 fn find_all(
     place: &CommandContext,
     ids: &[String],
@@ -409,7 +412,7 @@ fn find_all(
     Ok(found)
 }
 
-/// Answers each; ends with the first failure, after all were tried.
+/// Answers each approval. Tries all, then fails with the first failure's exit code.
 fn answer_all(
     place: &CommandContext,
     ids: &[String],

@@ -1,4 +1,4 @@
-//! `heeler backup FILE` and `heeler restore FILE`.
+//! `heeler backup FILE` and `heeler restore FILE`: [`run`] and [`restore`].
 
 use std::io::IsTerminal as _;
 
@@ -12,23 +12,23 @@ use crate::context::{self, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, ProgressIndicator};
 
-/// What is in no backup: it holds the whole history of the repositories that agents work in.
-const NOT_IN_BACKUP: &str = "workspaces/ and worktrees/, the snapshots and files of forks, with all commits \
-                       of your repositories; copy these folders yourself (cp -a), or `heeler session \
-                       export --workspace` a session";
+/// State that no backup holds, because it contains the whole history of the agents' repositories.
+const NOT_IN_BACKUP: &str = "workspaces/ and worktrees/ (snapshots and files of forks, with all commits of \
+                       your repositories); copy these folders yourself (cp -a), or use `heeler session \
+                       export --workspace` for a session";
 
 /// Arguments of `backup`.
 #[derive(Args)]
 #[command(
-    after_help = "In the file are the database, all transcripts and what agents sent. Snapshots and files of forks
-(workspaces/ and worktrees/) are not: they hold the whole history of the repositories that agents
-work in. Copy these folders yourself, or use `heeler session export --workspace`."
+    after_help = "The file holds the database, all transcripts and the files that agents sent. It does not hold
+snapshots and files of forks (workspaces/ and worktrees/): they contain the whole history of the
+agents' repositories. Copy these folders yourself, or use `heeler session export --workspace`."
 )]
 pub(crate) struct BackupArgs {
-    /// The file to write: `.tar`, or compressed `.tar.gz` or `.tgz`
+    /// File to write: `.tar`, or compressed `.tar.gz` or `.tgz`
     #[arg(value_hint = ValueHint::FilePath)]
     file: Utf8PathBuf,
-    /// Replace the file when it exists
+    /// Replace the file if it exists
     #[arg(short, long)]
     force: bool,
     /// Print JSON
@@ -39,13 +39,13 @@ pub(crate) struct BackupArgs {
 /// Arguments of `restore`.
 #[derive(Args)]
 #[command(
-    after_help = "The present database is backed up first; transcripts are put back where they are missing, never shortened."
+    after_help = "The current database is backed up first. Missing transcripts are restored; existing ones are never shortened."
 )]
 pub(crate) struct RestoreArgs {
-    /// A file that `heeler backup` wrote
+    /// File written by `heeler backup`
     #[arg(value_hint = ValueHint::FilePath)]
     file: Utf8PathBuf,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     /// Print JSON
@@ -53,7 +53,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) json: bool,
 }
 
-/// Writes the state directory to one file.
+/// Runs `backup`.
 pub(crate) fn run(global: &GlobalArgs, args: &BackupArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     if place.open_reader()?.is_none() {
@@ -93,7 +93,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BackupArgs) -> CommandResult {
     ))?)
 }
 
-/// A backup replaces nothing unasked, and is what its name says.
+/// Checks the file's extension, and refuses to replace a file without `--force`.
 fn check_name(args: &BackupArgs) -> CommandResult {
     let known =
         [".tar", ".tar.gz", ".tgz"].iter().any(|ending| args.file.as_str().ends_with(ending));
@@ -110,7 +110,7 @@ fn check_name(args: &BackupArgs) -> CommandResult {
     Ok(())
 }
 
-/// Brings a backup back.
+/// Runs `restore`.
 pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let there = place.open_reader()?;
@@ -121,7 +121,7 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
     let dir = StateDir::create(&place.state_dir)?;
     let progress = ProgressIndicator::bytes("restoring", place.quiet || args.json);
     let report = restore_from_file(&dir, &args.file, context::now(), &mut |done, all| {
-        progress.update(done, all)
+        progress.update(done, all);
     });
     progress.end();
     let report = report.map_err(|error| match error {
@@ -134,11 +134,11 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
 }
 
 fn confirm(place: &CommandContext, args: &RestoreArgs) -> CommandResult {
-    let question = format!("Replace the state in {} by {}?", place.state_dir, args.file);
+    let question = format!("Replace the state in {} with {}?", place.state_dir, args.file);
     if !std::io::stdin().is_terminal() {
-        let message = format!("{} has state already", place.state_dir);
+        let message = format!("{} already holds a fleet's state", place.state_dir);
         return Err(CommandFailure::message(FailureCode::Refused, message)
-            .hint("--yes replaces it; the present database is backed up first"));
+            .hint("--yes replaces it; the current database is backed up first"));
     }
     match output::confirm(&question, false)? {
         true => Ok(()),
@@ -169,10 +169,10 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> CommandResult {
         ))?;
     }
     for path in &report.conflict_copies {
-        output::print_line(format!("differs from what is there, kept beside it: {path}"))?;
+        output::print_line(format!("differs from the existing file; the restored copy is {path}"))?;
     }
     if let Some(path) = report.safety_backup.as_ref().or(report.damaged.as_ref()) {
-        output::print_line(format!("the state before is in {path}"))?;
+        output::print_line(format!("the previous state is in {path}"))?;
     }
     Ok(())
 }

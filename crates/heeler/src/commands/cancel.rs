@@ -1,4 +1,4 @@
-//! `heeler jobs cancel`: ends running jobs.
+//! `heeler jobs cancel`: cancels running and queued jobs. Start at [`run`].
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,18 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
-/// How long a run may take to end and to be recorded: each of its graces, and more.
+/// Time allowed for a run to end and be recorded; longer than all its grace periods together.
 const END_WAIT: Duration = Duration::from_secs(60);
 
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `jobs cancel`.
 #[derive(Args)]
 pub(crate) struct JobCancelArgs {
-    /// The jobs' ids; a beginning will do while it is unique
+    /// Job IDs or unique prefixes
     #[arg(required = true, value_name = "ID", add = cli::jobs())]
     ids: Vec<String>,
-    /// End the agent at once, without letting it finish what it is at
+    /// Kill the agent at once instead of letting it finish its current step
     #[arg(long, alias = "force", short_alias = 'f')]
     now: bool,
     /// Print JSON
@@ -34,7 +33,7 @@ pub(crate) struct JobCancelArgs {
     pub(crate) json: bool,
 }
 
-/// Cancels each job; ends with the first failure, after all were tried.
+/// Cancels each job. Tries all, then fails with the first failure's exit code.
 pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -47,8 +46,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
     for job in jobs {
         let id = job.head.id.clone();
         if job.head.status == JobStatus::Running && !(args.json || global.quiet) {
-            let more = if args.now { "" } else { " (--now ends it at once)" };
-            // The job is cancelled whether or not this can be written.
+            let more = if args.now { "" } else { " (--now kills it at once)" };
+            // The job must be cancelled even if this note cannot be written.
             drop(output::print_note(&format!("cancelling {id}…{more}")));
         }
         match cancel(&place, &id, args.now) {
@@ -76,7 +75,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
     failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }
 
-/// Asks the daemon to cancel a job, and waits until it is on record that it has ended.
+/// Asks the daemon to cancel a job, and waits until its end is recorded.
 fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
     let command = DaemonCommand::Cancel { job: id.clone(), now, by: place.caller_name() };
     daemon::request(place, &command)?;
@@ -85,14 +84,17 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
     loop {
         let job = StoreReader::open(&dir)?.job(id)?;
         let gone = || {
-            CommandFailure::message(FailureCode::Failed, format!("the record of job {id} is gone"))
+            CommandFailure::message(
+                FailureCode::Failed,
+                format!("the record of job {id} no longer exists"),
+            )
         };
         let job = job.ok_or_else(gone)?;
         if job.head.status == JobStatus::Cancelled {
             return Ok(job);
         }
         if job.head.status.is_final() {
-            let message = format!("job {id} has ended already: {}", job.head.status);
+            let message = format!("job {id} has already ended: {}", job.head.status);
             return Err(CommandFailure::message(FailureCode::Refused, message));
         }
         if let Some(fault) = find_run_fault(place, id)? {
@@ -107,7 +109,7 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
     }
 }
 
-/// Says why the run of a job cannot be settled, if the daemon knows.
+/// Returns the reason why a job's run cannot be settled, if the daemon knows one.
 fn find_run_fault(place: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
     let Some(mut daemon) = daemon::connect(place)? else { return Ok(None) };
     let Ok(CommandReply::Status(status)) =

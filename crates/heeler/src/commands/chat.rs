@@ -1,4 +1,5 @@
-//! `heeler chat`: a person talks with an agent of the fleet, and with the workers that it sets to work.
+//! `heeler chat`: a conversation with an agent of the fleet and the workers it starts. Start at
+//! [`run`].
 
 use std::io::IsTerminal as _;
 
@@ -18,47 +19,47 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// What the help shows at its end.
+/// Help footer of `chat`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler chat                          # the fleet's only agent
   heeler chat lead --workers leave
   heeler --resume                      # choose from a list
-  heeler chat --resume chat-1a2b       # a beginning of the id will do
+  heeler chat --resume chat-1a2b       # a unique prefix of the ID
   printf 'What is new?\\n/cost\\n' | heeler chat lead
 
-/help in the conversation lists what can be typed. Everything that is shown is on disk: after any way
-out, also kill -9, --resume goes on where it was. Without a terminal, lines are read and printed.";
+Type /help in the conversation for its commands. Everything shown is saved: however the conversation
+ends, even by kill -9, --resume continues it. Without a terminal, lines are read and printed.";
 
 /// Arguments of `chat`.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// The agent to talk with [default: the only one, or the session's]
+    /// Agent to chat with [default: the only one, or the session's]
     #[arg(add = cli::agents())]
     agent: Option<String>,
-    /// Go on with a session; without an ID choose from a list
+    /// Continue a session; without an ID, choose from a list
     #[arg(long, value_name = "ID", num_args = 0..=1)]
     resume: Option<Option<String>>,
-    /// Restart the loops that were active when the session was left
+    /// Restart the loops that were active when the session ended
     #[arg(long, requires = "resume")]
     restart_loops: bool,
-    /// What becomes of workers that are at work when you leave
-    #[arg(long, value_name = "WHAT", default_value = "ask")]
+    /// Handling of workers that are still running when you leave
+    #[arg(long, value_name = "POLICY", default_value = "ask")]
     workers: AtExitArg,
-    /// Do not ask the agent at the end what it has learned
+    /// Do not ask the agent at the end for insights to remember
     #[arg(long)]
     no_insights: bool,
-    /// Read and print lines, also on a terminal
+    /// Read and print plain lines, even on a terminal
     #[arg(long)]
     plain: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum AtExitArg {
-    /// You are asked; without a terminal they go on
+    /// Ask; without a terminal, let them run
     Ask,
-    /// They are stopped
+    /// Stop them
     Stop,
-    /// They go on; the daemon has them
+    /// Let them run under the daemon
     Leave,
 }
 
@@ -72,14 +73,14 @@ impl From<AtExitArg> for WorkerExitPolicy {
     }
 }
 
-/// Holds a conversation.
+/// Runs `chat`.
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let here = context::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
     let shelf = session_directory(&env, &here)?;
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    // Before the terminal is another: whatever ends us then gives it back.
+    // Signals must be handled before the terminal changes mode, so that every exit restores it.
     let mut inputs = chat::ChatInputQueue::new()?;
     let mut terminal = None;
     let resumed = match &args.resume {
@@ -108,7 +109,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         None => {
             let place = CommandContext::find(global)?;
             let agent = choose_agent(&fleet_config::load(&place)?, args.agent.as_deref())?;
-            // Without a fleet that can be talked with no session is begun.
+            // Fail before a session is created if the fleet's state cannot be opened.
             drop(place.open_reader()?);
             let mut about = ConversationState::default();
             about.agent = Some(agent);
@@ -151,7 +152,7 @@ fn home(
     context::home(env, here).ok_or_else(context::no_home)
 }
 
-/// Returns where sessions are kept: ours, and those of agents-fleet.
+/// Returns the directories of sessions: Heeler's own, and agents-fleet's.
 fn session_directory(
     env: &std::collections::BTreeMap<String, String>,
     here: &Utf8Path,
@@ -166,15 +167,15 @@ fn not_opened(error: SessionDirectoryError) -> CommandFailure {
         SessionDirectoryError::Busy { .. } => FailureCode::Refused,
         _ => FailureCode::Failed,
     };
-    CommandFailure::new(code, error).hint("heeler --resume lists the sessions")
+    CommandFailure::new(code, error).hint("heeler --resume lists all sessions")
 }
 
-/// Finds the fleet that a session belongs to: unless another is named, in the state directory that it
-/// was begun in.
+/// Finds the fleet of a session: the one named on the command line, or else the one in the state
+/// directory where the session began.
 fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<CommandContext> {
     let about = book.state();
     let folder = about.folder.clone().filter(|folder| folder.is_dir());
-    // A project that was moved has its state with it.
+    // If the folder is gone, the project was moved together with its state.
     let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
     let mut global = global.clone();
     if global.config.is_none() {
@@ -188,15 +189,15 @@ fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<
             CommandContext::find(&global)
         }
         Some(own) => {
-            let message = format!("the session's state directory {own} is gone");
-            let hint = format!("-s {} goes on with it there", place.state_dir);
+            let message = format!("the session's state directory {own} no longer exists");
+            let hint = format!("-s {} continues the session there", place.state_dir);
             Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
         }
     }
 }
 
-/// Gives a session the agent that goes on with it, and notes where. Returns what the person should know
-/// of another agent.
+/// Assigns the agent that continues a session, and saves the state directory. Returns a warning if
+/// it is another agent than before.
 fn assign_agent(
     book: &mut SessionFile,
     args: &ChatArgs,
@@ -216,11 +217,11 @@ fn assign_agent(
     }
     let warning = known.map(|known| {
         format!(
-            "{agent} goes on with this session, and knows nothing of what was said with {known}"
+            "{agent} continues this session, but does not know the messages exchanged with {known}"
         )
     });
     let state_dir = Some(place.state_dir.clone());
-    // Another agent has a conversation of its own.
+    // Another agent cannot continue the native session, so it starts a new one.
     book.save_or_defer(|about| {
         (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
     })
@@ -228,7 +229,7 @@ fn assign_agent(
     Ok(warning)
 }
 
-/// Chooses the agent, which must be one that can be talked with.
+/// Chooses the agent, which must have a runtime that can converse.
 fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<String> {
     let able: Vec<&AgentConfig> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
     let names = || able.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -240,7 +241,7 @@ fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<Stri
         (None, [one]) => one,
         (None, []) => return Err(no_agent_failure()),
         (None, [first, ..]) => {
-            let message = format!("whom do you want to talk with: {}?", names());
+            let message = format!("several agents can chat: {}", names());
             let hint = format!("heeler chat {}", first.name);
             return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
         }
@@ -248,12 +249,10 @@ fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<Stri
     match can_talk(agent) {
         true => Ok(agent.name.to_string()),
         false => {
-            let message = format!(
-                "{} cannot be talked with: its runtime is neither sdk nor scripted",
-                agent.name
-            );
+            let message =
+                format!("{} cannot chat: its runtime is neither sdk nor scripted", agent.name);
             Err(CommandFailure::message(FailureCode::Usage, message)
-                .hint("heeler trigger asks it once"))
+                .hint("heeler trigger gives it a single job"))
         }
     }
 }
@@ -265,12 +264,13 @@ fn can_talk(agent: &AgentConfig) -> bool {
 fn no_agent_failure() -> CommandFailure {
     CommandFailure::message(
         FailureCode::NotFound,
-        "the fleet has no agent of runtime sdk or scripted",
+        "the fleet has no agent with runtime sdk or scripted",
     )
     .hint("heeler init agent adds one")
 }
 
-/// Returns what earlier sessions have taught, where nothing was asked yet: it is told with the first turn.
+/// Returns the insights of earlier sessions if this session has no turns; they go into its first
+/// turn.
 fn load_insights(shelf: &SessionDirectory, about: &ConversationState) -> Option<String> {
     let is_new = about.turns.is_empty();
     is_new.then(|| shelf.latest_insights(about.agent.as_deref(), about.folder.as_deref())).flatten()
@@ -291,7 +291,7 @@ fn pick_session(
     Ok(heeler_tui::run_picker(terminal, &mut picker, &glances.cards, look, is_left, context::now()))
 }
 
-/// Lists the sessions where nobody can choose.
+/// Lists the sessions, without a terminal to choose on.
 fn list(shelf: &SessionDirectory) -> CommandResult {
     for one in shelf.list().map_err(not_opened)? {
         let count = one.entry_count_label();

@@ -1,4 +1,4 @@
-//! What the program says of itself: completion scripts, manual pages, versions.
+//! `heeler completions`, `man` and `version`: the program's description of itself.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::output;
 /// Arguments of `completions`.
 #[derive(Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell: bash, zsh, fish, elvish or powershell
+    /// Shell: bash, zsh, fish, elvish or powershell
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(Shells::builtins().names()))]
     shell: String,
 }
@@ -21,7 +21,7 @@ pub(crate) struct CompletionsArgs {
 /// Arguments of `man`.
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// The folder to write into, such as ~/.local/share/man/man1
+    /// Folder to write to, such as ~/.local/share/man/man1
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Utf8PathBuf,
 }
@@ -34,7 +34,7 @@ pub(crate) struct VersionArgs {
     pub(crate) json: bool,
 }
 
-/// Prints the registration script; the shell then asks the program itself for completions.
+/// Prints the registration script; the shell then calls the program itself for completions.
 pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
     let shells = Shells::builtins();
     let shell = shells.completer(&args.shell).ok_or_else(|| {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
     Ok(())
 }
 
-/// Writes one page a command.
+/// Writes one page per command.
 pub(crate) fn man(args: &ManArgs) -> CommandResult {
     std::fs::create_dir_all(&args.dir)?;
     let mut command = crate::command();

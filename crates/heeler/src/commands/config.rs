@@ -1,4 +1,4 @@
-//! `heeler config`: check, show, describe and edit the configuration.
+//! `heeler config`: checks, shows, describes and edits the configuration. Start at [`run`].
 
 use std::io::IsTerminal as _;
 use std::process::Command;
@@ -20,13 +20,13 @@ use crate::schema;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check every file of the fleet; list every fault with its place
+    /// Check all config files; list every error with its position
     Validate(ConfigValidateArgs),
-    /// Show the configuration as it is used: merged, with defaults, without secrets
+    /// Show the effective configuration: merged, with defaults, without secrets
     Show(ConfigShowArgs),
     /// Print the JSON Schema of the config files, for editors
     Schema(ConfigSchemaArgs),
-    /// Edit a config file; it is saved only when the whole fleet is valid
+    /// Edit a config file; it is saved only if the whole fleet is valid
     Edit(ConfigEditArgs),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct ConfigValidateArgs {
 /// Arguments of `config show`.
 #[derive(Args)]
 pub(crate) struct ConfigShowArgs {
-    /// With secrets that stand in the files themselves; variables stay `${NAME}`
+    /// Include secrets written in the files themselves; variables stay `${NAME}`
     #[arg(long)]
     secrets: bool,
     /// Print JSON
@@ -52,10 +52,10 @@ pub(crate) struct ConfigShowArgs {
 /// Arguments of `config schema`.
 #[derive(Args)]
 pub(crate) struct ConfigSchemaArgs {
-    /// The schema of an agent file instead of a fleet file
+    /// Print the schema of an agent file instead of a fleet file
     #[arg(long, conflicts_with = "workflow")]
     agent: bool,
-    /// The schema of a workflow file instead of a fleet file
+    /// Print the schema of a workflow file instead of a fleet file
     #[arg(long)]
     workflow: bool,
 }
@@ -63,12 +63,12 @@ pub(crate) struct ConfigSchemaArgs {
 /// Arguments of `config edit`.
 #[derive(Args)]
 pub(crate) struct ConfigEditArgs {
-    /// The agent whose file to edit [default: the fleet's own file]
+    /// Edit this agent's file [default: the fleet's own file]
     #[arg(add = cli::agents())]
     agent: Option<String>,
 }
 
-/// Runs `config` and its verbs.
+/// Runs `config` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &ConfigCommand) -> CommandResult {
     match command {
         ConfigCommand::Validate(args) => validate(&CommandContext::find(global)?, args.json),
@@ -104,7 +104,7 @@ fn validate(place: &CommandContext, as_json: bool) -> CommandResult {
     }
 }
 
-/// Tells what a config holds: `2 files, 1 agent: coder, 1 workflow: build`.
+/// Summarizes a config: `2 files, 1 agent: coder, 1 workflow: build`.
 fn config_summary(loaded: &LoadedConfig) -> String {
     let counted = |what: &str, names: &[&str]| match names {
         [] => format!("no {what}s yet"),
@@ -145,7 +145,7 @@ fn validation_json(file: &Utf8Path, result: &Result<LoadedConfig, ConfigFaults>)
     })
 }
 
-/// Returns those faults that are so bad, for programs.
+/// Returns the faults of one severity, for JSON output.
 pub(crate) fn faults_json(
     faults: &ConfigFaults,
     severity: FaultSeverity,
@@ -181,7 +181,7 @@ fn schema(args: &ConfigSchemaArgs) -> CommandResult {
 
 fn edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
     let file = file_to_edit(place, args)?;
-    // A link stays a link: what it points to is edited.
+    // Edit the target of a link, so that the link stays a link.
     let file = file.canonicalize_utf8()?;
     let before = fleet_config::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
@@ -219,12 +219,12 @@ fn file_to_edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult<
     let agent = loaded.agents.iter().find(|agent| agent.name.as_str() == name);
     let agent = agent.ok_or_else(|| {
         CommandFailure::message(FailureCode::NotFound, format!("there is no agent `{name}`"))
-            .hint("heeler config validate lists them")
+            .hint("heeler config validate lists all agents")
     })?;
     Ok(agent.file.clone())
 }
 
-/// Checks the whole fleet with the edited text in place of the file's.
+/// Checks the whole fleet with the edited text in place of the file's content.
 fn check_edit(
     place: &CommandContext,
     file: &Utf8Path,

@@ -1,4 +1,4 @@
-//! `heeler costs`: what the fleet has spent, by the agents' own price figures.
+//! `heeler costs`: the fleet's spending, by the prices that agents report. Start at [`run`].
 
 use clap::{Args, ValueEnum};
 use heeler_query::costs::CostGrouping;
@@ -9,23 +9,23 @@ use crate::failure::CommandResult;
 use crate::output::{self, OutputTable, SafeText};
 use crate::time_argument;
 
-/// What the help shows at its end.
+/// Help footer of `costs`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler costs
   heeler costs --by day --since 7d
   heeler costs --by model --json
 
-What agents say they cost; days are those of this machine's time zone. `budget` in the config limits
-it, and `heeler status` tells when one is nearly spent.
-Exit codes: 0 summed up, 2 no such time.";
+Costs are as reported by the agents. Days are in this machine's time zone. `budget` in the config
+limits spending, and `heeler status` warns when a budget is nearly spent.
+Exit codes: 0 printed, 2 invalid time.";
 
 /// Arguments of `costs`.
 #[derive(Args)]
 pub(crate) struct CostsArgs {
-    /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "agent")]
+    /// Group costs by this
+    #[arg(long, value_name = "GROUP", default_value = "agent")]
     by: CostGroupingArg,
-    /// Only what was spent since: a length (7d) or a date; whole days count
+    /// Count only costs since then: an age (7d) or a date; whole days count
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Print JSON
@@ -33,7 +33,7 @@ pub(crate) struct CostsArgs {
     pub(crate) json: bool,
 }
 
-/// What costs are summed up by.
+/// Grouping of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CostGroupingArg {
     Agent,
@@ -51,7 +51,7 @@ impl From<CostGroupingArg> for CostGrouping {
     }
 }
 
-/// Sums up and prints.
+/// Runs `costs`.
 pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let since = args
@@ -80,7 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Returns an amount as people read it.
+/// Formats an amount with four decimals.
 pub(crate) fn dollars(usd: f64) -> String {
     format!("${usd:.4}")
 }

@@ -1,4 +1,4 @@
-//! `heeler demo`: what Heeler does, shown in a real folder with real commands.
+//! `heeler demo`: shows Heeler at work in a real folder with real commands.
 //!
 //! Every output is that of the command printed above it, run as a process of its own.
 
@@ -20,11 +20,11 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
 use crate::output::{self, SafeText};
 
-/// How often the demo kills a writer.
+/// Number of times that the demo kills a writer.
 const KILLS: u32 = 20;
-/// How many acknowledged rows a writer gets before it is killed.
+/// Acknowledged rows after which a writer is killed.
 const ROWS_BEFORE_KILL: usize = 500;
-/// The hidden argument that makes the demo a writer.
+/// Hidden argument that turns the demo into a writer.
 const WRITER: &str = "--as-writer-of";
 
 /// A fleet of scripted agents.
@@ -36,7 +36,7 @@ const FLEET: [(&str, &str); 4] = [
 ];
 const AGENTS: [&str; 3] = ["scout", "builder", "tester"];
 
-/// A herdctl project as a crash left it: one job done, one cut off in the middle of a row.
+/// herdctl project after a crash: one job done, one cut off in the middle of a row.
 const PROJECT: [(&str, &str); 9] = [
     ("herdctl.yaml", include_str!("demo/project/herdctl.yaml")),
     ("coder.yaml", include_str!("demo/project/coder.yaml")),
@@ -49,27 +49,27 @@ const PROJECT: [(&str, &str); 9] = [
     (".herdctl/sessions/marketer.json", include_str!("demo/project/session.json")),
 ];
 
-/// What the help shows at its end.
-pub(crate) const ABOUT: &str = "It takes some seconds, needs no model, key or network, and leaves the fleet for you to explore.
-Ctrl-C ends it; what it has made stays. With --serve a small fleet lives on the dashboard until Ctrl-C,
-and nothing of it stays unless you named its folder.
+/// Help footer of `demo`.
+pub(crate) const ABOUT: &str = "The demo takes some seconds, needs no model, key or network, and leaves a fleet for you to explore.
+Ctrl-C ends it; its files stay. With --serve, a small fleet runs on the dashboard until Ctrl-C; its
+files are deleted afterwards, unless you named a folder.
 
-Exit codes: 0 all went as told, 1 it did not, 5 the folder is in use, 130 interrupted by Ctrl-C.";
+Exit codes: 0 everything worked, 1 something failed, 5 the folder is in use, 130 interrupted by Ctrl-C.";
 
 /// Arguments of `demo`.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// A new or empty folder for the demo [default: one in the temporary folder]
+    /// New or empty folder for the demo [default: a temporary folder]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
-    /// Keep a small living fleet on the dashboard until Ctrl-C, and print its link
+    /// Run a small fleet with a dashboard until Ctrl-C, and print its link
     #[arg(long)]
     serve: bool,
     #[arg(long = "as-writer-of", hide = true, value_name = "FILE")]
     as_writer_of: Option<Utf8PathBuf>,
 }
 
-/// Shows Heeler at work.
+/// Runs `demo`.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     }
 }
 
-/// Hears Ctrl-C, which no longer ends this process; what it has started hears it too.
+/// Sets a flag on Ctrl-C instead of ending this process. Child processes receive Ctrl-C too.
 fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
@@ -105,7 +105,7 @@ struct DemoContext {
 impl DemoContext {
     fn run(&self) -> CommandResult {
         tell(
-            "Three agents at work, side by side. They play scripts: no model, key or network is needed.",
+            "Three agents work in parallel. They follow scripts: no model, key or network is needed.",
         )?;
         self.write("fleet", &FLEET)?;
         self.run_agents()?;
@@ -114,14 +114,14 @@ impl DemoContext {
         self.workflow()?;
 
         tell(
-            "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
+            "A herdctl project after a crash: one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
         )?;
         self.write("project", &PROJECT)?;
         self.run_command("project", &["jobs"])?;
         self.run_command("project", &["doctor", "--fix"])?;
 
         tell(&format!(
-            "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery row it was told is written must be there, whole."
+            "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery acknowledged row must be in the file, complete."
         ))?;
         self.kill_writers()?;
 
@@ -138,7 +138,7 @@ impl DemoContext {
         lines.join("\n")
     }
 
-    /// Returns what a user types to run this program: its name, where that leads to it.
+    /// Returns the command that a user types to run this program: its name if `PATH` leads to it.
     #[expect(clippy::disallowed_methods, reason = "what a shell finds depends on it")]
     fn program_name(&self) -> &str {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -150,17 +150,16 @@ impl DemoContext {
         }
     }
 
-    /// Shows what a session and its fork know: what was said before the fork, not what came after it
-    /// in the other one.
+    /// Shows that a session and its fork share the messages before the fork, and only those.
     fn fork(&self) -> CommandResult {
-        tell("A session goes on where it stopped, and a fork of it goes its own way.")?;
+        tell("A session continues where it stopped. A fork of it continues separately.")?;
         let session = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The password is tulip."]))?;
         self.run_command("fleet", &scout_args(&[&session, "--fork", "-p", "The goal is Rome."]))?;
         let fork = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The goal is Paris."]))?;
 
-        tell("Both are asked the same:")?;
+        tell("The same question to both:")?;
         let question = ["-p", "What did I tell you?", "-q"];
         let original = self.capture_command(
             "fleet",
@@ -174,29 +173,31 @@ impl DemoContext {
         if !knows(&original, "Paris", "Rome") || !knows(&forked, "Rome", "Paris") {
             return Err(CommandFailure::message(
                 FailureCode::Bug,
-                "a session knows what it was not told",
+                "a session knows a message that it never received",
             ));
         }
-        say("Both know the password, which was told before the fork; each knows only its own goal.")
+        say("Both know the password, which came before the fork; each knows only its own goal.")
     }
 
-    /// Shows a workflow that asks before it goes on.
+    /// Shows a workflow that waits for an approval.
     fn workflow(&self) -> CommandResult {
         tell(
-            "A workflow: plan, ask, build, test, review and fix. It waits for your consent, also\nwithout any process of ours.",
+            "A workflow: plan, ask, build, test, review and fix. It waits for your approval, even\nwhile no Heeler process runs.",
         )?;
         self.write("build", workflow::files_of("build"))?;
         self.run_command("build", &["workflow", "run", "build", "--until-asked"])?;
         let asked = self.json("build", &["approvals", "list", "--json"])?;
         let found = |key: &str| asked["approvals"][0][key].as_str().map(str::to_owned);
-        let missing = || CommandFailure::message(FailureCode::Bug, "the workflow asks for nothing");
+        let missing = || {
+            CommandFailure::message(FailureCode::Bug, "the workflow did not ask for an approval")
+        };
         let (ask, run) = found("id").zip(found("workflowRunId")).ok_or_else(missing)?;
         self.run_command("build", &["approvals", "approve", &ask])?;
         self.run_command("build", &["workflow", "watch", &run])?;
         self.run_command("build", &["workflow", "show", &run])
     }
 
-    /// Shows a command and runs it.
+    /// Prints a command and runs it.
     fn run_command(&self, place: &str, args: &[&str]) -> CommandResult {
         self.check_interrupted()?;
         show_command(place, args)?;
@@ -204,7 +205,7 @@ impl DemoContext {
         check_status(args, status)
     }
 
-    /// Shows a command, runs it, and returns what it printed, which is shown too.
+    /// Prints a command, runs it, and returns its output, which is printed too.
     fn capture_command(&self, place: &str, args: &[&str]) -> CommandResult<String> {
         self.check_interrupted()?;
         show_command(place, args)?;
@@ -219,7 +220,7 @@ impl DemoContext {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Goes on unless Ctrl-C was pressed.
+    /// Fails if Ctrl-C was pressed.
     fn check_interrupted(&self) -> CommandResult {
         match self.is_interrupted() {
             true => Err(CommandFailure::silent(FailureCode::Interrupted)),
@@ -227,7 +228,7 @@ impl DemoContext {
         }
     }
 
-    /// Says what was cancelled by Ctrl-C and what is left.
+    /// Returns a failure that names the cancelled jobs and the remaining files.
     fn interrupted_failure(&self) -> CommandFailure {
         let list = ["jobs", "--status", "cancelled", "--json"];
         let jobs = self.json("fleet", &list).unwrap_or_default();
@@ -238,7 +239,7 @@ impl DemoContext {
             [one] => format!("cancelled the job of {one}"),
             ref names => format!("cancelled the jobs of {}", names.join(", ")),
         };
-        let message = format!("interrupted: {cancelled}; what the demo has made stays");
+        let message = format!("interrupted: {cancelled}; the demo's files are kept");
         let (heeler, folder) = (self.program_name(), &self.folder);
         CommandFailure::message(FailureCode::Interrupted, message).hint(format!(
             "cd {folder}/fleet && HEELER_HOME={folder}/home {heeler} jobs, or rm -r {folder}"
@@ -249,7 +250,7 @@ impl DemoContext {
     fn command(&self, place: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).current_dir(self.folder.join(place));
-        // The demo's own fleet and home, whatever the user has set up.
+        // Use the demo's own fleet and home, not the user's settings.
         command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
         command
     }
@@ -284,7 +285,7 @@ impl DemoContext {
         id.map(str::to_owned).ok_or_else(missing)
     }
 
-    /// Runs a command that prints JSON, and returns that.
+    /// Runs a command and parses the JSON that it prints.
     fn json(&self, place: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
         let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
         Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
@@ -301,7 +302,7 @@ impl DemoContext {
             let mut told = BufReader::new(pipe).lines();
             acknowledged += told.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
             child.kill()?;
-            // What it was told before the kill reached it counts too.
+            // Rows acknowledged before the kill took effect count too.
             acknowledged += told.map_while(Result::ok).count();
             child.wait()?;
         }
@@ -312,7 +313,7 @@ impl DemoContext {
         let page = heeler_transcript::read_tail(&file, usize::MAX).map_err(anyhow::Error::from)?;
         let rows = page.records.len();
         if rows < acknowledged || !page.faults.is_empty() {
-            let message = format!("{acknowledged} rows were acknowledged, {rows} are there");
+            let message = format!("{acknowledged} rows were acknowledged, {rows} were found");
             return Err(CommandFailure::message(FailureCode::Bug, message));
         }
         let (acknowledged, rows) =
@@ -333,7 +334,7 @@ fn check_status(args: &[&str], status: std::process::ExitStatus) -> CommandResul
     Err(CommandFailure::message(FailureCode::Failed, message))
 }
 
-/// Appends rows for ever and tells each one that is written.
+/// Appends rows forever, and prints the number of each row that is written.
 fn write_until_killed(file: &Utf8Path) -> CommandResult {
     let mut log = TranscriptWriter::open(file, TranscriptWriterOptions::default())
         .map_err(anyhow::Error::from)?
@@ -370,7 +371,10 @@ fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
     let Some(dir) = given else {
         let made = tempfile::Builder::new().prefix("heeler-demo-").tempdir()?.keep();
         return Utf8PathBuf::from_path_buf(made).map_err(|path| {
-            CommandFailure::message(FailureCode::Failed, format!("odd path {}", path.display()))
+            CommandFailure::message(
+                FailureCode::Failed,
+                format!("the path {} is not valid UTF-8", path.display()),
+            )
         });
     };
     let is_used =

@@ -1,4 +1,5 @@
-//! `heeler doctor`: what is wrong with the state directory, and the cure; what of ours there is at all.
+//! `heeler doctor`: reports and repairs problems of the state directory; lists and removes
+//! everything that Heeler stores on this machine. Start at [`run`].
 
 mod footprint;
 
@@ -20,31 +21,32 @@ use crate::context::{self, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, ProgressIndicator, SafeText};
 
-/// How long repairs wait for another writer.
+/// Time that repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 
-/// What it means that runs have no control group.
-const UNGROUPED: &str = "no control group: if a runner is killed, what its agent started with an \
-                         empty environment may run on";
+/// Consequence of runs without a control group.
+const UNGROUPED: &str = "no control group: if a runner is killed, processes that its agent started with an \
+                   empty environment may keep running";
 
 /// Arguments of `doctor`.
 #[derive(Args)]
-#[command(after_help = "Ends with 1 when something is wrong that was not fixed.")]
+#[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Do the repairs that lose nothing
+    /// Make all repairs that lose nothing
     #[arg(long)]
     fix: bool,
-    /// Make the database anew, from the newest backup and what views and transcripts know
+    /// Rebuild the database from the newest backup, views and transcripts
     #[arg(long, conflicts_with = "fix")]
     rebuild: bool,
-    /// List everything of Heeler's on this machine: state, home folder, repositories, worktrees,
-    /// unit, sockets
+    /// List everything that Heeler stores on this machine
+    ///
+    /// That is: state, home folder, repositories, worktrees, systemd unit and sockets.
     #[arg(long, conflicts_with_all = ["fix", "rebuild"])]
     footprint: bool,
-    /// Remove all of that, after asking
+    /// Remove everything listed by --footprint, after confirmation
     #[arg(long, requires = "footprint")]
     remove: bool,
-    /// Do not ask before a rebuild or a removal
+    /// Do not ask for confirmation before a rebuild or removal
     #[arg(short, long)]
     yes: bool,
     /// Print JSON
@@ -52,7 +54,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// Examines, and repairs when asked.
+/// Runs `doctor`.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     if args.rebuild {
@@ -63,15 +65,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     }
     if !place.state_dir.exists() && !args.json {
         return Ok(output::print_line(format!(
-            "{} does not exist yet: nothing to examine",
+            "{} does not exist yet: nothing to check",
             place.state_dir
         ))?);
     }
-    // Adoption comes first; where it is refused, the rest can be examined all the same.
+    // Adopt first. If that is refused, the checks below still work.
     if let Err(failure) = crate::adopt::adopt_if_foreign(&place) {
         output::print_error(failure.text())?;
     }
-    let progress = ProgressIndicator::spinner("examining", place.quiet || args.json);
+    let progress = ProgressIndicator::spinner("checking", place.quiet || args.json);
     let settled = if args.fix { settle_runs(&place)? } else { Vec::new() };
     let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
     let fixed = match args.fix {
@@ -106,7 +108,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     }
 }
 
-/// Gives every run its result whose processes are gone; what stands in the way is told.
+/// Commits the result of every run that has no processes left; an error is printed, not returned.
 fn settle_runs(place: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
     if !place.state_dir.join("heeler.db").exists() {
         return Ok(Vec::new());
@@ -145,11 +147,14 @@ fn print(place: &CommandContext, findings: &[Finding], fixed: &[RepairOutcome]) 
         let word = SafeText::styled(style, &format!("{word:<8}"));
         output::print_line(word.append(format!(" {subject}: {problem}")))?;
         if !finding.remedy.is_empty() {
-            output::print_line(format!("         cure: {}", finding.remedy))?;
+            output::print_line(format!("         fix: {}", finding.remedy))?;
         }
     }
     if findings.iter().all(|finding| finding.severity == FindingSeverity::Note) {
-        output::print_line(SafeText::styled(green, &format!("{} is sound", place.state_dir)))?;
+        output::print_line(SafeText::styled(
+            green,
+            &format!("{}: no problems found", place.state_dir),
+        ))?;
     }
     Ok(())
 }
@@ -177,10 +182,10 @@ fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
         if !std::io::stdin().is_terminal() {
             let message = "a rebuild replaces the database";
             return Err(CommandFailure::message(FailureCode::Refused, message)
-                .hint("--yes does it; the old one goes to trash/"));
+                .hint("--yes rebuilds it; the old database moves to trash/"));
         }
         let question =
-            format!("Rebuild the database of {}? The old one goes to trash/.", place.state_dir);
+            format!("Rebuild the database of {}? The old one moves to trash/.", place.state_dir);
         if !output::confirm(&question, false)? {
             return Err(CommandFailure::message(FailureCode::Refused, "nothing was changed"));
         }
@@ -212,7 +217,11 @@ fn print_rebuilt(rebuilt: &RebuildReport) -> CommandResult {
     output::print_line(format!("rebuilt the database from {base}"))?;
     for (kind, tally) in &rebuilt.report.by_kind {
         if tally.imported > 0 {
-            output::print_line(format!("found {} {} beside it", tally.imported, kind.plural()))?;
+            output::print_line(format!(
+                "added {} {} from views and transcripts",
+                tally.imported,
+                kind.plural()
+            ))?;
         }
     }
     for refusal in &rebuilt.report.refused {

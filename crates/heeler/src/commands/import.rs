@@ -1,4 +1,4 @@
-//! `heeler import`: the state of other systems, taken over. The source is not touched.
+//! `heeler import`: imports the state of other systems. Never changes the source. Start at [`run`].
 
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
@@ -12,16 +12,16 @@ use crate::context::{self, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable, ProgressIndicator, SafeText};
 
-/// How many refusals are printed; `--json` has them all.
+/// Refusals that are printed; `--json` has them all.
 const REFUSALS_SHOWN_MAX: usize = 50;
 
 /// Arguments of `import`.
 #[derive(Args)]
-#[command(after_help = "Importing twice is safe: what is there already is counted and left alone.")]
+#[command(after_help = "Importing twice is safe: existing entries are counted and left unchanged.")]
 pub(crate) struct ImportArgs {
-    /// The system it comes from
+    /// System to import from
     system: ImportSystemArg,
-    /// Where its state lies: a project, a state directory, a database
+    /// Its project folder, state directory or database
     #[arg(value_hint = ValueHint::AnyPath)]
     path: Utf8PathBuf,
     /// Print JSON
@@ -39,7 +39,7 @@ enum ImportSystemArg {
     AgentsFleet,
 }
 
-/// Imports.
+/// Runs `import`.
 pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
     let now = context::now();
     let place = CommandContext::find(global)?;
@@ -87,8 +87,7 @@ fn print(args: &ImportArgs, report: &ImportReport) -> CommandResult {
     if report.by_kind.is_empty() {
         output::print_line(format!("{} holds nothing to import", args.path))?;
     } else {
-        let mut lines =
-            OutputTable::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"], &[]);
+        let mut lines = OutputTable::new(&["", "READ", "IMPORTED", "EXISTING", "REFUSED"], &[]);
         for (kind, tally) in &report.by_kind {
             let numbers = [tally.read, tally.imported, tally.existing, tally.refused];
             let mut cells: Vec<SafeText> = vec![kind.plural().into()];
@@ -111,7 +110,7 @@ fn print(args: &ImportArgs, report: &ImportReport) -> CommandResult {
     Ok(())
 }
 
-/// Returns a report for programs.
+/// Returns an import report as JSON.
 pub(crate) fn to_json(report: &ImportReport) -> Value {
     let total = report.total();
     let by_kind: serde_json::Map<String, Value> = report

@@ -1,4 +1,5 @@
-//! `heeler init`: a fleet that works at once, or one more agent. Never overwrites.
+//! `heeler init`: creates a fleet that works at once, or adds an agent to one. Never overwrites a
+//! file. Start at [`run`].
 
 use std::io::Write as _;
 
@@ -19,27 +20,27 @@ use crate::schema;
 pub(crate) struct InitArgs {
     #[command(subcommand)]
     command: Option<InitCommand>,
-    /// The folder to make the fleet in [default: the working directory]
+    /// Folder for the fleet [default: working directory]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum InitCommand {
-    /// Make a fleet (the same as `init` alone)
+    /// Create a fleet (same as `init` alone)
     #[command(hide = true)]
     Fleet {
-        /// The folder to make it in
+        /// Folder for the fleet
         dir: Option<Utf8PathBuf>,
     },
-    /// Add an agent to the fleet of the working directory
+    /// Add an agent to the fleet in the working directory
     Agent {
-        /// Its name: letters, digits, `-` and `_`
+        /// Agent name: letters, digits, `-` and `_`
         name: String,
     },
 }
 
-/// Makes a fleet or an agent.
+/// Runs `init`.
 pub(crate) fn run(args: &InitArgs) -> CommandResult {
     let here = working_directory()?;
     match &args.command {
@@ -59,7 +60,7 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
         }
     }
     std::fs::create_dir_all(&folder).map_err(|error| {
-        let error = anyhow::Error::new(error).context(format!("cannot make the folder {folder}"));
+        let error = anyhow::Error::new(error).context(format!("cannot create the folder {folder}"));
         CommandFailure::new(FailureCode::Failed, error)
     })?;
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
@@ -71,12 +72,12 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
         write_new(&first_agent, &templates::first_agent_file(&schema))?;
     }
     let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
-    // Last, so that a fleet whose making was cut off can be made again.
+    // Written last, so that an interrupted `init` can be repeated.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
     let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
     output::print_line(format!("\nNext: {enter}heeler trigger greeter"))?;
-    Ok(output::print_line("Then: heeler start     # the daemon: schedules, queue, recovery")?)
+    Ok(output::print_line("Then: heeler start     # start the daemon: schedules, queue, recovery")?)
 }
 
 fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
@@ -122,11 +123,11 @@ fn write_new(path: &Utf8Path, text: &str) -> CommandResult {
     Ok(output::print_line(format!("wrote {path}"))?)
 }
 
-/// Keeps the state directory out of git; an entry that is there is left alone.
+/// Adds the state directory to .gitignore, unless it is listed already.
 fn ignore_state(folder: &Utf8Path) -> CommandResult {
     let path = folder.join(".gitignore");
     if path.is_symlink() {
-        let text = format!("{path} is a link and was left alone; add .heeler/ to it yourself");
+        let text = format!("{path} is a link and was not changed; add .heeler/ to it yourself");
         return Ok(output::print_note(&text)?);
     }
     let text = match fleet_config::read_text(&path) {

@@ -1,4 +1,4 @@
-//! `heeler jobs`: the list, and its verbs.
+//! `heeler jobs`: lists jobs; subcommands act on one job. Start at [`run`].
 
 mod show;
 
@@ -17,14 +17,14 @@ use crate::time_argument;
 
 pub(crate) use self::show::last_error;
 
-/// What the help of `jobs cancel` shows at its end.
+/// Help footer of `jobs cancel`.
 pub(crate) const CANCEL: &str = "Examples:
   heeler jobs cancel job-2026-11-15-k3v9q1
   heeler jobs cancel $(heeler jobs -S pending --json | jq -r '.jobs[].id')
 
-A job that runs may finish what it is at; `--now` ends it at once. One that waits never starts.
+A running agent may finish its current step; `--now` kills it at once. A queued job never starts.
 Starts a daemon if none runs.
-Exit codes: 0 cancelled, 1 it did not end, 4 not found, 5 it has ended already.";
+Exit codes: 0 cancelled, 1 did not end in time, 4 not found, 5 already ended.";
 
 /// Arguments of `jobs`.
 #[derive(Args)]
@@ -40,26 +40,26 @@ pub(crate) struct JobsArgs {
 pub(crate) enum JobsCommand {
     /// Show one job
     Show(show::JobShowArgs),
-    /// Print the newest lines of a job's transcript
+    /// Print the newest rows of a job's transcript
     Logs(JobLogsArgs),
-    /// End running jobs, or take waiting ones out of the queue
+    /// Cancel running or queued jobs
     #[command(after_help = CANCEL)]
     Cancel(cancel::JobCancelArgs),
-    /// Let a job that failed or was cut off go on in its session
+    /// Continue a failed or interrupted job in its session
     #[command(after_help = resume::RESUME)]
     Resume(resume::JobResumeArgs),
-    /// Ask for the same again, as a new job
+    /// Start a new job with the same request
     #[command(after_help = resume::RETRY)]
     Retry(resume::JobRetryArgs),
-    /// Make a new session with the history of a job's, up to the job's end
+    /// Create a new session with a job's history, up to the end of that job
     #[command(after_help = fork::OF_JOB)]
     Fork(fork::JobForkArgs),
 }
 
-/// Which jobs to list.
+/// Filters of `jobs`.
 #[derive(Args)]
 pub(crate) struct JobListArgs {
-    /// Only those in this state
+    /// Show only jobs with this status
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::job_status())]
     status: Option<JobStatus>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) struct JobListArgs {
 /// Arguments of `jobs logs`.
 #[derive(Args)]
 pub(crate) struct JobLogsArgs {
-    /// The job's id; a beginning will do while it is unique
+    /// Job ID or unique prefix
     #[arg(add = cli::jobs())]
     id: String,
     #[command(flatten)]
@@ -81,12 +81,12 @@ pub(crate) struct JobLogsArgs {
 pub(crate) struct JobArgs {
     #[command(flatten)]
     pub(crate) show: show::JobShowArgs,
-    /// Print its transcript too
+    /// Also print the transcript
     #[arg(short = 'L', long)]
     logs: bool,
 }
 
-/// Runs `jobs` and its verbs.
+/// Runs `jobs` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, args: &JobsArgs) -> CommandResult {
     match &args.command {
         None => list(global, &args.list),
@@ -136,15 +136,15 @@ fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
     print_list(&place, &place.open_records()?.jobs(&wanted)?, args, now)
 }
 
-/// Says when a job began to run, or else since when it is asked for.
+/// Returns the time since a job started or, if it has not, since it was requested.
 pub(crate) fn start_text(job: &JobSummary, now: Timestamp) -> String {
     match job.started_at {
         Some(at) => output::relative_time(at, now),
-        None => format!("asked {}", output::relative_time(job.asked_at, now)),
+        None => format!("requested {}", output::relative_time(job.asked_at, now)),
     }
 }
 
-/// Returns one line on what a job did; where it failed, why.
+/// Returns a one-line summary of a job, or its error.
 pub(crate) fn job_summary(job: &JobSummary) -> String {
     output::one_line(job.error.as_ref().or(job.summary.as_ref()).map_or("", String::as_str))
 }
@@ -193,7 +193,7 @@ fn print_list(
     Ok(())
 }
 
-/// Returns what started a job: the schedule by its name, or something else that took its settings.
+/// Returns the schedule's name for a scheduled job, otherwise the trigger type.
 fn trigger(job: &JobSummary) -> String {
     let kind = job.trigger_type.as_str();
     output::one_line(&match (&job.schedule, kind) {
@@ -203,7 +203,6 @@ fn trigger(job: &JobSummary) -> String {
     })
 }
 
-/// Returns how long a job ran.
 fn duration_text(job: &JobSummary) -> Option<String> {
     job.duration_seconds.map(|seconds| output::format_duration((seconds * 1e3).round() as i64))
 }

@@ -1,7 +1,7 @@
-//! `heeler logs` and `heeler jobs logs`: the newest transcript lines, and following them.
+//! `heeler logs` and `heeler jobs logs`: print and follow the newest transcript rows.
 //!
-//! The database says which transcripts there are and whether their jobs have ended; the lines
-//! come straight from the files, so following needs no daemon.
+//! The database lists the transcripts and tells whether their jobs have ended. The rows come
+//! directly from the files, so following needs no daemon. Start at [`run`].
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -27,39 +27,39 @@ use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 
-/// How many of an agent's newest jobs are looked at for its newest lines.
+/// Newest jobs of an agent that are searched for its newest rows.
 const JOBS_LOOKED_AT_MAX: usize = 200;
-/// How often a follower asks the database for new jobs and ended ones.
+/// Interval at which a follower checks the database for new and ended jobs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// After a followed job ended, how long its last lines are waited for.
+/// Time to wait for the last rows of a job that has ended.
 const LAST_LINES_WAIT: Duration = Duration::from_millis(300);
 
 /// Arguments of `logs`.
 #[derive(Args)]
 pub(crate) struct LogsArgs {
-    /// Only this agent's [default: the whole fleet's]
+    /// Agent name [default: the whole fleet]
     #[arg(add = cli::agents())]
     agent: Option<String>,
-    /// Only this job's
+    /// Print only this job's transcript
     #[arg(long, value_name = "ID", add = cli::jobs(), conflicts_with = "agent")]
     job: Option<String>,
-    /// What the daemon did, instead of what agents did
+    /// Print the daemon's log instead of the agents' transcripts
     #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
     daemon: bool,
     #[command(flatten)]
     pub(crate) how: LogOutputArgs,
 }
 
-/// How to print lines.
+/// Output options of `logs`.
 #[derive(Args, Clone)]
 pub(crate) struct LogOutputArgs {
-    /// Go on printing as lines are written; ends with Ctrl-C, or with the job
+    /// Keep printing new lines until Ctrl-C or the end of the job
     #[arg(short, long)]
     follow: bool,
-    /// How many lines to start with
+    /// Number of lines to start with
     #[arg(short = 'n', long, value_name = "N", default_value = "50")]
     lines: NonZeroUsize,
-    /// Print the rows as they are: one JSON document a line
+    /// Print the raw transcript rows: one JSON document per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -75,7 +75,7 @@ impl Default for LogOutputArgs {
 }
 
 impl LogOutputArgs {
-    /// Every row of a job as JSON lines.
+    /// Returns options that print every row of a job as a JSON line.
     pub(crate) fn all_rows_as_json() -> LogOutputArgs {
         LogOutputArgs { json: true, lines: NonZeroUsize::MAX, ..LogOutputArgs::default() }
     }
@@ -107,7 +107,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs) -> CommandResult {
     }
 }
 
-/// Prints the daemon's lines, also those of logs that were set aside.
+/// Prints the daemon's log, including rotated files.
 fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let path = place.state_dir.join("logs").join(DAEMON_LOG);
@@ -118,7 +118,7 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
         )
     };
     if !how.follow && !path.exists() {
-        return Ok(output::print_note(&format!("no daemon has written {path} yet"))?);
+        return Ok(output::print_note(&format!("{path} does not exist yet: no daemon has run"))?);
     }
     let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
     let print = |lines: Vec<String>| {
@@ -134,7 +134,7 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
     }
 }
 
-/// Prints one job's lines.
+/// Prints one job's transcript.
 pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let reader = place.reader_for("job", id)?;
@@ -165,10 +165,10 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
     }
 }
 
-/// Lists the jobs of something, newest first, and says whether there will be no more.
+/// Lists jobs, newest first, and tells whether the list is complete.
 type JobListFn<'j> = dyn Fn(&StoreReader) -> CommandResult<(Vec<JobHead>, bool)> + 'j;
 
-/// Prints the lines of several jobs in order of time, each with its name.
+/// Prints the transcripts of several jobs in order of time, each row with its agent's name.
 pub(crate) fn print_jobs_log(
     place: &CommandContext,
     how: &LogOutputArgs,
@@ -189,7 +189,7 @@ pub(crate) fn print_jobs_log(
     let mut followed: Vec<JobHead> = Vec::new();
     let mut known: HashSet<JobId> = HashSet::new();
     loop {
-        // Asked before the lines are read: what ended jobs wrote is then all there.
+        // Query before reading: the transcripts of jobs that have ended are then complete.
         let (heads, is_over) = jobs(&reader)?;
         for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
             let start =
@@ -213,16 +213,16 @@ fn file_number(update: &FollowUpdate) -> usize {
     *file
 }
 
-/// Says where a job's transcript went, as far as that is known.
+/// Returns the reason why a job has no transcript, if known.
 fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<String> {
     let dir = place.dir()?;
     let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
     Ok(match trashed.is_file() {
         true => format!(
-            "the transcript of job {job} was put away, as `retention` in the config says: {trashed}"
+            "the transcript of job {job} was moved to the trash by the `retention` setting: {trashed}"
         ),
-        false => format!("job {job} has no transcript: none was written, or its file is gone"),
+        false => format!("job {job} has no transcript: none was written, or the file was deleted"),
     })
 }
 
@@ -233,7 +233,7 @@ fn follow_job(
     view: &mut LogPrinter,
 ) -> CommandResult {
     loop {
-        // Asked before the lines are read: what an ended job wrote is then all there.
+        // Query before reading: the transcript of a job that has ended is then complete.
         let ended = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
         let patience = if ended { LAST_LINES_WAIT } else { POLL_INTERVAL };
         while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
@@ -245,7 +245,7 @@ fn follow_job(
     }
 }
 
-/// Prints what is written from now on: by the jobs that are there, and by those that come.
+/// Prints new rows of the listed jobs and of jobs that start later.
 fn follow_fleet(
     place: &CommandContext,
     reader: &StoreReader,
@@ -295,19 +295,19 @@ fn newest_jobs(reader: &StoreReader, agent: Option<&str>) -> CommandResult<Vec<J
     Ok(reader.jobs(&filter, None, JOBS_LOOKED_AT_MAX)?)
 }
 
-/// What has been printed, and how.
+/// Prints transcript rows, and keeps the state needed between rows.
 struct LogPrinter {
     how: LogOutputArgs,
     zone: TimeZone,
-    /// How wide the names of agents are, where lines begin with them.
+    /// Width of the agent column; `None` for a single job.
     agent_width: Option<usize>,
-    /// The day of the last line; another day is announced.
+    /// Day of the last line; a change of day is printed.
     day: Date,
-    /// What each job has told so far.
+    /// Row formatter of each job.
     formatters: HashMap<JobId, RowFormatter>,
 }
 
-/// One line that is to be printed.
+/// One line to print.
 struct LogLine {
     at: Option<Timestamp>,
     agent: String,
@@ -326,13 +326,15 @@ impl LogPrinter {
         LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters: HashMap::new() }
     }
 
-    /// Returns how many rows make the lines that are wanted: a call and its result are one line.
+    /// Returns the number of rows to read for the wanted lines: a tool call and its result share a
+    /// line.
     fn rows_wanted(&self) -> usize {
         let lines = self.how.lines.get();
         if self.how.json { lines } else { lines.saturating_mul(2) }
     }
 
-    /// Prints the newest lines over several jobs in order of time; returns where each ended.
+    /// Prints the newest lines of several jobs in order of time; returns the end offset of each
+    /// transcript.
     fn print_newest(
         &mut self,
         place: &CommandContext,
@@ -391,7 +393,7 @@ impl LogPrinter {
         }
     }
 
-    /// Returns the calls of a job that have no result, or not yet.
+    /// Returns the tool calls of a job that have no result, or not yet.
     fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<LogLine> {
         let why = if ended { "no result" } else { "no result yet" };
         let told = self.formatters.get_mut(&head.id).map(|told| told.unfinished(why));
@@ -403,7 +405,7 @@ impl LogPrinter {
         told.into_iter().flatten().map(line).collect()
     }
 
-    /// Returns the line that a row becomes, if it becomes one now.
+    /// Returns the line to print for a row, if any.
     fn line(&mut self, head: &JobHead, record: &TranscriptRecord) -> Option<LogLine> {
         let text = record.text.as_bytes();
         let (at, what) = match self.how.json {
@@ -439,7 +441,7 @@ impl LogPrinter {
         Ok(())
     }
 
-    /// Says what was skipped, on stderr, so that nothing looks whole that is not.
+    /// Reports skipped parts on stderr, so that an incomplete transcript is noticed.
     fn print_faults(&self, faults: &[TranscriptFault], path: &camino::Utf8Path) -> CommandResult {
         for fault in faults {
             let what = match fault.kind {

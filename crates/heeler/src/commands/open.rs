@@ -1,4 +1,4 @@
-//! `heeler open`: a browser that is logged in.
+//! `heeler open`: opens the dashboard in a browser that is logged in. Start at [`run`].
 
 use std::process::{Command, Stdio};
 
@@ -14,30 +14,30 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
-/// What the help shows at its end.
-pub(crate) const ABOUT: &str = "The link logs one browser in, once, within five minutes. Whoever has it may do everything: give it to
-nobody. Where no browser can be opened it is printed. An agent's own processes are refused.
+/// Help footer of `open`.
+pub(crate) const ABOUT: &str = "The link logs one browser in, once, within five minutes. It grants full access: do not share it. If no
+browser can be opened, the link is printed. Processes of an agent cannot use this command.
 Exit codes: 0 opened or printed, 3 no daemon serves a dashboard.";
 
-/// What opens a page, in the order in which they are tried.
+/// Programs that open a page, in the order in which they are tried.
 const BROWSER_OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Arguments of `open`.
 #[derive(Args)]
 pub(crate) struct OpenArgs {
-    /// Print the link, and open nothing
+    /// Print the link instead of opening it
     #[arg(long)]
     print: bool,
-    /// Print the link as JSON, and open nothing
+    /// Print the link as JSON instead of opening it
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Opens the dashboard.
+/// Runs `open`.
 pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let mut client = daemon::connect_required(&place)?;
-    // One that ends when it is idle may do so between the two looks.
+    // A temporary daemon may end between the two calls.
     let file =
         daemon::read_daemon_file(&place)?.filter(|file| file.pid == client.daemon_info().pid);
     let file = file.ok_or_else(|| daemon::no_daemon(&place))?;
@@ -53,16 +53,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
         return Ok(());
     }
     output::print_line(url)?;
-    output::print_note("it logs one browser in, once, within five minutes")?;
+    output::print_note("this link logs one browser in, once, within five minutes")?;
     Ok(())
 }
 
-/// Writes a page that leads to a link and returns where it is: arguments of a process are everybody's to
-/// read, and the link lets in whoever comes first.
+/// Writes a page that redirects to a link, and returns its path. The link must not be a process
+/// argument: every user can read those, and the link admits the first browser that uses it.
 fn write_redirect_page(place: &CommandContext, url: &str) -> CommandResult<Utf8PathBuf> {
     let page = format!(
         "<!doctype html><meta charset=utf-8><title>Heeler</title>\
-         <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Go on</a>\n"
+         <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Continue</a>\n"
     );
     let path = place.socket_dir()?.join("open.html");
     replace_file(&OsDisk, &path, page.as_bytes()).map_err(anyhow::Error::from)?;
@@ -72,18 +72,17 @@ fn write_redirect_page(place: &CommandContext, url: &str) -> CommandResult<Utf8P
 fn not_served(mode: DaemonMode) -> CommandFailure {
     let (message, hint) = match mode {
         DaemonMode::UntilIdle => {
-            ("the daemon that runs ends when it is idle and serves no dashboard", "heeler start -d")
+            ("the running daemon is temporary and serves no dashboard", "heeler start -d")
         }
         DaemonMode::Permanent => (
-            "the daemon that runs serves no dashboard",
+            "the running daemon serves no dashboard",
             "web: {enabled: true} in the config, then heeler restart",
         ),
     };
     CommandFailure::message(FailureCode::NoDaemon, message).hint(hint)
 }
 
-/// Has a browser open a page; says whether one was found. Nobody can be asked to open one where
-/// there is no screen.
+/// Opens a page in a browser; returns false if none was found or there is no screen.
 #[expect(clippy::disallowed_methods, reason = "the user's browser")]
 fn open_browser(place: &CommandContext, page: &Utf8Path) -> bool {
     let is_set = |name: &str| place.env.get(name).is_some_and(|value| !value.is_empty());

@@ -1,6 +1,6 @@
-//! `heeler password`: passwords of people, for the dashboard.
+//! `heeler password`: sets, removes and lists users' passwords for the dashboard.
 //!
-//! A password is hashed here; the daemon hears its hash alone.
+//! Passwords are hashed here; the daemon receives only the hash. Start at [`run`].
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
@@ -17,31 +17,31 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
 
-/// What the help of `password set` shows at its end.
+/// Help footer of `password set`.
 const SET: &str = "Examples:
   heeler password set
   heeler password set ann --scope read
   pass show heeler | heeler password set ann
 
-It is asked for twice and not shown; from a pipe one line is read. It has at least 10 characters, and
-only its Argon2 hash is on record. Whoever had an older one is logged out everywhere.
-Exit codes: 0 set, 2 it is too short or was not typed twice alike, 5 refused, 130 interrupted.";
+At a terminal, the password is asked twice and not shown; from a pipe, one line is read. It needs at
+least 10 characters. Only its Argon2 hash is stored. Sessions with the old password are logged out.
+Exit codes: 0 set, 2 too short or not repeated correctly, 5 refused, 130 interrupted.";
 
 #[derive(Subcommand)]
 pub(crate) enum PasswordCommand {
-    /// Give a person a password, or another one
+    /// Set a user's password
     #[command(after_help = SET)]
     Set(PasswordSetArgs),
-    /// Take a person's password away, and log them out everywhere
-    #[command(after_help = "Exit codes: 0 removed, 4 they have none.")]
+    /// Remove a user's password, and log the user out everywhere
+    #[command(after_help = "Exit codes: 0 removed, 4 no such user.")]
     Remove(PasswordRemoveArgs),
-    /// List the people who have a password
+    /// List users with a password
     #[command(after_help = "Exit codes: 0 listed.")]
     List(PasswordListArgs),
 }
 
 impl PasswordCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             PasswordCommand::Set(args) => args.json,
@@ -54,9 +54,9 @@ impl PasswordCommand {
 /// Arguments of `password set`.
 #[derive(Args)]
 pub(crate) struct PasswordSetArgs {
-    /// Who [default: you]
+    /// User name [default: yours]
     name: Option<String>,
-    /// What they may [default: as before, else admin]
+    /// Actions the user is allowed [default: unchanged, or admin for a new user]
     #[arg(long, value_parser = cli::scope())]
     scope: Option<AccessScope>,
     /// Print JSON
@@ -67,7 +67,7 @@ pub(crate) struct PasswordSetArgs {
 /// Arguments of `password remove`.
 #[derive(Args)]
 pub(crate) struct PasswordRemoveArgs {
-    /// Who [default: you]
+    /// User name [default: yours]
     name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -82,7 +82,7 @@ pub(crate) struct PasswordListArgs {
     json: bool,
 }
 
-/// Runs `password` and its verbs.
+/// Runs `password` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResult {
     let place = CommandContext::find(global)?;
     match command {
@@ -122,7 +122,9 @@ fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
         return Ok(output::print_json(&found)?);
     }
     if found.people.is_empty() {
-        return Ok(output::print_line("nobody has a password: heeler password set")?);
+        return Ok(output::print_line(
+            "no user has a password; set one with: heeler password set",
+        )?);
     }
     let now = context::now();
     let mut lines = OutputTable::new(&["NAME", "SCOPE", "CHANGED"], &[]);
@@ -133,30 +135,31 @@ fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Asks for a password, twice where somebody types it.
+/// Asks for a password, twice at a terminal.
 fn read_password(name: &AccessName) -> CommandResult<String> {
     if !io::stdin().is_terminal() {
         let mut line = String::new();
-        // One byte for the line's end, and one to know that there is too much.
+        // One byte for the newline, and one to detect a password that is too long.
         let most = PASSWORD_BYTES_MAX as u64 + 2;
         io::BufReader::new(io::stdin().take(most)).read_line(&mut line)?;
         return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
     }
     let first = ask_hidden(&format!("password of {name}: "))?;
-    match ask_hidden("the same again: ")? == first {
+    match ask_hidden("repeat password: ")? == first {
         true => Ok(first),
-        false => Err(CommandFailure::message(FailureCode::Usage, "the two are not the same")),
+        false => Err(CommandFailure::message(FailureCode::Usage, "the passwords do not match")),
     }
 }
 
-/// A terminal that shows nothing of what is typed, until this is dropped.
+/// Terminal mode that hides typed text; restored on drop.
 struct HiddenInputGuard(Termios);
 
 impl HiddenInputGuard {
     fn new() -> io::Result<HiddenInputGuard> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
-        // Ctrl-C is read as well: ended by it, we would leave a terminal that shows nothing.
+        // Read Ctrl-C as a byte: a signal would end the process and leave the terminal without
+        // echo.
         hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
         Ok(HiddenInputGuard(before))
@@ -165,12 +168,12 @@ impl HiddenInputGuard {
 
 impl Drop for HiddenInputGuard {
     fn drop(&mut self) {
-        // There is nothing more to try.
+        // On failure there is nothing left to try.
         let _restored = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
 
-/// Asks for something that is not shown.
+/// Asks for a line without echo.
 fn ask_hidden(question: &str) -> CommandResult<String> {
     let mut err = io::stderr();
     err.write_all(question.as_bytes())?;
@@ -188,7 +191,7 @@ fn ask_hidden(question: &str) -> CommandResult<String> {
     }
 }
 
-/// Reads a line as it is typed; `None` if it was interrupted.
+/// Reads a typed line; returns `None` if it was interrupted.
 fn read_typed_line(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Option<String>> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
@@ -212,7 +215,7 @@ fn read_typed_line(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Op
             break;
         }
     }
-    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
+    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "the password is not UTF-8 text");
     String::from_utf8(line).map(Some).map_err(not_text)
 }
 

@@ -1,4 +1,4 @@
-//! `heeler play`: the scripted agent as a process. The runner starts it; people have `trigger`.
+//! `heeler play`: the scripted agent as a process. Started by the runner; people use `trigger`.
 
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -9,25 +9,25 @@ use heeler_runner::scripted::{self, ScriptedAgentOptions};
 use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-/// Arguments of `play`. They are Claude's where Claude has such a flag.
+/// Arguments of `play`. They match Claude's flags where Claude has such a flag.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// What is played
+    /// Script to follow
     #[arg(long, value_name = "FILE", required_unless_present = "in_new_session")]
     script: Option<Utf8PathBuf>,
-    /// The user's folder
+    /// Heeler's home folder
     #[arg(long, value_name = "DIR", required_unless_present = "in_new_session")]
     home: Option<Utf8PathBuf>,
-    /// The session that is begun
+    /// ID of the session to start
     #[arg(long, value_name = "ID")]
     session_id: Option<AgentSessionId>,
-    /// The session that is continued
+    /// ID of the session to continue
     #[arg(long, value_name = "ID")]
     resume: Option<AgentSessionId>,
     /// Continue in a new session
     #[arg(long, requires = "resume", requires = "session_id")]
     fork_session: bool,
-    /// The last message that a new session knows
+    /// Last message that the new session knows
     #[arg(long, value_name = "UUID", requires = "fork_session")]
     resume_session_at: Option<uuid::Uuid>,
     #[arg(long, value_name = "N")]
@@ -36,20 +36,20 @@ pub(crate) struct PlayArgs {
     max_budget_usd: Option<f64>,
     #[arg(long)]
     include_partial_messages: bool,
-    /// Keep nothing of the session
+    /// Do not store the session
     #[arg(long)]
     no_session_persistence: bool,
-    /// The tools there are; an empty list is the only one that counts
+    /// Available tools; only an empty list has an effect
     #[arg(long, value_name = "LIST")]
     tools: Option<String>,
     #[arg(long, value_name = "stdio")]
     permission_prompt_tool: Option<String>,
-    /// Run the line on standard input in a session of its own, instead of all else
+    /// Run the command on standard input in a new process session, and do nothing else
     #[arg(long)]
     in_new_session: bool,
 }
 
-/// Plays, and ends the process.
+/// Runs the script, and exits the process.
 pub(crate) fn run(args: PlayArgs) -> CommandResult {
     if args.in_new_session {
         return Err(scripted::exec_in_new_session().into());

@@ -1,4 +1,4 @@
-//! `heeler reload`: the daemon reads its config again.
+//! `heeler reload`: makes the daemon reread its config. Start at [`run`].
 
 use clap::Args;
 use heeler_engine::DaemonCommand;
@@ -8,12 +8,12 @@ use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
 
-/// What the help shows at its end.
+/// Help footer of `reload`.
 pub(crate) const ABOUT: &str =
-    "The new config is checked whole: with a fault in it the daemon goes on by the old one. A workflow
-file with a fault is told of, and only that workflow cannot run until it is corrected.
-Jobs that run are left as they are. A daemon without a config change says that nothing has changed.
-Exit codes: 0 applied, 2 a fault in the config (nothing changed), 3 no daemon runs.";
+    "The whole new config is checked first: if it has an error, the daemon keeps the old one. An invalid
+workflow file is reported, and only that workflow cannot run until it is corrected.
+Running jobs are not affected. If nothing has changed, the daemon says so.
+Exit codes: 0 applied, 2 invalid config (nothing changed), 3 no daemon runs.";
 
 /// Arguments of `reload`.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(crate) struct ReloadArgs {
     pub(crate) json: bool,
 }
 
-/// Reloads and prints what is different.
+/// Runs `reload`, and prints the differences.
 pub(crate) fn run(global: &GlobalArgs, args: &ReloadArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let answer = daemon::request_running(&place, &DaemonCommand::Reload)?;

@@ -1,4 +1,4 @@
-//! `heeler restart`: another daemon takes over, and no job notices.
+//! `heeler restart`: a new daemon takes over, without interrupting jobs. Start at [`run`].
 
 use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand, DaemonMode, StopMode};
@@ -12,11 +12,11 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// What the help shows at its end.
-pub(crate) const ABOUT: &str = "Jobs run on meanwhile, and the new daemon takes them over: this is how to upgrade. The new daemon
-runs in the background with the environment of this command. One that systemd started is to be
-restarted by systemd: `systemctl --user restart heeler`, which keeps jobs too.
-Exit codes: 0 restarted, 2 a fault in the config (nothing was stopped), 3 no daemon runs.";
+/// Help footer of `restart`.
+pub(crate) const ABOUT: &str = "Jobs keep running, and the new daemon takes them over: use this to upgrade. The new daemon runs in
+the background with the environment of this command. If systemd started the daemon, restart it with
+`systemctl --user restart heeler`, which keeps jobs too.
+Exit codes: 0 restarted, 2 invalid config (nothing was stopped), 3 no daemon runs.";
 
 /// Arguments of `restart`.
 #[derive(Args)]
@@ -26,19 +26,19 @@ pub(crate) struct RestartArgs {
     pub(crate) json: bool,
 }
 
-/// Restarts the daemon.
+/// Runs `restart`.
 pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
     let mut place = CommandContext::find(global)?;
     let mut client = daemon::connect_required(&place)?;
     let CommandReply::Status(status) = client.send_command(&DaemonCommand::Status, None)? else {
         return Err(CommandFailure::message(
             FailureCode::Bug,
-            "the daemon answered something else",
+            "the daemon sent an unexpected answer",
         ));
     };
-    // It may have been started with another config than the one that is found from here.
+    // The daemon may have been started with another config than the one found from here.
     place.config = Some(status.config);
-    // Nothing is stopped that could not be started again.
+    // Check the config before stopping: an invalid one would prevent the new start.
     fleet_config::print_workflow_faults(&place, &fleet_config::load(&place)?)?;
     stop::stop(&place, client, StopMode::KeepJobs, true)?;
     let pid = match status.mode {

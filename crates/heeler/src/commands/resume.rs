@@ -1,4 +1,4 @@
-//! `heeler jobs resume` and `heeler jobs retry`: what did not end well is tried again.
+//! `heeler jobs resume` and `heeler jobs retry`: [`resume`] and [`retry`].
 
 use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
@@ -11,29 +11,29 @@ use crate::daemon;
 use crate::failure::CommandResult;
 use crate::output;
 
-/// What the help of `jobs resume` shows at its end.
+/// Help footer of `jobs resume`.
 pub(crate) const RESUME: &str = "Examples:
   heeler jobs resume job-2026-11-15-k3v9q1
-  heeler jobs resume job-2026-11-15-k3v9q1 -p 'The disk has room again; go on'
+  heeler jobs resume job-2026-11-15-k3v9q1 -p 'The disk has room again; continue'
   heeler jobs logs $(heeler jobs resume job-2026-11-15-k3v9q1 -q) -f
 
-It is the same job, and it goes on in the background: starts a daemon if none runs.
-Exit codes: 0 it runs or waits, 4 not found, 5 refused: it runs, or there is nothing to go on from.";
+The same job continues in the background. Starts a daemon if none runs.
+Exit codes: 0 running or queued, 4 not found, 5 refused: it is running, or cannot be resumed.";
 
-/// What the help of `jobs retry` shows at its end.
+/// Help footer of `jobs retry`.
 pub(crate) const RETRY: &str = "Example:
   heeler jobs logs $(heeler jobs retry job-2026-11-15-k3v9q1 -q) -f
 
-A new job with the same agent and prompt, in the background: starts a daemon if none runs.
-Exit codes: 0 it runs or waits, 4 not found, 5 refused.";
+Starts a new job with the same agent and prompt in the background. Starts a daemon if none runs.
+Exit codes: 0 running or queued, 4 not found, 5 refused.";
 
 /// Arguments of `jobs resume`.
 #[derive(Args)]
 pub(crate) struct JobResumeArgs {
-    /// The job's id; a beginning will do while it is unique
+    /// Job ID or unique prefix
     #[arg(add = cli::jobs())]
     id: String,
-    /// What to tell the agent [default: that it was interrupted and may go on]; `-` reads it
+    /// Message to the agent; `-` reads it [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Print JSON
@@ -44,7 +44,7 @@ pub(crate) struct JobResumeArgs {
 /// Arguments of `jobs retry`.
 #[derive(Args)]
 pub(crate) struct JobRetryArgs {
-    /// The job's id; a beginning will do while it is unique
+    /// Job ID or unique prefix
     #[arg(add = cli::jobs())]
     id: String,
     /// Print JSON
@@ -52,7 +52,7 @@ pub(crate) struct JobRetryArgs {
     pub(crate) json: bool,
 }
 
-/// Lets a job go on in its session.
+/// Runs `jobs resume`.
 pub(crate) fn resume(global: &GlobalArgs, args: &JobResumeArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let prompt = trigger::read_prompt(args.prompt.as_deref())?;
@@ -61,7 +61,7 @@ pub(crate) fn resume(global: &GlobalArgs, args: &JobResumeArgs) -> CommandResult
     print_answer(global, &daemon::request(&place, &command)?, args.json)
 }
 
-/// Asks for the same again.
+/// Runs `jobs retry`.
 pub(crate) fn retry(global: &GlobalArgs, args: &JobRetryArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let command = DaemonCommand::Retry { job: find(&place, &args.id)?, by: place.caller_name() };

@@ -1,4 +1,4 @@
-//! `heeler runner`: one run of one agent, as a process of its own. The engine starts it.
+//! `heeler runner`: one run of one agent, as a process of its own. Started by the daemon.
 
 use std::io::Read as _;
 
@@ -13,23 +13,24 @@ use crate::{context, fleet_client, logging, open_file_limit};
 /// Arguments of `runner`.
 #[derive(Args)]
 pub(crate) struct RunnerArgs {
-    /// The run's folder; its spec is there. --settle takes several
+    /// Run folder with the run's spec; --settle takes several
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<Utf8PathBuf>,
-    /// Give a run whose runner died its result, instead of running it
+    /// Write the result of a run with a dead runner, instead of running it
     #[arg(long)]
     settle: bool,
-    /// Only end what a run has left running whose folder cannot be used
+    /// Only kill the remaining processes of a run with an unusable folder
     #[arg(long, conflicts_with = "settle")]
     end: bool,
 }
 
-/// Runs or settles.
+/// Runs `runner`.
 pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
-    // Started from within another run, we would end with it.
+    // If this runner was started inside another run, it would be killed together with that run.
     heeler_runner::restart_without_marker()?;
     open_file_limit::restore_limit(&context::environment());
-    // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
+    // Leave the terminal, so that its Ctrl-C does not end the run. Fails for a session leader,
+    // which has left already.
     let _session = rustix::process::setsid();
     let [dir] = &args.dirs[..] else { return settle_all(args) };
     if args.end {
@@ -50,7 +51,8 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     Ok(())
 }
 
-/// Settles what can be settled. What cannot be is told again by whoever tries it alone.
+/// Settles all runs that can be settled, and fails if one cannot. The caller retries that one
+/// alone.
 fn settle_all(args: &RunnerArgs) -> CommandResult {
     if !args.settle {
         return Err(CommandFailure::message(
@@ -71,16 +73,16 @@ fn home() -> CommandResult<Utf8PathBuf> {
         .ok_or_else(|| CommandFailure { code: FailureCode::Failed, ..context::no_home() })
 }
 
-/// By the code the engine tells whether to wait, to give up or to try again later.
+/// Returns the exit code by which the daemon decides to wait, to give up or to retry later.
 fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
     const {
         assert!(
             FailureCode::Refused as u8 == SETTLE_EXIT_BUSY
                 && FailureCode::Unusable as u8 == SETTLE_EXIT_UNUSABLE
-        )
+        );
     };
     match error {
-        // A run that lives where its folder was copied from is nothing to wait for.
+        // Do not wait for a run that is alive in the folder from which this one was copied.
         RunSettleError::Running { dir, .. } if dir == folder => FailureCode::Refused,
         error if error.is_permanent() => FailureCode::Unusable,
         _ => FailureCode::Failed,
@@ -91,8 +93,8 @@ fn read_brief() -> CommandResult<AgentLaunchSpec> {
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(|error| {
-        // The document holds secrets: not even the place of the fault is told with its text.
-        let message = format!("what came on standard input is no brief ({:?})", error.classify());
+        // The document holds secrets, so the error must not quote any of it.
+        let message = format!("standard input holds no valid launch spec ({:?})", error.classify());
         CommandFailure::message(FailureCode::Usage, message)
     })
 }

@@ -1,6 +1,7 @@
-//! `heeler schedule`: when agents start by themselves, and what people changed about it.
+//! `heeler schedule`: lists, shows and changes schedules.
 //!
-//! Lists are read from the config and the database; changes are asked of the daemon.
+//! Lists are read from the config and the database; changes are requests to the daemon. Start at
+//! [`run`].
 
 use std::fs::File;
 use std::io::Read as _;
@@ -23,55 +24,55 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output::{self, OutputTable, SafeText};
 
-/// What the help of `schedule list` shows at its end.
+/// Help footer of `schedule list`.
 const LIST: &str = "Examples:
   heeler schedule list
   heeler schedule list coder --json
 
 Exit codes: 0 listed, 4 no such agent.";
 
-/// What the help of what changes a schedule shows at its end.
+/// Help footer of `schedule enable`, `disable` and `reset`.
 const CHANGE: &str = "Examples:
   heeler schedule disable coder nightly
   heeler schedule reset coder nightly
 
-It is kept, with who did it and when, until `heeler schedule reset`. Starts a daemon if none runs,
-which ends when it is idle.
+The change is recorded with its author and time, and lasts until `heeler schedule reset`. Starts a
+temporary daemon if none runs.
 Exit codes: 0 changed, 4 not found.";
 
 #[derive(Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// List schedules: when they run, when next, what people changed
+    /// List schedules with their times, next run and manual changes
     #[command(after_help = LIST)]
     List(ScheduleListArgs),
-    /// Show one schedule, with its last starts and what was skipped and why
+    /// Show one schedule with its last runs and skipped times
     #[command(
         after_help = "Example:\n  heeler schedule show coder nightly\n\nExit codes: 0 shown, 4 not found."
     )]
     Show(ScheduleTargetArgs),
-    /// Let a schedule run, whatever the config says
+    /// Enable a schedule, overriding the config
     #[command(after_help = CHANGE)]
     Enable(ScheduleTargetArgs),
-    /// Keep a schedule from running, whatever the config says
+    /// Disable a schedule, overriding the config
     #[command(after_help = CHANGE)]
     Disable(ScheduleTargetArgs),
     /// Run a schedule now
     #[command(
-        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\n--payload is for schedules of type `webhook`: their rules (switched off, overlap) hold then.\nExit codes: 0 it runs or waits, 2 the payload cannot be sent, 4 not found, 5 refused."
+        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nThe job runs in the background; starts a daemon if none runs. The schedule's times do not change.\n--payload is for schedules of type `webhook`; their rules (disabled, overlap) apply then.\nExit codes: 0 running or queued, 2 the payload cannot be sent, 4 not found, 5 refused."
     )]
     Trigger(ScheduleTriggerArgs),
-    /// Let a schedule run at other times than the config says
+    /// Change a schedule's times, overriding the config
     #[command(
-        after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it. Starts a daemon if none runs, which ends when it is idle.\nExit codes: 0 set, 2 no such time, 4 not found, 5 files start it."
+        after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes this. Starts a temporary daemon if none runs.\nExit codes: 0 set, 2 invalid time, 4 not found, 5 the schedule is of type `watch`."
     )]
     Set(ScheduleSetArgs),
-    /// Let the config decide about a schedule again
+    /// Remove all manual changes of a schedule
     #[command(after_help = CHANGE)]
     Reset(ScheduleTargetArgs),
 }
 
 impl ScheduleCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             ScheduleCommand::List(args) => args.json,
@@ -88,7 +89,7 @@ impl ScheduleCommand {
 /// Arguments of `schedule list`.
 #[derive(Args)]
 pub(crate) struct ScheduleListArgs {
-    /// Only this agent's
+    /// Show only this agent's schedules
     #[arg(add = cli::agents())]
     agent: Option<String>,
     /// Print JSON
@@ -101,10 +102,10 @@ pub(crate) struct ScheduleListArgs {
 pub(crate) struct ScheduleTriggerArgs {
     #[command(flatten)]
     one: ScheduleTargetArgs,
-    /// Call it as a webhook, with what this file holds; `-` reads standard input
+    /// Send this file as a webhook payload; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     payload: Option<Utf8PathBuf>,
-    /// Name the delivery: the same again starts nothing
+    /// Name of the delivery; a repeated name starts nothing
     #[arg(long, value_name = "NAME", requires = "payload")]
     delivery: Option<String>,
 }
@@ -112,10 +113,10 @@ pub(crate) struct ScheduleTriggerArgs {
 /// Arguments of `schedule show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
 pub(crate) struct ScheduleTargetArgs {
-    /// The agent
+    /// Agent name
     #[arg(add = cli::agents())]
     agent: String,
-    /// The schedule
+    /// Schedule name
     schedule: String,
     /// Print JSON
     #[arg(long)]
@@ -125,12 +126,12 @@ pub(crate) struct ScheduleTargetArgs {
 /// Arguments of `schedule set`.
 #[derive(Args)]
 pub(crate) struct ScheduleSetArgs {
-    /// The agent
+    /// Agent name
     #[arg(add = cli::agents())]
     agent: String,
-    /// The schedule
+    /// Schedule name
     schedule: String,
-    /// When: a length such as `30m`, or a cron expression
+    /// Interval such as `30m`, or a cron expression
     #[arg(value_name = "WHEN")]
     text: String,
     /// Print JSON
@@ -138,7 +139,7 @@ pub(crate) struct ScheduleSetArgs {
     pub(crate) json: bool,
 }
 
-/// Runs `schedule` and its verbs.
+/// Runs `schedule` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResult {
     match command {
         ScheduleCommand::List(args) => list(global, args),
@@ -162,18 +163,16 @@ pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResu
     }
 }
 
-/// Refuses times for a schedule that files start; everything else is for the daemon to judge.
+/// Refuses times for a schedule of type `watch`; the daemon checks everything else.
 fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
     let Ok(loaded) = fleet_config::load(place) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
     let Some(ScheduleTrigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
-    let message = format!(
-        "`{}` of `{}` is started by files that change, not by time",
-        args.schedule, agent.name
-    );
+    let message =
+        format!("`{}` of `{}` is started by file changes, not by time", args.schedule, agent.name);
     Err(CommandFailure::message(FailureCode::Refused, message)
-        .hint("heeler config edit, to change which files: its `paths`"))
+        .hint("heeler config edit changes its `paths`"))
 }
 
 fn change(global: &GlobalArgs, args: &ScheduleTargetArgs, change: ScheduleChange) -> CommandResult {
@@ -196,7 +195,7 @@ fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path
     daemon::print_answer(&daemon::request(&CommandContext::find(global)?, &command)?, *json)
 }
 
-/// Reads what a webhook is called with.
+/// Reads the payload of a webhook.
 fn read_payload(file: &Utf8Path) -> CommandResult<String> {
     let name = if file == "-" { "standard input" } else { file.as_str() };
     let usage = |why: String| {
@@ -215,7 +214,7 @@ fn read_payload(file: &Utf8Path) -> CommandResult<String> {
     String::from_utf8(bytes).map_err(|_| usage("it is not UTF-8 text".to_owned()))
 }
 
-/// Says whether a schedule runs, in a word.
+/// Returns the schedule's status as a word.
 fn status(it: &ScheduleSummary) -> &'static str {
     match it.status {
         ScheduleStatus::Running => "running",
@@ -247,7 +246,7 @@ fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
     }
     let headings =
         ["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED", "WORKFLOW"];
-    // Few fleets have workflows that start by the clock.
+    // Few fleets schedule workflows, so the column is shown only if needed.
     let is_needed = shown.iter().any(|it| it.workflow.is_some());
     let columns = headings.len() - usize::from(!is_needed);
     let mut lines = OutputTable::new(&headings[..columns], &["WHEN", "CHANGED", "WORKFLOW"]);
@@ -272,7 +271,7 @@ fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Says who changed a schedule, and when.
+/// Formats the author and time of a manual change.
 fn changed_by_text(changed: &ScheduleOverrideSummary, now: Timestamp) -> String {
     let what = match (changed.enabled, &changed.when) {
         (false, _) => "disabled",
@@ -337,15 +336,15 @@ fn print(it: &ScheduleDetails, now: Timestamp) -> CommandResult {
     Ok(())
 }
 
-/// Says why due times got no run.
+/// Explains why due times got no run.
 fn skip_reason_text(reason: SkipReason) -> &'static str {
     match reason {
-        SkipReason::Missed => "no daemon was there, and `missed: skip` does not make up for it",
-        SkipReason::MadeUp => "no daemon was there; a later run made up for it",
-        SkipReason::TooMany => "no daemon was there, and too many were missed",
-        SkipReason::Overlap => "the run before it had not ended",
-        SkipReason::Budget => "there was no money left",
-        SkipReason::QueueFull => "as many jobs waited as may",
-        SkipReason::Disabled => "its agent was disabled",
+        SkipReason::Missed => "no daemon was running, and `missed: skip` does not catch up",
+        SkipReason::MadeUp => "no daemon was running; a later run caught up",
+        SkipReason::TooMany => "no daemon was running, and too many times were missed",
+        SkipReason::Overlap => "the previous run had not ended",
+        SkipReason::Budget => "the budget was spent",
+        SkipReason::QueueFull => "the queue was full",
+        SkipReason::Disabled => "the agent was disabled",
     }
 }

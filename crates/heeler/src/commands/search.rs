@@ -1,7 +1,7 @@
-//! `heeler search`: text in all transcripts, those of jobs first, newest files first.
+//! `heeler search`: finds text in all transcripts, those of jobs first, newest files first.
 //!
-//! What a job did is in its own transcript and in its session's, and in those of its forks; it is
-//! shown once.
+//! A row may be in the transcripts of a job, its session and its forks; it is printed once. Start
+//! at [`run`].
 
 use clap::Args;
 use heeler_query::search::{FleetSearchQuery, SearchHitSummary};
@@ -14,38 +14,38 @@ use crate::display_rows::DisplayRow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 
-/// How much of a found row is shown around the match.
+/// Characters of a found row that are shown around the match.
 const SHOWN_CHARS_MAX: usize = 200;
 
 /// Arguments of `search`.
 #[derive(Args)]
 pub(crate) struct SearchArgs {
-    /// The text to find
+    /// Text to find
     text: String,
-    /// The text is a regular expression
+    /// Treat the text as a regular expression
     #[arg(short = 'e', long)]
     regex: bool,
-    /// Upper and lower case are the same [default: unless the text has upper case]
+    /// Ignore case [default: only if the text has no upper case]
     #[arg(short, long)]
     ignore_case: bool,
-    /// Only this agent's jobs
+    /// Search only this agent's jobs
     #[arg(short, long, value_name = "NAME", add = cli::agents())]
     agent: Option<String>,
-    /// The sessions that people made with claude in a terminal, instead of ours
+    /// Search native Claude sessions made in a terminal, instead of Heeler's
     #[arg(long, conflicts_with = "agent")]
     native: bool,
-    /// Stop after so many
+    /// Stop after this number of hits
     #[arg(short = 'l', long, value_name = "N", default_value = "50")]
     limit: usize,
-    /// Print one JSON document a hit
+    /// Print one JSON document per hit
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Searches.
+/// Runs `search`.
 pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
     if args.text.is_empty() {
-        return Err(CommandFailure::message(FailureCode::Usage, "there is nothing to search for"));
+        return Err(CommandFailure::message(FailureCode::Usage, "the search text is empty"));
     }
     let place = CommandContext::find(global)?;
     let native = args.native.then(|| NativeSessionReader::open(&place)).transpose()?;
@@ -75,7 +75,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
         0 => Err(CommandFailure::message(
             FailureCode::Failed,
             format!(
-                "`{}` is in none of {} transcripts",
+                "`{}` was not found in {} transcripts",
                 args.text,
                 output::group_thousands(found.transcripts as u64)
             ),
@@ -98,7 +98,7 @@ fn print(args: &SearchArgs, hit: &SearchHitSummary, zone: &TimeZone) -> CommandR
     Ok(output::print_line(SafeText::styled(dim, &place).append(" ").append(shown))?)
 }
 
-/// Returns the part of the text that shows the match, on one line.
+/// Returns the part of the text around the match, on one line.
 fn match_excerpt(text: &str, wanted: &str) -> String {
     let text = output::one_line(text);
     if text.chars().count() <= SHOWN_CHARS_MAX {

@@ -1,4 +1,4 @@
-//! `heeler session`: the list, one session, and what is done with them.
+//! `heeler session` and its subcommands, one module each. Start at [`run`].
 
 pub(crate) mod adopt;
 pub(crate) mod diff;
@@ -21,43 +21,43 @@ use crate::failure::CommandResult;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
-    /// List sessions, last used first
+    /// List sessions, most recently used first
     #[command(after_help = list::ABOUT)]
     List(list::SessionListArgs),
-    /// Show one session: whose it is, where it came from, its jobs; what was said in it
+    /// Show one session: agent, origin, jobs and messages
     #[command(after_help = show::ABOUT)]
     Show(show::SessionShowArgs),
-    /// Make a new session with the history of one, up to a message
+    /// Create a new session from an existing one, up to a message
     #[command(after_help = fork::ABOUT)]
     Fork(fork::SessionForkArgs),
-    /// Show what changed in the files since a message
+    /// Show file changes since a message
     #[command(after_help = diff::ABOUT)]
     Diff(diff::SessionDiffArgs),
-    /// Go on in a session, and watch
+    /// Continue a session, and watch
     #[command(after_help = resume::ABOUT)]
     Resume(resume::SessionResumeArgs),
     /// Write a session to one file, for another machine or to keep
     #[command(after_help = export::ABOUT)]
     Export(export::SessionExportArgs),
-    /// Take over a session that was made with claude in a terminal
+    /// Take over a native Claude session made in a terminal
     #[command(after_help = adopt::ADOPT)]
     Adopt(adopt::SessionAdoptArgs),
-    /// Take over a session that was exported
+    /// Import a session file written by `session export`
     #[command(after_help = adopt::IMPORT)]
     Import(adopt::SessionImportArgs),
-    /// Put a session into the trash
+    /// Move a session to the trash
     #[command(after_help = removal::DELETE)]
     Delete(removal::SessionDeleteArgs),
-    /// Bring a deleted session back
+    /// Restore a deleted session
     #[command(after_help = removal::RESTORE)]
     Restore(removal::SessionRestoreArgs),
-    /// Delete sessions that have expired or are completed
+    /// Delete expired and completed sessions
     #[command(after_help = removal::CLEANUP)]
     Cleanup(removal::SessionCleanupArgs),
 }
 
 impl SessionCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             SessionCommand::List(args) => args.page.json,
@@ -75,12 +75,12 @@ impl SessionCommand {
     }
 }
 
-/// Finds a session that a command names; of one that was deleted it says how it comes back.
+/// Finds a session by ID or prefix. For a deleted one, the error tells how to restore it.
 pub(crate) fn find(place: &CommandContext, text: &str) -> CommandResult<Session> {
     Ok(sessions::find_session(&place.reader_for("session", text)?, text)?)
 }
 
-/// Runs `session` and its verbs.
+/// Runs `session` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResult {
     match command {
         SessionCommand::List(args) => list::run(global, args),

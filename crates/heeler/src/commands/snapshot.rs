@@ -1,4 +1,5 @@
-//! `heeler snapshot`: records the work tree of this folder. A run starts it at the end of each turn.
+//! `heeler snapshot`: records the files of the working directory. A run starts it at the end of
+//! each turn.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
@@ -13,18 +14,18 @@ use crate::{context, output};
 /// Arguments of `snapshot`.
 #[derive(Args)]
 pub(crate) struct SnapshotArgs {
-    /// The folder of our repositories, in the state directory
+    /// Folder of the snapshot repositories in the state directory
     #[arg(long, value_name = "DIR")]
     into: Utf8PathBuf,
-    /// What the snapshot is called
+    /// Name of the snapshot
     #[arg(long, value_name = "SESSION/MESSAGE")]
     name: String,
-    /// What is said of it
+    /// Message of the snapshot
     #[arg(long, value_name = "TEXT")]
     note: String,
 }
 
-/// Records, and says what: one line, also when it fails.
+/// Takes a snapshot, and prints one line of JSON, even on failure.
 pub(crate) fn run(args: &SnapshotArgs) -> CommandResult {
     let name = SnapshotName::parse(&args.name)
         .map_err(|error| CommandFailure::message(FailureCode::Usage, error.to_string()))?;
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> CommandResult {
     Ok(())
 }
 
-/// Takes the snapshot; none where there is no repository.
+/// Takes the snapshot; returns `None` outside a git repository.
 fn take(
     cwd: &Utf8Path,
     args: &SnapshotArgs,
@@ -45,7 +46,7 @@ fn take(
     now: Timestamp,
 ) -> Result<Option<Json>, SnapshotError> {
     let Some(tree) = WorkTree::find(cwd)? else { return Ok(None) };
-    // What we write there while the agent works is no work of its.
+    // Leave out the state directory: Heeler writes there while the agent works.
     let state: Vec<Utf8PathBuf> = args.into.parent().map(Utf8Path::to_owned).into_iter().collect();
     let snapshots = SnapshotStore::open(&args.into, &tree)?.excluding(&state);
     let Snapshot { commit, base, branch, omissions: left_out } =

@@ -1,4 +1,4 @@
-//! `heeler start`: runs the fleet. This process is the daemon, or starts it in the background.
+//! `heeler start`: runs the daemon in this process or in the background. Start at [`run`].
 
 mod container_init;
 mod memory_trimmer;
@@ -40,61 +40,63 @@ use crate::output;
 use self::socket_server::SocketServer;
 use self::web_listener::WebListener;
 
-/// What the help shows at its end.
-pub(crate) const ABOUT: &str = "In the foreground it logs what happens to stderr until Ctrl-C, which waits for the jobs that run; a
-second Ctrl-C leaves them to the next daemon. SIGTERM leaves them at once, SIGHUP reads the config
-again. A daemon that stays serves the dashboard and the API on http://127.0.0.1:7878, unless `web:`
-in the config says otherwise: heeler open logs you in. With -d it goes to the background and logs to `logs/heeler.log` in the state directory.
+/// Help footer of `start`.
+pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr until Ctrl-C, which waits for running jobs; a second
+Ctrl-C leaves them to the next daemon. SIGTERM leaves them at once. SIGHUP rereads the config. With -d,
+the daemon runs in the background and logs to `logs/heeler.log` in the state directory.
+The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that; heeler
+open logs you in.
 
-Commands that change something and find no daemon start one with --until-idle; `heeler start` takes
-over from it. See docs/daemon.md for systemd and containers.
+Commands that change something and find no daemon start a temporary one (--until-idle). It keeps no
+schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.md for systemd and
+containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs, the port of
-the dashboard is taken, or the state directory was moved or removed under it.";
+Exit codes: 0 ended or, with -d, ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
+taken, or the state directory was moved or removed while the daemon ran.";
 
-/// How long another process that writes the state is waited for: most are done in a moment.
+/// Time to wait for another process that writes the state; most need only a moment.
 const STATE_LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// The same where whoever started us waits and tries again.
+/// The same in the background, where the starting process waits and retries.
 const STATE_LOCK_WAIT_IN_BACKGROUND: Duration = Duration::from_millis(200);
 
-/// The variable that says the same as `--no-web`.
+/// Variable with the effect of `--no-web`.
 const NO_WEB: &str = "HEELER_NO_WEB";
 
-/// Our version, as other processes are told.
+/// Version as reported to other processes.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Arguments of `start`.
 #[derive(Args)]
 pub(crate) struct StartArgs {
-    /// Go to the background once it is ready; print its process
+    /// Run in the background; return once ready, and print the process ID
     #[arg(short, long)]
     detach: bool,
-    /// Keep no schedules, and end when nothing runs or waits
+    /// Run without schedules, and exit when no job is running or queued
     #[arg(long)]
     until_idle: bool,
-    /// Serve neither the dashboard nor the API, whatever the config says
+    /// Serve neither dashboard nor API, overriding the config
     #[arg(long, env = NO_WEB, hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_web: bool,
-    /// Log JSON; with -d print JSON
+    /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be what -d starts
+    /// Act as the process that -d starts
     #[arg(long, hide = true, conflicts_with = "detach")]
     in_background: bool,
-    /// How long a runner may not answer before it is killed; for tests
+    /// Longest silence of a runner before it is killed; for tests
     #[arg(long, hide = true, value_name = "PERIOD")]
     unheard_max: Option<ConfigDuration>,
-    /// Die, as by kill -9, when a point is reached for the N-th time; for tests
+    /// Die, as by kill -9, when a fault point is reached for the Nth time; for tests
     #[arg(long, hide = true, value_name = "POINT[:N]")]
     fault: Option<FaultInjection>,
-    /// Be the first process of a container, whatever the process id
+    /// Act as the first process of a container, whatever the process ID
     #[arg(long, hide = true, conflicts_with = "detach")]
     as_init: bool,
 }
 
 impl StartArgs {
-    /// Says whether this process is to be the daemon.
+    /// Returns true if this process becomes the daemon.
     pub(crate) fn is_daemon(&self) -> bool {
         !self.detach
     }
@@ -104,9 +106,9 @@ impl StartArgs {
     }
 }
 
-/// Starts.
+/// Runs `start`.
 pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
-    // Started from within a run, we would end with it.
+    // A daemon started inside a run would be killed together with that run.
     heeler_runner::restart_without_marker()?;
     if args.detach {
         return start_detached(global, args);
@@ -133,13 +135,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     daemon.run(global, &place, true)
 }
 
-/// Starts a daemon in the background and says where it is.
+/// Starts a daemon in the background, and prints its process and address.
 fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     let mut place = CommandContext::find(global)?.allow_new_state();
     if args.no_web {
         place.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
-    // Faults of the config are shown here, where somebody looks.
+    // Show config faults here: the background process has no terminal.
     fleet_config::print_workflow_faults(&place, &PreparedDaemonSetup::new(&place)?.setup.loaded)?;
     let pid = match args.mode() {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
@@ -155,14 +157,15 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         output::print_line(format!("dashboard: {url} (heeler open logs you in)"))?;
     }
     if !global.quiet {
-        output::print_note("heeler status --watch shows it at work, heeler stop ends it")?;
+        output::print_note("heeler status --watch shows the fleet, heeler stop ends the daemon")?;
     }
     Ok(())
 }
 
-/// Is a daemon that nobody looks at; whoever started it is told once how that went.
+/// Runs the daemon in the background; reports success or failure once to the starting process.
 fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
-    // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
+    // Leave the terminal, so that its Ctrl-C does not end the daemon. Fails for a session leader,
+    // which has left already.
     let _session = rustix::process::setsid();
     let place = CommandContext::find(global)
         .map(CommandContext::allow_new_state)
@@ -193,7 +196,7 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     }
 }
 
-/// Tells whoever started us, who may have gone meanwhile.
+/// Reports to the starting process, which may have ended meanwhile.
 fn report_readiness(readiness: &DaemonReadiness) {
     let mut line = serde_json::to_vec(readiness).expect("it is JSON");
     line.push(b'\n');
@@ -201,7 +204,7 @@ fn report_readiness(readiness: &DaemonReadiness) {
     drop(out.write_all(&line).and_then(|()| out.flush()));
 }
 
-/// A config that was read, and the way to read it again.
+/// A loaded config, and the function that loads it again.
 struct PreparedDaemonSetup {
     setup: DaemonSetup,
     load: SetupLoader,
@@ -221,7 +224,7 @@ impl PreparedDaemonSetup {
         Ok(PreparedDaemonSetup { setup, load })
     }
 
-    /// Returns what reads the config: the first time, what was read already.
+    /// Returns the config loader; its first call returns the config that is already loaded.
     fn loader(self) -> SetupLoader {
         let PreparedDaemonSetup { setup, mut load } = self;
         let mut first = Some(setup);
@@ -229,11 +232,10 @@ impl PreparedDaemonSetup {
     }
 }
 
-/// Why a daemon does not run.
+/// Reason why a daemon does not run.
 enum DaemonStartFailure {
-    /// Another process writes the state; who, in words.
+    /// Another process writes the state: its description.
     Held(String),
-    /// Something else.
     Failed(CommandFailure),
 }
 
@@ -243,7 +245,7 @@ impl<E: Into<CommandFailure>> From<E> for DaemonStartFailure {
     }
 }
 
-/// A daemon that can be talked to, and is about to work.
+/// A daemon that accepts connections and is about to start work.
 struct OpenDaemon {
     daemon: Daemon,
     file: DaemonFile,
@@ -257,11 +259,11 @@ impl OpenDaemon {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
-        // What herdctl left is adopted.
+        // Adopts a herdctl state directory.
         let reader = place.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
-        // Before anything is changed, since it may be taken.
+        // Bind the port first: if it is taken, nothing has been changed yet.
         let web = match (args.mode(), root) {
             (DaemonMode::Permanent, Some(root)) if !args.no_web => {
                 web_listener::listen(place, &root.web, reader.as_ref())?
@@ -300,7 +302,7 @@ impl OpenDaemon {
             }
             None => (None, None),
         };
-        // The state is ours, so what is there of a socket is a dead daemon's.
+        // This process holds the state lock, so an existing socket belongs to a dead daemon.
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, context::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
@@ -327,7 +329,7 @@ impl OpenDaemon {
         Ok(OpenDaemon { daemon, file, serving })
     }
 
-    /// Works until the end.
+    /// Runs the daemon until it ends.
     fn run(self, global: &GlobalArgs, place: &CommandContext, is_attended: bool) -> CommandResult {
         let OpenDaemon { daemon, file, serving } = self;
         let dir = place.dir()?;
@@ -341,23 +343,23 @@ impl OpenDaemon {
         serving.end();
         match ended {
             DaemonExit::Stopped => tracing::info!("stopped"),
-            DaemonExit::Idle => tracing::info!("nothing is left to do"),
+            DaemonExit::Idle => tracing::info!("idle: no job is running or queued"),
             DaemonExit::StateLost => return Err(state_lost_failure(dir.root())),
         }
         Ok(())
     }
 }
 
-/// Says that the state directory is gone.
+/// Returns the failure for a state directory that vanished.
 fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
     let message = format!(
-        "the state directory {root} was removed, moved or replaced while this daemon worked in it; \
-         jobs that run go on"
+        "the state directory {root} was removed, moved or replaced while this daemon used it; \
+         running jobs continue"
     );
     tracing::error!("{message}");
-    // A service manager that started another would make an empty state where this one was.
+    // This exit code stops a service manager from starting a new daemon with an empty state.
     CommandFailure::message(FailureCode::Refused, message)
-        .hint("if it was moved, move it back: heeler start takes them over")
+        .hint("if it was moved, move it back; heeler start then takes the jobs over")
 }
 
 fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
@@ -374,7 +376,7 @@ fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
     }
 }
 
-/// Says who writes the state.
+/// Describes the process that writes the state.
 fn writer_name(error: &StoreOpenError) -> String {
     match error {
         StoreOpenError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {

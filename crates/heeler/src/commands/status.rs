@@ -1,7 +1,7 @@
-//! `heeler status`: the fleet at a glance.
+//! `heeler status`: an overview of the fleet.
 //!
-//! It is read from the state directory, with or without a daemon; only what the daemon cannot do at
-//! present is asked of it.
+//! It is read from the state directory, with or without a daemon. The daemon is asked only for its
+//! current faults and budgets. Start at [`run`].
 
 mod page;
 mod state_writer;
@@ -23,26 +23,26 @@ use crate::output;
 use self::page::{StatusPage, page};
 pub(crate) use self::state_writer::StateWriterInfo;
 
-/// What the help shows at its end.
+/// Help footer of `status`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler status
   heeler status coder
   heeler status --watch
   heeler status --json | jq '.waiting[] | {id, waits}'
 
-It is read from the state directory, with or without a daemon, and changes nothing.
-Exit codes: 0 shown, also where something failed, 4 no such agent, 130 --watch was interrupted.";
+The status is read from the state directory, with or without a daemon, and nothing is changed.
+Exit codes: 0 shown, even if something failed, 4 no such agent, 130 --watch was interrupted.";
 
-/// How long the daemon may take to say what is wrong with it.
+/// Time for the daemon to report its faults.
 const FAULTS_WAIT: Duration = Duration::from_secs(2);
 
 /// Arguments of `status`.
 #[derive(Args)]
 pub(crate) struct StatusArgs {
-    /// Only this agent
+    /// Show only this agent
     #[arg(add = cli::agents())]
     agent: Option<String>,
-    /// Show it anew each second, until `q` or Ctrl-C
+    /// Refresh every second, until `q` or Ctrl-C
     #[arg(short, long, conflicts_with = "json")]
     watch: bool,
     /// Print JSON
@@ -50,18 +50,18 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
-/// What is known of the fleet at one moment.
+/// State of the fleet at one moment.
 struct StatusSnapshot {
     fleet: FleetStatus,
     writer: StateWriterInfo,
-    /// What is wrong with the config, in short.
+    /// Summary of the config's faults.
     config_faults: Option<String>,
-    /// Files of the workflow folder that have faults.
+    /// Workflow files with faults.
     faulty_workflows: Vec<FaultyWorkflowFile>,
     budgets: Vec<BudgetStatus>,
 }
 
-/// Shows the fleet.
+/// Runs `status`.
 pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     if args.watch {
@@ -86,7 +86,7 @@ impl StatusSnapshot {
         let daemon = client.map(|mut client| {
             match client.send_command(&DaemonCommand::Status, Some(FAULTS_WAIT)) {
                 Ok(CommandReply::Status(status)) => Ok(*status),
-                Ok(other) => Err(format!("it answered something else: {other:?}")),
+                Ok(other) => Err(format!("unexpected answer: {other:?}")),
                 Err(error) => Err(error.to_string()),
             }
         });
@@ -94,7 +94,7 @@ impl StatusSnapshot {
             Some(Ok(status)) => status.budgets.clone(),
             _ => Vec::new(),
         };
-        // Faults of the config do not hide the state.
+        // Show the state even if the config has faults.
         let (loaded, config_faults) = match &place.config {
             Some(file) => match fleet_config::try_load(place, file, &fleet_config::read_text)? {
                 Ok(loaded) => (Some(loaded), None),

@@ -1,4 +1,5 @@
-//! `heeler stop`: ends the daemon. What becomes of the jobs that run is the user's choice.
+//! `heeler stop`: ends the daemon. The user chooses whether running jobs finish, are cancelled or
+//! keep running. Start at [`run`].
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -16,24 +17,24 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
 use crate::output;
 
-/// What the help shows at its end.
-pub(crate) const ABOUT: &str = "Jobs that run are waited for; nothing new starts meanwhile. What waits in the queue stays there.
-Ctrl-C only ends the waiting: the daemon goes on stopping.
+/// Help footer of `stop`.
+pub(crate) const ABOUT: &str = "The daemon starts no new jobs, waits for running jobs, and then ends. Queued jobs stay in the queue.
+Ctrl-C only ends this command: the daemon still stops.
 Exit codes: 0 stopped, 3 no daemon runs, 130 interrupted.";
 
-/// How often it is looked at what is still waited for.
+/// Interval between checks of the jobs that are still running.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Arguments of `stop`.
 #[derive(Args)]
 pub(crate) struct StopArgs {
-    /// Cancel the jobs that have not ended after so long, such as `10m`
+    /// Cancel jobs that have not ended after this time, such as `10m`
     #[arg(long, value_name = "DURATION")]
     timeout: Option<ConfigDuration>,
-    /// Cancel the jobs that run
+    /// Cancel running jobs
     #[arg(long, conflicts_with_all = ["timeout", "keep_jobs"])]
     force: bool,
-    /// Let the jobs run on without a daemon; the next one takes them over
+    /// Keep running jobs alive without a daemon; the next one takes them over
     #[arg(long, conflicts_with = "timeout")]
     keep_jobs: bool,
     /// Print JSON
@@ -41,10 +42,10 @@ pub(crate) struct StopArgs {
     pub(crate) json: bool,
 }
 
-/// Stops the daemon.
+/// Runs `stop`.
 pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    // Whoever wants none is not told to start one.
+    // The usual hint, to start a daemon, makes no sense here.
     let client = daemon::connect_required(&place)
         .map_err(|failure| CommandFailure { hint: None, ..failure })?;
     let pid = client.daemon_info().pid;
@@ -62,7 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
     }
 }
 
-/// Stops a daemon, telling what it waits for, and returns once it is gone, with what it said.
+/// Stops a daemon, prints the jobs it waits for, and returns its answer once it has ended.
 pub(crate) fn stop(
     place: &CommandContext,
     mut client: DaemonClient,
@@ -72,7 +73,7 @@ pub(crate) fn stop(
     let pid = client.daemon_info().pid;
     let (tell, told) = sync_channel(1);
     std::thread::spawn(move || {
-        // Where nobody waits any more there is nobody to tell.
+        // Fails only if this function has returned.
         drop(tell.send(client.send_command(&DaemonCommand::Stop(stopping), None)));
     });
     let mut shown = Vec::new();
@@ -84,14 +85,14 @@ pub(crate) fn stop(
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(CommandFailure::message(
                     FailureCode::Bug,
-                    "nobody waits for the daemon",
+                    "the thread that waits for the daemon ended",
                 ));
             }
         }
     };
     let message = match answer {
         Ok(CommandReply::Done { message }) => message,
-        // Another command was faster, or somebody killed it.
+        // Another command stopped it first, or it was killed.
         Ok(_) | Err(DaemonClientError::Ending | DaemonClientError::Io { .. }) => {
             format!("the daemon (process {pid}) has ended")
         }
@@ -101,7 +102,7 @@ pub(crate) fn stop(
     Ok(message)
 }
 
-/// Says which jobs are waited for, when that is different from what was said last.
+/// Prints the jobs that the daemon waits for, if they have changed.
 fn show_waiting(place: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
     let Some(reader) = place.open_reader()? else { return Ok(()) };
     let now = context::now();
@@ -121,14 +122,14 @@ fn show_waiting(place: &CommandContext, shown: &mut Vec<String>) -> CommandResul
     Ok(())
 }
 
-/// Ends the waiting, not the stopping.
+/// Ends this command; the daemon still stops.
 fn interrupted(quiet: bool) {
     if !quiet {
-        // The process ends whether or not this can be said.
+        // The process must end even if this note cannot be written.
         drop(output::print_note(
-            "the daemon goes on stopping: it ends when its jobs have\n  \
+            "the daemon is still stopping: it ends after its jobs\n  \
              heeler stop --force      to cancel them\n  \
-             heeler stop --keep-jobs  to let them run on without it",
+             heeler stop --keep-jobs  to end it now and let them continue",
         ));
     }
     std::process::exit(FailureCode::Interrupted as i32);

@@ -1,6 +1,6 @@
-//! `heeler token`: tokens by which programs use the API.
+//! `heeler token`: creates, lists and revokes API tokens.
 //!
-//! A secret is made here and shown once; the daemon hears its hash alone.
+//! A secret is created here and shown once; the daemon receives only its hash. Start at [`run`].
 
 use clap::{Args, Subcommand};
 use heeler_engine::{AccessOperation, AccessSecret, CommandReply, DaemonCommand};
@@ -16,35 +16,35 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
 
-/// What the help of `token create` shows at its end.
+/// Help footer of `token create`.
 const CREATE: &str = "Examples:
   heeler token create ci --scope operate --expires 30d
   curl -H \"authorization: Bearer $TOKEN\" http://127.0.0.1:7878/api/v1/jobs
 
-The token is printed once and kept nowhere: only its hash is on record. Whoever has it may do what its
-scope says: read looks, operate also starts, steers and answers, admin also changes who may do what
-and ends the daemon. Programs of the same user may use the file api-token in the state directory.
-Exit codes: 0 made, 2 no name or scope, 5 the name is taken, or refused.";
+The token is printed once; only its hash is stored. Its bearer may do everything its scope allows:
+`read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
+access and ends the daemon. Programs of the same user may use the file api-token in the state directory.
+Exit codes: 0 created, 2 invalid name or scope, 5 the name is taken, or refused.";
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and print it, once
+    /// Create a token and print it once
     #[command(after_help = CREATE)]
     Create(TokenCreateArgs),
-    /// List tokens, newest first, also those that no longer count
+    /// List tokens, newest first, including expired and revoked ones
     #[command(
-        after_help = "Exit codes: 0 listed. When a token was last used is known to ten minutes."
+        after_help = "The time of a token's last use is exact to ten minutes.\nExit codes: 0 listed."
     )]
     List(TokenListArgs),
-    /// Let a token count no more, at once
+    /// Revoke tokens at once
     #[command(
-        after_help = "Examples:\n  heeler token revoke ci\n  heeler token revoke --logins\n\nExit codes: 0 revoked, 4 there is no such token."
+        after_help = "Examples:\n  heeler token revoke ci\n  heeler token revoke --logins\n\nExit codes: 0 revoked, 4 no such token."
     )]
     Revoke(TokenRevokeArgs),
 }
 
 impl TokenCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             TokenCommand::Create(args) => args.json,
@@ -57,12 +57,12 @@ impl TokenCommand {
 /// Arguments of `token create`.
 #[derive(Args)]
 pub(crate) struct TokenCreateArgs {
-    /// What it is called
+    /// Token name
     name: String,
-    /// What its bearer may
+    /// Actions the token allows
     #[arg(long, value_parser = cli::scope())]
     scope: AccessScope,
-    /// How long it counts [default: until it is revoked]
+    /// Lifetime of the token [default: until revoked]
     #[arg(long, value_name = "PERIOD")]
     expires: Option<ConfigDuration>,
     /// Print JSON
@@ -81,10 +81,10 @@ pub(crate) struct TokenListArgs {
 /// Arguments of `token revoke`.
 #[derive(Args)]
 pub(crate) struct TokenRevokeArgs {
-    /// Their names or ids
+    /// Token names or IDs
     #[arg(value_name = "TOKEN", required_unless_present = "logins")]
     tokens: Vec<String>,
-    /// Log every browser out as well
+    /// Also log out every browser
     #[arg(long)]
     logins: bool,
     /// Print JSON
@@ -92,7 +92,7 @@ pub(crate) struct TokenRevokeArgs {
     json: bool,
 }
 
-/// Runs `token` and its verbs.
+/// Runs `token` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &TokenCommand) -> CommandResult {
     let place = CommandContext::find(global)?;
     match command {
@@ -108,8 +108,12 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
         None => None,
         Some(period) => {
             let length = SignedDuration::try_from(period.get()).unwrap_or(SignedDuration::MAX);
-            let far =
-                |_| CommandFailure::message(FailureCode::Usage, "that is too far in the future");
+            let far = |_| {
+                CommandFailure::message(
+                    FailureCode::Usage,
+                    "the expiry time is too far in the future",
+                )
+            };
             Some(context::now().checked_add(length).map_err(far)?)
         }
     };
@@ -125,7 +129,7 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
         }))?);
     }
     output::print_line(secret.reveal())?;
-    output::print_note(&format!("{name} ({id}): keep it, it is not shown again"))?;
+    output::print_note(&format!("{name} ({id}): save it now, it is not shown again"))?;
     Ok(())
 }
 
@@ -140,10 +144,10 @@ fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
     }
     if found.tokens.is_empty() {
         return Ok(output::print_line(
-            "no tokens yet: the first start makes one, heeler token create more",
+            "no tokens yet; the first `heeler start` creates one, `heeler token create` more",
         )?);
     }
-    let headings = ["ID", "NAME", "SCOPE", "STATUS", "USED", "EXPIRES", "MADE", "BY"];
+    let headings = ["ID", "NAME", "SCOPE", "STATUS", "USED", "EXPIRES", "CREATED", "BY"];
     let mut lines = OutputTable::new(&headings, &["NAME", "BY"]).keep_column("NAME");
     for TokenSummary {
         id, name, scope, status, used_at, expires_at, created_at, created_by, ..

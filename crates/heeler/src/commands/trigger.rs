@@ -1,7 +1,7 @@
-//! `heeler trigger`: asks an agent to do something, shows it at work, ends with its outcome.
+//! `heeler trigger`: gives an agent a job, shows it at work, and exits with its outcome.
 //!
-//! The daemon runs it, and one is started if there is none, so that closing the terminal or killing
-//! this command loses nothing.
+//! The daemon runs the job, and one is started if none runs, so that closing the terminal or
+//! killing this command loses nothing. Start at [`run`].
 
 mod report;
 
@@ -29,13 +29,13 @@ use crate::job_watch::{
 };
 use crate::output;
 
-/// The longest prompt that is read from standard input.
+/// Longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
 
-/// The priorities that can be given, as in the config.
+/// Valid priorities, as in the config.
 const PRIORITIES: RangeInclusive<i64> = -(PRIORITY_MAX as i64)..=PRIORITY_MAX as i64;
 
-/// What the help shows at its end.
+/// Help footer of `trigger`.
 pub(crate) const EXAMPLES: &str = "Examples:
   heeler trigger coder -p 'Fix the failing test'
   git diff | heeler trigger reviewer -p - > review.md
@@ -43,47 +43,47 @@ pub(crate) const EXAMPLES: &str = "Examples:
   heeler trigger helper --channel slack/C0123/1731.55 -p 'Any news?'
   id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
 
-The agent's words go to stdout, what it does to stderr. On a terminal its questions are put to you,
-also with `-p -`; elsewhere they are denied. Ctrl-C cancels the job, twice ends it at once.
+The agent's messages go to stdout, its actions to stderr. On a terminal you are asked its questions,
+even with `-p -`; elsewhere they are denied. Ctrl-C cancels the job; a second Ctrl-C kills it at once.
 
 Exit codes:
   0    the job succeeded, or was started with --detach
-  1    it failed
-  2    the command line or the configuration is wrong
-  4    there is no such agent, schedule or session
-  5    refused: the agent is disabled, its budget is spent, or too many jobs wait
+  1    the job failed
+  2    the command line or the configuration is invalid
+  4    no such agent, schedule or session
+  5    refused: the agent is disabled, its budget is spent, or the queue is full
   130  interrupted by Ctrl-C";
 
-/// The part of the help that has what becomes of the conversation.
+/// Help heading of options for the session.
 const SESSION: &str = "Session options";
-/// The part of the help that has what is printed.
+/// Help heading of options for the output.
 const OUTPUT: &str = "Output options";
 
 /// Arguments of `trigger`.
 #[derive(Args)]
 pub(crate) struct TriggerArgs {
-    /// The agent
+    /// Agent name
     #[arg(add = cli::agents())]
     agent: String,
-    /// What to ask; `-` reads it from standard input [default: the schedule's or the agent's prompt]
+    /// Prompt; `-` reads standard input [default: that of the schedule or agent]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Use the prompt, session and limits of this schedule
     #[arg(short = 'S', long, value_name = "NAME")]
     schedule: Option<String>,
-    /// Continue this session; a beginning of its id will do while only one begins so
+    /// Session to continue (ID or unique prefix)
     #[arg(
         long, value_name = "ID", help_heading = SESSION, add = cli::sessions(),
         conflicts_with_all = ["fresh", "channel"]
     )]
     session: Option<String>,
-    /// Leave the session as it is and go on in a new one with its history
+    /// Continue in a fork: a new session with the history of --session
     #[arg(
         long, help_heading = SESSION, requires = "session",
         conflicts_with_all = ["fresh", "channel"]
     )]
     fork: bool,
-    /// Begin a new session
+    /// Start a new session
     #[arg(long, help_heading = SESSION)]
     fresh: bool,
     /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
@@ -92,34 +92,36 @@ pub(crate) struct TriggerArgs {
         value_parser = clap::value_parser!(ChannelKey)
     )]
     channel: Option<ChannelKey>,
-    /// If it has to wait: what is higher starts first, -100 to 100; added to the agent's `priority`
+    /// Queue priority, -100 to 100; higher starts first
+    ///
+    /// It is added to the agent's `priority`.
     #[arg(
         long, value_name = "N", default_value = "0", hide_default_value = true,
         allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
     )]
     priority: i64,
-    /// Go on although somebody else went on with the session: what they said becomes part of it
+    /// Resume even if continued outside Heeler, and import those messages
     #[arg(long, help_heading = SESSION)]
     pub(crate) take_in: bool,
-    /// Print the job's id and return at once; the job goes on
+    /// Print the job's ID and return at once; the job continues
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) detach: bool,
-    /// Print one JSON document when the job has ended; its `result` is the agent's last words, whole
+    /// Print one JSON document at the end; `result` is the agent's last message
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
     /// Also write the output as text to `jobs/JOB/output.log` in the state directory
     #[arg(long, help_heading = OUTPUT)]
     output_file: bool,
-    /// What happens anyway (herdctl's spelling)
+    /// No effect: waiting is the default (herdctl's flag)
     #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
     wait: bool,
-    /// The session that was forked for it, as `--json` tells of it beside the job.
+    /// The session that was forked for this job, which `--json` prints next to the job.
     #[arg(skip)]
     pub(crate) forked: Option<Value>,
 }
 
 impl TriggerArgs {
-    /// Asks an agent to go on in a session.
+    /// Returns arguments that continue a session.
     pub(crate) fn in_session(
         agent: &str,
         session: &str,
@@ -145,13 +147,13 @@ impl TriggerArgs {
     }
 }
 
-/// Triggers, watches, and reports. Where somebody else went on with the session, whoever sits here is
-/// asked, and it is tried again.
+/// Runs `trigger`. If the session has external messages, asks at the terminal whether to import
+/// them, and tries again.
 pub(crate) fn run(global: &GlobalArgs, args: &TriggerArgs) -> CommandResult {
     run_with(global, args, read_prompt(args.prompt.as_deref())?)
 }
 
-/// The same, with a prompt that was read already.
+/// Runs `trigger` with a prompt that was read already.
 pub(crate) fn run_with(
     global: &GlobalArgs,
     args: &TriggerArgs,
@@ -163,16 +165,17 @@ pub(crate) fn run_with(
     {
         return came.outcome;
     }
-    match output::confirm("Take in what was said there, and go on?", false)? {
+    match output::confirm("Import those messages, and continue?", false)? {
         true => trigger_once(global, args, &place, prompt, true)?.outcome,
         false => came.outcome,
     }
 }
 
-/// What came of a job that was watched.
+/// Outcome of a watched job.
 struct TriggerOutcome {
     outcome: CommandResult,
-    /// It was not even tried, since somebody else had gone on with its session; a person watches.
+    /// True if the job did not start because its session has external messages, and a user is
+    /// present.
     session_moved: bool,
 }
 
@@ -198,7 +201,7 @@ fn trigger_once(
         priority: args.priority,
         ..JobRequest::new(agent.clone())
     };
-    // From here on Ctrl-C cancels the job.
+    // From here on, Ctrl-C cancels the job.
     let mut listener = JobEventListener::new()?;
     let (job, waits) =
         match listener.request_job(place, DaemonCommand::Trigger(Box::new(wanted)))? {
@@ -234,8 +237,8 @@ fn trigger_once(
     Ok(TriggerOutcome { outcome, session_moved: moved_on })
 }
 
-/// Returns what has the job cared for again if its daemon dies. One that waits when a person stops the
-/// fleet goes on waiting.
+/// Returns a function that starts a daemon again if the job's daemon dies. A queued job of a fleet
+/// that a person stopped stays queued.
 fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
     let (place, job) = (place.clone(), job.clone());
     Arc::new(move || {
@@ -247,13 +250,13 @@ fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
     })
 }
 
-/// Returns what Ctrl-C does.
+/// Returns the function that Ctrl-C calls.
 fn cancel_fn(place: &CommandContext, job: &JobId) -> CancelFn {
     let (place, job) = (place.clone(), job.clone());
     Arc::new(move |now| {
         let command = DaemonCommand::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
         match daemon::request(&place, &command) {
-            // It ended by itself meanwhile.
+            // The job ended before the request arrived.
             Err(failure) if failure.code == FailureCode::Refused => Ok(()),
             Err(failure) => Err(format!("{:#}", failure.error)),
             Ok(_) => Ok(()),
@@ -261,8 +264,8 @@ fn cancel_fn(place: &CommandContext, job: &JobId) -> CancelFn {
     })
 }
 
-/// Returns where a person answers: somebody can be asked where both sides of a terminal are there.
-/// Where the prompt comes on standard input, that is the terminal itself.
+/// Returns the keyboard for answers, if a person is at a terminal. If standard input holds the
+/// prompt, the terminal itself is opened.
 fn keyboard(global: &GlobalArgs, args: &TriggerArgs) -> Option<KeyboardInput> {
     let is_shown = std::io::stderr().is_terminal();
     if !is_shown || args.json || args.detach || global.quiet {
@@ -273,17 +276,17 @@ fn keyboard(global: &GlobalArgs, args: &TriggerArgs) -> Option<KeyboardInput> {
         _ if std::io::stdin().is_terminal() => KeyboardInput::from_stdin(),
         _ => return None,
     };
-    found.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
+    found.inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on")).ok()
 }
 
-/// The agent that is asked.
+/// Agent that receives the job.
 struct TriggeredAgent {
     agent: AgentName,
     is_command: bool,
 }
 
-/// Finds the agent in the config. A daemon that goes by a config it read earlier is not kept from
-/// working by one that has faults now.
+/// Finds the agent in the config. If the config is invalid now, but a permanent daemon runs with an
+/// earlier one, the daemon decides.
 fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
     let loaded =
         match fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)? {
@@ -291,7 +294,7 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
             Err(faults) if daemon::is_permanent(place)? => {
                 let summary = faults.summary();
                 output::print_note(&format!(
-                    "{summary}; the daemon goes by the config that it has read"
+                    "{summary}; the daemon uses the config that it loaded earlier"
                 ))?;
                 let agent =
                     name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
@@ -303,7 +306,7 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
         AgentLookupError::Unknown { nearest, .. } => {
             let hint = match nearest {
                 Some(near) => format!("heeler trigger {near}"),
-                None => "heeler status lists them".to_owned(),
+                None => "heeler status lists all agents".to_owned(),
             };
             CommandFailure::new(FailureCode::NotFound, error).hint(hint)
         }
@@ -313,7 +316,7 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
     Ok(TriggeredAgent { agent: agent.name.clone(), is_command })
 }
 
-/// Says which session is asked for.
+/// Returns the session that the options select.
 fn session_choice(
     place: &CommandContext,
     args: &TriggerArgs,
@@ -334,7 +337,7 @@ fn session_choice(
     })
 }
 
-/// Reads what an agent is told, if something is: `-` is standard input. Nothing is nothing to do.
+/// Reads the prompt, if one is given; `-` reads standard input. An empty prompt is an error.
 pub(crate) fn read_prompt(given: Option<&str>) -> CommandResult<Option<String>> {
     let prompt = match given {
         None => return Ok(None),
@@ -345,7 +348,7 @@ pub(crate) fn read_prompt(given: Option<&str>) -> CommandResult<Option<String>> 
         false => Ok(Some(prompt)),
         true => {
             let whose = if given == Some("-") { "on standard input " } else { "" };
-            let hint = "-p 'Fix the failing test', or no -p for what is said by default";
+            let hint = "-p 'Fix the failing test', or no -p for the default prompt";
             let message = format!("the prompt {whose}is empty");
             Err(CommandFailure::message(FailureCode::Usage, message).hint(hint))
         }
@@ -383,8 +386,8 @@ fn print_detached(
     }
     output::print_line(job.as_str())?;
     if !global.quiet {
-        let waits = waits.map(|why| format!("it waits: {why}; ")).unwrap_or_default();
-        // The job runs, whether or not this remark can be written.
+        let waits = waits.map(|why| format!("queued: {why}; ")).unwrap_or_default();
+        // The job runs even if this note cannot be written.
         drop(output::print_note(&format!("{waits}follow it: heeler jobs logs {job} -f")));
     }
     Ok(())

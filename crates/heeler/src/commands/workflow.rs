@@ -1,6 +1,7 @@
-//! `heeler workflow`: what the fleet's workflows are, their runs, and what is done with both.
+//! `heeler workflow`: workflows, their runs, and the commands that change them.
 //!
-//! Lists are read from files and the database; what changes something is asked of the daemon.
+//! Lists are read from files and the database; changes are requests to the daemon. Start at
+//! [`run()`].
 
 mod control;
 mod example;
@@ -29,58 +30,58 @@ use crate::fleet_config;
 pub(crate) use self::example::files_of;
 pub(crate) use self::runs::outcome;
 
-/// What the help shows at its end.
+/// Help footer of `workflow`.
 pub(crate) const ABOUT: &str = "Examples:
-  heeler workflow example build       # two files that run at once, without a model
+  heeler workflow example build       # write two files that run without a model
   heeler workflow run build -i task='Add a greeting'
-  heeler workflow runs                # what ran, and what waits for you
+  heeler workflow runs                # list runs, and those that wait for you
   heeler workflow show wf-2026-11-15-k3v9q1
   heeler workflow retry wf-2026-11-15-k3v9q1 --from review
 
-A workflow is a file in `workflows/` beside the config: phases that agents and commands do, in order,
-in loops, with your consent where it asks for it. docs/workflows.md says all of it.";
+A workflow is a file in `workflows/` next to the config. Its phases are done by agents and commands, in
+order and in loops, and wait for your approval at gates. See docs/workflows.md.";
 
 #[derive(Subcommand)]
 pub(crate) enum WorkflowCommand {
-    /// List workflows: what they do, whether they may run, how the last run ended
+    /// List workflows: description, status and last run
     #[command(
-        after_help = "Exit codes: 0 listed, also where a workflow has faults, 2 a fault in the config."
+        after_help = "Exit codes: 0 listed (even if a workflow is invalid), 2 invalid config."
     )]
     List(list::WorkflowListArgs),
-    /// Show a workflow (inputs, phases, what waits for what), or one run of it
+    /// Show a workflow (inputs, phases, dependencies), or one run of it
     #[command(after_help = show::ABOUT)]
     Show(show::WorkflowShowArgs),
-    /// Check workflow files; list every fault with its place
+    /// Check workflow files; list every error with its position
     #[command(after_help = validate::ABOUT)]
     Validate(validate::WorkflowValidateArgs),
-    /// Draw a workflow, or where a run of it stands
+    /// Draw a workflow as a graph, or the progress of a run
     #[command(after_help = graph::ABOUT)]
     Graph(graph::WorkflowGraphArgs),
-    /// Run a workflow, watch its phases, and end with its outcome
+    /// Run a workflow, watch its phases, and exit with its outcome
     #[command(after_help = run::ABOUT)]
     Run(run::WorkflowRunArgs),
-    /// Watch a run that goes on
+    /// Watch a run that is in progress
     #[command(after_help = run::WATCH)]
     Watch(run::WorkflowWatchArgs),
-    /// List runs of workflows, newest first
+    /// List workflow runs, newest first
     #[command(after_help = runs::ABOUT)]
     Runs(runs::WorkflowRunsArgs),
-    /// Print what the agents of a run said and did
+    /// Print the transcripts of a run's agents
     #[command(after_help = run_details::LOGS)]
     Logs(run_details::WorkflowLogsArgs),
-    /// End a run
+    /// Cancel a run
     #[command(after_help = control::CANCEL)]
     Cancel(control::WorkflowCancelArgs),
-    /// Let a run go on that has failed or was cancelled
+    /// Continue a failed or cancelled run
     #[command(after_help = control::RETRY)]
     Retry(control::WorkflowRetryArgs),
-    /// Let runs of a workflow start again
+    /// Allow runs of a workflow to start again
     #[command(after_help = control::SWITCH)]
     Enable(WorkflowTargetArgs),
-    /// Keep runs of a workflow from starting; those that run go on
+    /// Keep runs of a workflow from starting; active runs continue
     #[command(after_help = control::SWITCH)]
     Disable(WorkflowTargetArgs),
-    /// Write an example into a folder: it runs at once, without a model, key or network
+    /// Write an example that runs at once, without a model, key or network
     #[command(after_help = example::ABOUT)]
     Example(example::WorkflowExampleArgs),
 }
@@ -88,7 +89,7 @@ pub(crate) enum WorkflowCommand {
 /// Arguments of `workflow enable` and `disable`.
 #[derive(Args)]
 pub(crate) struct WorkflowTargetArgs {
-    /// The workflow
+    /// Workflow name
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: String,
     /// Print JSON
@@ -97,7 +98,7 @@ pub(crate) struct WorkflowTargetArgs {
 }
 
 impl WorkflowCommand {
-    /// Says whether stdout is promised to be JSON.
+    /// Returns true if the command promises JSON on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             WorkflowCommand::List(args) => args.json,
@@ -115,7 +116,7 @@ impl WorkflowCommand {
     }
 }
 
-/// Runs `workflow` and its verbs.
+/// Runs `workflow` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &WorkflowCommand) -> CommandResult {
     match command {
         WorkflowCommand::List(args) => list::run(global, args),
@@ -138,7 +139,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &WorkflowCommand) -> CommandResu
     }
 }
 
-/// Finds a workflow by its name.
+/// Finds a workflow by name.
 fn find<'a>(
     place: &CommandContext,
     all: &'a LoadedConfig,
@@ -149,7 +150,7 @@ fn find<'a>(
     }
     if let Some(faulty) = all.faulty_workflow(name) {
         fleet_config::print_faults(place, &faulty.faults)?;
-        let message = format!("the workflow `{name}` has faults");
+        let message = format!("the workflow `{name}` is invalid");
         let hint = format!("heeler workflow validate {}", faulty.label());
         return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
     }
@@ -160,27 +161,27 @@ fn find<'a>(
     let names: Vec<&str> = names.collect();
     Err(match (near, names.is_empty()) {
         (Some(near), _) => failure.hint(format!("did you mean `{near}`?")),
-        (None, false) => failure.hint(format!("there is {}", names.join(", "))),
+        (None, false) => failure.hint(format!("available: {}", names.join(", "))),
         (None, true) => {
             let folder = folder(all);
-            failure.hint(format!("heeler workflow example, or put a file into {folder}"))
+            failure.hint(format!("heeler workflow example, or add a file to {folder}"))
         }
     })
 }
 
-/// Returns where the fleet's workflows are.
+/// Returns the folder of the fleet's workflows.
 fn folder(loaded: &LoadedConfig) -> &str {
     loaded.fleets.first().map_or("workflows", |fleet| fleet.workflows.folder.as_str())
 }
 
-/// Finds a run by its id or a beginning of it.
+/// Finds a run by ID or unique prefix.
 fn find_run(place: &CommandContext, text: &str) -> CommandResult<(StoreReader, WorkflowRunRow)> {
     let reader = place.reader_for("workflow run", text)?;
     let row = reader.find_workflow_run(text)?;
     Ok((reader, row))
 }
 
-/// Finds a run, if there is one that is called so.
+/// Finds a run by ID or unique prefix, if it exists.
 fn try_run(
     place: &CommandContext,
     text: &str,
@@ -193,7 +194,7 @@ fn try_run(
     }
 }
 
-/// Returns what a run goes by; what cannot be read any more is not known.
+/// Returns the definition that a run uses, or `None` if it cannot be read any more.
 fn definition(
     place: &CommandContext,
     reader: &StoreReader,
@@ -202,16 +203,16 @@ fn definition(
     Ok(place.open_records()?.workflow_of_run(reader, row)?)
 }
 
-/// How a run is watched by whoever started it.
+/// Options for watching a run.
 #[derive(Args, Clone)]
 pub(crate) struct RunWatchArgs {
-    /// Print the run's id and return at once; the run goes on
+    /// Print the run's ID and return at once; the run continues
     #[arg(long, conflicts_with_all = ["follow", "until_asked"])]
     pub(crate) detach: bool,
-    /// Show what the agents say and do too, each line with its phase
+    /// Also show the agents' messages and actions, each line with its phase
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Return as soon as the run waits for a person; it goes on when somebody answers
+    /// Return as soon as the run waits for an answer; answering continues it
     #[arg(long)]
     pub(crate) until_asked: bool,
     /// Print one JSON document when the run has ended

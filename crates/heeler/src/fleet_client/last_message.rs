@@ -1,17 +1,17 @@
-//! What an agent said last, from the end of its job's rows.
+//! Finds the last message of an agent at the end of a job's transcript. Start at [`last_message`].
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
 use heeler_transcript::{PageBoundary, read_range};
 use serde_json::Value as Json;
 
-/// How many rows are read at a time.
+/// Rows that are read at a time.
 const PAGE_ROWS: usize = 100;
 
-/// How many rows are looked at; of an agent that has said nothing in so many, nothing is told.
+/// Rows that are searched; an agent that is silent for longer counts as silent.
 const ROWS_MAX: usize = 10_000;
 
-/// Returns the last words in the rows of a job; none if there are no rows yet.
+/// Returns the agent's last message, or `None` if there is none yet.
 pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
     if !log.exists() {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// Returns what a row says, if the agent itself says it.
+/// Returns the text of a row if it is a message of the agent itself.
 fn message_text(row: &str) -> Option<String> {
     let row: Json = serde_json::from_str(row).ok()?;
     let is_said = row["type"] == "assistant"

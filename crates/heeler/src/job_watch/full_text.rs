@@ -1,5 +1,5 @@
-//! The whole of what the agent said: the job log has only the beginning of a long text, the session
-//! log has all of it.
+//! Full text of long messages: a job's transcript holds only the beginning of a long text, the
+//! session's transcript holds all of it. Start at [`FullTextReader`].
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use heeler_transcript::{PageBoundary, TranscriptEntry, TranscriptScanner, read_r
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-/// A place in the session log. Rows come in the same order in both logs, so it only goes forward.
+/// Position in the session's transcript. Both transcripts have the same order, so it only advances.
 #[derive(Debug, Default)]
 pub(crate) struct FullTextReader {
     log: Utf8PathBuf,
@@ -18,7 +18,8 @@ pub(crate) struct FullTextReader {
 }
 
 impl FullTextReader {
-    /// Returns a text of a job row of the run in this folder: whole, unless its session row is gone.
+    /// Returns a text of a job row of the run in this folder: in full, unless its session row is
+    /// gone.
     pub(crate) fn text<'r>(&mut self, folder: &Utf8Path, row: &'r Json, key: &str) -> Cow<'r, str> {
         let text = row[key].as_str().unwrap_or_default();
         let is_cut = text.len() > JOB_TEXT_BYTES_MAX;
@@ -29,7 +30,7 @@ impl FullTextReader {
     fn find(&mut self, folder: &Utf8Path, uuid: &Json) -> Option<String> {
         let uuid = Uuid::try_parse(uuid.as_str()?).ok()?;
         let started = heeler_engine::read_started_file(folder).ok()?;
-        // An agent that had lost its session goes on in another one.
+        // An agent that lost its session continues in another one.
         if self.log != started.session_log {
             let (log, earlier) = (started.session_log, started.session_rows_before);
             let offset = read_range(&log, PageBoundary::Line(earlier), 0).ok()?.end;

@@ -1,4 +1,5 @@
-//! Where a job is: it waits, a run is at it, it is over. Read from the record, whoever writes that.
+//! Follows the recorded state of a job: queued, running, ended or unattended. Start at
+//! [`follow_job`].
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -10,32 +11,30 @@ use jiff::Timestamp;
 
 use super::JobWatchEvent;
 
-/// How often the record is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long nobody may write the state before a job that is not over counts as left alone. A daemon
-/// that makes way for another is gone for a moment.
+/// Time without any writer of the state after which an active job counts as unattended. A daemon
+/// that is being replaced is absent for a moment.
 const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
 
-/// What becomes of a job.
+/// State of a watched job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchedJobState {
-    /// This run is at it.
+    /// This run executes the job.
     Running(RunId),
-    /// It has run and goes on later.
+    /// The job has run, and is queued to continue later.
     Delayed {
-        /// Why.
         reason: String,
-        /// When at the earliest.
+        /// Earliest time.
         at: Timestamp,
     },
-    /// What came of it is on record, or nothing of it is any more.
+    /// The result is recorded, or the job's record no longer exists.
     Ended,
-    /// It is not over, and nobody cares for it.
+    /// The job has not ended, and no daemon runs.
     Unattended,
 }
 
-/// Follows a job in a thread of its own, until it is over or nobody listens.
+/// Follows a job in a thread of its own, until the job has ended or the receiver is gone.
 pub(crate) fn follow_job(dir: StateDir, job: JobId, tell: SyncSender<JobWatchEvent>) {
     std::thread::spawn(move || {
         let (mut run, mut later, mut written, mut is_alone) = (None, None, Instant::now(), false);
@@ -56,7 +55,7 @@ pub(crate) fn follow_job(dir: StateDir, job: JobId, tell: SyncSender<JobWatchEve
             }
             run = last;
             if is_over {
-                // Where nobody listens any more there is nobody to tell.
+                // Fails only if the receiver is gone.
                 let _told = tell.send(JobWatchEvent::JobState(WatchedJobState::Ended));
                 return;
             }
@@ -74,20 +73,20 @@ pub(crate) fn follow_job(dir: StateDir, job: JobId, tell: SyncSender<JobWatchEve
     });
 }
 
-/// What the record says of a job.
+/// State of a job as recorded in the database.
 #[derive(Default)]
 struct RecordedJobState {
     is_ended: bool,
-    /// Which run was at it last.
+    /// The newest run.
     run: Option<RunId>,
-    /// Whether it goes on later.
+    /// Set if the job is queued to continue later.
     delayed: Option<WatchedJobState>,
 }
 
-/// Looks at the record. One that cannot be read now tells nothing new.
+/// Reads the job's state. If the database cannot be read now, returns no news.
 fn read_job_state(dir: &StateDir, job: &JobId) -> RecordedJobState {
     let Ok(reader) = StoreReader::open(dir) else { return RecordedJobState::default() };
-    // The job first: a run that begins after it was read is seen the next time.
+    // Read the job before its runs: a run that starts in between is seen the next time.
     let status = match reader.job(job) {
         Ok(Some(found)) => found.head.status,
         Ok(None) => return RecordedJobState { is_ended: true, ..RecordedJobState::default() },

@@ -1,4 +1,4 @@
-//! Ctrl-C, and what a person types.
+//! Input of the user: Ctrl-C and typed lines. Start at [`KeyboardReader`].
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::JobWatchEvent;
 
-/// The longest line that a terminal gives.
+/// Longest line that a terminal delivers.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Tells each Ctrl-C from now on, instead of ending this process.
+/// Calls `tell` on each Ctrl-C, instead of ending this process.
 pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
@@ -32,30 +32,30 @@ pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Resul
     Ok(())
 }
 
-/// Where a person types answers.
+/// Terminal on which a person types answers.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyboardInput(Arc<OwnedFd>);
 
 impl KeyboardInput {
-    /// Takes standard input.
+    /// Uses standard input.
     pub(crate) fn from_stdin() -> io::Result<KeyboardInput> {
         Ok(KeyboardInput(Arc::new(io::stdin().as_fd().try_clone_to_owned()?)))
     }
 
-    /// Takes the terminal that this process belongs to, whatever standard input is.
+    /// Uses the controlling terminal, even if standard input is redirected.
     pub(crate) fn from_terminal() -> io::Result<KeyboardInput> {
         Ok(KeyboardInput(Arc::new(File::open("/dev/tty")?.into())))
     }
 }
 
-/// What a person types, in lines that carry the number of the question that was put before them.
+/// Reader of typed lines, each tagged with the number of the question asked before it.
 pub(crate) struct KeyboardReader {
     keyboard: KeyboardInput,
     question: Arc<Mutex<u64>>,
 }
 
 impl KeyboardReader {
-    /// Tells each line that is typed from now on, and the end of them.
+    /// Starts a thread that sends each typed line, and the end of input.
     pub(crate) fn start(
         keyboard: KeyboardInput,
         tell: SyncSender<JobWatchEvent>,
@@ -65,7 +65,7 @@ impl KeyboardReader {
         let mut lines =
             KeyboardLines { keyboard: keyboard.clone(), question: 0, unfinished: Vec::new() };
         std::thread::spawn(move || {
-            // Where nobody listens any more there is nobody to tell.
+            // Stop at the end of input, or if the receiver is gone.
             loop {
                 let (question, line) = lines.next(&current);
                 let is_end = line.is_none();
@@ -77,11 +77,11 @@ impl KeyboardReader {
         KeyboardReader { keyboard, question }
     }
 
-    /// Forgets what was typed so far: it cannot be meant for the question that is put now. Returns
-    /// the number that lines carry from here on.
+    /// Discards lines typed so far: they cannot be meant for the question asked now. Returns the
+    /// number that later lines carry.
     pub(crate) fn discard_typed(&self) -> u64 {
         let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is no terminal has nothing to forget.
+        // Fails only if this is no terminal, which has nothing to discard.
         let _flushed = tcflush(&self.keyboard.0, QueueSelector::IFlush);
         *question += 1;
         *question
@@ -96,7 +96,7 @@ struct KeyboardLines {
 }
 
 impl KeyboardLines {
-    /// Returns the next line, or the end of them, with the question that was put before it.
+    /// Returns the next line, or the end of input, with the number of the question asked before it.
     fn next(&mut self, current: &Mutex<u64>) -> (u64, Option<String>) {
         loop {
             let keyboard = &self.keyboard.0;
@@ -105,12 +105,12 @@ impl KeyboardLines {
                 Err(_) => return (self.question, None),
                 Ok(_) => {}
             }
-            // Held while reading: a line is read either before a question was put, or after.
+            // Hold the lock while reading: a line then belongs clearly to one question.
             let question = current.lock().unwrap_or_else(PoisonError::into_inner);
             if std::mem::replace(&mut self.question, *question) != *question {
                 self.unfinished.clear();
             }
-            // What was there may have been forgotten meanwhile.
+            // The input may have been discarded meanwhile.
             let none = Timespec::default();
             if !matches!(poll(&mut [PollFd::new(keyboard, PollFlags::IN)], Some(&none)), Ok(1)) {
                 continue;

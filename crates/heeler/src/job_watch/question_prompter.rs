@@ -1,4 +1,4 @@
-//! What the agent asks, put to the person who watches: one question at a time.
+//! Asks the user the agent's questions, one at a time. Start at [`QuestionPrompter`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::mpsc::SyncSender;
@@ -18,36 +18,37 @@ use super::screen::WatchScreen;
 use crate::failure::CommandResult;
 use crate::output::{SafeText, one_line, pluralize};
 
-/// How much of what a tool wants to do is shown before it is allowed, unless all is asked for.
+/// Characters of a tool's main field that are shown before it is allowed, unless the user asks for
+/// all.
 const WANTED_CHARS_MAX: usize = 2000;
 const WANTED_LINES_MAX: usize = 40;
 
-/// How much of each of its other fields is shown.
+/// Characters of each other field that are shown.
 const FIELD_CHARS_MAX: usize = 400;
 
-/// Begins each further line of what a tool wants, so that none can pose as one of ours.
+/// Prefix of each further line of a tool's input, so that no line can pose as Heeler's own.
 const CONTINUATION_PREFIX: &str = "  │ ";
 
-/// What the agent is told after the end of input.
-const NO_ANSWER_MESSAGE: &str = "nobody answers any more";
+/// Reason given to the agent after the end of input.
+const NO_ANSWER_MESSAGE: &str = "there is no one left to answer";
 
-/// What the agent waits for.
+/// Queue of the agent's open questions.
 pub(crate) struct QuestionPrompter {
-    /// Where answers are typed; none where nobody is asked.
+    /// Terminal for answers; `None` if no one is asked.
     keyboard: Option<KeyboardInput>,
-    /// Who answers, for the record.
+    /// Name of the person who answers, for the record.
     answered_by: String,
     events: SyncSender<JobWatchEvent>,
     waiting: VecDeque<AgentQuestion>,
     known_ids: HashSet<String>,
-    /// Answers so far to the questions of the first one that waits.
+    /// Answers so far to the parts of the first question.
     answers: Map<String, Json>,
-    /// Whether all of the first one is to be shown, however long it is.
+    /// True if the first question is shown in full, however long it is.
     show_in_full: bool,
     keys: Option<KeyboardReader>,
-    /// The number of what was put last: lines that were typed before it are no answer to it.
+    /// Number of the question asked last: lines typed before it do not answer it.
     question: u64,
-    /// The end of input was typed: nobody answers any more.
+    /// True after the end of input: no one answers any more.
     input_ended: bool,
 }
 
@@ -71,12 +72,12 @@ impl QuestionPrompter {
         }
     }
 
-    /// Says whether a person is being asked.
+    /// Returns true if a question waits for its answer here.
     pub(crate) fn is_asking(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes a question; one that is known already changes nothing.
+    /// Adds a question; one that is known already changes nothing.
     pub(crate) fn add(
         &mut self,
         ask: AgentQuestion,
@@ -88,7 +89,7 @@ impl QuestionPrompter {
         }
         if self.keyboard.is_none() {
             let wants = format!("{} {}", ask.tool, summarize_input(&ask.input));
-            return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
+            return screen.remark(&format!("waiting for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
         if self.input_ended {
@@ -100,7 +101,7 @@ impl QuestionPrompter {
         }
     }
 
-    /// Takes a question back that was answered elsewhere, timed out or was withdrawn.
+    /// Removes a question that was answered elsewhere, timed out or was withdrawn.
     pub(crate) fn withdraw(&mut self, id: &str, screen: &mut WatchScreen) -> CommandResult {
         let Some(place) = self.waiting.iter().position(|ask| ask.id == id) else { return Ok(()) };
         self.waiting.remove(place);
@@ -109,11 +110,11 @@ impl QuestionPrompter {
         }
         self.next();
         screen.line("".into())?;
-        screen.remark("the question was settled without you")?;
+        screen.remark("the question was answered or withdrawn elsewhere")?;
         self.show_question(screen)
     }
 
-    /// Takes a typed line as the answer to what was put last.
+    /// Handles a typed line as the answer to the question asked last.
     pub(crate) fn handle_line(
         &mut self,
         question: u64,
@@ -150,7 +151,8 @@ impl QuestionPrompter {
         self.show_question(screen)
     }
 
-    /// Answers the run itself: it works without a daemon, and the run says how its question ended.
+    /// Sends the answer to the run itself. This works without a daemon, and the run records the
+    /// outcome.
     fn send(
         &self,
         folder: &Utf8Path,
@@ -163,10 +165,10 @@ impl QuestionPrompter {
             .and_then(|mut control| control.request(ControlOperation::Answer { ask, answer, by }));
         match sent {
             Ok(ControlReplyBody::Refused { reason }) => {
-                screen.remark(&format!("not taken: {reason}"))
+                screen.remark(&format!("answer refused: {reason}"))
             }
             Ok(_) => Ok(()),
-            Err(error) => screen.remark(&format!("not delivered: {}", error_chain(&error))),
+            Err(error) => screen.remark(&format!("answer not delivered: {}", error_chain(&error))),
         }
     }
 
@@ -175,18 +177,19 @@ impl QuestionPrompter {
         self.show_in_full = false;
     }
 
-    /// Denies whatever waits: nobody is there to be asked.
+    /// Denies all open questions: there is no one left to ask.
     fn deny_all(&mut self, folder: &Utf8Path, screen: &mut WatchScreen) -> CommandResult {
         self.answers.clear();
         while let Some(ask) = self.waiting.pop_front() {
             screen.line("".into())?;
-            screen.remark(&format!("denied, as {NO_ANSWER_MESSAGE}: {}", one_line(&ask.tool)))?;
+            screen
+                .remark(&format!("denied, because {NO_ANSWER_MESSAGE}: {}", one_line(&ask.tool)))?;
             self.send(folder, ask.id, deny(NO_ANSWER_MESSAGE), screen)?;
         }
         Ok(())
     }
 
-    /// Puts the first question that waits.
+    /// Shows the first open question.
     fn show_question(&mut self, screen: &mut WatchScreen) -> CommandResult {
         let (Some(ask), Some(keyboard)) = (self.waiting.front(), &self.keyboard) else {
             return Ok(());
@@ -201,7 +204,7 @@ impl QuestionPrompter {
         }
     }
 
-    /// Says what was wrong with the answer and asks again; the question itself stands above.
+    /// Shows the problem with an answer, and asks again below the question.
     fn show_again(&mut self, wrong: &str, screen: &mut WatchScreen) -> CommandResult {
         screen.line(SafeText::styled(AnsiColor::Red.on_default(), &format!("  {wrong}")))?;
         let Some(ask) = self.waiting.front() else { return Ok(()) };
@@ -212,21 +215,21 @@ impl QuestionPrompter {
     }
 }
 
-/// Takes a line as a permission, a refusal, or neither: of what was not shown in full nobody says
-/// yes with a single key.
+/// Parses a line as a permission, a denial, or neither. A question that was not shown in full
+/// cannot be allowed with a single key.
 fn parse_permission(line: &str, is_cut: bool) -> Option<QuestionAnswer> {
     let line_lower = line.to_lowercase();
     match line_lower.as_str() {
         "all" | "y" if is_cut => None,
         "y" | "yes" => Some(QuestionAnswer::Allow { input: None }),
         "" | "n" | "no" => Some(deny("the user said no")),
-        // It would be a reason to deny, and is hardly meant as one.
+        // As free text it would be a reason to deny, which is hardly meant.
         _ if YES_WORDS.iter().any(|word| begins_with_word(&line_lower, word)) => None,
         _ => Some(deny(line)),
     }
 }
 
-/// What people say who agree, and may not have read how to.
+/// Words of agreement from people who may not have read the instructions.
 const YES_WORDS: [&str; 5] = ["y", "yes", "ok", "okay", "sure"];
 
 fn begins_with_word(text: &str, word: &str) -> bool {
@@ -237,20 +240,20 @@ fn deny(message: &str) -> QuestionAnswer {
     QuestionAnswer::Deny { message: message.to_owned(), interrupt: false }
 }
 
-/// What a tool wants to do, as it is shown.
+/// A tool's request, formatted for display.
 struct PermissionText {
     lines: Vec<SafeText>,
-    /// How many characters of it are not.
+    /// Number of characters that are not shown.
     chars_left_out: usize,
 }
 
 impl PermissionText {
-    /// Whoever allows something must have seen it: nothing in it is left out but what is counted.
+    /// Formats a request. The user must see all that is allowed, so every omission is counted.
     fn new(ask: &AgentQuestion, whole: bool) -> PermissionText {
         let yellow = AnsiColor::Yellow.on_default();
         let (key, wants) = match (main_field(&ask.input), &ask.input) {
             (Some((key, text)), _) => (key, text.to_owned()),
-            // All of it is in the fields below.
+            // The fields below show all of it.
             (None, Json::Object(_)) => ("", String::new()),
             (None, input) => ("", summarize_input(input)),
         };
@@ -277,14 +280,15 @@ fn show_permission(shown: &PermissionText, screen: &mut WatchScreen) -> CommandR
         screen.line(line.clone())?;
     }
     if shown.chars_left_out == 0 {
-        return screen.prompt("  allow it? `y`, `n` (or Enter), or say what to do instead: ");
+        return screen
+            .prompt("  allow it? `y`, `n` (or Enter), or tell the agent to do something else: ");
     }
     let left = pluralize(shown.chars_left_out as u64, "character");
     screen.line(SafeText::styled(AnsiColor::Red.on_default(), &format!("  {left} not shown")))?;
-    screen.prompt("  `all` shows them; allow it? `yes` in full, [n]o, or say what to do instead: ")
+    screen.prompt("  `all` shows them; allow it? `yes` in full, [n]o, or tell the agent to do something else: ")
 }
 
-/// Returns the beginning of a text, and how many characters it lacks.
+/// Returns the beginning of a text, and the number of characters left out.
 fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
     let lines = text.match_indices('\n').nth(WANTED_LINES_MAX - 1).map(|(end, _)| end);
     let chars = text.char_indices().nth(chars_max).map(|(end, _)| end);
@@ -294,8 +298,8 @@ fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
     }
 }
 
-/// Returns a text on one line in which every character can be seen: what a terminal would hide, take
-/// as a command or show elsewhere stands there by its number.
+/// Returns a text on one line with every character visible: characters that a terminal would hide,
+/// interpret or move are shown by their number.
 fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -315,7 +319,7 @@ fn is_invisible(c: char) -> bool {
     is_blank || is_terminal_control(c) || c.width().is_none_or(|width| width == 0)
 }
 
-/// Returns the first question without an answer; none if this is no question.
+/// Returns the first question without an answer; `None` for other requests.
 fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Option<&'a Json> {
     let questions = (ask.kind == "question").then_some(ask.input["questions"].as_array()?)?;
     questions.iter().find(|question| !answers.contains_key(text(&question["question"])))
@@ -346,8 +350,8 @@ fn how_to_answer(question: &Json) -> &'static str {
     }
 }
 
-/// Takes a line as the answer to the first open question; returns the answer to all of them once
-/// there is one for each, or what is wrong with the line.
+/// Parses a line as the answer to the first open question. Returns the answers once all questions
+/// have one, or an error message.
 fn parse_choice(
     ask: &AgentQuestion,
     line: &str,
@@ -373,7 +377,7 @@ fn text(value: &Json) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// What of a tool's input tells most, where it has such a field.
+/// Fields of a tool's input that describe it best, in order of preference.
 const MAIN_FIELDS: [&str; 9] = [
     "command",
     "file_path",
@@ -390,7 +394,7 @@ fn main_field(input: &Json) -> Option<(&'static str, &str)> {
     MAIN_FIELDS.iter().map(|key| (*key, text(&input[*key]))).find(|(_, text)| !text.is_empty())
 }
 
-/// Returns what a tool wants to do, in short.
+/// Summarizes a tool's input.
 pub(crate) fn summarize_input(input: &Json) -> String {
     let telling = main_field(input).map(|(_, text)| text);
     let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
@@ -507,7 +511,7 @@ mod tests {
             let last = options(question).len();
             assert!(wrong.contains(&format!(": 1 to {last}, or")), "{line}: {wrong}");
         }
-        assert_eq!(resolve_choice(&one, "1,2").unwrap_err(), "only one of them can be chosen");
+        assert_eq!(resolve_choice(&one, "1,2").unwrap_err(), "only one option can be chosen");
         assert_eq!(resolve_choice(&one, "7").unwrap(), "7", "it is a label");
         assert_eq!(resolve_choice(&one, "\"3\"").unwrap(), "3");
         assert_eq!(resolve_choice(&one, "3 of them").unwrap(), "3 of them");

@@ -1,8 +1,8 @@
-//! The rows of a run without gap or duplicate, with what is not a row between them.
+//! Rows of a run without gap or duplicate, together with the events between them.
 //!
-//! The socket tells rows with their numbers, deltas and questions in order. Rows from before it was
-//! listened to, and those that a slow listener missed, are read from the job log; where there is no
-//! socket, all of them are.
+//! The control socket sends numbered rows, deltas and questions in order. Rows from before the
+//! connection, and rows that a slow listener missed, are read from the job's transcript; without a
+//! socket, all rows are. Start at [`start`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +17,12 @@ use heeler_transcript::{TranscriptEntry, TranscriptScanner};
 
 use super::JobWatchEvent;
 
-/// How often a starting run is looked for, and a log where there is no socket.
+/// Interval at which a starting run, or a transcript without a socket, is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How often the run is asked for what it says of itself.
+/// Interval at which the run's state report is requested.
 const STATE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What whoever started a feed tells it.
+/// Handle that controls a feed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFeedHandle {
     stopped: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub(crate) struct RunFeedHandle {
 }
 
 impl RunFeedHandle {
-    /// Ends the feed: another run is followed.
+    /// Stops the feed because another run is followed.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -39,13 +39,14 @@ impl RunFeedHandle {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Says that the conductor is gone: a run that has not started by now never will.
+    /// Records that the daemon is gone: a run that has not started by now never will.
     pub(crate) fn set_unattended(&self) {
         self.is_unattended.store(true, Ordering::Relaxed);
     }
 }
 
-/// Follows a run in a thread of its own; `shown` rows of the job log are known already.
+/// Follows a run in a thread of its own; the first `shown` rows of the transcript are known
+/// already.
 pub(crate) fn start(
     folder: Utf8PathBuf,
     log: Utf8PathBuf,
@@ -64,14 +65,14 @@ pub(crate) fn start(
         handle: handle.clone(),
     };
     std::thread::spawn(move || {
-        // Whoever listened has gone: so do we.
+        // An error means that the receiver is gone, so there is nothing to report.
         let _gone = feed.run();
     });
     handle
 }
 
-/// Asks the run what it does, again and again, until it is gone or its feed is stopped. That also
-/// tells of questions that were asked before the feed listened, or that it missed.
+/// Requests the run's state report periodically, until the run is gone or its feed is stopped. The
+/// report also covers questions that were asked before the feed connected, or that it missed.
 pub(crate) fn poll_run_state(
     folder: Utf8PathBuf,
     tell: SyncSender<JobWatchEvent>,
@@ -92,7 +93,7 @@ pub(crate) fn poll_run_state(
                     }
                 }
                 Ok(_) | Err(ControlError::Gone { .. }) => return,
-                // It is starting, or slow to reply.
+                // The run is starting, or slow to reply.
                 Err(_) if !has_result(&folder) => {}
                 Err(_) => return,
             }
@@ -103,18 +104,17 @@ pub(crate) fn poll_run_state(
 struct RunFeed {
     folder: Utf8PathBuf,
     log: Utf8PathBuf,
-    /// Where in the log the next line is, and which number it has.
+    /// Offset of the next line in the transcript; `rows_read` is its number.
     offset: u64,
     rows_read: u64,
-    /// How many rows were told.
     rows_sent: u64,
-    /// How many bytes were told of what is being said.
+    /// Bytes of the current message that were sent as deltas.
     delta_bytes_sent: u64,
     events: SyncSender<JobWatchEvent>,
     handle: RunFeedHandle,
 }
 
-/// Nobody listens any more.
+/// Error: the receiver is gone or the feed was stopped.
 #[derive(Debug)]
 struct WatcherClosed;
 
@@ -138,12 +138,12 @@ impl RunFeed {
                         self.handle_event(happening)?;
                     }
                 }
-                // It is starting.
+                // The run is starting.
                 Err(ControlError::NotStarted { .. }) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen to the run"),
             }
             let is_over = self.is_over();
-            // Looked at before the log is read: what an ended run wrote is then all there.
+            // Checked before the transcript is read: that of an ended run is then complete.
             self.catch_up()?;
             if is_over {
                 return self.send(JobWatchEvent::RunEnded(self.folder.clone()));
@@ -155,7 +155,8 @@ impl RunFeed {
 
     fn handle_event(&mut self, happening: ControlEvent) -> Result<(), WatcherClosed> {
         match happening {
-            // It was read from the log before what was said of it was heard, which ends with it.
+            // The row was already read from the transcript. Send it again: it completes the deltas
+            // received since.
             ControlEvent::Row { at, row } if at < self.rows_sent && row["type"] == "assistant" => {
                 self.delta_bytes_sent = 0;
                 self.send(JobWatchEvent::Row(at, row))
@@ -177,13 +178,12 @@ impl RunFeed {
             ControlEvent::Asked { ask } => self.send(JobWatchEvent::Question(ask)),
             ControlEvent::Settled { ask } => self.send(JobWatchEvent::QuestionSettled(ask)),
             ControlEvent::Disk { trouble } => self.send(JobWatchEvent::DiskStatus(trouble)),
-            // The connection ends with the run, and then the log is read to its end.
+            // The connection ends with the run; the transcript is then read to its end.
             ControlEvent::Ended { .. } => Ok(()),
         }
     }
 
-    /// Tells a piece of what is being said. Of a text whose beginning was missed nothing is told but
-    /// its row.
+    /// Sends a delta. If the beginning of its message was missed, only the row is sent later.
     fn send_delta(&mut self, text: String, from: Option<u64>) -> Result<(), WatcherClosed> {
         if let Some(from) = from {
             if from != 0 && from != self.delta_bytes_sent {
@@ -194,7 +194,7 @@ impl RunFeed {
         self.send(JobWatchEvent::Delta(text))
     }
 
-    /// Tells the rows that the log has and that were not told yet.
+    /// Sends the rows of the transcript that were not sent yet.
     fn catch_up(&mut self) -> Result<(), WatcherClosed> {
         let Ok(lines) = TranscriptScanner::open_at(&self.log, self.offset) else { return Ok(()) };
         for entry in lines {
@@ -213,8 +213,8 @@ impl RunFeed {
         Ok(())
     }
 
-    /// Says whether the run has ended or its runner is gone. A run that nobody has started yet
-    /// holds no lock either, so it is over only if it had started or nobody is left to start it.
+    /// Returns true if the run has ended or its runner is gone. A run that has not started holds no
+    /// lock either, so it is over only if it had started or no daemon is left to start it.
     fn is_over(&self) -> bool {
         let is_dead = || !is_run_alive(&self.folder);
         let is_unconducted = self.handle.is_unattended.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! What goes where: the agent's words to stdout, everything else to stderr, and on a terminal one
-//! line below them that says what goes on.
+//! Output of a watched job: the agent's messages on stdout, everything else on stderr, and a status
+//! line at the bottom of a terminal. Start at [`WatchScreen`].
 //!
-//! Nothing of the terminal's state is changed, so there is nothing to put back if we are killed.
+//! The terminal's modes are never changed, so there is nothing to restore if the process is killed.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -11,29 +11,28 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::failure::CommandResult;
 use crate::output::{SPINNER_FRAMES, SafeText, one_line, sanitize, truncate_to_width, width};
 
-/// How much is shown.
+/// Amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputMode {
-    /// Everything.
     All,
-    /// Nothing: only what came of it is told, by somebody else.
+    /// Nothing; the caller prints the outcome.
     Nothing,
 }
 
-/// Where a run is shown.
+/// Output of a watched job.
 pub(crate) struct WatchScreen {
     show: OutputMode,
-    /// Words are shown piece by piece.
+    /// True if text is printed piece by piece.
     streams: bool,
-    /// There is a line that says what goes on.
+    /// True if there is a status line.
     has_status: bool,
-    /// Nobody reads stdout any more.
+    /// True once stdout is closed.
     closed: bool,
-    /// Words stand on the current line, without their end.
+    /// True if the current line holds text without a newline.
     is_line_open: bool,
-    /// How many columns the status fills that stands on the current line; none if none does.
+    /// Width of the status on the current line; 0 if there is none.
     drawn: usize,
-    /// What was said of a row that has not come yet.
+    /// Pieces printed of a row that has not arrived yet.
     pieces_shown: String,
     spinner_frame: usize,
 }
@@ -41,7 +40,7 @@ pub(crate) struct WatchScreen {
 impl WatchScreen {
     pub(crate) fn new(show: OutputMode, term: Option<&str>) -> WatchScreen {
         let all = show == OutputMode::All;
-        // A terminal that knows no escapes gets lines only.
+        // A terminal without escape sequences gets plain lines only.
         let moves = term.is_some_and(|term| term != "dumb");
         WatchScreen {
             show,
@@ -55,7 +54,7 @@ impl WatchScreen {
         }
     }
 
-    /// Shows a piece of text whose row follows.
+    /// Prints a piece of text; its row follows.
     pub(crate) fn print_piece(&mut self, piece: &str) -> CommandResult {
         if self.streams {
             self.pieces_shown.push_str(piece);
@@ -64,12 +63,12 @@ impl WatchScreen {
         Ok(())
     }
 
-    /// Shows the text of a row, as far as its pieces have not shown it.
+    /// Prints the text of a row, except the pieces printed already.
     pub(crate) fn print_text(&mut self, text: &str) -> CommandResult {
         let said = std::mem::take(&mut self.pieces_shown);
         match text.strip_prefix(said.as_str()) {
             Some(rest) => self.write_words(rest)?,
-            // The pieces were of something else; the row is what counts.
+            // The pieces belong to another text; print the whole row.
             None => {
                 self.end_line()?;
                 self.write_words(text)?;
@@ -78,29 +77,29 @@ impl WatchScreen {
         self.end_line()
     }
 
-    /// Forgets the pieces that were shown: some were lost.
+    /// Forgets the printed pieces, because some were lost.
     pub(crate) fn discard_pieces(&mut self) {
         self.pieces_shown.clear();
     }
 
-    /// Shows a line about what the agent does.
+    /// Prints a line about the agent's actions.
     pub(crate) fn line(&mut self, text: SafeText) -> CommandResult {
         if self.show == OutputMode::Nothing {
             return Ok(());
         }
         self.end_line()?;
         self.erase();
-        // Where this cannot be written nobody looks; the run goes on.
+        // Ignore write errors: the terminal is gone, and the run continues.
         drop(writeln!(anstream::stderr().lock(), "{text}"));
         Ok(())
     }
 
-    /// Shows a remark of ours, dimmed.
+    /// Prints a remark of Heeler's own, dimmed.
     pub(crate) fn remark(&mut self, text: &str) -> CommandResult {
         self.line(SafeText::styled(Style::new().dimmed(), text))
     }
 
-    /// Asks for a line of input.
+    /// Prints a prompt for a line of input.
     pub(crate) fn prompt(&mut self, text: &str) -> CommandResult {
         self.end_line()?;
         self.erase();
@@ -109,8 +108,8 @@ impl WatchScreen {
         Ok(())
     }
 
-    /// Draws the line that says what goes on, unless words stand there. On a narrow terminal what is
-    /// done gives way to the figures.
+    /// Draws the status line, unless text is on the current line. On a narrow terminal the activity
+    /// is shortened before the figures.
     pub(crate) fn status(&mut self, doing: &str, figures: &str) {
         if !self.has_status || (self.is_line_open && self.streams) {
             return;
@@ -128,7 +127,7 @@ impl WatchScreen {
         drop(write!(out, "{text}").and_then(|()| out.flush()));
     }
 
-    /// Takes the status away and ends an unfinished line.
+    /// Removes the status line and ends an unfinished line.
     pub(crate) fn clear(&mut self) {
         drop(self.end_line());
         self.erase();
@@ -137,7 +136,7 @@ impl WatchScreen {
     fn erase(&mut self) {
         let drawn = std::mem::take(&mut self.drawn);
         if drawn > 0 {
-            // Not a colour: it is written even where colours are not wanted.
+            // This is no colour, so it is written even if colours are off.
             let mut out = io::stderr().lock();
             let erase = erase_sequence(drawn, width());
             drop(out.write_all(erase.as_bytes()).and_then(|()| out.flush()));
@@ -163,21 +162,21 @@ impl WatchScreen {
         self.write(|| out.write_all(b"\n").and_then(|()| out.flush()))
     }
 
-    /// A reader that went away, as `head` does, or a full disk does not end the job, nor our waiting
-    /// for it.
+    /// Handles write errors: a reader that closes the pipe, as `head` does, or a full disk must not
+    /// end the job or this command.
     fn write(&mut self, write: impl FnOnce() -> io::Result<()>) -> CommandResult {
         let Err(error) = write() else { return Ok(()) };
         self.closed = true;
         let why = match error.kind() {
-            io::ErrorKind::BrokenPipe => "nobody reads the output any more".to_owned(),
-            _ => format!("the output cannot be written any more ({error})"),
+            io::ErrorKind::BrokenPipe => "the reader of the output is gone".to_owned(),
+            _ => format!("the output can no longer be written ({error})"),
         };
-        self.remark(&format!("{why}; the job goes on (Ctrl-C cancels it)"))
+        self.remark(&format!("{why}; the job continues (Ctrl-C cancels it)"))
     }
 }
 
-/// Returns what erases a line of these columns, at whose end the cursor stands. In a terminal that
-/// has become narrower since, it fills several lines.
+/// Returns the sequence that erases a line of this width, with the cursor at its end. In a terminal
+/// that has become narrower, the line occupies several rows.
 fn erase_sequence(columns: usize, width: usize) -> String {
     match columns.div_ceil(width) - 1 {
         0 => "\r\x1b[K".to_owned(),

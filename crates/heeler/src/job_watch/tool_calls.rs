@@ -1,4 +1,5 @@
-//! Tool calls and everything else that is not the agent's own words, as one line each.
+//! Formats tool calls, and everything else except the agent's own messages, as one line each. Start
+//! at [`ToolCallTracker`].
 
 use std::collections::HashSet;
 
@@ -11,34 +12,34 @@ use serde_json::Value as Json;
 use super::question_prompter::summarize_input;
 use crate::output::{self, SafeText, one_line, truncate_chars};
 
-/// What a line has besides the call: the sign, the time, spaces.
+/// Columns of a line besides the call: symbol, duration and spaces.
 const MARGIN: usize = 14;
 
-/// Our own tools whose success is told by a row of its own.
+/// Heeler's own tools, for which a separate row reports success.
 const SEPARATELY_REPORTED_TOOLS: [&str; 2] =
     ["mcp__heeler-files__send_file", "mcp__heeler__report_progress"];
 
-/// How many calls, and how many sub-agents, are followed at once; the oldest are given up for newer
+/// Most calls, and most sub-agents, that are tracked at once; the oldest are dropped for newer
 /// ones.
 const OPEN_CALLS_MAX: usize = 1024;
-/// How many calls without a result are told one by one at the end.
+/// Calls without a result that are listed one by one at the end.
 const UNFINISHED_MAX: usize = 20;
 
-/// What is known of the agent's deeds: tool calls that are under way, and sub-agents.
+/// Tracker of tool calls in progress and of sub-agents.
 #[derive(Default)]
 pub(crate) struct ToolCallTracker {
-    /// How far lines are indented; those of a sub-agent are two columns further.
+    /// Indentation of lines; a sub-agent's lines are indented by two more columns.
     margin: usize,
     open: IndexMap<String, TrackedToolCall>,
-    /// How many were given up.
+    /// Number of dropped calls.
     dropped_calls: usize,
-    /// The sub-agents, by the call that each works for: what it is to do, and its indent.
+    /// Sub-agents by the call that started each: description and indentation.
     sub_agents: IndexMap<String, (String, usize)>,
-    /// The sub-agent whose lines stand last: they need no heading again.
+    /// Sub-agent of the last line; its next line needs no heading.
     last_sub_agent: Option<String>,
-    /// The prompt, which whoever watches has written.
+    /// The first prompt, which the user has written.
     prompt: Option<String>,
-    /// The MCP servers whose failure was told.
+    /// MCP servers for which a failure was reported.
     failed_mcp_servers: HashSet<String>,
 }
 
@@ -49,12 +50,12 @@ struct TrackedToolCall {
 }
 
 impl ToolCallTracker {
-    /// Begins where no call is under way.
+    /// Creates a tracker without calls.
     pub(crate) fn new(margin: usize) -> ToolCallTracker {
         ToolCallTracker { margin, ..ToolCallTracker::default() }
     }
 
-    /// Takes a row and returns the lines that it becomes, if it becomes any now.
+    /// Handles a row; returns the lines to print for it, if any.
     pub(crate) fn format_row(&mut self, row: &Json, width: usize) -> Option<SafeText> {
         let sub = row["parent_tool_use_id"].as_str();
         let indent = match sub {
@@ -78,7 +79,7 @@ impl ToolCallTracker {
         })
     }
 
-    /// Knows from now on that a call is a sub-agent's; returns the call's indent.
+    /// Records that a call belongs to a sub-agent; returns the call's indentation.
     fn begin_sub_agent(&mut self, id: &str) -> Option<usize> {
         if let Some((_, indent)) = self.sub_agents.get(id) {
             return Some(*indent);
@@ -92,7 +93,7 @@ impl ToolCallTracker {
         Some(indent)
     }
 
-    /// Returns the line that stands above those of a sub-agent, unless they follow its own.
+    /// Returns the heading of a sub-agent's lines, unless its own line is directly above.
     fn heading(&mut self, id: &str) -> Option<SafeText> {
         let (what, indent) = self.sub_agents.get(id)?;
         if self.last_sub_agent.as_deref() == Some(id) {
@@ -112,7 +113,7 @@ impl ToolCallTracker {
                 None
             }
             "tool_result" if row["tool_use_id"].is_string() => self.finish_call(row, indent, width),
-            // Whole, however long: it may be all that is known.
+            // Never shorten an error: it may be the only information.
             "error" => {
                 let text = one_line(&plain(&row["message"]));
                 Some(SafeText::styled(
@@ -123,7 +124,7 @@ impl ToolCallTracker {
             "system" if row["subtype"] == "init" => self.failed_servers(row),
             "system" if row["subtype"] == "file_sent" => {
                 let (file, said) = describe_sent_file(row);
-                // Whole, too: it is there to be opened.
+                // Never shorten the path either: the user opens it.
                 let line = SafeText::from(format!("{:indent$}file {}", "", one_line(&file)));
                 Some(match said.as_str() {
                     "" => line,
@@ -138,7 +139,7 @@ impl ToolCallTracker {
                 lines.reduce(|all, line| all.append("\n").append(line))
             }
             "system" => self.format_system_row(row).map(|text| dimmed(&text)),
-            // Words of a sub-agent.
+            // Message of a sub-agent.
             "assistant" => Some(dimmed(&plain(&row["content"]))),
             _ => None,
         }
@@ -155,7 +156,7 @@ impl ToolCallTracker {
         self.open.insert(plain(&row["tool_use_id"]), call);
     }
 
-    /// Returns what is under way, for the status.
+    /// Describes the current call, for the status line.
     pub(crate) fn current_call(&self) -> Option<String> {
         let (_, call) = self.open.last()?;
         let others = match self.open.len() - 1 {
@@ -165,7 +166,7 @@ impl ToolCallTracker {
         Some(format!("{}{others}", call.description))
     }
 
-    /// Returns the calls that have no result, and why in a word.
+    /// Returns lines for the calls without a result, with the reason.
     pub(crate) fn unfinished(&mut self, why: &str) -> Vec<SafeText> {
         let (dim, margin) = (Style::new().dimmed(), self.margin);
         let line = |call: TrackedToolCall| {
@@ -186,7 +187,7 @@ impl ToolCallTracker {
     fn finish_call(&mut self, row: &Json, indent: usize, width: usize) -> Option<SafeText> {
         let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
         let failed = row["success"] == Json::Bool(false);
-        // What came of it has a line of its own.
+        // A separate row reports the success of these tools.
         if !failed && SEPARATELY_REPORTED_TOOLS.iter().any(|tool| row["tool_name"] == *tool) {
             return None;
         }
@@ -218,7 +219,7 @@ impl ToolCallTracker {
         })
     }
 
-    /// Tells of MCP servers that cannot be used, each once: every turn names them again.
+    /// Warns about unusable MCP servers, each once: every turn lists them again.
     fn failed_servers(&mut self, row: &Json) -> Option<SafeText> {
         let servers = row["mcp_failed"].as_array()?.iter().map(plain);
         let new: Vec<String> =
@@ -237,7 +238,7 @@ impl ToolCallTracker {
         let content = plain(&row["content"]);
         match row["subtype"].as_str().unwrap_or_default() {
             "user_input" if !row["parent_tool_use_id"].is_null() => None,
-            // An agent that is started once more is asked the same.
+            // A restarted agent receives the same prompt again.
             "user_input" => match &self.prompt {
                 Some(prompt) if *prompt != content => Some(format!("› {content}")),
                 Some(_) => None,
@@ -246,14 +247,15 @@ impl ToolCallTracker {
                     None
                 }
             },
-            // A sub-agent's call says how it went; a background task has nothing but this.
+            // The result of a sub-agent's call is printed anyway; a background task has only this
+            // row.
             "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
                 Some(content)
             }
             subtype if subtype.starts_with("task_") => None,
             "warning" => Some(format!("warning: {content}")),
             "command" => Some(format!("$ {content}")),
-            // Told by the question itself, or by the call that came to nothing.
+            // The question itself, or the failed call, is printed instead.
             "asked" | "answered" | "denied" | "permission_denied" => None,
             _ if content.is_empty() => None,
             _ => Some(content),
@@ -261,7 +263,7 @@ impl ToolCallTracker {
     }
 }
 
-/// Says what was handed over, how large it is and where it is; and what the agent says to it.
+/// Returns the name, size and path of a sent file, and the agent's remark on it.
 fn describe_sent_file(row: &Json) -> (String, String) {
     let content = plain(&row["content"]);
     let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
@@ -271,8 +273,8 @@ fn describe_sent_file(row: &Json) -> (String, String) {
     (file, said.unwrap_or_default().to_owned())
 }
 
-/// Says whether a row tells of a request that was denied because nobody could be asked, and not by
-/// a rule: by the runner in a run that nobody attends, or by Claude, which then gives no reason.
+/// Returns true if a row reports a request that was denied because there was no one to ask, not by
+/// a rule: by the runner in an unattended run, or by Claude, which then gives no reason.
 pub(crate) fn is_unattended_denial(row: &Json, attended: bool) -> bool {
     match row["subtype"].as_str().filter(|_| row["type"] == "system") {
         Some("denied") => !attended,

@@ -1,6 +1,7 @@
-//! Where a daemon's log goes: to stderr, and to a file that stays, once there is one.
+//! Destinations of a daemon's log: stderr and, once opened, a rotating file.
 //!
-//! In the background both are the same file: then it is written once, and the file may be set aside.
+//! In the background both are the same file; each line is then written once, and the file may be
+//! rotated.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
@@ -13,11 +14,11 @@ use heeler_model::config::LogRotation;
 
 static LOG: OnceLock<Mutex<RotatingLog>> = OnceLock::new();
 
-/// Whether what is written to stderr would be in the file twice.
+/// True if stderr is the log file, so that a line would be written twice.
 static IS_STDERR: AtomicBool = AtomicBool::new(false);
 
-/// Keeps what is logged from now on in a file too. A log is not worth a failure: without it the daemon
-/// works all the same, and says so.
+/// Also writes all further log lines to a file. Failure only causes a warning: the daemon works
+/// without a log file.
 pub(crate) fn log_to_file(path: &Utf8Path, limits: LogRotation) {
     let log = match RotatingLog::open(path, limits) {
         Ok(log) => log,
@@ -27,11 +28,11 @@ pub(crate) fn log_to_file(path: &Utf8Path, limits: LogRotation) {
     let same = stderr.and_then(|file| file.metadata()).is_ok_and(|found| log.is_same(&found));
     IS_STDERR.store(same, Ordering::Relaxed);
     if LOG.set(Mutex::new(log)).is_err() {
-        tracing::debug!("the log was kept already");
+        tracing::debug!("the log file was opened already");
     }
 }
 
-/// Stderr, unless that is the file.
+/// Writer to stderr, unless stderr is the log file.
 pub(super) struct DaemonStderr;
 
 impl Write for DaemonStderr {
@@ -47,7 +48,7 @@ impl Write for DaemonStderr {
     }
 }
 
-/// The file, once there is one.
+/// Writer to the log file, once it is open.
 pub(super) struct DaemonLogFile;
 
 impl Write for DaemonLogFile {

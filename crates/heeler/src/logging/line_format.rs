@@ -1,4 +1,4 @@
-//! A daemon's log as people read it: the time, what happened, to what.
+//! Format of a daemon's log lines for people: time, event, fields.
 //!
 //! `09:00:00 due  schedule=coder/nightly job=job-2026-11-15-a1b2c3`
 
@@ -16,7 +16,7 @@ use crate::{context, output};
 
 /// Formats each event as one line.
 pub(super) struct LogLineFormat {
-    /// A person looks: times are local and short, and there are colours.
+    /// True for a terminal: times are local and short, and colours are on.
     pub(super) is_terminal: bool,
 }
 
@@ -61,7 +61,7 @@ impl LogLineFormat {
     }
 }
 
-/// What an event tells.
+/// Message and fields of an event.
 #[derive(Debug, Default)]
 struct LogEventFields {
     message: String,
@@ -70,7 +70,7 @@ struct LogEventFields {
 
 impl LogEventFields {
     fn add(&mut self, name: &str, value: &str) {
-        // Errors and names may hold what an agent wrote.
+        // Errors and names may hold untrusted text of an agent.
         let value = output::one_line(value);
         match name {
             "message" => self.message = value,

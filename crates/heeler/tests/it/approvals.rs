@@ -66,7 +66,7 @@ fn what_an_agent_wants_to_do_is_listed_shown_and_allowed() {
     assert_eq!(asked["summary"], "Bash: echo done > did");
     assert_eq!(asked["workflowRunId"], asked["jobId"]);
     assert!(asked["expiresAt"].is_string() && asked.get("detail").is_none());
-    assert!(fleet.run(&["status"]).stderr.contains("1 question waits for an answer"));
+    assert!(fleet.run(&["status"]).stderr.contains("1 open question"));
     assert_eq!(fleet.json(&["status", "--json"])["approvalsWaiting"], 1);
     let shown = fleet.run(&["approvals", "show", &id[..8]]).ok();
     assert!(shown.contains("command: echo done > did"), "{shown}");
@@ -80,7 +80,7 @@ fn what_an_agent_wants_to_do_is_listed_shown_and_allowed() {
     });
     assert_eq!((&row["status"], &row["response"]), (&json!("approved"), &json!("fine")));
     assert!(!row["respondedBy"].as_str().unwrap().is_empty());
-    assert!(fleet.run(&["approvals", "list"]).ok().contains("nothing waits"));
+    assert!(fleet.run(&["approvals", "list"]).ok().contains("no open questions"));
     let all = fleet.json(&["approvals", "list", "--all", "--json"]);
     assert_eq!((all["total"].as_i64(), all["approvals"][0]["id"].as_str()), (Some(1), Some(&*id)));
 }
@@ -106,7 +106,7 @@ fn a_question_is_answered_with_words_or_a_number() {
         let said = fleet.run(&["approvals", "approve", &id]).fails(2);
         assert!(said.contains(&format!("heeler approvals reply {id}")), "{said}");
         let said = fleet.run(&["approvals", "reply", &id, "7"]).fails(2);
-        assert!(said.contains("there is no 7"), "{said}");
+        assert!(said.contains("there is no option 7"), "{said}");
         fleet.run(&["approvals", "reply", &id, reply, "--json"]).ok();
         fleet.wait_until_said(took);
         assert_eq!(fleet.shown(&id)["response"], reply);

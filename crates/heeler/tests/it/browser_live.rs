@@ -171,7 +171,7 @@ async fn a_dialog_keeps_the_focus_and_gives_it_back(browser: &Browser, job: &str
     let cancel = "button[data-action$='/cancel']";
     browser.script(&format!("document.querySelector(\"{cancel}\").focus()")).await;
     browser.press(ENTER).await;
-    browser.wait_for("#confirm[open]", "End this job?").await;
+    browser.wait_for("#confirm[open]", "Cancel this job?").await;
     let outside =
         "const at = document.activeElement; return at !== document.body && !at.closest('dialog')";
     for _ in 0..5 {
@@ -230,7 +230,7 @@ fn faults_changes_past_agents_and_long_names_have_their_place() {
         browser.wait_for("td.did", "Done · All is well: 3 things.").await;
         browser.visit("/agents").await;
         browser.click("#past a[href='/agents/failer']").await;
-        browser.wait_for(".banner", "not in the config any more").await;
+        browser.wait_for(".banner", "no longer in the config").await;
         browser.wait_for("#jobs td", "too much to do").await;
         let agent = format!("/agents/{long}");
         for (path, name) in [

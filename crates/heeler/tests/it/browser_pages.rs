@@ -143,10 +143,8 @@ fn people_start_steer_and_let_in_by_clicks() {
 
 async fn people_start_switch_and_steer_by_clicks(site: &Site, browser: &Browser) {
     browser.visit("/agents/writer").await;
-    browser.click("button[aria-label='nightly starts by itself']").await;
-    browser
-        .wait_for("button[aria-label='nightly starts by itself'][aria-checked=false]", "off")
-        .await;
+    browser.click("button[aria-label='nightly is enabled']").await;
+    browser.wait_for("button[aria-label='nightly is enabled'][aria-checked=false]", "off").await;
     let schedules = site.fleet.json(&["schedule", "list", "writer", "--json"]);
     let nightly =
         schedules["schedules"].as_array().unwrap().iter().find(|it| it["name"] == "nightly");
@@ -159,15 +157,15 @@ async fn people_start_switch_and_steer_by_clicks(site: &Site, browser: &Browser)
     wait(site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
 
     browser.click("button[data-action$='/disable'].danger").await;
-    browser.wait_for("#confirm[open]", "Switch writer off?").await;
+    browser.wait_for("#confirm[open]", "Disable writer?").await;
     browser.click("#confirm button[value=no]").await;
     assert_eq!(agent(site, "writer")["enabled"], true, "nobody agreed");
     browser.click("button[data-action$='/disable'].danger").await;
     browser.click("#confirm button[value=yes]").await;
-    browser.wait_for("#head", "Switch on").await;
+    browser.wait_for("#head", "Enable").await;
     assert_eq!(agent(site, "writer")["enabled"], false);
     browser.click("#head button[data-action$='/enable']").await;
-    browser.wait_for("#head", "Switch off").await;
+    browser.wait_for("#head", "Disable").await;
     browser.is_quiet("actions").await;
 }
 

@@ -340,7 +340,7 @@ async fn a_job_is_ended_resumed_run_again_and_forked_by_clicks(site: &Site, brow
     browser.visit(&format!("/jobs/{job}")).await;
     browser.wait_for("#head .status", "running").await;
     browser.click("button[data-action$='/cancel']").await;
-    browser.wait_for("#confirm[open]", "End this job?").await;
+    browser.wait_for("#confirm[open]", "Cancel this job?").await;
     browser.click("#confirm button[value=no]").await;
     browser.click("button[data-action$='/cancel']").await;
     browser.click("#confirm button[value=yes]").await;
@@ -383,9 +383,9 @@ fn people_talk_to_an_agent_in_its_session_and_fork_it_at_a_message() {
         assert_eq!(browser.script("return window.same").await, true, "no reload");
         browser.wait_for(".entry .no-fork", "No fork here").await;
         browser.check("session-talked").await;
-        browser.click("[aria-label='Fork from here, behind message 3']").await;
+        browser.click("[aria-label='Fork from here, after message 3']").await;
         browser.wait("the fork".to_owned(), format!("return location.pathname.startsWith('/sessions/') && !location.pathname.endsWith('{session}')")).await;
-        browser.wait_for("dd", "behind message 3").await;
+        browser.wait_for("dd", "after message 3").await;
         browser.type_into("#say", "On from the first.").await;
         browser.click("form[data-talk] button").await;
         browser.wait_for(".entry", "Turn 2 of many. Before: First").await;
@@ -498,10 +498,10 @@ fn what_agents_ask_is_answered_in_the_inbox() {
     let count = ".count:not([hidden]) > [data-count=approvals]";
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
         browser.visit("/approvals").await;
-        browser.wait_for("#waiting", "Nobody waits for you").await;
+        browser.wait_for("#waiting", "Nothing to answer").await;
         site.fleet.asks_for("asker");
         // It comes by itself, and the navigation counts it.
-        browser.wait_for("#waiting h3", "May it use Bash?").await;
+        browser.wait_for("#waiting h3", "Allow Bash?").await;
         browser.wait_for(count, "1").await;
         browser.click("#waiting details summary").await;
         let field = "textarea[name=input]";
@@ -510,13 +510,13 @@ fn what_agents_ask_is_answered_in_the_inbox() {
         browser.wait_for(".toast-wrong", "no JSON").await;
         browser.script(&format!("document.querySelector('{field}').value = '{{\"command\": \"echo changed > did\"}}'")).await;
         browser.click("#waiting button[value=approve]").await;
-        browser.wait_for("#waiting", "Nobody waits for you").await;
+        browser.wait_for("#waiting", "Nothing to answer").await;
         browser.wait_for("#past", "approved").await;
         site.fleet.wait_until_said("It gave");
         assert_eq!(site.fleet.read("did"), "changed\n");
 
         site.fleet.asks_for("asker");
-        browser.wait_for("#waiting h3", "May it use Bash?").await;
+        browser.wait_for("#waiting h3", "Allow Bash?").await;
         browser.type_into("#waiting textarea[name=text]", "not on a Sunday").await;
         browser.click("#waiting button[value=reject]").await;
         browser.wait_for("#past", "rejected").await;

@@ -79,7 +79,7 @@ fn a_session_goes_on_in_the_state_directory_that_it_was_begun_in() {
     fleet.write(&file, &fleet.read(&file).replace("/elsewhere\"", "/nowhere\""));
     let told = fleet.run(&["chat", "--resume", &id]).fails(5);
     assert!(told.contains("nowhere is gone"), "{told}");
-    assert!(told.contains(".heeler goes on with it there"), "{told}");
+    assert!(told.contains(".heeler continues the session there"), "{told}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_an_agent_says_after_a_conversation_was_killed_is_there_when_it_is_resume
 #[test]
 fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
     let fleet = fleet(&[("lead", &scripted("{say: Hi.}")), ("other", &scripted("{say: Ho.}"))]);
-    assert!(fleet.run(&["chat"]).fails(2).contains("whom do you want to talk with: lead, other?"));
+    assert!(fleet.run(&["chat"]).fails(2).contains("several agents can chat: lead, other"));
     let told = fleet.run(&["chat", "nobody"]).fails(4);
     assert!(told.contains("heeler chat AGENT, with one of: lead, other"), "{told}");
     assert!(
@@ -127,10 +127,10 @@ fn another_agent_that_goes_on_with_a_session_is_told_to_know_nothing_of_it() {
     talk(&fleet, &["chat", "lead", "--no-insights"], "one\n").ok();
     let (id, _) = session(&fleet);
     let ran = talk(&fleet, &["chat", "other", "--no-insights", "--resume", &id], "two\n");
-    let told = "other goes on with this session, and knows nothing of what was said with lead\n";
+    let told = "other continues this session, but does not know the messages exchanged with lead\n";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let ran = talk(&fleet, &["chat", "other", "--no-insights", "--resume", &id], "");
-    assert!(!ran.stderr.contains("knows nothing"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("does not know"), "{}", ran.stderr);
     assert_eq!(ran.ok(), "Hi.\nHo.\n");
 }
 
@@ -150,7 +150,7 @@ fn what_is_asked_where_nobody_can_answer_says_who_can() {
     });
     fleet.run(&["approvals", "approve", &id]).ok();
     let ran = ended(child);
-    let told = "asks: Bash (`heeler approvals list` shows it, to be answered)\n";
+    let told = "question: Bash (answer it with `heeler approvals`)\n";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let said = ran.ok();
     assert!(

@@ -76,13 +76,13 @@ fn a_loop_comes_back_until_the_goal_is_reached() {
         r#"{when: {turn: 1}, do: [{say: Still red.}], else: [{say: "All green.\nGOAL REACHED"}]}"#,
     );
     pty.type_in("/loop \"make it green\" 1s\r");
-    pty.shows("`1s`: a loop's interval goes from 10s to 7d");
+    pty.shows("`1s`: a loop's interval must be from 10s to 7d");
     pty.type_in("/loop \"make it green\" 10s\r");
     answered(&pty, "● Still red.");
     pty.shows("· 1 loop");
     pty.shows("The goal is reached: the loop has ended.");
     pty.check(&expect![[r#"
-        ! `1s`: a loop's interval goes from 10s to 7d
+        ! `1s`: a loop's interval must be from 10s to 7d
 
           loop 1: "make it green" every 10s, 0 turns; /stop ends it
 
@@ -128,7 +128,7 @@ fn a_loop_rests_in_a_resumed_session_until_it_is_restarted() {
 
           A loop was active here: /loops lists, /restart restarts.
 
-          1  "make it green" every 7d, 1 turn  (rests: /restart)
+          1  "make it green" every 7d, 1 turn  (paused: /restart)
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         lead · 46 tokens"#]]);
@@ -139,6 +139,6 @@ fn a_loop_rests_in_a_resumed_session_until_it_is_restarted() {
     let pty = Pty::start(&fleet, &resumed);
     pty.shows("The goal is reached: the loop has ended.");
     pty.type_in("/loops\r");
-    pty.shows("no loop; /loop");
+    pty.shows("no loops; /loop");
     leave(pty);
 }

@@ -194,7 +194,7 @@ fn a_turn_that_does_not_end_is_left_to_the_daemon_by_a_second_signal() {
     // Words that are typed now are refused, which shows that it leaves.
     wait_for("the way out", || {
         pty.type_in("hm\r");
-        pty.screen().contains("the session ends").then_some(())
+        pty.screen().contains("the session is ending").then_some(())
     });
     pty.signal(Signal::TERM);
     let (code, screen) = pty.ended();

@@ -113,7 +113,7 @@ impl World {
     /// Says something when the agent is ready for it: what was not sent, or something new.
     fn say_next(&mut self, pty: &Pty) {
         let screen = pty.hides("Esc interrupts");
-        if !screen.contains("Enter sends them now") {
+        if !screen.contains("Enter sends it now") {
             self.prompts += 1;
             pty.type_in(&format!("go{}", self.prompts));
         }

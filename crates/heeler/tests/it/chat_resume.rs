@@ -150,7 +150,7 @@ fn esc_leaves_the_list_and_gives_the_terminal_back() {
     let mut pty = Pty::start(&fleet, &["--resume"]);
     pty.shows("Resume a session (2 of 2)");
     pty.type_in("nowhere");
-    pty.shows("none has these words");
+    pty.shows("no matching sessions");
     pty.type_in(ESC);
     pty.shows("Resume a session (2 of 2)");
     pty.type_in(ESC);

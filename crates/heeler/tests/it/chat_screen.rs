@@ -37,7 +37,7 @@ fn what_is_typed_in_lines_and_pasted_is_said_as_it_is_and_comes_back_by_a_key() 
     pty.type_in(ALT_ENTER);
     pty.type_in("and two");
     pty.check(&expect![[r#"
-          Type and press Enter; /help tells what else can be typed.
+          Type a message and press Enter; /help lists commands and keys.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › one
           and two
@@ -214,7 +214,7 @@ fn requests_and_questions_are_answered_in_their_place() {
         │ Which colour?
         ▸ 1. red
           2. green
-          3. something else, in your words
+          3. another answer, in your own words
         a number or Enter · Esc: no answer, end the turn · Tab: type
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›

@@ -76,7 +76,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     pty.check(&expect![[r#"
         › talk to me
           · Bash until test -e talk; do sleep 0.02; done
-        * ada is at work · Esc stops it
+        * ada is running · Esc stops it
         ─ to ada ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main [ada ▶] bob ▶ +3
@@ -87,7 +87,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
           ✓ Bash until test -e talk; do sleep 0.02; done
 
         ● These words come;
-        * ada is at work · Esc stops it
+        * ada is running · Esc stops it
         ─ to ada ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main [ada ▶] bob ▶ +3
@@ -102,7 +102,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     pty.shows("─ to bob ─");
     pty.type_in("hurry\r");
     // It has heard that at work; when it is done it goes on.
-    pty.shows("› hurry\n* bob is at work");
+    pty.shows("› hurry\n* bob is running");
     fleet.write("go", "");
     pty.shows("bob ✓");
     pty.type_in("again\r");

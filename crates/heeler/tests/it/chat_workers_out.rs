@@ -57,7 +57,7 @@ fn goes_on(fleet: &Fleet, pty: Pty) {
     left(
         pty,
         &expect![[r#"
-            Workers that go on: bob
+            Workers that keep running: bob
             Extracting learnings from 2 message(s)…
             Found 1 steering insight(s)
             Insight synthesis complete
@@ -95,7 +95,7 @@ fn workers_go_on_where_that_was_said_before() {
 fn who_leaves_is_asked_about_workers_and_may_stay_or_stop_them() {
     let (fleet, pty) = at_work(&[]);
     pty.type_in("/exit\r");
-    pty.shows("1 worker is at work.");
+    pty.shows("1 worker is running.");
     pty.type_in("hm\r");
     pty.shows("stop, leave or stay?");
     pty.type_in("stay\r");
@@ -105,17 +105,17 @@ fn who_leaves_is_asked_about_workers_and_may_stay_or_stop_them() {
 
         ● Started.
 
-          1 worker is at work. stop: end them; leave: the daemon goes on with them; stay: do not leave.
+          1 worker is running. stop: stop them; leave: keep them running; stay: do not leave.
 
           stop, leave or stay?
 
-          going on
+          continuing
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] bob ▶ +3
         lead · 89 tokens"#]]);
     pty.type_in("/exit\r");
-    pty.until("the question again", |screen| screen.matches("1 worker is at work.").count() == 2);
+    pty.until("the question again", |screen| screen.matches("1 worker is running.").count() == 2);
     pty.type_in("stop\r");
     is_stopped(&fleet, pty);
 }
@@ -124,7 +124,7 @@ fn who_leaves_is_asked_about_workers_and_may_stay_or_stop_them() {
 fn who_leaves_is_asked_about_workers_and_may_have_them_go_on() {
     let (fleet, pty) = at_work(&[]);
     pty.type_in("/exit\r");
-    pty.shows("1 worker is at work.");
+    pty.shows("1 worker is running.");
     pty.type_in("leave\r");
     goes_on(&fleet, pty);
 }

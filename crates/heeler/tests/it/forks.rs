@@ -80,7 +80,7 @@ fn a_cut_that_is_not_safe_moves_to_the_nearest_before_it_and_that_is_said() {
     let fork = fleet.fork(&[&source, "--at-message", "3"]);
     assert_eq!((&fork["atMessage"], &fork["askedFor"]), (&2.into(), &3.into()));
     let told = fleet.run(&["session", "fork", &source, "--at-message", "3"]);
-    assert!(told.stderr.contains("message 3 is no place to cut"), "{}", told.stderr);
+    assert!(told.stderr.contains("message 3 is no possible fork point"), "{}", told.stderr);
     let told = fleet.run(&["session", "fork", &source, "--at-message", "1"]).fails(5);
     assert!(told.contains("--history"), "{told}");
     let told = fleet.run(&["session", "fork", &source, "--at-message", "9"]).fails(5);

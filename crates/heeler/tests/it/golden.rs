@@ -12,7 +12,7 @@ fn the_command_line_reference_is_up_to_date() {
         "# Command line\n\nGenerated from the program by `cargo xtask docs`; `heeler help COMMAND` says the same.\n\n\
          Every read takes `--json`: stdout is then JSON and nothing else. Exit codes: 0 ok, 1 the job or check failed, \
          2 usage or config, 3 no daemon where one is needed, 4 not found, 5 refused (busy, locked, not allowed), \
-         70 our bug, 130 interrupted.\n",
+         70 internal error, 130 interrupted.\n",
     );
     section(&command, "heeler", &mut text);
     expect_test::expect_file!["../../../../docs/cli.md"].assert_eq(&text);

@@ -135,7 +135,7 @@ fn no_text_of_strangers_steers_the_terminal() {
     let (fleet, store) = evil_fleet();
     let id = evil_job(1, JobStatus::Running).head.id;
     let id = id.as_str();
-    assert!(check(&fleet, &["status"]).contains("written to by"));
+    assert!(check(&fleet, &["status"]).contains("in use by"));
     assert!(check(&fleet, &["jobs"]).contains("abc"));
     assert!(check(&fleet, &["jobs", "show", id]).contains("abc"));
     assert!(check(&fleet, &["jobs", "logs", id]).contains("abc"));

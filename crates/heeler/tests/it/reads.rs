@@ -83,9 +83,7 @@ fn jobs_filter_by_agent_status_and_time() {
     assert_eq!(count(&["--since", "1m"]), 0);
     assert_eq!(count(&["--since", "2020-01-01"]), 3);
     fleet.run(&["jobs", "--status", "runing"]).fails(2);
-    assert!(
-        fleet.run(&["jobs", "--since", "soon"]).fails(2).contains("neither a length nor a date")
-    );
+    assert!(fleet.run(&["jobs", "--since", "soon"]).fails(2).contains("neither an age nor a date"));
 }
 
 #[test]
@@ -253,7 +251,7 @@ fn a_transcript_that_was_put_away_is_told_with_its_place() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
     let id = job("coder", 1).head.id;
     let said = fleet.run(&["jobs", "logs", id.as_str()]).fails(4);
-    assert!(said.contains("none was written, or its file is gone"), "{said}");
+    assert!(said.contains("none was written, or the file was deleted"), "{said}");
     let trash = fleet.state_dir().join("trash/jobs").join(id.as_str());
     std::fs::create_dir_all(&trash).unwrap();
     std::fs::write(trash.join(format!("{id}.jsonl")), "{}\n").unwrap();

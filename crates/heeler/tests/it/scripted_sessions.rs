@@ -110,7 +110,7 @@ fn a_job_goes_on_from_a_session_that_is_past_its_limit() {
     assert!(said.contains("\n\nI remember one | one"), "{said}");
     let job = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
     let rows = fleet.read(&format!(".heeler/jobs/{job}.jsonl"));
-    assert!(rows.contains("about 2005 tokens is past max_context_tokens (1000)"), "{rows}");
+    assert!(rows.contains("about 2005 tokens exceeds max_context_tokens (1000)"), "{rows}");
     let listed = fleet.json(&["session", "list", "--json"]);
     let sessions = listed["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 2, "{listed:#}");

@@ -147,7 +147,7 @@ fn a_fork_that_runs_at_once_tells_of_itself_and_of_its_job() {
     let refused = fleet.run(&["session", "fork", &session, "--run", "-p", "x", "--json"]);
     let refused: Json = serde_json::from_str(&refused.stdout).unwrap();
     let message = refused["error"]["message"].as_str().unwrap();
-    assert!(message.contains(" is made, but nothing ran in it: "), "{message}");
+    assert!(message.contains(" was created, but nothing ran in it: "), "{message}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_fork_says_what_of_a_turn_that_was_cut_off_it_leaves_behind() {
     assert_eq!(fork["leftBehind"], left);
     let plural = if left == 1 { "" } else { "s" };
     let told = format!(
-        "{left} message{plural} after that did not come along, since their turn has not ended"
+        "{left} message{plural} after that were left out, because their turn has not ended"
     );
     assert!(ran.stderr.contains(&told), "{}", ran.stderr);
     // Whoever names the message knows.
@@ -298,10 +298,10 @@ fn a_session_that_has_expired_is_shown_so_before_anybody_put_it_aside() {
 fn whoever_purges_a_session_is_told_what_stays() {
     let (fleet, session) = one_turn();
     let job = fleet.jobs()[0].head.id.to_string();
-    let stays = "the logs of its jobs and what the agent's own program remembers";
+    let stays = "the transcripts of its jobs and its native session";
     let mut terminal = Terminal::start(&fleet, &format!("session delete {session} --purge"));
-    terminal.wait_for(&format!("{stays} stay"));
-    terminal.wait_for("for good? [y/N]");
+    terminal.wait_for(&format!("Kept: {stays}"));
+    terminal.wait_for("permanently? [y/N]");
     terminal.type_in("n\n");
     assert_eq!(terminal.end().0, Some(5));
     let ran = fleet.run(&["session", "delete", &session, "--purge", "--yes"]);

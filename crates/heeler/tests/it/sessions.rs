@@ -30,35 +30,35 @@ fn a_row_says_which_session_a_job_has_and_why() {
     let kept = "session: {mode: persistent}";
     set(&fleet, &format!("{kept}, {SCRIPTED}"));
     let (why, first) = job(&fleet, &[]);
-    assert_eq!(why, "a new session: there is none to continue");
+    assert_eq!(why, "new session: there is none to resume");
     let (why, same) = job(&fleet, &[]);
-    assert_eq!((why, &same), (format!("session {first} goes on"), &first));
+    assert_eq!((why, &same), (format!("session {first} is resumed"), &first));
 
     // Working directory.
     std::fs::create_dir(fleet.file("other")).unwrap();
     set(&fleet, &format!("{kept}, working_directory: other, {SCRIPTED}"));
     let (why, second) = job(&fleet, &[]);
     let moved = format!("{first} belongs to {here}, the agent now works in {here}/other");
-    assert_eq!(why, format!("a new session: {moved}"));
+    assert_eq!(why, format!("new session: {moved}"));
     assert_ne!(second, first);
 
     // Expiry.
     let brief = "session: {mode: persistent, timeout: 1ms}";
     set(&fleet, &format!("{brief}, working_directory: other, {SCRIPTED}"));
     let (why, third) = job(&fleet, &[]);
-    assert!(why.starts_with(&format!("a new session: {second} was last used at ")), "{why}");
+    assert!(why.starts_with(&format!("new session: {second} was last used at ")), "{why}");
     assert!(why.ends_with(", longer than its timeout of 1ms ago"), "{why}");
 
     // Runtime.
     set(&fleet, &format!("{kept}, working_directory: other, runtime: command, command: echo hi"));
     let (why, _) = job(&fleet, &[]);
     let changed = format!("{third} was made by runtime scripted, the agent now has command");
-    assert_eq!(why, format!("a new session: {changed}"));
+    assert_eq!(why, format!("new session: {changed}"));
 
     // The caller's word is enough, whatever the rules would say.
     set(&fleet, SCRIPTED);
     let (why, _) = job(&fleet, &["--session", &first]);
-    assert_eq!(why, format!("session {first} goes on, as asked"));
-    assert_eq!(job(&fleet, &["--fresh"]).0, "a new session, as asked");
-    assert_eq!(job(&fleet, &[]).0, "a new session: each job of this agent has its own");
+    assert_eq!(why, format!("session {first} is resumed, as requested"));
+    assert_eq!(job(&fleet, &["--fresh"]).0, "new session, as requested");
+    assert_eq!(job(&fleet, &[]).0, "new session: each job of this agent has its own");
 }

@@ -133,7 +133,7 @@ fn a_daemon_that_was_killed_is_no_daemon() {
 fn a_change_without_a_daemon_starts_one_that_ends_when_idle() {
     let fleet = steered();
     let said = fleet.run(&["schedule", "disable", "worker", "nightly"]).ok();
-    assert_eq!(said, "worker/nightly does not start by itself\n");
+    assert_eq!(said, "worker/nightly is disabled\n");
     fleet.wait_without_daemon();
     let list = fleet.json(&["schedule", "list", "--json"]);
     let schedule = &list["schedules"][0];
@@ -214,7 +214,7 @@ fn a_stop_waits_for_jobs_and_can_be_left_or_forced() {
     let rest: Vec<String> = said.map(Result::unwrap).collect();
     assert!(rest.iter().any(|line| line.contains("heeler stop --keep-jobs")), "{rest:?}");
     let status = fleet.run(&["status"]).ok();
-    let stopping = "\nstopping, waits for 1 job; heeler stop --keep-jobs ends it now\n";
+    let stopping = "\nstopping, waiting for 1 job; to end it now and keep them running: heeler stop --keep-jobs\n";
     assert!(status.contains(stopping) && !status.contains("\nNext\n"), "{status}");
     assert_eq!(fleet.json(&["status", "--json"])["daemon"]["stopping"], true);
     // It goes on stopping: nothing new starts.
@@ -243,7 +243,7 @@ fn a_stop_that_keeps_jobs_leaves_them_to_the_next_daemon() {
     fleet.start();
     let job = fleet.busy();
     let said = fleet.run(&["stop", "--keep-jobs"]).ok();
-    assert!(said.contains("jobs that go on: 1"), "{said}");
+    assert!(said.contains("jobs that continue: 1"), "{said}");
     assert_eq!(fleet.status_of(&job), JobStatus::Running);
     fleet.start();
     fleet.write("go", "");
@@ -255,7 +255,7 @@ fn a_stop_that_keeps_jobs_leaves_them_to_the_next_daemon() {
 fn a_reload_says_what_is_different_and_keeps_a_config_that_works() {
     let fleet = steered();
     fleet.start();
-    assert_eq!(fleet.run(&["reload"]).ok(), "read again; nothing has changed\n");
+    assert_eq!(fleet.run(&["reload"]).ok(), "config reread; nothing has changed\n");
     let config = fleet.read("heeler.yaml");
     fleet.write("heeler.yaml", &config.replace("0 3 * * *", "0 4 * * *"));
     let changes = fleet.json(&["reload", "--json"]);
@@ -263,7 +263,7 @@ fn a_reload_says_what_is_different_and_keeps_a_config_that_works() {
     assert!(change.contains("nightly") && change.contains("0 4 * * *"), "{change}");
     fleet.write("heeler.yaml", &format!("{config}\nnonsense: [\n"));
     let said = fleet.run(&["reload"]).fails(2);
-    assert!(said.contains("the old config still counts"), "{said}");
+    assert!(said.contains("the old config stays in use"), "{said}");
     assert!(said.contains("heeler.yaml:"), "{said}");
     fleet.run(&["agent", "disable", "quick"]).ok();
 }
@@ -348,7 +348,8 @@ fn the_status_is_drawn_anew_until_ctrl_c() {
 
 #[test]
 fn without_a_daemon_nothing_looks_alive() {
-    const WARNING: &str = "no daemon runs, so nothing starts by itself: heeler start -d\n";
+    const WARNING: &str =
+        "no daemon is running, so schedules and queued jobs do not start: heeler start -d\n";
     let fleet = steered();
     fleet.start();
     let next = |fleet: &Steered| {
@@ -373,10 +374,13 @@ fn without_a_daemon_nothing_looks_alive() {
         assert!(said.starts_with(WARNING), "{said}");
     }
     let status = fleet.run(&["status"]).ok();
-    assert!(status.contains("\nWaiting, and nobody starts them: heeler start -d\n"), "{status}");
+    assert!(
+        status.contains("\nWaiting; no daemon is running to start them: heeler start -d\n"),
+        "{status}"
+    );
     assert!(!status.contains("\nNext\n"), "{status}");
     let shown = fleet.run(&["jobs", "show", waiting.trim()]).ok();
-    assert!(shown.contains("so nobody starts it: heeler start -d"), "{shown}");
+    assert!(shown.contains("no daemon is running to start it: heeler start -d"), "{shown}");
     // It ends with the daemon that the test stops at its end.
     fleet.start();
 }
@@ -390,12 +394,12 @@ fn a_job_that_waits_has_not_started_and_says_why() {
     let job = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
     assert_eq!(job["startedAt"], Json::Null);
     assert!(job["askedAt"].is_string());
-    assert!(job["waits"].as_str().unwrap().contains("at its limit of 1"), "{job}");
+    assert!(job["waits"].as_str().unwrap().contains("reached its limit of 1"), "{job}");
     let shown = fleet.run(&["jobs", "show", id.trim()]).ok();
-    assert!(shown.contains("asked:") && !shown.contains("started:"), "{shown}");
-    assert!(shown.contains("waits:") && shown.contains("at its limit of 1"), "{shown}");
+    assert!(shown.contains("requested:") && !shown.contains("started:"), "{shown}");
+    assert!(shown.contains("waiting:") && shown.contains("reached its limit of 1"), "{shown}");
     let list = fleet.run(&["jobs", "--status", "pending"]).ok();
-    assert!(list.contains("  asked "), "{list}");
+    assert!(list.contains("  requested "), "{list}");
     fleet.write("go", "");
     fleet.wait_until_ended();
     let job = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
@@ -430,7 +434,7 @@ fn the_status_says_what_waits_and_why() {
     let waiting = fleet.run(&["trigger", "worker", "--detach", "-q"]).ok();
     let status = fleet.run(&["status"]).ok();
     let (_, waits) = status.split_once("\nWaiting\n").unwrap();
-    assert!(waits.contains(waiting.trim()) && waits.contains("at its limit of 1"), "{status}");
+    assert!(waits.contains(waiting.trim()) && waits.contains("reached its limit of 1"), "{status}");
     assert!(status.contains("\nNext\n") && status.contains("worker  nightly"), "{status}");
     let json = fleet.json(&["status", "--json"]);
     assert_eq!(json["waiting"][0]["id"], waiting.trim());
@@ -494,7 +498,7 @@ fn a_schedule_that_files_start_takes_no_time() {
     );
     let fleet = Steered(fleet(&[("watcher", &watches)]));
     let said = fleet.run(&["schedule", "set", "watcher", "sources", "30m"]).fails(5);
-    assert!(said.contains("started by files that change"), "{said}");
+    assert!(said.contains("started by file changes"), "{said}");
 }
 
 #[test]
@@ -609,7 +613,7 @@ fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on
     let done = daemon.wait_with_output().unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(5), "{said}");
-    assert!(said.contains("was removed, moved or replaced while this daemon worked"), "{said}");
+    assert!(said.contains("was removed, moved or replaced while this daemon used"), "{said}");
     assert!(said.contains("move it back"), "{said}");
     std::fs::rename(&away, &there).unwrap();
     fleet.start();
@@ -649,7 +653,7 @@ fn a_trigger_that_waits_tells_of_each_further_try() {
     let done = fleet.run(&["trigger", "worker"]);
     let said = done.fails(1);
     for (number, most) in [(2, 3), (3, 3)] {
-        let told = format!("failed: Too much.; tries again ({number} of {most}), ");
+        let told = format!("failed: Too much.; will be retried ({number} of {most}), ");
         assert_eq!(said.matches(&told).count(), 1, "{said}");
     }
     assert!(!said.contains("(4 of"), "{said}");

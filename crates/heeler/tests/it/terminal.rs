@@ -133,7 +133,11 @@ fn after_the_end_of_input_every_question_is_denied_at_once() {
     terminal.type_in("\u{4}");
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(0), "{rest}");
-    assert_eq!(rest.matches("denied, as nobody answers any more: Write").count(), 2, "{rest}");
+    assert_eq!(
+        rest.matches("denied, because there is no one left to answer: Write").count(),
+        2,
+        "{rest}"
+    );
     assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
 }
 
@@ -171,7 +175,7 @@ fn a_number_that_stands_for_nothing_is_asked_for_again() {
     let mut terminal = Terminal::start(&fleet, "trigger coder");
     terminal.wait_for("a number, or your own answer:");
     terminal.type_in("3\n");
-    terminal.wait_for("there is no 3: 1 to 2");
+    terminal.wait_for("there is no option 3: choose 1 to 2");
     terminal.wait_for("a number, or your own answer:");
     terminal.type_in("1\n");
     let (code, rest) = terminal.end();

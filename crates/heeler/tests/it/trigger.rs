@@ -167,12 +167,12 @@ fn a_failed_job_ends_with_1_and_says_the_cure() {
     let ran = fleet.run(&["trigger", "coder"]);
     assert_eq!(ran.stdout, "Trying.\n");
     let told = ran.fails(1);
-    assert!(told.contains("✗ failed in ") && told.contains("  cure: "), "{told}");
+    assert!(told.contains("✗ failed in ") && told.contains("  fix: "), "{told}");
     let job = fleet.wait_until_ended();
     let id = job.head.id.as_str();
     assert!(told.contains(&format!("next: heeler jobs show {id}")), "{told}");
     let shown = fleet.run(&["jobs", "show", id]).ok();
-    assert!(shown.contains("error class:  authentication: the same again would fail"), "{shown}");
+    assert!(shown.contains("error class:  authentication: a retry would fail too"), "{shown}");
     let details = &fleet.json(&["jobs", "show", id, "--json"])["job"]["errorDetails"];
     assert_eq!(
         (&details["class"], &details["recoverable"]),
@@ -227,7 +227,7 @@ fn a_detached_job_goes_on_and_can_be_cancelled() {
     assert!(fleet.run(&["jobs"]).ok().contains("running"));
     let waits = fleet.json(&["trigger", "coder", "--detach", "--json"])["job"].clone();
     assert_eq!(waits["status"], "pending");
-    assert_eq!(waits["waits"], "coder is at its limit of 1 at once");
+    assert_eq!(waits["waits"], "coder has reached its limit of 1 concurrent jobs");
     let waits = waits["id"].as_str().unwrap();
     assert_eq!(fleet.run(&["jobs", "cancel", waits]).ok(), format!("{waits}: cancelled\n"));
     assert_eq!(fleet.run(&["jobs", "cancel", &id]).ok(), format!("{id}: cancelled\n"));
@@ -336,7 +336,7 @@ fn ctrl_c_cancels_gracefully() {
     fleet.wait_until_said("sleep 300");
     interrupt(&trigger);
     let told = ended(trigger).fails(130);
-    assert!(told.contains("cancelling, as you asked") && told.contains("✗ cancelled in"), "{told}");
+    assert!(told.contains("cancelling; Ctrl-C again") && told.contains("✗ cancelled in"), "{told}");
     assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
     assert!(fleet.processes("runner").is_empty());
 }
@@ -350,7 +350,7 @@ fn ctrl_c_before_the_start_starts_nothing() {
     wait_for("the daemon", || (!fleet.processes("start").is_empty()).then_some(()));
     interrupt(&trigger);
     let told = ended(trigger).fails(130);
-    assert!(told.contains("interrupted before it was asked"), "{told}");
+    assert!(told.contains("interrupted before the daemon received the command"), "{told}");
     assert!(fleet.jobs().is_empty());
     drop(busy);
     fleet.run(&["trigger", "coder"]).ok();
@@ -366,13 +366,13 @@ fn ctrl_c_twice_ends_it_at_once() {
     // The second one counts only once the first was taken.
     let mut told = BufReader::new(trigger.stderr.take().unwrap());
     let mut said = String::new();
-    while !said.contains("cancelling, as you asked") {
+    while !said.contains("cancelling; Ctrl-C again") {
         assert_ne!(told.read_line(&mut said).unwrap(), 0, "{said}");
     }
     interrupt(&trigger);
     told.read_to_string(&mut said).unwrap();
     assert_eq!(trigger.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("ending it at once") && said.contains("✗ cancelled"), "{said}");
+    assert!(said.contains("killing it") && said.contains("✗ cancelled"), "{said}");
     assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
     assert!(fleet.processes("play").is_empty());
 }
@@ -444,13 +444,13 @@ fn a_persistent_agent_goes_on_where_it_was() {
     let fleet = fleet(&[("coder", &agent)]);
     fleet.run(&["trigger", "coder"]).ok();
     let told = fleet.run(&["trigger", "coder"]);
-    assert!(told.stderr.contains(" goes on"), "{}", told.stderr);
+    assert!(told.stderr.contains(" is resumed"), "{}", told.stderr);
     let sessions =
         || fleet.json(&["session", "list", "--json"])["sessions"].as_array().unwrap().clone();
     assert_eq!(sessions().len(), 1);
     let first = sessions()[0]["id"].as_str().unwrap().to_owned();
     let told = fleet.run(&["trigger", "coder", "--fresh"]);
-    assert!(told.stderr.contains("a new session, as asked"), "{}", told.stderr);
+    assert!(told.stderr.contains("new session, as requested"), "{}", told.stderr);
     assert_eq!(sessions().len(), 2);
     fleet.run(&["trigger", "coder", "--session", &first[..8]]).ok();
     let resumed = sessions().into_iter().find(|session| session["id"] == *first).unwrap();
@@ -590,7 +590,7 @@ fn a_reader_that_goes_away_ends_nothing() {
     drop(out);
     fleet.write("go", "");
     let told = ended(trigger);
-    assert!(told.stderr.contains("nobody reads the output any more"), "{}", told.stderr);
+    assert!(told.stderr.contains("the reader of the output is gone"), "{}", told.stderr);
     assert_eq!(told.code, Some(0), "the job's own outcome");
     assert_eq!(fleet.jobs()[0].head.status, JobStatus::Completed);
 }
@@ -668,7 +668,7 @@ fn what_cannot_run_is_refused_with_the_cure_and_no_job() {
         "{told}"
     );
     let told = fleet.run(&["trigger", "unasked"]).fails(2);
-    assert!(told.contains("there is nothing to ask unasked"), "{told}");
+    assert!(told.contains("there is no prompt for unasked"), "{told}");
     let told = fleet.run(&["trigger", "boxed", "-p", "x"]).fails(5);
     assert!(told.contains("asks for `docker`") && told.contains("never runs without it"), "{told}");
     let told = fleet.run(&["trigger", "hidden", "-p", "x"]).fails(2);
@@ -719,7 +719,11 @@ fn nobody_is_asked_where_nobody_is() {
     )]);
     let ran = fleet.run(&["trigger", "coder"]);
     assert!(ran.stderr.contains("✗ Write a.txt"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("1 request was denied: nobody could be asked"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("1 request was denied, because there was no one to ask"),
+        "{}",
+        ran.stderr
+    );
     ran.ok();
     assert!(!fleet.file("a.txt").exists());
 }
@@ -765,11 +769,7 @@ fn what_a_run_ran_out_of_is_told_once_with_its_cure() {
         assert_eq!(told.matches(once).count(), 1, "{told}");
     }
     let told = fleet.run(&["trigger", "api"]).fails(1);
-    assert_eq!(
-        (told.matches("Too much").count(), told.matches("cure: ").count()),
-        (1, 1),
-        "{told}"
-    );
+    assert_eq!((told.matches("Too much").count(), told.matches("fix: ").count()), (1, 1), "{told}");
 }
 
 #[test]

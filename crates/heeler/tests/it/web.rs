@@ -194,7 +194,7 @@ fn a_second_daemon_of_the_same_fleet_is_told_of_the_first_not_of_its_port() {
     let text = served.0.read("heeler.yaml").replace("auto", port);
     served.0.write("heeler.yaml", &text);
     let said = served.run(&["start"]).fails(5);
-    assert!(said.contains("is held by `heeler start`"), "{said}");
+    assert!(said.contains("is in use by `heeler start`"), "{said}");
     let said = served.run(&["reload"]).ok();
     assert!(said.contains("heeler restart"), "{said}");
 }
@@ -203,7 +203,7 @@ fn a_second_daemon_of_the_same_fleet_is_told_of_the_first_not_of_its_port() {
 fn beyond_this_machine_it_listens_only_once_somebody_can_say_who_they_are() {
     let served = Served::new("{port: auto, host: 0.0.0.0}");
     let said = served.run(&["start", "-d"]).fails(5);
-    assert!(said.contains("nobody has a password or a token"), "{said}");
+    assert!(said.contains("no password or token is set"), "{said}");
     assert!(said.contains("heeler password set"), "{said}");
     served.run(&["token", "create", "ci", "--scope", "read"]).ok();
     assert!(served.start().starts_with("127.0.0.1:"));
@@ -222,7 +222,7 @@ fn tokens_are_made_used_listed_and_revoked() {
     let stop = r#"{"jobs":"keep"}"#;
     assert_eq!(send(&address, "POST /api/v1/daemon/stop", &[&bearer(&token)], stop).0, 403);
     let again = served.run(&["token", "create", "ci", "--scope", "read"]).fails(5);
-    assert!(again.contains("there is a token ci already"), "{again}");
+    assert!(again.contains("token ci already exists"), "{again}");
     assert!(
         served
             .run(&["token", "create", "api-token", "--scope", "read"])

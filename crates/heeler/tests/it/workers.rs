@@ -109,15 +109,15 @@ fn a_coordinator_has_workers_whose_transcripts_are_kept_and_whom_the_person_can_
     wait_for_words(&fleet, ".workers/coder-1.ndjson", "Did and again in turn 3.");
     let said = chat.leave().ok();
     for words in [
-        "worker coder-1 is at work (job-",
+        "worker coder-1 is working (job-",
         "), and said:\nDid one in turn 1.\n",
-        "coder-1 goes on in its session (job-",
+        "coder-1 continues in its session (job-",
         "), and said:\nDid more in turn 2.\n",
-        "worker ada is at work (job-",
-        "ada is at work and was told\n",
-        "coder-2 is being stopped; wait_for_worker tells when it has ended\n",
-        "coder-2 did not end well: ",
-        "is done; asked: a long one\n",
+        "worker ada is working (job-",
+        "ada is working and received the message\n",
+        "coder-2 is being stopped; call wait_for_worker to wait for its end\n",
+        "coder-2 failed: ",
+        "is done; task: a long one\n",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
@@ -145,7 +145,7 @@ fn what_an_agent_may_not_start_is_refused_with_the_key_that_says_so() {
     let fleet = fleet(&[("lead", &lead), ("coder", &coder())]);
     let said = fleet.run(&["trigger", "lead"]).ok();
     assert!(said.contains("worker coder-1 is at work"), "{said}");
-    let refused = "has started 1 jobs, which is the most (`spawn` of lead in the config)";
+    let refused = "has started 1 jobs, the maximum (`spawn` of lead in the config)";
     assert_eq!(said.matches(refused).count(), 2, "{said}");
     assert!(said.contains("did you mean `coder`?"), "{said}");
     assert_eq!(fleet.jobs().len(), 2);
@@ -175,7 +175,8 @@ fn an_agent_goes_on_in_no_session_of_another_conversation() {
     for file in ["said", "forked"] {
         let said = fleet.read(file);
         assert_eq!(fleet.read(&format!("{file}.code")), "5\n", "{said}");
-        let refused = format!("session {own} is of no job that was started in the conversation of");
+        let refused =
+            format!("session {own} belongs to no job that was started in the conversation of");
         assert!(said.contains(&refused), "{said}");
     }
     let jobs = fleet.jobs();
@@ -197,7 +198,7 @@ fn a_worker_leaves_the_session_that_its_agent_keeps_to_others() {
     fleet.run(&["trigger", "coder", "-p", "mine"]).ok();
     let said = fleet.run(&["trigger", "lead"]).ok();
     assert!(said.contains("coder-1 is done (job-"), "{said}");
-    assert!(said.contains("is done; asked: two"), "{said}");
+    assert!(said.contains("is done; task: two"), "{said}");
     fleet.run(&["trigger", "coder", "-p", "again"]).ok();
     let jobs = fleet.jobs();
     let session = |prompt: &str| {
@@ -259,8 +260,8 @@ fn a_coordinator_that_is_interrupted_while_it_waits_finds_its_workers_again() {
     chat.say("look");
     wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
     let said = chat.leave().ok();
-    assert!(said.contains(") is still at work; asked: an endless one\n"), "{said}");
-    assert!(said.contains("coder-1 did not end well: "), "{said}");
+    assert!(said.contains(") is still working; task: an endless one\n"), "{said}");
+    assert!(said.contains("coder-1 failed: "), "{said}");
 }
 
 #[test]
@@ -288,9 +289,9 @@ fn a_coordinator_whose_turn_was_taken_back_still_has_the_workers_of_before() {
     chat.say("look");
     wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
     let said = chat.leave().ok();
-    assert!(said.contains("is still at work; asked: an endless one\n"), "{said}");
+    assert!(said.contains("is still working; task: an endless one\n"), "{said}");
     assert!(said.contains("worker coder-2 is at work"), "{said}");
-    assert!(said.contains("coder-1 did not end well: "), "{said}");
+    assert!(said.contains("coder-1 failed: "), "{said}");
     let jobs = fleet.jobs();
     let sessions = jobs.iter().filter(|job| job.head.agent == "lead");
     let sessions: HashSet<_> = sessions.map(|job| job.head.session_id.clone()).collect();
@@ -344,5 +345,5 @@ fn a_coordinator_fills_the_task_list_of_its_conversation() {
     assert_eq!(tasks.collect::<Vec<_>>(), expected);
     // Outside of a conversation there is none.
     let said = fleet.run(&["trigger", "lead"]).ok();
-    assert!(said.contains("this job is no turn of a conversation"), "{said}");
+    assert!(said.contains("this job is not a turn of a conversation"), "{said}");
 }

@@ -94,9 +94,9 @@ fn workflows_are_listed_and_shown_with_what_they_ask_for() {
     let shown = fleet.run(&["workflow", "show", "ship"]);
     let text = shown.stderr.clone() + shown.ok().as_str();
     for part in [
-        "what   string  must be given  What to ship",
+        "what   string  required   What to ship",
         "times  number  default 1",
-        "asks for consent (may-ship)",
+        "asks for approval (may-ship)",
         "after make",
         "heeler workflow run ship -i what=…",
     ] {
@@ -154,13 +154,13 @@ fn a_run_is_watched_until_it_asks_and_after_it_is_answered() {
     let Ran { code, stdout, stderr } = fleet.run(&run);
     assert_eq!((code, stdout.as_str()), (Some(0), ""), "{stderr}");
     let ask = fleet.asked();
-    for part in ["Ship boats?", &format!("heeler approvals approve {ask}"), "◆ waits for you"] {
+    for part in ["Ship boats?", &format!("heeler approvals approve {ask}"), "◆ waiting for you"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
     let id =
         fleet.json(&["workflow", "runs", "--json"])["runs"][0]["id"].as_str().unwrap().to_owned();
     let shown = fleet.run(&["workflow", "show", &id]).ok();
-    assert!(shown.contains("paused: somebody is asked") && shown.contains(&ask), "{shown}");
+    assert!(shown.contains("paused: waiting for an answer") && shown.contains(&ask), "{shown}");
     fleet.run(&["approvals", "approve", &ask]).ok();
     let watched = fleet.run(&["workflow", "watch", &id]);
     assert_eq!(watched.code, Some(0), "{}", watched.stderr);
@@ -196,7 +196,7 @@ fn what_a_workflow_says_goes_to_stdout_and_its_progress_to_stderr() {
     let ran = fleet.run(&["workflow", "run", "ship", "-i", "what=one"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(ran.stdout, "made one\ndone: shipped one\n");
-    for part in ["▸ make begins", "✓ make", "✓ ship", "✓ succeeded in"] {
+    for part in ["▸ make started", "✓ make", "✓ ship", "✓ succeeded in"] {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
     let quiet = fleet.run(&["workflow", "run", "ship", "-i", "what=two", "-q"]);
@@ -261,7 +261,7 @@ fn a_failed_run_goes_on_where_it_failed() {
     fleet.run(&["workflow", "retry", id, "--from", "first"]).ok();
     assert_eq!(fleet.read("first.txt"), "x\nx\n", "unless a person asks");
     let detached = fleet.run(&["workflow", "retry", id, "--from", "first", "--detach"]);
-    assert!(detached.stderr.contains("it goes on; watch it"), "{}", detached.stderr);
+    assert!(detached.stderr.contains("continued; watch it"), "{}", detached.stderr);
     fleet.waits_as(id, "succeeded");
 }
 
@@ -303,7 +303,7 @@ fn ctrl_c_cancels_the_run_that_is_watched() {
     rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);
-    assert!(ran.stderr.contains("cancelling, as you asked"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cancelling; Ctrl-C again"), "{}", ran.stderr);
     let runs = fleet.json(&["workflow", "runs", "--json"]);
     assert_eq!(runs["runs"][0]["status"], "cancelled");
 }
@@ -318,9 +318,9 @@ fn a_run_about_the_same_is_joined_and_ctrl_c_leaves_it() {
     let mut joined = fleet.start(&[&["workflow", "run"], &about[..]].concat());
     let stderr = joined.stderr.take().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map(Result::unwrap);
-    lines.find(|line| line.contains("answer it: heeler approvals approve")).unwrap();
+    lines.find(|line| line.contains("answer: heeler approvals approve")).unwrap();
     rustix::process::kill_process(Pid::from_child(&joined), Signal::INT).unwrap();
-    assert!(lines.any(|line| line.contains("the run goes on")));
+    assert!(lines.any(|line| line.contains("the run continues")));
     assert_eq!(joined.wait().unwrap().code(), Some(130));
     assert_eq!(fleet.workflow_run(&id)["status"], "paused");
     assert_eq!(fleet.json(&["workflow", "runs", "--json"])["total"], 1);
@@ -331,9 +331,7 @@ fn a_workflow_that_is_switched_off_does_not_start() {
     let fleet = with(&[("try", TRY)]);
     fleet.run(&["workflow", "disable", "try"]).ok();
     let told = fleet.run(&["workflow", "run", "try"]).fails(5);
-    assert!(
-        told.contains("try was switched off by") && told.contains("heeler workflow enable try")
-    );
+    assert!(told.contains("try was disabled by") && told.contains("heeler workflow enable try"));
     let listed = fleet.json(&["workflow", "list", "--json"]);
     assert_eq!(listed["workflows"][0]["enabled"], false);
     fleet.run(&["workflow", "enable", "try"]).ok();
@@ -372,9 +370,9 @@ fn phases_are_drawn_in_place_on_a_terminal_and_questions_are_answered_there() {
     terminal.wait_for("until test -e seen");
     fleet.write("seen", "");
     terminal.wait_for("Ship boats?");
-    terminal.wait_for("go on? [y/n, and why]");
+    terminal.wait_for("approve? [y/n, optional reason]");
     terminal.type_in("perhaps\n");
-    terminal.wait_for("go on? [y/n, and why]");
+    terminal.wait_for("approve? [y/n, optional reason]");
     terminal.type_in("y, gladly\n");
     terminal.wait_for("`may-ship` approved by");
     terminal.wait_for("gladly");
@@ -393,7 +391,7 @@ fn what_an_agent_of_a_run_asks_is_answered_on_the_terminal_too() {
     fleet.write("workflows/one.yaml", "name: one\nphases:\n  - {name: make, prompt: Make it}\n");
     let mut terminal = Terminal::start(&fleet, "workflow run one --follow");
     terminal.wait_for("echo hi > made.txt");
-    terminal.wait_for("go on? [y/n, and why]");
+    terminal.wait_for("approve? [y/n, optional reason]");
     terminal.type_in("y\n");
     terminal.wait_for("2. green");
     terminal.wait_for("your answer:");
@@ -413,12 +411,12 @@ fn a_run_whose_agent_asks_says_so_and_is_watched_no_longer_than_until_then() {
     fleet.write("workflows/one.yaml", "name: one\nphases:\n  - {name: make, prompt: Make it}\n");
     let ran = fleet.run(&["workflow", "run", "one", "--until-asked"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.contains("◆ waits for you"), "{}", ran.stderr);
-    assert!(fleet.run(&["workflow", "runs"]).ok().contains("running, asks"));
+    assert!(ran.stderr.contains("◆ waiting for you"), "{}", ran.stderr);
+    assert!(fleet.run(&["workflow", "runs"]).ok().contains("running, open question"));
     let id = fleet.json(&["workflow", "runs", "--json"])["runs"][0]["id"].clone();
     let id = id.as_str().unwrap();
     let shown = fleet.run(&["workflow", "show", id]).ok();
-    assert!(shown.contains("make, and somebody is asked"), "{shown}");
+    assert!(shown.contains("make, with an open question"), "{shown}");
     fleet.run(&["approvals", "reply", &fleet.asked(), "green"]).ok();
     fleet.waits_as(id, "succeeded");
     assert!(fleet.run(&["approvals", "list", "--all"]).ok().contains("  answered  "));
@@ -463,7 +461,7 @@ fn a_phase_whose_job_is_in_the_queue_waits_and_says_why() {
 fn an_answer_given_elsewhere_ends_the_question_on_the_terminal() {
     let fleet = with(&[("ship", SHIP)]);
     let mut terminal = Terminal::start(&fleet, "workflow run ship -i what=boats");
-    terminal.wait_for("go on? [y/n, and why]");
+    terminal.wait_for("approve? [y/n, optional reason]");
     fleet.run(&["approvals", "reject", &fleet.asked(), "--reason", "too soon"]).ok();
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(1), "{rest}");

@@ -69,12 +69,12 @@ fn a_faulty_workflow_is_told_of_by_all_that_show_the_fleet() {
     assert_eq!((&faulty[0]["errors"][0]["line"], &faulty[1]["kind"]), (&json!(2), &json!("cron")));
     let list = fleet.run(&["workflow", "list"]);
     assert_eq!(list.code, Some(0));
-    assert!(list.stdout.contains("good  enabled") && list.stdout.contains("bad   faulty"));
+    assert!(list.stdout.contains("good  enabled") && list.stdout.contains("bad   invalid"));
     assert!(list.stderr.contains(PLACE), "{}", list.stderr);
     let list = fleet.json(&["workflow", "list", "--json"]);
     assert_eq!((&list["total"], &list["faulty"][0]["name"]), (&json!(1), &json!("bad")));
     let told = fleet.run(&["config", "validate"]).fails(2);
-    assert!(told.contains(PLACE) && told.contains("has faults itself"), "{told}");
+    assert!(told.contains(PLACE) && told.contains("has errors"), "{told}");
     assert_eq!(fleet.run(&["config", "validate", "--json"]).code, Some(2));
     // By its name, by that of its file, and by its path; others are not told of then.
     for which in ["bad", "odd-file", "workflows/odd-file.yaml"] {
@@ -82,7 +82,7 @@ fn a_faulty_workflow_is_told_of_by_all_that_show_the_fleet() {
         assert!(told.contains("1 error") && told.contains(PLACE), "{which}: {told}");
     }
     let told = fleet.run(&["workflow", "validate", "nightly"]).fails(2);
-    assert!(told.contains("has faults itself") && !told.contains(PLACE), "{told}");
+    assert!(told.contains("has errors") && !told.contains(PLACE), "{told}");
     fleet.run(&["workflow", "validate", "good"]).ok();
 }
 
@@ -106,12 +106,12 @@ fn what_works_but_not_as_meant_is_told_when_a_workflow_is_run() {
     fleet.write("workflows/w.yaml", text);
     let ran = fleet.run(&["workflow", "run", "w"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.contains("nothing here is called `previousOuput`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("unknown name `previousOuput`"), "{}", ran.stderr);
     assert!(ran.stderr.contains("did you mean `previousOutput`?"), "{}", ran.stderr);
     assert_eq!(fleet.run(&["workflow", "run", "w", "-q"]).stderr, "");
     fleet.write("workflows/w.yaml", &text.replace("phases", "inputs: {x: {default: 1}}\nphases"));
     let told = fleet.run(&["workflow", "run", "w"]).fails(2);
-    assert!(told.contains("error: nothing here is called `previousOuput`"), "{told}");
+    assert!(told.contains("error: unknown name `previousOuput`"), "{told}");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn status_lists_runs_of_workflows_that_go_on_and_those_that_wait() {
     let status = fleet.run(&["status"]).ok();
     assert!(status.contains("\nWorkflows\n"), "{status}");
     let line = |id: &str| status.lines().find(|line| line.contains(id)).unwrap().to_owned();
-    assert!(line(&asks).contains("paused, waits for you"), "{status}");
+    assert!(line(&asks).contains("paused, waiting for you"), "{status}");
     assert!(line(&waits).contains("running") && line(&waits).contains(" wait "), "{status}");
     let status = fleet.json(&["status", "--json"]);
     let runs = status["workflowRuns"].as_array().unwrap();
@@ -153,7 +153,7 @@ fn why_something_is_rejected_is_asked_at_a_terminal() {
     fleet.write("workflows/ask.yaml", text);
     let id = fleet.run(&["workflow", "run", "ask", "--detach", "-q"]).ok().trim().to_owned();
     let mut terminal = Terminal::start(&fleet, &format!("approvals reject {}", fleet.asked()));
-    terminal.wait_for("why not?");
+    terminal.wait_for("reason for rejecting");
     terminal.type_in("too soon\n");
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(0), "{rest}");

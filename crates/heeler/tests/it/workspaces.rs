@@ -288,7 +288,7 @@ fn a_fork_that_has_not_begun_is_exported_as_what_it_goes_on_from() {
     let fork = fork["id"].as_str().unwrap();
     let told = fleet.run(&["session", "export", fork, "-o", "s.json"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
-    assert!(!told.stderr.contains("not go on"), "{}", told.stderr);
+    assert!(!told.stderr.contains("not continue"), "{}", told.stderr);
     assert!(!fleet.read("s.json").contains("two"), "it knows nothing of what came later");
     let other = elsewhere(&fleet, "s.json");
     other.run(&["session", "import", "s.json"]).ok();
@@ -312,7 +312,7 @@ fn a_worktree_that_is_gone_is_noticed_and_made_again_when_its_session_goes_on() 
     let told = fleet.run(&["doctor"]);
     assert_eq!(told.code, Some(1), "{}", told.stdout);
     assert!(
-        told.stdout.contains(&format!("{fork}: its worktree {place} is gone")),
+        told.stdout.contains(&format!("{fork}: its worktree {place} is missing")),
         "{}",
         told.stdout
     );
@@ -330,7 +330,7 @@ fn a_worktree_that_is_gone_is_noticed_and_made_again_when_its_session_goes_on() 
     let jobs = fleet.json(&["jobs", "--json"])["jobs"].clone();
     let job = jobs[1]["id"].as_str().unwrap();
     let rows = fleet.read(&format!(".heeler/jobs/{job}.jsonl"));
-    assert!(rows.contains("its worktree was gone and is made again"), "{rows}");
+    assert!(rows.contains("its worktree was missing and was recreated"), "{rows}");
 
     // Without snapshots there is nothing to make it of.
     std::fs::remove_dir_all(place).unwrap();

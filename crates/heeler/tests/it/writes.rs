@@ -246,7 +246,7 @@ fn a_backup_brings_back_what_was_there() {
     assert!(fleet.run(&["restore", "b.tar.gz"]).ok().contains("restored 1 job"));
     assert!(fleet.run(&["jobs", "logs", id.as_str()]).ok().contains("kept"));
     assert!(fleet.run(&["restore", "b.tar.gz"]).fails(5).contains("--yes"));
-    assert!(fleet.run(&["restore", "b.tar.gz", "--yes"]).ok().contains("the state before is in"));
+    assert!(fleet.run(&["restore", "b.tar.gz", "--yes"]).ok().contains("the previous state is in"));
     fleet.write("broken.tar", "not an archive");
     assert!(
         fleet.run(&["restore", "broken.tar", "--yes"]).fails(1).contains("nothing was changed")
@@ -263,12 +263,12 @@ fn doctor_says_what_is_wrong_and_fixes_it() {
         .unwrap();
     let told = fleet.run(&["doctor"]);
     assert_eq!(told.code, Some(1));
-    assert!(told.stdout.contains("heeler.db") && told.stdout.contains("cure:"), "{}", told.stdout);
+    assert!(told.stdout.contains("heeler.db") && told.stdout.contains("fix:"), "{}", told.stdout);
     assert!(fleet.run(&["doctor", "--fix"]).ok().contains("fixed"));
     assert_eq!(fleet.json(&["jobs", "--json"])["jobs"][0]["status"], "failed");
     let mode = std::fs::metadata(fleet.file(".heeler/heeler.db")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(fleet.run(&["doctor"]).ok().contains("is sound"));
+    assert!(fleet.run(&["doctor"]).ok().contains("no problems found"));
 }
 
 #[test]
@@ -334,10 +334,7 @@ fn a_demo_that_is_interrupted_says_what_was_cancelled_and_what_stays() {
     let mut told = String::new();
     demo.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(130), "{shown:#?} {told}");
-    assert!(
-        told.contains("interrupted: ") && told.contains("what the demo has made stays"),
-        "{told}"
-    );
+    assert!(told.contains("interrupted: ") && told.contains("the demo's files are kept"), "{told}");
     assert!(!shown.iter().any(|line| line.contains("Yours to explore")), "{shown:#?}");
     assert!(fleet.file("shown/fleet/heeler.yaml").exists());
 }

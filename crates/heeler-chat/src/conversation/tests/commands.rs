@@ -1,4 +1,4 @@
-//! What commands answer.
+//! Tests of command output.
 
 use super::leaving::worker;
 use super::*;
@@ -16,7 +16,7 @@ fn help_tells_the_commands_and_the_keys_that_there_are() {
 fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     let mut rig = ConversationFixture::new();
     rig.say("/permissions");
-    let nothing = "waiting  nothing waits for your answer";
+    let nothing = "waiting  no open questions";
     assert_eq!(rig.shown(), [format!("boss may do anything, attended: true\n{nothing}")]);
     let book = rig.talk.take().unwrap().session_file;
     rig.begin(book, |manner| manner.attended = false);
@@ -50,7 +50,7 @@ fn workers_are_listed_in_columns_with_what_they_cost() {
     rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.shown();
     rig.say("/workers");
-    assert_eq!(rig.shown(), ["coder-1  at work  $0.0000  Fix it."]);
+    assert_eq!(rig.shown(), ["coder-1  running  $0.0000  Fix it."]);
 }
 
 #[test]
@@ -68,11 +68,13 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     rig.begin(book, |_| {});
     rig.shown();
     rig.say("/cost");
-    assert_eq!(rig.shown(), ["nothing so far: no turn has told its cost"]);
+    assert_eq!(rig.shown(), ["no cost yet: no turn has reported its cost"]);
     rig.say("hello");
     assert_eq!(
         rig.shown(),
-        ["this session is another program's: its 20 MB are copied, then your words are sent"]
+        [
+            "this session belongs to another program: its 20 MB are copied, then your message is sent"
+        ]
     );
     assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
     rig.say("/tasks add more");

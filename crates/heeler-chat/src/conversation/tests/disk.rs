@@ -1,4 +1,4 @@
-//! Conversations on a disk that takes nothing for a while.
+//! Tests of conversations on a disk that fails for a while.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,16 @@ use heeler_testkit::DiskHook;
 use super::leaving::worker;
 use super::*;
 
-/// What a disk does not do.
+/// Failure mode of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FillableDiskFault {
-    /// It takes no bytes.
+    /// Writes fail.
     Full,
-    /// It takes them, but makes no new file.
+    /// Writes succeed, but new files cannot be created.
     NoFiles,
 }
 
-/// A disk that can be full.
+/// Disk that can be full.
 #[derive(Debug, Default)]
 pub(super) struct FillableDisk {
     trouble: Mutex<Option<FillableDiskFault>>,
@@ -79,7 +79,7 @@ fn a_conversation_whose_disk_takes_nothing_can_be_left() {
     rig.pass(5);
     assert!(rig.talk().has_ended());
     let shown = rig.shown();
-    assert!(shown[1].starts_with("The disk did not take the last of it."), "{shown:?}");
+    assert!(shown[1].starts_with("The last entries could not be written."), "{shown:?}");
 
     rig.disk.has(None);
     rig.crash();

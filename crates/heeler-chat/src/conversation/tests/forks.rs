@@ -1,4 +1,4 @@
-//! Copies of a session that are gone on in, and what else goes through a whole transcript.
+//! Tests of forks, and of other commands that read a whole transcript.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::background::WAIT_BYTES_MAX;
 use crate::conversation::fork::find_fork_message;
 
-/// A conversation of two turns behind words of so many bytes that nobody waits for them.
+/// Conversation of two turns with a transcript too long to process in the foreground.
 fn long() -> ConversationFixture {
     let mut rig = ConversationFixture::new();
     let id = rig.talk.take().unwrap().id().to_owned();
@@ -31,7 +31,7 @@ fn two_turns(rig: &mut ConversationFixture) {
     rig.shown();
 }
 
-/// Waits until nothing is done beside.
+/// Waits until no background operation runs.
 fn settled(rig: &mut ConversationFixture) {
     while rig.talk().status.busy.is_some() {
         std::thread::yield_now();
@@ -50,10 +50,10 @@ fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead
     let mut rig = ConversationFixture::new();
     two_turns(&mut rig);
     rig.say("/search SAY");
-    let hint = "/fork N goes on in a copy, up to what the agent said there";
+    let hint = "/fork N continues in a copy, up to that message of the agent";
     assert_eq!(rig.shown(), [format!("   1  you: say 1\n   3  you: say 2\n{hint}")]);
     let usable = |number: u64, some: &str| {
-        format!("message {number} cannot be forked from; these of the agent's can:{some}")
+        format!("message {number} cannot be forked from; these messages of the agent can:{some}")
     };
     rig.say("/fork 99");
     assert_eq!(rig.shown(), [usable(99, "\n   2  said 1\n   4  said 2")]);
@@ -63,7 +63,7 @@ fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead
     let shown = rig.shown();
     assert_eq!(shown[1], "User say 1 | Assistant said 1");
     rig.say("/search said 2");
-    assert_eq!(rig.shown(), ["`said 2` was not said here; heeler search looks everywhere"]);
+    assert_eq!(rig.shown(), ["`said 2` was not found here; heeler search looks everywhere"]);
     rig.say("on");
     let behind_1 = TurnSessionChoice::Fork(rig.stage.session(1), Some(Uuid::from_u128(101)));
     assert_eq!(rig.stage.last_session(), behind_1);
@@ -83,7 +83,7 @@ fn whoever_gives_up_does_not_wait_until_a_message_is_found() {
 fn where_the_agent_has_said_nothing_there_is_nothing_to_fork_from() {
     let mut rig = ConversationFixture::new();
     rig.say("/fork 1");
-    assert_eq!(rig.shown(), ["the agent has said nothing that can be forked from"]);
+    assert_eq!(rig.shown(), ["no message of the agent can be forked from"]);
     assert_eq!(rig.shelf().list().unwrap().len(), 1);
 }
 
@@ -93,11 +93,11 @@ fn a_long_session_is_copied_beside_and_what_is_said_meanwhile_is_said_in_the_cop
     let before = rig.talk().id().to_owned();
     rig.stage.calls();
     rig.say("/fork");
-    assert!(rig.shown()[0].contains("MB are copied, then it goes on in the copy"));
+    assert!(rig.shown()[0].contains("MB, then continuing in the copy"));
     assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
     rig.say("three");
     rig.say("/fork");
-    assert_eq!(rig.shown(), ["a copy is being made; Esc gives it up"]);
+    assert_eq!(rig.shown(), ["the session is being copied; Esc cancels it"]);
     assert_eq!(rig.stage.calls(), [""; 0]);
     while rig.talk().status.busy.as_deref() == Some("copying the session") {
         std::thread::yield_now();
@@ -119,7 +119,7 @@ fn a_long_copy_that_is_given_up_left_or_cut_off_leaves_nothing() {
         |rig| {
             let now = rig.now;
             rig.talk().handle_action(UserAction::Interrupt, now);
-            assert_eq!(rig.shown(), ["the copy was given up", "suggested: three"]);
+            assert_eq!(rig.shown(), ["the copy was cancelled", "suggested: three"]);
             assert_eq!(transcripts(rig), 1);
         },
         |rig| {
@@ -160,22 +160,22 @@ fn a_loop_waits_for_a_long_copy() {
 fn a_long_transcript_is_searched_and_written_out_beside() {
     let mut rig = long();
     rig.say("/search said 2");
-    assert_eq!(rig.shown(), ["going through 17 MB"]);
+    assert_eq!(rig.shown(), ["reading 17 MB"]);
     rig.say("/export all.md");
-    let refused = "the command before goes through the transcript; Esc gives it up";
+    let refused = "the previous command is still reading the transcript; Esc cancels it";
     assert_eq!(rig.shown(), [refused]);
     settled(&mut rig);
     assert!(rig.shown()[0].contains("  agent: said 2\n/fork N"));
     rig.say("/export all.md");
     settled(&mut rig);
     let file = rig.folder().join("all.md");
-    assert_eq!(rig.shown(), ["going through 17 MB".to_owned(), format!("written: {file}")]);
+    assert_eq!(rig.shown(), ["reading 17 MB".to_owned(), format!("written: {file}")]);
     assert!(std::fs::read_to_string(&file).unwrap().ends_with("## agent\n\nsaid 2\n"));
 
     let now = rig.now;
     rig.say("/export again.md");
     rig.talk().handle_action(UserAction::Interrupt, now);
-    let is_given_up = rig.shown()[1] == "it was given up";
+    let is_given_up = rig.shown()[1] == "cancelled";
     let is_there = rig.folder().join("again.md").exists();
     assert_ne!(is_there, is_given_up, "half of it is no export");
 }
@@ -190,7 +190,7 @@ fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
     rig.is(1, ChatJobState::Done);
     rig.say("/fork");
     let told = rig.shown().pop().unwrap();
-    assert!(told.ends_with("which stays as it is. Its workers go on with it."), "{told}");
+    assert!(told.ends_with("which is unchanged. Its workers keep running."), "{told}");
 
     rig.said(50, 4, "Fixed.");
     rig.talk().handle_fleet_event(worker(ChatJobState::Done), now);
@@ -199,8 +199,8 @@ fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
     rig.is(1, ChatJobState::Done);
     rig.say("/workers");
     rig.say("/cost");
-    let nothing = "nothing so far: no turn has told its cost";
-    assert_eq!(rig.shown(), ["no worker yet: the agent sets them to work", nothing]);
+    let nothing = "no cost yet: no turn has reported its cost";
+    assert_eq!(rig.shown(), ["no workers yet: the agent starts them", nothing]);
     let fork = rig.talk().id().to_owned();
     assert!(!rig.folder().join(format!("sessions/{fork}.workers")).exists());
 }

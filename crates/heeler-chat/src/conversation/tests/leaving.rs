@@ -1,4 +1,4 @@
-//! Workers of a conversation, and the way out of it.
+//! Tests of workers and of the exit.
 
 use super::*;
 use crate::ChatWorkerInfo;
@@ -7,7 +7,7 @@ pub(super) fn worker(state: ChatJobState) -> ChatFleetEvent {
     worker_at(&[state])
 }
 
-/// A worker with a job for each state.
+/// Creates a worker with one job per state.
 fn worker_at(states: &[ChatJobState]) -> ChatFleetEvent {
     let facts = |(number, state): (usize, &ChatJobState)| ChatJobInfo {
         job: job(50 + number),
@@ -181,7 +181,7 @@ fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
     let now = rig.now;
     rig.is(1, ChatJobState::Running);
     rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
-    // Asked what becomes of the worker, the person closes the terminal.
+    // The person closes the terminal during the question about the worker.
     rig.leave();
     for _ in 0..3 {
         rig.talk().handle_action(UserAction::HangUp, now);

@@ -1,4 +1,4 @@
-//! Loops and tasks.
+//! Tests of loops and tasks.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_loops_turn_that_a_crash_cut_off_counts_once() {
         rig.say(&format!("/tasks add {task}"));
     }
     rig.say("/start");
-    // All was said before the crash, but for how it ended.
+    // Everything but the end was reported before the crash.
     rig.said(1, 1, "TASK DONE");
     for _ in 0..2 {
         rig.crash();

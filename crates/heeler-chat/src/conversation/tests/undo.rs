@@ -1,4 +1,4 @@
-//! Turns that are taken back.
+//! Tests of turns that are taken back.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn undo_goes_on_from_before_the_last_turn() {
     rig.shown();
     rig.say("/undo");
     rig.say("/undo");
-    let why = "is taken back: the next one goes on from before it. Files stay as they are.";
+    let why = "was taken back: the next one continues from before it. Files are unchanged.";
     let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
     assert_eq!(rig.shown(), told);
     assert!(rig.talk().session_file.state().session.is_none());
@@ -77,7 +77,7 @@ fn undo_after_undo_passes_over_what_was_taken_back() {
     assert_eq!(rig.stage.last_session(), behind_1, "neither turn 2 nor turn 3 is there");
     turn(&mut rig, 5);
     assert_eq!(rig.stage.last_session(), TurnSessionChoice::Existing(rig.stage.session(4)));
-    // A message of a turn that was taken back is in the session that it was said in.
+    // A message of a turn that was taken back belongs to the session of that turn.
     rig.say("/fork 4");
     turn(&mut rig, 6);
     let behind_2 = TurnSessionChoice::Fork(rig.stage.session(2), Some(Uuid::from_u128(201)));

@@ -1,5 +1,5 @@
-//! A kill between any two writes, a failing disk and a power loss: the session opens whole, and nothing
-//! is there twice.
+//! Tests of a kill between any two writes, a failing disk and a power loss: the session opens
+//! completely, and nothing is duplicated.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use heeler_testkit::{SimDisk, SimulatedFault};
 
 use super::*;
 
-/// What happens to a session, and what it held before.
+/// Scenario: a session and its initial content.
 struct CrashCase {
     name: &'static str,
-    /// Makes the files.
+    /// Creates the files.
     prepare: fn(&Utf8Path),
     id: &'static str,
     older: OldFormatPolicy,
@@ -89,8 +89,8 @@ fn inline(root: &Utf8Path) {
     own(root, "a.json", &format!("{{\"keep\":1.50,\"transcript\":{entries}}}"));
 }
 
-/// Talks until something fails; returns what was acknowledged. The numbers of the entries that must
-/// survive a power loss are marked.
+/// Appends entries until a failure; returns the acknowledged ones. Entries that must survive a
+/// power loss are marked.
 fn talk(
     root: &Utf8Path,
     disk: &Arc<SimDisk>,
@@ -117,9 +117,10 @@ fn talk(
     Ok(said)
 }
 
-/// The session has what it had, what was promised, and of the rest what it may, in order.
+/// Checks that the session has its initial entries, all promised ones, and a prefix of the others,
+/// in order.
 fn check(root: &Utf8Path, case: &CrashCase, said: &[String], context: &str) {
-    // Nothing is proved by waiting for the real disk.
+    // Syncing to the real disk would prove nothing here.
     let shelf = shelf(root).with_disk(Arc::new(SimDisk::new(root)));
     let listed = shelf.list().unwrap();
     let listed = listed.iter().find(|it| it.id == case.id);
@@ -147,7 +148,7 @@ fn check(root: &Utf8Path, case: &CrashCase, said: &[String], context: &str) {
     assert_eq!(inline, expected, "{context}");
 }
 
-/// Every form of a session has a test of its own for each kind of trouble.
+/// Generates a test for each session format and each kind of failure.
 macro_rules! proofs {
     ($($form:ident = $at:literal,)+) => {$(
         mod $form {
@@ -185,7 +186,7 @@ fn kill_at_every_write(case: &CrashCase) {
         let home = SessionHomeFixture::new();
         (case.prepare)(&home.root);
         let disk = Arc::new(SimDisk::new(&home.root));
-        // Nothing that comes after reaches the disk, as if we had been killed there.
+        // Later writes do not reach the disk, as after a kill.
         disk.fail_from(call, SimulatedFault::Torn);
         let result = talk(&home.root, &disk, case);
         let is_over = disk.calls() <= call;
@@ -230,7 +231,7 @@ fn fail_at_every_call(case: &CrashCase) {
             let open = || shelf.open(case.id, NOW, case.older);
             let mut book = open().or_else(|_| open()).unwrap().session_file;
             for n in ["0", "1"] {
-                // What failed is said again, although it may be there in spite of it.
+                // A failed append is repeated, although its bytes may be in the file.
                 if book.append(&ALL, &entry(n)).is_err() {
                     book.append(&ALL, &entry(n)).unwrap();
                 }

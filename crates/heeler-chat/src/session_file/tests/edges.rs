@@ -1,4 +1,4 @@
-//! What a kill may leave at the end of a file, and names as long as names may be.
+//! Tests of file ends after a kill, and of names of the maximum length.
 
 use super::*;
 use crate::SessionDirectoryError;
@@ -14,7 +14,7 @@ fn a_tail_that_was_cut_anywhere_costs_only_the_entry_that_was_not_whole() {
         let bytes = [&whole[..], b"\n", &last.as_bytes()[..cut]].concat();
         std::fs::write(&path, bytes).unwrap();
         let opened = home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
-        assert!(opened.warnings.iter().any(|it| it.contains("half entry")), "{cut}");
+        assert!(opened.warnings.iter().any(|it| it.contains("incomplete entry")), "{cut}");
         let mut book = opened.session_file;
         book.append(&ALL, &entry("after")).unwrap();
         assert_eq!(said(&book, &ALL), ["before", "after"], "{cut}");

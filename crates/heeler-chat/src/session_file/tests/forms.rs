@@ -1,4 +1,4 @@
-//! Sessions of versions 1, 2 and 3, as other programs write them: what is read, and what becomes of them.
+//! Tests of sessions in versions 1, 2 and 3, as other programs write them.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::*;
 
 const ONE: [&str; 4] = ["Session started", "fix the \"login\" page\nüber alles", "", "Done."];
 
-/// All files below a folder: what is in them, and when they were written.
+/// Returns all files below a directory: content and modification time.
 fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (Vec<u8>, SystemTime)> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -30,7 +30,7 @@ fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (Vec<u8>, SystemTime)> {
     files
 }
 
-/// What a program that knows only version 2 reads.
+/// Returns the entries that a program that knows only version 2 reads.
 #[derive(Deserialize)]
 struct OldSession {
     transcript: Vec<OldEntry>,
@@ -50,7 +50,7 @@ impl OldSession {
     }
 }
 
-/// What a program that knows only the array does to a session: it goes on from what it sees.
+/// Continues a session like a program that knows only the array.
 fn old_program_says(home: &SessionHomeFixture, id: &str, text: &str) {
     let mut json = home.json(&format!("{id}.json"));
     json["transcript"].as_array_mut().unwrap().push(entry_json(text));
@@ -143,7 +143,7 @@ fn version_2_keeps_workers_and_skips_those_whose_files_could_be_anywhere() {
     for entry in &roster {
         assert!(after.contains(entry), "{entry} is gone from {after:?}");
     }
-    // The torn tail is kept beside, and the entry without a newline got it.
+    // The torn tail is kept in another file, and the entry without a newline got one.
     let scout = home.read("two.workers/scout.ndjson");
     assert_eq!((scout.lines().count(), scout.contains("\"vi")), (3, false));
     let torn = scout.len() - scout.lines().last().unwrap().len() - 1;
@@ -160,7 +160,7 @@ fn version_3_is_read_from_its_file_and_its_torn_tail_is_kept_beside() {
     let OpenedSessionFile { session_file: mut book, warnings } =
         home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("28 bytes of a half entry"), "{warnings:?}");
+    assert!(warnings[0].contains("28 bytes of an incomplete entry"), "{warnings:?}");
     let texts = ["first", r#"[{"type":"text","text":"parts"}]"#, "nobody said it", "last words"];
     assert_eq!(said(&book, &ALL), texts);
     assert_eq!(said(&book, &worker("unlisted")), ["nobody lists me"]);
@@ -211,7 +211,7 @@ fn what_an_older_program_said_afterwards_comes_after() {
     assert_eq!((listed.messages, listed.last_message.as_deref()), (Some(3), Some("older")));
     let mut book = home.open("four");
     assert_eq!(said(&book, &ALL), ["still inline", "old", "older"]);
-    // A page that was read before goes on after.
+    // A cursor from before the migration stays valid.
     let tail = book.entries_before(&ALL, None, 1).unwrap();
     book.append(&ALL, &entry("new")).unwrap();
     let before: Vec<String> = book
@@ -236,7 +236,7 @@ fn marks_and_walks_go_over_the_seam_between_file_and_array() {
     }
     let all = ["still inline", "b", "c", "d"];
     let mut book = home.open("four");
-    // Killed while the array moved: a part of it is in the file, and counts once.
+    // Killed during the migration: a part of the array is in the file, and counts once.
     let path = home.own().join("four.transcript.ndjson");
     let seam = book.inline_boundary.unwrap();
     book.metadata.state.adopting = Some(seam);
@@ -283,7 +283,7 @@ fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
     let mut book = keep();
     book.append(&ALL, &entry("from here")).unwrap();
     drop(book);
-    // Nothing was saved: the array lags, nothing is lost.
+    // Nothing was saved: the array is behind, but nothing is lost.
     assert_eq!(said(&keep(), &ALL).len(), 5);
     let mut book = keep();
     book.append(&ALL, &entry("from here again")).unwrap();
@@ -301,7 +301,7 @@ fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
     book.append(&ALL, &entry("last")).unwrap();
     book.close().unwrap();
     assert_eq!(OldSession::read(&home, "one").transcript.len(), 8);
-    // Once it may be raised, it is.
+    // Once migration is allowed, it happens.
     home.open("one").save(|_| ()).unwrap();
     assert_eq!(home.json("one.json")["schemaVersion"], 3);
     assert_eq!(OldSession::read(&home, "one").transcript.len(), 0);

@@ -1,9 +1,9 @@
-//! What takes long is done beside: nobody waits for it, and nothing is lost when somebody leaves.
+//! Tests of long operations: they run in the background, and leaving loses nothing.
 
 use super::*;
 use crate::background::WAIT_BYTES_MAX;
 
-/// A transcript of at least so many bytes; returns how many entries it has.
+/// Writes a transcript of at least this many bytes; returns the number of entries.
 fn lengthen(path: &Utf8Path, bytes: u64) -> u64 {
     let line = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(4000));
     let lines = bytes / line.len() as u64 + 1;

@@ -1,16 +1,16 @@
-//! An HTTP server that answers what it was told to and remembers what it was asked.
+//! An HTTP server that sends prepared responses and records its requests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// What was asked.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedHookRequest {
     /// `POST /path`.
     pub(super) line: String,
-    /// Names in small letters.
+    /// Header names in lower case.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: String,
 }
@@ -32,13 +32,13 @@ pub(super) struct HookTestServer {
 }
 
 impl HookTestServer {
-    /// Answers so, one after the other, and then with the last one. An answer is a status, and perhaps
-    /// header lines, and perhaps an empty line and a body. An empty one is never given.
+    /// Sends these responses in order, and then repeats the last one. A response is a status,
+    /// optional header lines, and optionally an empty line and a body. An empty one is never sent.
     pub(super) fn start(answers: &[&str]) -> HookTestServer {
         HookTestServer::new(answers, None)
     }
 
-    /// The same, but each answer waits until the sender is used.
+    /// The same, but each response waits until the sender is used.
     pub(super) fn gated(answers: &[&str]) -> (HookTestServer, Sender<()>) {
         let (open, gate) = channel();
         (HookTestServer::new(answers, Some(gate)), open)
@@ -56,7 +56,7 @@ impl HookTestServer {
                 let mut stream = stream.unwrap();
                 let Some(request) = read(&stream) else { continue };
                 known.lock().unwrap().push(request);
-                // Once the test is over nobody waits for the rest.
+                // After the test the remaining responses are not needed.
                 let _open = gate.as_ref().map(|gate| gate.recv());
                 let answer = answers.get(count).or(answers.last()).unwrap();
                 if answer.is_empty() {
@@ -66,7 +66,7 @@ impl HookTestServer {
                 let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
                 let head = head.replace('\n', "\r\n");
                 let length = body.len();
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 drop(write!(
                     stream,
                     "HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"

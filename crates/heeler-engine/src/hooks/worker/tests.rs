@@ -1,4 +1,4 @@
-//! What is done when, by the record alone.
+//! Selection of due hooks from the recorded effects.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Fleets that spend, crash and try again under clocks that jump, against what their budgets allow
-//! (promise P8).
+//! Simulation of fleets that spend, crash and retry under erratic clocks, checked against their
+//! budgets (promise P8).
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
@@ -9,10 +9,10 @@ use heeler_testkit::ProofSettings;
 use super::*;
 
 const AGENTS: [&str; 3] = ["a", "b", "c"];
-/// The most that one reply costs.
+/// Highest cost of one reply.
 const REPLY: i64 = 50_000;
 
-/// A run that goes on.
+/// Run in progress.
 struct ReservedRun {
     agent: &'static str,
     day: Date,
@@ -21,10 +21,10 @@ struct ReservedRun {
     spent: i64,
 }
 
-/// Whose money it is; `None` is the fleet's.
+/// Owner of a limit; `None` is the fleet.
 type AccountOwner = Option<&'static str>;
 
-/// What the database holds, the ledger of the daemon, and what really happened.
+/// Content of the database, ledger of the daemon, and actual events.
 struct LedgerSimulation {
     random: fastrand::Rng,
     limits: BTreeMap<AccountOwner, SpendingLimits>,
@@ -32,7 +32,7 @@ struct LedgerSimulation {
     ledger: BudgetLedger,
     runs: Vec<ReservedRun>,
     spending: BTreeMap<(Date, &'static str), i64>,
-    /// How many runs there were when each limit was last reserved from; of a day, or in all.
+    /// Number of runs when each limit was last reserved from; of a day, or in total.
     runs_then: BTreeMap<(AccountOwner, Option<Date>), i64>,
 }
 
@@ -58,7 +58,7 @@ impl LedgerSimulation {
         world
     }
 
-    /// A daemon knows what the database knows.
+    /// Restores a daemon from the database.
     fn start_daemon(&mut self) {
         self.ledger = BudgetLedger::new(self.day, SpendingLimits::default());
         let limits = self.limits.iter();
@@ -80,7 +80,7 @@ impl LedgerSimulation {
         self.runs.iter().filter(move |run| is_of(owner, run.agent))
     }
 
-    /// Lists every limit with whose it is and of which day.
+    /// Lists every limit with its owner and day.
     fn all_limits(&self) -> Vec<(AccountOwner, Option<Date>, i64)> {
         let both = |(owner, limits): (&AccountOwner, &SpendingLimits)| {
             let day = limits.day.map(|limit| (*owner, Some(self.day), limit));
@@ -118,7 +118,7 @@ impl LedgerSimulation {
         }
     }
 
-    /// A run gets a reply, unless it has spent what it may.
+    /// Adds a reply to a run, unless its reservation is used up.
     fn reply(&mut self, at: usize) {
         let cost = self.random.i64(1..=REPLY);
         let run = &mut self.runs[at];
@@ -127,7 +127,7 @@ impl LedgerSimulation {
         }
     }
 
-    /// A run ends; of one that was killed nobody knows what it spent.
+    /// Ends a run. The cost of a killed run is unknown.
     fn end(&mut self, at: usize) {
         // A crash before the commit: it ends later.
         if self.random.u8(..20) == 0 {
@@ -161,8 +161,8 @@ impl LedgerSimulation {
         }
     }
 
-    /// No limit is passed by more than one reply for each run that there was, with what those that
-    /// go on have spent; and the ledger says what the database says.
+    /// Checks that no limit is exceeded by more than one reply per run, including the spending of
+    /// runs in progress, and that the ledger equals the database.
     fn check(&self) {
         for ((owner, day), runs) in &self.runs_then {
             let limits = self.limits[owner];
@@ -185,7 +185,7 @@ impl LedgerSimulation {
     }
 }
 
-/// Returns how many limits were used.
+/// Returns the number of limits that were used.
 fn live(random: fastrand::Rng) -> u64 {
     let mut world = LedgerSimulation::new(random);
     for _ in 0..300 {

@@ -1,11 +1,11 @@
-//! What is on record of a schedule, against what it should have been.
+//! Comparison of a schedule's records with its expected due times.
 
 use jiff::Timestamp;
 
 use super::{DueTimeSkip, SimulatedGrid, SimulatedSchedule};
 
-/// Checks that every due time is on record as often as it was decided about, no record is of anything
-/// else, and returns how many due times there were.
+/// Checks that every due time is recorded as often as it was decided about, and that no other
+/// records exist. Returns the number of due times.
 pub(super) fn audit_schedule(schedule: &SimulatedSchedule) -> u64 {
     let on_grid = schedule.grids.iter().enumerate();
     let counts = on_grid.map(|(at, grid)| audit_grid(schedule, at, grid));
@@ -49,7 +49,7 @@ fn audit_grid(schedule: &SimulatedSchedule, at: usize, grid: &SimulatedGrid) -> 
     dues
 }
 
-/// Joins spans that overlap.
+/// Merges overlapping spans.
 fn merge_spans(lives: &[(Timestamp, Timestamp)]) -> Vec<(Timestamp, Timestamp)> {
     let mut sorted = lives.to_vec();
     sorted.sort();

@@ -1,4 +1,4 @@
-//! Templates and expressions: old and new forms, values that stay what they are, limits.
+//! Templates and expressions: Last Light's and Heeler's syntax, literal values, limits.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What the tests see.
+/// Values visible in the tests.
 struct TemplateFixture {
     context: Json,
     scratch: Map<String, Json>,
@@ -97,7 +97,7 @@ fn the_length_of_a_variable_in_the_shell_is_no_comment() {
         let template = WorkflowTemplate::parse_shell(text).unwrap();
         assert_eq!(template.render(&world().scope()).unwrap(), text);
     }
-    // Quotes are followed all the same.
+    // Quotes are still tracked.
     let command =
         WorkflowTemplate::parse_shell("[ ${#X} -gt 2 ] && echo \"{{ title }}\" {{ repo }}")
             .unwrap();
@@ -161,7 +161,7 @@ fn a_template_that_means_nothing_is_refused_with_its_line() {
     refused("{% include 'x' %}", "unknown statement include", 1);
 }
 
-/// Where text of an agent may come from.
+/// Sources of text from an agent.
 const WAYS: [&str; 14] = [
     "${plan.output}",
     "{{plan}}",
@@ -209,7 +209,7 @@ fn template_syntax_in_a_value_stays_text_however_it_comes() {
     for text in texts {
         let world = told(text);
         for way in WAYS {
-            // Around it stands what would be expanded if the whole were read again.
+            // The text around it would be expanded if the result were parsed again.
             let template =
                 WorkflowTemplate::parse(&format!("{{{{x}}}}:{way}:${{secret.output}}")).unwrap();
             let rendered = template.render(&world.scope()).unwrap();
@@ -343,17 +343,19 @@ fn values_in_a_command_are_quoted_where_they_stand() {
 fn a_value_is_refused_where_no_quotes_help() {
     let said = |text: &str| WorkflowTemplate::parse_shell(text).unwrap_err().message;
     let why = |what: &str| {
-        format!("a value cannot stand {what}: the shell would read it; add `| raw` if it may")
+        format!(
+            "a value is not allowed {what}: the shell would expand it; use `| raw` to allow that"
+        )
     };
-    assert_eq!(said("cat <<E\n{{x}}\nE"), why("behind a here-document"));
+    assert_eq!(said("cat <<E\n{{x}}\nE"), why("after a here-document"));
     assert_eq!(said("# {{x}}"), why("in a comment"));
-    assert_eq!(said("echo `cat {{x}}`"), why("behind backquotes"));
-    assert_eq!(said("echo ${{x}}"), why("behind a `$`"));
-    assert_eq!(said("echo \\{{x}}"), why("behind a backslash"));
+    assert_eq!(said("echo `cat {{x}}`"), why("after backquotes"));
+    assert_eq!(said("echo ${{x}}"), why("after a `$`"));
+    assert_eq!(said("echo \\{{x}}"), why("after a backslash"));
     assert_eq!(said("echo $'{{x}}'"), why("within `$'…'`"));
     assert_eq!(said("echo ${a:-{{x}}}"), why("within `${…}`"));
     assert_eq!(said("echo $(({{x}}))"), why("within `$((…))`"));
-    assert_eq!(said("\"$(case a in b) {{x}};; esac)\""), why("behind `case` within `$(…)`"));
+    assert_eq!(said("\"$(case a in b) {{x}};; esac)\""), why("after `case` within `$(…)`"));
     let quotes = "quotes that begin within a block of a command must end within it";
     assert_eq!(said("{% if a %}\"{% endif %}{{x}}\""), quotes);
     assert_eq!(said("{{#if a}}'{{/if}}{{x}}"), quotes);
@@ -369,10 +371,10 @@ fn a_template_has_so_many_steps_and_so_much_text() {
     let steps = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     assert_eq!(
         said(steps),
-        format!("cannot fill in `{}`: it takes more than 1000000 steps", &steps[..60])
+        format!("cannot render `{}`: it takes more than 1000000 steps", &steps[..60])
     );
     let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
-    assert_eq!(said(long), format!("cannot fill in `{long}`: it comes to more than 8388608 bytes"));
+    assert_eq!(said(long), format!("cannot render `{long}`: the result exceeds 8388608 bytes"));
     let nul = WorkflowTemplate::parse_shell("echo {{ 'a\\x00b' }}").unwrap().render(&world.scope());
     let message = nul.unwrap_err().message;
     assert_eq!(message, "invalid operation: a command cannot hold a NUL");

@@ -42,7 +42,7 @@ fn shown(launch: &LaunchSpec) -> String {
         match arg {
             LaunchArg::Text(text) if text.starts_with('-') => write!(shown, "\n{text}").unwrap(),
             LaunchArg::Text(text) | LaunchArg::ConfigText(_, text) => {
-                write!(shown, " {text:?}").unwrap()
+                write!(shown, " {text:?}").unwrap();
             }
             LaunchArg::File(bytes) => {
                 write!(shown, " file:{}", std::str::from_utf8(bytes).unwrap()).unwrap();

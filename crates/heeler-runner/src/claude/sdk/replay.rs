@@ -1,5 +1,5 @@
-//! Conversations with the real Claude, held again: what it said goes in, and what comes out must be
-//! what was answered then.
+//! Replays recorded conversations with the real Claude: its recorded output goes in, and the
+//! effects must match the replies of the recording.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use expect_test::expect_file;
 
 use super::*;
 
-/// What was written to Claude, and what it wrote, in order.
+/// Returns the lines of a recording in order: those written to Claude and those written by it.
 fn capture(name: &str) -> Vec<(char, Json)> {
     let text = std::fs::read_to_string(captures().join(name)).unwrap();
     let line = |line: &str| {
@@ -24,11 +24,11 @@ fn captures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures")
 }
 
-/// Holds the conversation again and returns what was done, one step a line.
+/// Replays a conversation and returns the effects, one per line.
 struct SdkCaptureReplay {
     sdk: SdkRuntime,
     trace: String,
-    /// What Claude asked and nobody has answered.
+    /// Requests of Claude that have no reply yet.
     open: HashMap<String, String>,
     begun: bool,
 }
@@ -75,7 +75,7 @@ impl SdkCaptureReplay {
         }
     }
 
-    /// Does what the host of that time did.
+    /// Performs the action of the recorded host.
     fn replay_host_line(&mut self, line: &Json) {
         let steps = match line["type"].as_str().unwrap() {
             "user" if !self.begun => {
@@ -94,7 +94,7 @@ impl SdkCaptureReplay {
         self.record_effects(steps);
     }
 
-    /// Hands over the answer of that time, and holds ours against it.
+    /// Delivers the recorded answer and compares the effects with it.
     fn replay_answer(&mut self, then: &Json) -> Vec<RuntimeEffect> {
         let id = then["request_id"].as_str().unwrap();
         let response = &then["response"];
@@ -103,7 +103,7 @@ impl SdkCaptureReplay {
         } else if let Some(answer) = answer_of(then) {
             self.sdk.deliver_answer(id, &answer)
         } else {
-            // A hook or a notification: answered when it was asked.
+            // A hook or a notification: it was answered at once.
             assert!(!self.open.contains_key(id));
             return Vec::new();
         };
@@ -170,7 +170,7 @@ fn replay(name: &str, allowed: Option<&[&str]>) {
     for (direction, line) in capture(name) {
         match direction {
             '<' => {
-                // Answers to requests that only the host of that time made.
+                // Answers to requests that only the recorded host made.
                 let mut line = line;
                 if line["response"]["request_id"] == "init1" {
                     line["response"]["request_id"] = INITIALIZE.into();

@@ -128,7 +128,7 @@ fn what_decides_what_may_run_is_not_written() {
     }
     assert!(list.permits("Read", &json!({"file_path": "/fleet/heeler.yaml"})));
     assert!(!list.permits("NotebookEdit", &json!({"notebook_path": "/fleet/.heeler/x"})));
-    assert!(list.denial_reason("Write").contains("not for it to write"));
+    assert!(list.denial_reason("Write").contains("must not write"));
     // Where every command may run, there is nothing to hold.
     let list = listed(&["Write", "Bash"]);
     assert!(list.permits("Write", &json!({"file_path": "/fleet/heeler.yaml"})));

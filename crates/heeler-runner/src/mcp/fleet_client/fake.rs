@@ -1,4 +1,4 @@
-//! A door that is played.
+//! A fake [`FleetClient`] for tests.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,16 +9,16 @@ use super::{
     WorkerState,
 };
 
-/// A fleet as a test wants it.
+/// Scripted state of a fleet.
 #[derive(Debug, Default)]
 pub(crate) struct FakeFleetState {
     pub(crate) workers: Vec<WorkerSnapshot>,
-    /// Those of them that are done after they were looked at so often.
+    /// Number of lookups after which the workers are done.
     pub(crate) done_after: usize,
     pub(crate) delivery: Option<WorkerMessageDelivery>,
     pub(crate) refusal: Option<String>,
     pub(crate) tasks: Option<Vec<TaskSnapshot>>,
-    /// What was asked, in order.
+    /// Calls, in order.
     pub(crate) calls: Vec<String>,
     pub(crate) list_calls: usize,
 }

@@ -60,7 +60,7 @@ async fn what_cannot_be_on_the_list_is_refused_and_not_recorded() {
     for (tool, input, expected) in [
         (ADD_TASKS, json!({"tasks": []}), "0 tasks were given; one call adds 1 to 100"),
         (ADD_TASKS, json!({"tasks": many}), "101 tasks were given; one call adds 1 to 100"),
-        (ADD_TASKS, json!({"tasks": ["a", " "]}), "a task is empty; say what is to be done"),
+        (ADD_TASKS, json!({"tasks": ["a", " "]}), "a task is empty; describe the work"),
         (ADD_TASKS, json!({"tasks": [long]}), "a task has 1025 bytes; at most 1024: shorten it"),
         (FINISH_TASK, json!({"number": 0}), "there is no task 0; the list has 0"),
         (FINISH_TASK, json!({"number": 1}), "there is no task 1; the list has 0"),
@@ -77,7 +77,7 @@ async fn of_a_long_task_the_beginning_is_recorded() {
     let (_, tasks, mut noted) = tasks(Some(vec![task(&long, false)]));
     let tasks = TaskTools { update_wait: Duration::ZERO, ..tasks };
     let said = call(&tasks, FINISH_TASK, json!({"number": 1})).await.unwrap();
-    assert_eq!(said, "recorded; the conversation has not taken it up yet");
+    assert_eq!(said, "recorded; the conversation has not updated its list yet");
     let text = "x".repeat(TASK_PREFIX_BYTES_MAX - 1);
     assert_eq!(noted.recv().await, Some(ToolNote::TaskFinished { number: 1, text }));
 }
@@ -86,7 +86,7 @@ async fn of_a_long_task_the_beginning_is_recorded() {
 async fn outside_of_a_conversation_there_is_no_list() {
     let (_, tasks, mut noted) = tasks(None);
     let said = call(&tasks, ADD_TASKS, json!({"tasks": ["a"]})).await.unwrap_err();
-    assert_eq!(said, "this job is no turn of a conversation, so there is no list");
+    assert_eq!(said, "this job is not a turn of a conversation, so it has no task list");
     assert!(noted.try_recv().is_err());
 }
 
@@ -95,6 +95,6 @@ async fn a_conversation_that_nobody_has_open_takes_it_up_later() {
     let (_, tasks, mut noted) = tasks(Some(vec![]));
     let tasks = TaskTools { update_wait: Duration::ZERO, ..tasks };
     let said = call(&tasks, ADD_TASKS, json!({"tasks": ["a"]})).await.unwrap();
-    assert_eq!(said, "recorded; the conversation has not taken all of them up yet");
+    assert_eq!(said, "recorded; the conversation has not added all of them yet");
     assert_eq!(noted.recv().await, Some(ToolNote::TasksAdded { tasks: vec!["a".to_owned()] }));
 }

@@ -20,10 +20,10 @@ async fn a_worker_is_started_in_a_session_of_its_own_under_the_name_of_the_call(
     let (played, workers) = workers(FakeFleetState::default());
     let spawn = json!({"agent": "coder", "task": "write it"});
     let said = call(&workers, SPAWN_WORKER, spawn).await.unwrap();
-    assert_eq!(said, "worker coder-1 is at work (job-2026-01-02-abc123)");
+    assert_eq!(said, "worker coder-1 is working (job-2026-01-02-abc123)");
     let named = json!({"agent": "coder", "task": "go", "name": "ada", "model": "opus"});
     let said = call(&workers, SPAWN_WORKER, named).await.unwrap();
-    assert_eq!(said, "worker ada is at work (job-2026-01-02-abc123)");
+    assert_eq!(said, "worker ada is working (job-2026-01-02-abc123)");
     let start = json!({"agent": "coder", "prompt": "as always"});
     let said = call(&workers, START_JOB, start).await.unwrap();
     assert_eq!(said, "job-2026-01-02-abc123 has started, as worker coder-1");
@@ -44,10 +44,10 @@ async fn what_the_fleet_refuses_is_told_with_its_reason() {
     assert_eq!(call(&workers, SPAWN_WORKER, spawn).await.err(), refusal);
     let strange = json!({"agent": "no such/name", "task": "write it"});
     let said = call(&workers, SPAWN_WORKER, strange).await.unwrap_err();
-    assert!(said.starts_with("`no such/name` is no agent: "), "{said}");
+    assert!(said.starts_with("`no such/name` is not a valid agent name: "), "{said}");
     let alone = WorkerTools::new(AsyncFleetClient::new(None));
     let said = call(&alone, LIST_WORKERS, json!({})).await.unwrap_err();
-    assert_eq!(said, "this run was not started by a fleet, so there is none to ask");
+    assert_eq!(said, "this run was not started by a fleet, so fleet tools are unavailable");
 }
 
 #[tokio::test]
@@ -63,9 +63,9 @@ async fn workers_are_listed_with_what_they_do() {
     let listed = call(&workers, LIST_WORKERS, json!({})).await.unwrap();
     let about = "(agent coder, job-2026-01-02-abc123, $0.2500)";
     let expected = format!(
-        "coder-1 {about} is still at work; asked: write it\n\
-         coder-2 {about} waits to start: coder is at its limit of 1; asked: write it\n\
-         coder-3 {about} did not end well: cancelled; asked: write it"
+        "coder-1 {about} is still working; task: write it\n\
+         coder-2 {about} waits to start: coder is at its limit of 1; task: write it\n\
+         coder-3 {about} failed: cancelled; task: write it"
     );
     assert_eq!(listed, expected);
 }
@@ -76,9 +76,9 @@ async fn a_message_reaches_a_worker_at_work_and_wakes_one_that_is_done() {
     let (played, workers) = workers(FakeFleetState { workers: both, ..FakeFleetState::default() });
     let say = |name: &str| json!({"name": name, "message": "more"});
     let said = call(&workers, MESSAGE_WORKER, say("coder-1")).await.unwrap();
-    assert_eq!(said, "coder-1 is at work and was told");
+    assert_eq!(said, "coder-1 is working and received the message");
     let said = call(&workers, MESSAGE_WORKER, say("coder-2")).await.unwrap();
-    assert_eq!(said, "coder-2 goes on in its session (job-2026-01-02-abc123)");
+    assert_eq!(said, "coder-2 continues in its session (job-2026-01-02-abc123)");
     let asked = [
         "say job-2026-01-02-abc123: more",
         r#"start key-1 coder Some("coder-2") None {"kind":"given","id":"s1"}: more"#,
@@ -98,7 +98,7 @@ async fn a_worker_that_takes_nothing_at_present_is_told_so_after_a_while() {
     let said = call(&workers, MESSAGE_WORKER, say).await.unwrap_err();
     assert_eq!(
         said,
-        "coder-1 was not told: it waits to start: no room, and no agent is at work on it; try again later"
+        "coder-1 did not get the message: it waits to start: no room, and no agent is at work on it; try again later"
     );
 }
 
@@ -109,9 +109,9 @@ async fn a_message_to_a_worker_that_is_at_a_persons_job_is_refused_with_what_to_
     played.state().workers[0].open_jobs.clear();
     let say = json!({"name": "coder-1", "message": "more"});
     let said = call(&workers, MESSAGE_WORKER, say).await.unwrap_err();
-    let why = "it does what a person asked, and hears only people until that is done; wait_for_worker \
-               tells when, then message it";
-    assert_eq!(said, format!("coder-1 was not told: {why}"));
+    let why = "it works on a person's request and accepts messages only from people until that is \
+               done; call wait_for_worker, then send it again";
+    assert_eq!(said, format!("coder-1 did not get the message: {why}"));
     assert_eq!(played.state().calls, [""; 0]);
 }
 
@@ -129,7 +129,7 @@ async fn a_wait_ends_with_the_workers_or_in_time() {
     let (_, late) = workers(FakeFleetState { workers: both(), ..FakeFleetState::default() });
     let wait = json!({"names": ["coder-1"], "timeout_seconds": 0});
     let said = call(&late, WAIT_FOR_WORKER, wait).await.unwrap();
-    assert_eq!(said, "coder-1 is still at work after 0 s (job-2026-01-02-abc123)");
+    assert_eq!(said, "coder-1 is still working after 0 s (job-2026-01-02-abc123)");
     let wait = json!({"timeout_seconds": WAIT_SECONDS_MAX + 1});
     let said = call(&late, WAIT_FOR_WORKER, wait).await.unwrap_err();
     assert_eq!(said, "`timeout_seconds` is 3601; at most 3600, and call it again");
@@ -145,13 +145,13 @@ async fn a_worker_is_stopped_if_it_is_at_something() {
     let both = vec![worker("coder-1", WorkerState::Working), worker("coder-2", WorkerState::Done)];
     let (played, workers) = workers(FakeFleetState { workers: both, ..FakeFleetState::default() });
     let said = call(&workers, STOP_WORKER, json!({"name": "coder-1"})).await.unwrap();
-    assert_eq!(said, "coder-1 is being stopped; wait_for_worker tells when it has ended");
+    assert_eq!(said, "coder-1 is being stopped; call wait_for_worker to wait for its end");
     let said = call(&workers, STOP_WORKER, json!({"name": "coder-2"})).await.unwrap();
-    assert_eq!(said, "coder-2 is at nothing: it is done");
+    assert_eq!(said, "coder-2 has no running job: it is done");
     // What it is at is a person's.
     played.state().workers[0].open_jobs.clear();
     let said = call(&workers, STOP_WORKER, json!({"name": "coder-1"})).await.unwrap_err();
-    assert_eq!(said, "coder-1 does what a person asked, who alone may stop that");
+    assert_eq!(said, "coder-1 is working on a person's request, which only a person may stop");
     assert_eq!(played.state().calls, ["stop job-2026-01-02-abc123"]);
 }
 

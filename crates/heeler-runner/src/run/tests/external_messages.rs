@@ -121,7 +121,7 @@ fn a_session_with_which_somebody_else_went_on_is_refused() {
     assert_eq!((result.end, class(&result)), (RunEnd::Finished, Some(ErrorClass::SessionMovedOn)));
     let error = result.error.unwrap();
     let expected = format!(
-        "somebody else went on with the session: 2 messages were added to the agent's own record \
+        "the session was continued outside Heeler: 2 messages were added to the native session \
          ({}), the last at 2026-11-15T09:00:04.000Z",
         scene.own
     );
@@ -156,7 +156,7 @@ fn what_somebody_else_said_is_taken_in_when_that_is_asked_for() {
     let said: Vec<_> = scene.trial.said();
     assert_eq!(said, ["hello", "hello"], "of both runs");
     let notes = scene.trial.notes("taken_in");
-    assert!(notes[0].ends_with("it is taken in, as asked"), "{notes:?}");
+    assert!(notes[0].ends_with("the messages are imported, as requested"), "{notes:?}");
     let next = session.iter().rposition(|row| row["type"] == "user").unwrap();
     assert_eq!(session[next]["parentUuid"], json!(uuid(4)), "it follows what they said");
     assert_eq!(result.session.unwrap().messages, 6);
@@ -173,7 +173,7 @@ fn two_writers_at_once_are_told_apart_from_one_after_the_other() {
     assert_eq!(class(&result), Some(ErrorClass::SessionMovedOn));
     let message = result.error.unwrap().message;
     assert!(
-        message.starts_with("somebody else wrote to the session at the same time"),
+        message.starts_with("the session was written outside Heeler during a run"),
         "{message}"
     );
     assert!(message.ends_with("does not remember the last 2 of this session"), "{message}");
@@ -224,7 +224,7 @@ fn a_fork_that_the_agent_has_made_already_is_gone_on_with() {
     let result = scene.trial.run();
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
     assert_eq!(started_as(&scene.trial), "resume\n");
-    assert!(scene.trial.notes("session")[0].contains("had begun it"));
+    assert!(scene.trial.notes("session")[0].contains("had begun the fork"));
     assert!(result.session.unwrap().resumable);
 }
 

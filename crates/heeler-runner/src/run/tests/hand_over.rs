@@ -179,7 +179,7 @@ fn who_cancels_while_it_is_summed_up_ends_the_run() {
     scene.trial.wait_file("asked");
     let refused =
         running.client().refused(ControlOperation::Message { text: "and this".to_owned() });
-    assert!(refused.contains("sums the session up"), "{refused}");
+    assert!(refused.contains("is summarizing the session"), "{refused}");
     running.client().ask(cancel(false));
     let result = running.finish();
     assert_eq!(result.exit_reason, ExitReason::Cancelled);

@@ -22,7 +22,8 @@ fn with_nobody_there_a_question_is_denied_at_once_and_recorded() {
     let result = trial.run();
     assert_eq!(result.exit_reason, ExitReason::Success);
     assert!(trial.said().contains(&"denied".to_owned()));
-    let reason = "Bash was denied: nobody attends this run, so nobody can allow or answer it";
+    let reason =
+        "Bash was denied: this run is unattended, so the request cannot be allowed or answered";
     assert_eq!(trial.notes("denied"), [reason]);
     assert!(!trial.dir().join("asks").exists());
 }
@@ -166,7 +167,7 @@ fn an_agent_that_takes_no_message_says_so() {
     let running = trial.start();
     trial.wait_row("ready");
     let reason = running.client().refused(ControlOperation::Message { text: "hi".to_owned() });
-    assert!(reason.contains("takes no further message"), "{reason}");
+    assert!(reason.contains("accepts no further messages"), "{reason}");
     running.client().ask(cancel(true));
     running.finish();
 }

@@ -27,7 +27,7 @@ fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
     assert!(trial.spec.home.join("locks").join(session.id.as_str()).exists());
     let notes = trial.notes("session");
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[1].contains("so a fresh one begins"), "{notes:?}");
+    assert!(notes[1].contains("so a new one is started"), "{notes:?}");
     let rows = RunFixture::rows(&session.log);
     assert!(rows.iter().all(|row| row["sessionId"] == session.id.as_str()), "{rows:?}");
     assert!(rows.iter().any(|row| row["type"] == "user"));

@@ -146,9 +146,9 @@ fn a_folder_without_a_repository_is_not_spoken_of() {
 fn a_snapshot_that_fails_is_a_warning() {
     for (script, reason) in [
         ("printf '{\"error\":\"no git\"}'", "no git"),
-        ("printf nonsense; exit 7", "the process that records them died"),
-        ("kill -9 $$", "the process that records them died"),
-        ("head -c 3000000 /dev/zero", "the process that records them died"),
+        ("printf nonsense; exit 7", "the snapshot process died"),
+        ("kill -9 $$", "the snapshot process died"),
+        ("head -c 3000000 /dev/zero", "the snapshot process died"),
     ] {
         let trial = recorded_by(script, TALKS);
         assert_eq!(trial.run().exit_reason, ExitReason::Success, "{script}");

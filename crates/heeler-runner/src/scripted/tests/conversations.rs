@@ -173,8 +173,8 @@ fn where_nobody_answers_permission_is_denied_at_once() {
     expect![[r#"
         system init model="scripted"
         assistant tool_use "Bash" {"command":"touch a"}
-        system permission_denied message="Nobody can be asked whether Bash may be used."
-        user error "Nobody can be asked whether Bash may be used."
+        system permission_denied message="No one can be asked for permission to use Bash."
+        user error "No one can be asked for permission to use Bash."
         assistant "went on"
         result success completed, 2 turns: "went on""#]]
     .assert_eq(&talk.shown());

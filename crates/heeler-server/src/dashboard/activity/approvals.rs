@@ -1,4 +1,4 @@
-//! What people are asked.
+//! Dashboard pages of approvals.
 
 use axum::extract::State;
 use heeler_model::ApprovalStatus;
@@ -13,13 +13,13 @@ use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
 use crate::extractors::{PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
-/// How many questions that wait are shown whole.
+/// Pending questions shown in full.
 const PENDING_SHOWN: usize = 25;
 
-/// How many that were answered a page shows.
+/// Answered questions per page.
 const PAGE_SIZE: usize = 30;
 
-/// What of the history to show.
+/// Filters of the history.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ApprovalsPageParams {
@@ -27,7 +27,7 @@ pub(super) struct ApprovalsPageParams {
     before: String,
 }
 
-/// What the page shows.
+/// Data of the page.
 struct ApprovalsPageData {
     waiting: Vec<ApprovalDetails>,
     waiting_total: i64,

@@ -1,4 +1,4 @@
-//! A job, and rows of its transcript.
+//! Dashboard page of a job, and rows of its transcript.
 
 use axum::extract::State;
 use heeler_model::ApprovalStatus;
@@ -15,10 +15,10 @@ use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many rows a page begins with, and how many older ones come at once.
+/// Rows shown at first, and loaded at a time.
 const ROWS_PER_PAGE: u64 = 60;
 
-/// How many of the newest questions are looked through for those of a job.
+/// Newest approvals that are searched for those of a job.
 const APPROVALS_SEARCHED: usize = 100;
 
 pub(super) async fn page(
@@ -33,7 +33,7 @@ pub(super) async fn page(
 
 fn load_view(records: &FleetReader, id: &str, before: Option<u64>) -> Result<JobView, QueryError> {
     let job = records.job(id)?;
-    // Behind the job: rows that come meanwhile are shown, and the rest is followed from there.
+    // Read after the job: rows written meanwhile are included, and the stream continues from there.
     let wanted = RowListQuery { before, limit: ROWS_PER_PAGE, ..RowListQuery::default() };
     let rows = records.rows(&job.item.id, wanted)?;
     let asks = match job.item.status.is_final() {
@@ -52,7 +52,7 @@ fn pending_approvals(records: &FleetReader, job: &str) -> Result<Vec<ApprovalDet
     own.map(|it| records.approval(&it.id)).collect()
 }
 
-/// Which rows are wanted.
+/// Range of rows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobRowsFragmentParams {

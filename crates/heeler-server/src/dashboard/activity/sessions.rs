@@ -1,4 +1,4 @@
-//! Sessions, one of them, its messages, and what changed in its files.
+//! Dashboard pages of sessions, their messages and their file changes.
 
 use axum::extract::State;
 use heeler_pages::diff::{self, DiffView};
@@ -19,13 +19,12 @@ use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
-/// How many sessions a page shows.
 const PAGE_SIZE: usize = 50;
 
-/// How many messages a page begins with, and how many older ones come at once.
+/// Messages shown at first, and loaded at a time.
 const MESSAGES_PER_PAGE: usize = 30;
 
-/// Which sessions to show.
+/// Filters of the session list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SessionsPageParams {
@@ -78,14 +77,14 @@ fn load_view(
     before: Option<u64>,
     now: Timestamp,
 ) -> Result<SessionView, QueryError> {
-    // First: what a job says after that is followed.
+    // Read first: rows written after this are received through the stream.
     let holder = records.session_holder(id)?;
     let session = records.session(id, now)?;
     let messages = load_messages(records, &session.item.id, before)?;
     Ok(SessionView { session, messages, holder })
 }
 
-/// Reads messages; none if nothing was said yet.
+/// Reads messages; `None` if the session has none yet.
 fn load_messages(
     records: &FleetReader,
     id: &str,
@@ -118,7 +117,7 @@ pub(super) async fn messages_fragment(
     app.read(question).await
 }
 
-/// Which states are compared; an empty field is not set.
+/// Messages between which files are compared; an empty field is not set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DiffPageParams {

@@ -1,4 +1,4 @@
-//! Runs of workflows.
+//! Dashboard pages of workflow runs.
 
 use axum::extract::State;
 use heeler_pages::workflow_runs::{self, WorkflowRunsView};
@@ -11,10 +11,9 @@ use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
 use crate::extractors::{PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
-/// How many runs a page shows.
 const PAGE_SIZE: usize = 50;
 
-/// Which runs to show.
+/// Filters of the workflow run list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WorkflowRunsPageParams {

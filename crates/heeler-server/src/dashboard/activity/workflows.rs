@@ -1,4 +1,4 @@
-//! Workflows.
+//! Dashboard pages of workflows.
 
 use axum::extract::State;
 use heeler_pages::workflows;

@@ -1,4 +1,5 @@
-//! What waits for nothing, what nobody waits for, and what of it a rebuild cannot bring back.
+//! Tests of stale queue entries and reservations, and of the losses that a rebuild reports for
+//! them.
 
 use super::*;
 use crate::db::queue::QueuedJobRecord;
@@ -30,9 +31,9 @@ fn a_job_that_is_in_the_queue_and_waits_no_longer_is_taken_out() {
         .unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    let finding = fleet.finds(FindingArea::Database, FindingSeverity::Warning, "waits no longer");
+    let finding = fleet.finds(FindingArea::Database, FindingSeverity::Warning, "no longer waiting");
     assert_eq!(finding.subject, "job-2026-11-15-aaaaaa");
-    assert_eq!(fleet.fixes(), ["took 1 job out of the queue"]);
+    assert_eq!(fleet.fixes(), ["removed 1 job from the queue"]);
     let waiting = StoreReader::open(&fleet.dir).unwrap().queue().unwrap();
     assert_eq!(waiting, [queued("job-2026-11-15-bbbbbb")]);
 }
@@ -79,8 +80,8 @@ fn money_of_runs_that_ended_or_are_gone_is_freed() {
             reserved.iter().try_for_each(|reservation| tx.reserve(reservation))
         })
         .unwrap();
-    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "money is still set aside");
-    assert_eq!(fleet.fixes(), ["freed the money of 2 runs"]);
+    fleet.finds(FindingArea::Database, FindingSeverity::Warning, "still has a budget reservation");
+    assert_eq!(fleet.fixes(), ["released the reservations of 2 runs"]);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn a_rebuild_tells_what_only_the_database_knew_of_the_daemons_work() {
     let expected = [
         "1 settings of schedules",
         "1 disabled agents",
-        "1 marks of how far schedules have come",
+        "1 records of schedule progress",
         "1 records of due times that were run",
         "1 records of due times that were skipped",
         "1 places in the queue",

@@ -1,4 +1,4 @@
-//! What a history is, by a reader that parses everything and thinks of nothing else.
+//! A naive reference reader of histories, which parses everything.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ pub(super) struct NaiveMessage {
     pub(super) is_user: bool,
     pub(super) uuid: Option<Uuid>,
     pub(super) rows: usize,
-    /// Ids of calls, and what they gave.
+    /// Ids of tool calls, and their results.
     pub(super) tools: Vec<(String, Option<Json>)>,
     pub(super) is_safe: bool,
     pub(super) in_context: bool,
@@ -42,7 +42,7 @@ impl NaiveMessage {
     }
 }
 
-/// A message, and what decides about its cut.
+/// A message, and the facts that decide its fork safety.
 struct NaiveMessageDraft {
     message: NaiveMessage,
     ids: Vec<Uuid>,

@@ -30,7 +30,7 @@ impl RandomSessionFiles {
             own_entries: Vec::new(),
         };
         if scene.rng.u8(..) < 60 {
-            // A file that was begun by somebody else.
+            // A file that another program started.
             (0..scene.rng.usize(..4)).for_each(|_| scene.turn());
         }
         for _ in 0..scene.rng.usize(..6) {
@@ -65,7 +65,7 @@ impl RandomSessionFiles {
         }
     }
 
-    /// Begins a run: of the same session, or of a fork that has all rows so far.
+    /// Begins a segment: of the same session, or of a fork with all earlier rows.
     fn begin(&mut self) {
         let mut row = json!({"type": "system", "subtype": "session", "uuid": self.id(),
             PRIOR_COUNTS_KEY: {"messages": self.count.messages(), "tokens": 0, "last": self.last}});
@@ -73,7 +73,7 @@ impl RandomSessionFiles {
             row["forkedFrom"] = json!({"sessionId": "s", "messageUuid": self.last});
         }
         self.row(&row);
-        // Whoever goes on counts from there.
+        // The next segment counts from there.
         self.count = MessageCounter::starting_at(self.count.messages());
         if self.rng.u8(..5) == 0 && !self.own_entries.is_empty() {
             let at = self.rng.usize(..self.own_entries.len());

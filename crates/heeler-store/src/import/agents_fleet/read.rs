@@ -1,6 +1,6 @@
-//! A session file of agents-fleet, versions 1 to 3, raised to version 3: pure.
+//! Reads a session file of agents-fleet, versions 1 to 3, and upgrades it to version 3; pure.
 //!
-//! Raising adds and never removes. Start at [`AgentsFleetSession`].
+//! Upgrading adds fields and never removes any. Start at [`AgentsFleetSession`].
 
 use heeler_model::{AgentSessionId, ApprovalMode, Session, parse_iso};
 use jiff::Timestamp;
@@ -10,22 +10,21 @@ use crate::import::foreign_record::ForeignRecord;
 use crate::import::idle_session::idle_session;
 use crate::import::source::unsafe_name;
 
-/// The agent under which sessions of people at a terminal are listed.
+/// Agent under which interactive sessions are listed.
 pub(crate) const INTERACTIVE: &str = "interactive";
 
 /// The version that is written.
 const SCHEMA_VERSION: i64 = 3;
 
-/// A session file.
 #[derive(Debug)]
 pub(crate) struct AgentsFleetSession {
     pub(crate) id: AgentSessionId,
     record: ForeignRecord,
-    /// The file names of its workers' transcripts.
+    /// File names of its workers' transcripts.
     pub(crate) workers: Vec<String>,
-    /// Workers whose transcript may not be read: which one, and why.
+    /// Workers with a transcript that must not be read, with the reason.
     pub(crate) unsafe_workers: Vec<(String, String)>,
-    /// The file name of the coordinator's transcript.
+    /// File name of the coordinator's transcript.
     pub(crate) transcript: Result<String, String>,
 }
 
@@ -56,7 +55,7 @@ impl AgentsFleetSession {
         Ok(AgentsFleetSession { id, record, workers, unsafe_workers, transcript })
     }
 
-    /// Returns the inline transcript, one entry a line; `None` when there is none.
+    /// Returns the inline transcript, one entry per line; `None` if there is none.
     pub(crate) fn inline_transcript(&self) -> Option<Vec<u8>> {
         let entries = self.record.map().get("transcript")?.as_array()?;
         let mut lines = Vec::new();
@@ -68,7 +67,7 @@ impl AgentsFleetSession {
         (!lines.is_empty()).then_some(lines)
     }
 
-    /// Returns the file raised to version 3, as agents-fleet would write it.
+    /// Returns the file upgraded to version 3, as agents-fleet would write it.
     pub(crate) fn upgraded_json(&self, messages: i64) -> Vec<u8> {
         let mut record = self.record.clone();
         let map = record.map_mut();
@@ -81,7 +80,7 @@ impl AgentsFleetSession {
         text
     }
 
-    /// Makes the record of ours. `file_time` stands in where the file has no times.
+    /// Creates Heeler's session record. `file_time` is used if the file has no times.
     pub(crate) fn session(&self, messages: i64, file_time: Timestamp) -> Session {
         let first =
             |keys: &[&str]| keys.iter().find_map(|key| moment(self.record.map().get(*key)?));
@@ -99,12 +98,12 @@ impl AgentsFleetSession {
     }
 }
 
-/// Returns the name of the coordinator's transcript that is written.
+/// Returns the file name under which the coordinator's transcript is written.
 pub(crate) fn own_transcript(id: &AgentSessionId) -> String {
     format!("{id}.transcript.ndjson")
 }
 
-/// Reads a moment: ISO text, or milliseconds as JavaScript counts them.
+/// Reads a time: ISO text, or JavaScript milliseconds.
 fn moment(value: &Value) -> Option<Timestamp> {
     match value {
         Value::String(text) => parse_iso(text),

@@ -1,4 +1,4 @@
-//! herdctl's jobs: records, logs, readable output.
+//! Import of herdctl's jobs: records, transcripts, readable output.
 
 use std::cmp::Ordering;
 use std::io::Cursor;
@@ -17,19 +17,19 @@ use crate::import::{ImportError, ImportItemKind};
 use crate::views::{PublishedView, sha256_hex};
 use heeler_transcript::untrusted_file;
 
-/// How many jobs share a sync and a transaction.
+/// Jobs per sync and transaction.
 const BATCH: usize = 1000;
 
-/// A job whose files are in place.
+/// A job with its files in place.
 struct CopiedHerdctlJob {
     read: HerdctlJob,
-    /// The row that is there and knows less than the file.
+    /// The existing row, if it has less information than the file.
     known: Option<Job>,
     sha256: String,
 }
 
 impl HerdctlImport<'_> {
-    /// Imports all jobs, and logs without a record.
+    /// Imports all jobs, and transcripts without a record.
     pub(super) fn jobs(&mut self) -> Result<(), ImportError> {
         let names = self.source.names("jobs", ImportItemKind::Job, &mut self.report);
         let stems = names
@@ -44,7 +44,7 @@ impl HerdctlImport<'_> {
             let stem = name.trim_end_matches(".jsonl");
             let id: Result<JobId, _> = stem.parse();
             match id {
-                // Records that name another log have brought it already.
+                // The transcript was already copied with its record.
                 Ok(id) if jobs::exists(&self.target.db().conn, &id)? => {}
                 Ok(_) => self
                     .copy_unreferenced_file(ImportItemKind::Transcript, &format!("jobs/{name}"))?,
@@ -91,7 +91,7 @@ impl HerdctlImport<'_> {
         Ok(())
     }
 
-    /// Reads a job and puts its files in place; `None` when it is here already or refused.
+    /// Reads a job and copies its files; `None` if the job exists or is refused.
     fn place_job(&mut self, stem: &str) -> Result<Option<CopiedHerdctlJob>, ImportError> {
         let relative = format!("jobs/{stem}.yaml");
         let known = match stem.parse() {
@@ -121,7 +121,7 @@ impl HerdctlImport<'_> {
         };
         if let (Some(pid), true) = (self.running_pid, read.unfinished) {
             let reason =
-                format!("herdctl (process {pid}) is at it; import again when it has ended");
+                format!("herdctl (process {pid}) is running it; import again when it has ended");
             self.report.refuse(ImportItemKind::Job, relative, reason);
             return Ok(None);
         }
@@ -139,7 +139,7 @@ impl HerdctlImport<'_> {
             self.report.refuse(
                 ImportItemKind::Job,
                 relative,
-                "its log has a name that is taken here",
+                "a different file with the name of its transcript exists",
             );
             return Ok(None);
         }
@@ -149,7 +149,7 @@ impl HerdctlImport<'_> {
                 last_moment(&self.target.dir.job_transcript(&read.job.head.id));
         }
         read.job.origin.clone_from(&self.origin);
-        // The record goes last: what is in `jobs/` with a record is complete.
+        // The record is written last: a job in `jobs/` with a record is complete.
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
             let to = self.target.path(&relative)?;
             let put = atomic_files::put_new(&mut Cursor::new(&text), &to)?;
@@ -161,7 +161,7 @@ impl HerdctlImport<'_> {
         Ok(Some(CopiedHerdctlJob { read, known, sha256: sha256_hex(text.as_bytes()) }))
     }
 
-    /// Puts a job's files in place, and returns what became of its log.
+    /// Copies a job's files; returns the result for its transcript.
     fn place_logs(
         &mut self,
         stem: &str,
@@ -190,7 +190,7 @@ impl HerdctlImport<'_> {
     }
 }
 
-/// Lays what a newer view says over a row; `None` when it says nothing new.
+/// Merges a newer view into a row; `None` if it adds nothing.
 fn overlay(row: Job, view: &Job) -> Option<Job> {
     let says = |job: &Job| {
         let head = &job.head;
@@ -202,7 +202,7 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
             job.restart_count,
         )
     };
-    // The row may come from a backup that was taken before the view was written again.
+    // The row may come from a backup that is older than the view.
     let is_undone = row.head.status.is_final() && !view.head.status.is_final();
     let is_older = match view.restart_count.cmp(&row.restart_count) {
         Ordering::Less => true,
@@ -227,9 +227,10 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
     Some(job)
 }
 
-/// Returns when the last row of a log was written: as late as is known that the job lived.
+/// Returns the time of a transcript's last row, the latest time at which the job is known to
+/// have run.
 fn last_moment(log: &Utf8Path) -> Option<Timestamp> {
-    // A pipe would be waited for.
+    // Checked first, because reading a pipe would block.
     untrusted_file::open(log).ok()?;
     let page = heeler_transcript::read_tail(log, 1).ok()?;
     let row: Value = serde_json::from_str(&page.records.last()?.text).ok()?;

@@ -1,16 +1,16 @@
-//! Whether herdctl itself is at work in a state directory.
+//! Detection of a herdctl process that runs on a state directory.
 
 use camino::Utf8Path;
 
 use heeler_transcript::untrusted_file;
 
-/// The longest file that may hold a process id.
+/// Size limit of a file with a process id.
 const PID_BYTES_MAX: u64 = 64;
 
 /// Returns the process id of a herdctl that runs on this state directory.
 ///
-/// herdctl writes its id to `herdctl.pid` and takes no lock, so a stale file is common, and its
-/// number may belong to somebody else by now: only a process that looks like herdctl counts.
+/// herdctl writes its id to `herdctl.pid` and takes no lock. So a stale file is common, and its
+/// id may have been reused: only a process that looks like herdctl counts.
 pub(crate) fn running_herdctl(state: &Utf8Path) -> Option<u32> {
     let text = untrusted_file::read(&state.join("herdctl.pid"), PID_BYTES_MAX).ok()?;
     let pid: u32 = str::from_utf8(&text).ok()?.trim().parse().ok()?;
@@ -18,7 +18,8 @@ pub(crate) fn running_herdctl(state: &Utf8Path) -> Option<u32> {
     looks_like_herdctl(&command).then_some(pid)
 }
 
-/// herdctl is a program for node, and for its kin; or it has named its process itself.
+/// Recognizes herdctl: a program run by node or a similar runtime, or a process that has set
+/// its own title.
 fn looks_like_herdctl(command: &[u8]) -> bool {
     let text = String::from_utf8_lossy(command);
     let program = text.split('\0').next().unwrap_or_default();
@@ -51,7 +52,7 @@ mod tests {
             std::fs::write(root.join("herdctl.pid"), content).unwrap();
             assert_eq!(running_herdctl(root), None, "{content:?}");
         }
-        // This test's own process lives, and is no herdctl.
+        // The test's own process is alive, and is not herdctl.
         std::fs::write(root.join("herdctl.pid"), std::process::id().to_string()).unwrap();
         assert_eq!(running_herdctl(root), None);
     }

@@ -1,7 +1,7 @@
-//! herdctl's files as records of ours: pure, one file in, one record out.
+//! Converts herdctl's files to Heeler's records; pure, one file in, one record out.
 //!
 //! An error is the reason why a file is refused. Nothing here touches the disk. Start at
-//! [`job`], [`idle_session`], [`chat_sessions`] and [`agents`].
+//! [`job`], [`session`], [`chat_sessions`] and [`agents`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{
@@ -15,21 +15,19 @@ use jiff::Timestamp;
 use crate::import::foreign_record::{DURATION_MS_MAX, ForeignRecord};
 use crate::import::idle_session::idle_session;
 
-/// What the record of a job says that herdctl left behind when it died.
+/// Error recorded for a job that a crashed herdctl left behind.
 pub(crate) const INTERRUPTED: &str = "interrupted: herdctl ended without finishing this job";
 
-/// A job of herdctl.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HerdctlJob {
-    /// The record.
     pub(crate) job: Job,
-    /// Whether it was left unfinished.
+    /// True if herdctl left the job unfinished.
     pub(crate) unfinished: bool,
-    /// The name of its log, when that is not `<id>.jsonl`.
+    /// Name of its transcript, if that is not `<id>.jsonl`.
     pub(crate) output_name: Option<String>,
 }
 
-/// Checks that a name is one that herdctl allows; our own records may have others, from elsewhere.
+/// Checks that herdctl allows a name. Heeler's own records may have others, from other sources.
 pub(crate) fn check_agent(name: &str) -> Result<(), String> {
     name.parse::<AgentName>().map(drop).map_err(|error| error.to_string())
 }
@@ -71,7 +69,7 @@ fn fill_job(job: &mut Job, record: &ForeignRecord) {
     head.session_id = record.filled("session_id").and_then(|id| id.parse().ok());
     head.summary = record.text("summary").map(|text| cut_summary(&text));
     job.trigger_id = head.schedule.clone().unwrap_or_default();
-    // A word that is not one of our exit reasons is the model's own.
+    // An unknown exit reason is the model's own stop reason.
     job.stop_reason = record
         .filled("stop_reason")
         .or(exit_word.filter(|word| word.parse::<ExitReason>().is_err()));
@@ -103,7 +101,7 @@ fn read_usage(record: &ForeignRecord) -> UsageTotals {
     }
 }
 
-/// Ends the record of a job that no process works on any more.
+/// Ends the record of a job without a running process.
 pub(crate) fn settle(job: &mut Job) {
     job.head.status = JobStatus::Failed;
     job.head.exit_reason = Some(ExitReason::Error);
@@ -111,22 +109,22 @@ pub(crate) fn settle(job: &mut Job) {
     job.error = Some(INTERRUPTED.to_owned());
 }
 
-/// Cuts a text to what a job's summary may hold, at a character.
+/// Truncates a text to the limit of a job summary, at a character boundary.
 pub(crate) fn cut_summary(text: &str) -> String {
     text[..text.floor_char_boundary(SUMMARY_BYTES_MAX)].to_owned()
 }
 
-/// Returns the name of the job's log when it differs from the usual one.
+/// Returns the name of the job's transcript if it differs from the default.
 ///
-/// herdctl writes an absolute path, which is wrong as soon as the project moves; only its last part
-/// means anything, and the log is looked for beside the record.
+/// herdctl writes an absolute path, which becomes wrong when the project moves. So only its
+/// last component is used, and the transcript is looked for next to the record.
 fn output_name(id: &JobId, record: &ForeignRecord) -> Option<String> {
     let path = record.filled("output_file")?;
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
     (name != format!("{id}.jsonl")).then(|| name.to_owned())
 }
 
-/// Reads `sessions/<stem>.json`, of either kind: an agent's, or `sess-xxxxxxxx`.
+/// Reads `sessions/<stem>.json` of either kind: an agent's, or `sess-xxxxxxxx`.
 pub(crate) fn session(stem: &str, text: &str) -> Result<Session, String> {
     let record = ForeignRecord::json(text)?;
     if record.map().contains_key("agentId") {
@@ -180,7 +178,7 @@ fn numbered_session(stem: &str, record: &ForeignRecord) -> Result<Session, Strin
     Ok(session)
 }
 
-/// herdctl is not running, so nothing is active in its sessions.
+/// Maps an active status to idle: herdctl is not running, so nothing is active in its sessions.
 fn idle_status(status: SessionStatus) -> SessionStatus {
     if status == SessionStatus::Active { SessionStatus::Paused } else { status }
 }
@@ -189,12 +187,12 @@ fn word<T: std::str::FromStr>(record: &ForeignRecord, key: &str) -> Option<T> {
     record.text(key)?.parse().ok()
 }
 
-/// A channel, and its session or the reason why that is refused.
+/// A channel, and its session or the reason for its refusal.
 pub(crate) type HerdctlChannelSession = (String, Result<Session, String>);
 
-/// Reads `discord-sessions/<stem>.yaml` and its siblings: one session for each channel.
+/// Reads `discord-sessions/<stem>.yaml` and similar files: one session per channel.
 ///
-/// A channel that cannot be read is an error of its own, named by the channel.
+/// A channel that cannot be read is a separate error, named by the channel.
 pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<HerdctlChannelSession>, String> {
     let record = ForeignRecord::yaml(text)?;
     let name = record.filled("agentName").unwrap_or_else(|| stem.to_owned());
@@ -225,7 +223,7 @@ fn chat_session(
     Ok(session)
 }
 
-/// Reads `adopted-sessions/<stem>.yaml`: a session begun by hand and given to an agent.
+/// Reads `adopted-sessions/<stem>.yaml`: a session started by hand and assigned to an agent.
 pub(crate) fn adopted_session(stem: &str, text: &str) -> Result<Session, String> {
     let record = ForeignRecord::yaml(text)?;
     let id = record.filled("sessionId").unwrap_or_else(|| stem.to_owned());
@@ -239,7 +237,7 @@ pub(crate) fn adopted_session(stem: &str, text: &str) -> Result<Session, String>
     Ok(session)
 }
 
-/// Reads the agents of `state.yaml`, at rest. An agent that cannot be read is an error of its own.
+/// Reads the agents of `state.yaml` as idle. An agent that cannot be read is a separate error.
 pub(crate) fn agents(text: &str) -> Result<IndexMap<String, Result<AgentState, String>>, String> {
     let record = ForeignRecord::yaml(text)?;
     let agents = record.record("agents").unwrap_or_default();
@@ -256,7 +254,8 @@ pub(crate) fn agents(text: &str) -> Result<IndexMap<String, Result<AgentState, S
     Ok(read.collect())
 }
 
-/// Reads what else `state.yaml` says: when the fleet was started, and keys that only herdctl knows.
+/// Reads the rest of `state.yaml`: the start time of the fleet, and keys that only herdctl
+/// knows.
 pub(crate) fn fleet(text: &str) -> Result<(Option<Timestamp>, Vec<String>), String> {
     let record = ForeignRecord::yaml(text)?;
     let started_at = record.record("fleet").and_then(|fleet| fleet.time("started_at"));

@@ -1,4 +1,4 @@
-//! herdctl's sessions: agents' own, numbered, of chat channels, adopted, in containers.
+//! Import of herdctl's sessions: agents', numbered, of chat channels, adopted, in containers.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, Session, SessionId, SessionMode};
@@ -13,36 +13,35 @@ use crate::import::{ImportError, ImportItemKind, atomic_files, message_count};
 use crate::transaction::StoreTransaction;
 use crate::views::PublishedView;
 
-/// Where the contexts of numbered sessions go: nothing says where their agents worked.
+/// Directory for the contexts of numbered sessions; their working directory is unknown.
 const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
 
-/// A session that is to become a row.
+/// A session to insert.
 struct PlannedSession {
     session: Session,
-    /// The agent whose own session it is, and its file as it was read.
+    /// The agent to which the session view `sessions/<agent>.json` belongs, and the file's text.
     own_view: Option<(String, String)>,
-    /// The file of the session itself, as it was read.
+    /// Text of the session's own file.
     view: Option<String>,
 }
 
-/// A session whose files are in place.
+/// A session with its files in place.
 struct CopiedHerdctlSession {
     session: Session,
-    /// The hash of its own file, when that was taken over.
+    /// Hash of its own file, if that was imported.
     sha256: Option<String>,
-    /// Whether it is the one that its agent goes on with.
     agent_session_policy: AgentSessionPolicy,
-    /// The hash of its agent's file, when that was taken over.
+    /// Hash of its agent's file, if that was imported.
     own_sha256: Option<String>,
 }
 
-/// Whether a session is the one that its agent goes on with.
+/// Decides if a session becomes the one that its agent continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AgentSessionPolicy {
     Never,
     /// If the agent has none.
     IfNone,
-    /// Whatever the row says: it comes from a backup, and the agent's file is newer.
+    /// In any case: the row comes from a backup, and the agent's file is newer.
     Always,
 }
 
@@ -53,7 +52,7 @@ impl CopiedHerdctlSession {
             let view = PublishedView::Session(session.id.clone());
             tx.adopt_view(&view, &sha256, now)?;
             if session.log_path.is_some() {
-                // With the file comes the link to the log.
+                // The link to the transcript must be created with the file.
                 tx.mark_view_due(&view)?;
             }
         }
@@ -69,7 +68,8 @@ impl CopiedHerdctlSession {
         let (Some(sha256), Ok(agent)) = (self.own_sha256, session.agent.parse()) else {
             return Ok(());
         };
-        // The file is about this session: deleting it later lets the session go.
+        // Records that the file is about this session, so that deleting it later detaches the
+        // session.
         match tx.view(&PublishedView::AgentSession(agent).path())? {
             Some(row) => views::record_published(
                 &tx.conn,
@@ -83,7 +83,7 @@ impl CopiedHerdctlSession {
     }
 }
 
-/// Sessions by the agent's id, or by ours where there is none.
+/// Sessions by their native id, or by Heeler's id if they have none.
 type SessionImportPlan = IndexMap<String, PlannedSession>;
 
 impl HerdctlImport<'_> {
@@ -93,7 +93,7 @@ impl HerdctlImport<'_> {
         let files = self.records("sessions", ".json");
         let (numbered, own) =
             files.into_iter().partition(|(stem, _)| stem.parse::<SessionId>().is_ok());
-        // Numbered files first: they alone say what a session's id is here.
+        // Numbered files first: only they contain the session's id.
         self.plan_files(numbered, &mut plan)?;
         for folder in ["discord-sessions", "slack-sessions", "web-sessions"] {
             self.plan_chats(folder, &mut plan);
@@ -169,7 +169,8 @@ impl HerdctlImport<'_> {
         }
     }
 
-    /// Logs of containers: of a session that is planned, of a job's, or of nobody's.
+    /// Plans the transcripts of containers: of a planned session, of a job's session, or of an
+    /// unknown one.
     fn plan_containers(&mut self, plan: &mut SessionImportPlan) -> Result<(), ImportError> {
         for (stem, what) in self.records("docker-sessions", ".jsonl") {
             let id: AgentSessionId = match stem.parse() {
@@ -210,7 +211,7 @@ impl HerdctlImport<'_> {
         Ok(session)
     }
 
-    /// Copies the conversation of a numbered session to where logs of sessions are.
+    /// Copies the context of a numbered session to the directory of session transcripts.
     fn copy_context(&mut self, stem: &str, session: &mut Session) -> Result<(), ImportError> {
         let context = format!("sessions/{stem}.context");
         let known = match &session.agent_session_id {
@@ -228,7 +229,7 @@ impl HerdctlImport<'_> {
         {
             session.log_path = self.linked_log(&link);
             if session.log_path.is_none() {
-                let reason = "it is a link to where no log can be";
+                let reason = "it links to a path that cannot hold a transcript";
                 self.report.refuse(ImportItemKind::Transcript, context, reason);
             }
             return Ok(());
@@ -243,10 +244,11 @@ impl HerdctlImport<'_> {
         Ok(())
     }
 
-    /// Returns where a link of ours says that the log is, as the database stores it.
+    /// Returns the transcript to which a link of Heeler points, as the database stores it.
     fn linked_log(&self, link: &Utf8Path) -> Option<Utf8PathBuf> {
         if link.is_absolute() {
-            // Logs of interactive sessions are in the user's folder; only we make such links.
+            // Transcripts of interactive sessions are in the user's directory; only Heeler makes
+            // such links.
             return (self.purpose == ImportPurpose::Rebuild).then(|| link.to_owned());
         }
         let log = link.strip_prefix("..").ok()?;
@@ -265,7 +267,7 @@ impl HerdctlImport<'_> {
         Ok(())
     }
 
-    /// Adds a session to the plan, or completes the one that is there.
+    /// Adds a session to the plan, or completes the planned one.
     fn plan(&mut self, plan: &mut SessionImportPlan, what: String, session: Session) {
         match plan.get_mut(&key_of(&session)) {
             None => {
@@ -328,7 +330,7 @@ impl HerdctlImport<'_> {
         })
     }
 
-    /// Says whether a view knows more of a session than its row does.
+    /// Returns true if a view has more information on a session than its row.
     fn is_newer(&self, row: &Session, view: &Session) -> bool {
         self.purpose == ImportPurpose::Rebuild && view.last_active_at > row.last_active_at
     }
@@ -352,7 +354,7 @@ impl HerdctlImport<'_> {
         Ok(CopiedHerdctlSession { session, sha256, agent_session_policy: own, own_sha256 })
     }
 
-    /// Lists the records of a folder: their stems, and their paths in the source.
+    /// Lists the records of a directory: their stems, and their paths in the source.
     fn records(&mut self, folder: &str, ending: &str) -> Vec<(String, String)> {
         let names = self.source.names(folder, ImportItemKind::Session, &mut self.report);
         names
@@ -370,7 +372,7 @@ fn key_of(session: &Session) -> String {
     own.unwrap_or(session.id.as_str()).to_owned()
 }
 
-/// Lays what a newer view says over a row.
+/// Merges a newer view into a row.
 fn overlay(mut row: Session, view: &Session) -> Session {
     row.last_active_at = view.last_active_at;
     row.status = view.status;
@@ -380,7 +382,7 @@ fn overlay(mut row: Session, view: &Session) -> Session {
     row
 }
 
-/// Fills in what another file knows of the same session.
+/// Fills in fields that another file has for the same session.
 fn complete(known: &mut Session, other: Session) {
     known.created_at = known.created_at.min(other.created_at);
     known.last_active_at = known.last_active_at.max(other.last_active_at);

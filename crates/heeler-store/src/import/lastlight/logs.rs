@@ -1,4 +1,4 @@
-//! The event logs of Last Light's sessions, and a session for each.
+//! Import of the transcripts of Last Light's sessions; each becomes a session.
 
 use heeler_model::{AgentSessionId, Session, SessionMode};
 use jiff::Timestamp;
@@ -10,17 +10,17 @@ use crate::import::idle_session::{UNKNOWN_AGENT, idle_session, put_new};
 use crate::import::source::unsafe_name;
 use crate::import::{ImportError, ImportItemKind, message_count};
 
-/// Where Last Light and Heeler both keep event logs.
+/// Directory in which both Last Light and Heeler keep session transcripts.
 const PROJECTS: &str = "agent-sessions/projects";
 
-/// Logs of sub-agents: they belong to a session that their name does not tell.
+/// Prefix of sub-agents' transcripts. Their names do not contain the session.
 const SUB_AGENT: &str = "agent-";
 
-/// How many sessions share a sync and a transaction.
+/// Sessions per sync and transaction.
 const BATCH: usize = 500;
 
 impl LastLightImport<'_> {
-    /// Copies all logs and makes a session of each.
+    /// Copies all transcripts and creates a session for each.
     pub(super) fn session_logs(&mut self, threads: &[LastLightRow]) -> Result<(), ImportError> {
         let mut batch = Vec::new();
         for slug in self.source.names(PROJECTS, ImportItemKind::Transcript, &mut self.report) {
@@ -37,12 +37,12 @@ impl LastLightImport<'_> {
                 }
             }
         }
-        // Logs of sub-agents have no row whose commit would see to them.
+        // No later commit syncs the transcripts of sub-agents, because they have no row.
         atomic_files::sync(self.target.dir.root())?;
         self.put_sessions(batch)
     }
 
-    /// Copies one log; returns the session that it makes.
+    /// Copies one transcript; returns the session to create for it.
     fn log(
         &mut self,
         relative: &str,
@@ -83,7 +83,7 @@ impl LastLightImport<'_> {
         match atomic_files::put_new(&mut file, &to)? {
             PutOutcome::New => self.report.count_imported(ImportItemKind::Transcript),
             PutOutcome::Same | PutOutcome::Grown => {
-                self.report.count_existing(ImportItemKind::Transcript)
+                self.report.count_existing(ImportItemKind::Transcript);
             }
             PutOutcome::NameTaken => {
                 self.report.refuse(ImportItemKind::Transcript, relative, atomic_files::NAME_TAKEN);
@@ -91,7 +91,7 @@ impl LastLightImport<'_> {
             }
         }
         if known.is_some() {
-            // It has logs in two projects, and keeps the first.
+            // The session has transcripts in two projects, and keeps the first.
             self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
@@ -106,7 +106,7 @@ impl LastLightImport<'_> {
         Ok(Some(session))
     }
 
-    /// Says what is known of a session: by its chat, by its executions, or by its log alone.
+    /// Creates the session record from its chat, from its executions, or from its transcript alone.
     fn session(
         &self,
         id: AgentSessionId,

@@ -1,7 +1,9 @@
-//! Rows of Last Light's database as records of ours: pure, one row in, one record out.
+//! Converts rows of Last Light's database to Heeler's records; pure, one row in, one record
+//! out.
 //!
-//! ForeignRow came and went between its versions, so every read is by name and an absent column is
-//! NULL. An error is the reason why a row is refused. Start at [`LastLightRow`] and [`execution`].
+//! Columns differ between its versions, so every column is read by name and an absent one is
+//! NULL. An error is the reason why a row is refused. Start at [`LastLightRow`] and
+//! [`execution`].
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::db::jobs::LastLightExecution;
 use crate::import::foreign_record::DURATION_MS_MAX;
 use crate::import::idle_session::idle_session;
 
-/// What the record of an execution says that Last Light left behind when it died.
+/// Error recorded for an execution that a crashed Last Light left behind.
 pub(crate) const INTERRUPTED: &str = "interrupted: Last Light ended without finishing this";
 
 /// The columns that `executions` had in any version, the key first.
@@ -50,7 +52,7 @@ pub(crate) const EXECUTIONS: [&str; 27] = [
     "skills_status",
 ];
 
-/// A row, by column name.
+/// A row by column name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LastLightRow {
     names: Arc<[&'static str]>,
@@ -63,13 +65,12 @@ impl LastLightRow {
         LastLightRow { names, values }
     }
 
-    /// Returns a value; NULL when there is no such column.
+    /// Returns a value; NULL if the column does not exist.
     pub(crate) fn get(&self, name: &str) -> &Value {
         let at = self.names.iter().position(|known| *known == name);
         at.map_or(&Value::Null, |at| &self.values[at])
     }
 
-    /// Returns a value to change it.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         if let Some(at) = self.names.iter().position(|known| *known == name) {
             self.values[at] = value;
@@ -117,13 +118,13 @@ impl LastLightRow {
         self.text(self.names[0]).unwrap_or_else(|| "(no key)".to_owned())
     }
 
-    /// Checks that columns hold something; the error is the reason for a refusal.
+    /// Checks that columns are not empty; the error is the reason for a refusal.
     pub(crate) fn require(&self, names: &[&str]) -> Result<(), String> {
         let missing = names.iter().find(|name| self.text(name).is_none());
         missing.map_or(Ok(()), |name| Err(format!("it has no `{name}`")))
     }
 
-    /// Fills columns that are empty.
+    /// Fills empty columns with defaults.
     pub(crate) fn default_missing(&mut self, defaults: &[(&str, &str)]) {
         for (name, value) in defaults {
             if *self.get(name) == Value::Null {
@@ -132,7 +133,7 @@ impl LastLightRow {
         }
     }
 
-    /// Returns how much memory the row takes, roughly.
+    /// Returns the approximate memory size of the row.
     pub(crate) fn bytes(&self) -> usize {
         let size = |value: &Value| match value {
             Value::Text(text) => text.len(),
@@ -149,7 +150,7 @@ impl LastLightRow {
     }
 }
 
-/// Reads a row of `executions`. The flag says whether Last Light left it unfinished.
+/// Reads a row of `executions`. The flag is true if Last Light left it unfinished.
 pub(crate) fn execution(row: &LastLightRow) -> Result<(Job, bool), String> {
     row.require(&["id", "trigger_type", "skill", "started_at"])?;
     let id: JobId = row.key().parse().map_err(|error| format!("{error}"))?;
@@ -184,7 +185,8 @@ pub(crate) fn execution(row: &LastLightRow) -> Result<(Job, bool), String> {
     Ok((job, unfinished))
 }
 
-/// Maps Last Light's outcome. What was skipped or put off for quota has not failed.
+/// Maps Last Light's outcome. An execution that was skipped, or deferred for quota, has not
+/// failed.
 fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
     let stop = job.stop_reason.as_deref();
     let (status, reason) = match (success, stop) {
@@ -209,7 +211,7 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
     }
 }
 
-/// Returns what only Last Light knows of an execution.
+/// Returns the fields of an execution that only Last Light records.
 pub(crate) fn lastlight_fields(row: &LastLightRow) -> LastLightExecution {
     LastLightExecution {
         owner: row.text("owner"),
@@ -220,7 +222,7 @@ pub(crate) fn lastlight_fields(row: &LastLightRow) -> LastLightExecution {
     }
 }
 
-/// Returns `owner/name`; newer versions keep the two apart.
+/// Returns `owner/name`, which newer versions store separately.
 fn repository(row: &LastLightRow) -> Option<String> {
     let repo = row.text("repo")?;
     match row.text("owner") {
@@ -229,7 +231,7 @@ fn repository(row: &LastLightRow) -> Option<String> {
     }
 }
 
-/// Makes the session of a chat thread, when the agent has given it an id.
+/// Creates the session of a chat thread, if the agent has assigned an id.
 pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
     let own: AgentSessionId = row.text("agent_session_id")?.parse().ok()?;
     let last = row.time("last_activity_at").or_else(|| row.time("created_at"))?;
@@ -245,9 +247,10 @@ pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
     Some(session)
 }
 
-/// Leaves one active thread for each place, the newest, and returns how many were put to rest.
+/// Keeps only the newest thread of each place active, and returns how many were deactivated.
 ///
-/// Last Light's unique index does not bind threads without a `thread_id`, so it made several.
+/// Last Light's unique index does not cover threads without a `thread_id`, so there may be
+/// several.
 pub(crate) fn keep_newest_active(rows: &mut [LastLightRow]) -> u64 {
     let mut newest: std::collections::HashMap<Vec<Option<String>>, usize> = Default::default();
     let mut rested = 0;

@@ -1,7 +1,8 @@
 //! A private copy of another system's SQLite database.
 //!
-//! SQLite alters a database by opening it (it makes shared memory, it may check the log in), so the
-//! original is only ever copied, together with its write-ahead log. Start at [`DatabaseSnapshot`].
+//! Opening a database alters it (SQLite creates shared memory and may checkpoint the
+//! write-ahead log), so the original is only copied, together with its log. Start at
+//! [`DatabaseSnapshot`].
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,18 +18,18 @@ use crate::db::StateDatabase;
 use crate::import::{ImportError, atomic_files};
 use heeler_transcript::untrusted_file;
 
-/// How often a copy is tried while the original keeps changing.
+/// Most attempts to copy a database that keeps changing.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// The copy; dropping it removes it.
+/// The copy; dropping it deletes it.
 pub(crate) struct DatabaseSnapshot {
-    // Declared first: the database is closed before its folder goes.
+    // Declared first, so that the database is closed before its directory is removed.
     db: StateDatabase,
     _folder: TempFolderGuard,
 }
 
 impl DatabaseSnapshot {
-    /// Copies a database into a folder of its own in `near`, and opens the copy.
+    /// Copies a database into its own directory in `near`, and opens the copy.
     pub(crate) fn take(
         original: &Utf8Path,
         near: &Utf8Path,
@@ -44,29 +45,28 @@ impl DatabaseSnapshot {
         Ok(DatabaseSnapshot { db, _folder: folder })
     }
 
-    /// Returns the first thing that is wrong with the database.
+    /// Returns the first fault of the database.
     pub(crate) fn damage(&self) -> Option<String> {
         let answer = self.conn().query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
         let answer: String = answer.unwrap_or_else(|error| error.to_string());
         (answer != "ok").then_some(answer)
     }
 
-    /// Lists its tables, SQLite's own apart.
+    /// Lists its tables, without SQLite's own.
     pub(crate) fn tables(&self) -> rusqlite::Result<Vec<String>> {
         let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' \
                    AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
         self.conn().prepare(sql)?.query_map([], |row| row.get(0))?.collect()
     }
 
-    /// Counts the rows of a table.
     pub(crate) fn count(&self, table: &str) -> rusqlite::Result<i64> {
         self.conn()
             .query_row(&format!("SELECT COUNT(*) FROM {}", quoted(table)), [], |row| row.get(0))
     }
 
-    /// Passes every row of a table to `take`, oldest first; a column that it lacks is NULL.
+    /// Passes every row of a table to `take`, oldest first; a missing column is NULL.
     ///
-    /// Damage ends the table early: the answer is then what SQLite said.
+    /// Damage ends the table early; the result is then SQLite's message.
     pub(crate) fn each(
         &self,
         table: &str,
@@ -108,7 +108,6 @@ impl DatabaseSnapshot {
         self.conn().prepare(&format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table)))
     }
 
-    /// Lists the columns of a table.
     pub(crate) fn columns(&self, table: &str) -> rusqlite::Result<Vec<String>> {
         let sql = "SELECT name FROM pragma_table_info(?1)";
         self.conn().prepare(sql)?.query_map([table], |row| row.get(0))?.collect()
@@ -119,7 +118,7 @@ impl DatabaseSnapshot {
     }
 }
 
-/// Copies a database and its log until nothing changed meanwhile.
+/// Copies a database and its log until nothing changes during the copy.
 fn copy_steady<T: PartialEq>(
     original: &Utf8Path,
     copy: &Utf8Path,
@@ -136,7 +135,7 @@ fn copy_steady<T: PartialEq>(
     Err(ImportError::InUse { path: original.to_owned() })
 }
 
-/// Text that is not UTF-8 is kept as far as it is.
+/// Reads the values of a row; text that is not UTF-8 is converted lossily.
 fn values(row: &Row<'_>, count: usize) -> rusqlite::Result<Vec<Value>> {
     (0..count)
         .map(|at| {
@@ -155,7 +154,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Returns what changes whenever somebody writes to the database.
+/// Returns a value that changes whenever the database is written.
 fn fingerprint(database: &Utf8Path) -> Vec<Option<(u64, u64, i64, i64)>> {
     [database.to_owned(), log_of(database)]
         .iter()
@@ -170,7 +169,7 @@ fn log_of(database: &Utf8Path) -> Utf8PathBuf {
     Utf8PathBuf::from(format!("{database}-wal"))
 }
 
-/// Copies a file; the copy of a missing write-ahead log is none.
+/// Copies a file; a missing write-ahead log has no copy.
 fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
     match untrusted_file::open(from) {
         Ok(mut file) => atomic_files::copy(&mut file, to),
@@ -193,11 +192,12 @@ struct TempFolderGuard {
 }
 
 impl TempFolderGuard {
-    /// Makes a folder in `near`. One that is there was left by a crash: its maker held the same lock.
+    /// Creates a directory in `near`. An existing one was left by a crash, because its creator held
+    /// the same lock.
     fn make(near: &Utf8Path) -> Result<TempFolderGuard, ImportError> {
         let entries = near.read_dir_utf8().into_iter().flatten().flatten();
         for left in entries.filter(|entry| entry.file_name().starts_with(".import.tmp.")) {
-            // What cannot be removed is found by `doctor`, and in nobody's way.
+            // A leftover is harmless, and `doctor` finds it.
             let _removed = fs::remove_dir_all(left.path());
         }
         let path = temp_name(&near.join("import"));
@@ -208,7 +208,7 @@ impl TempFolderGuard {
 
 impl Drop for TempFolderGuard {
     fn drop(&mut self) {
-        // What cannot be removed now is swept by `doctor`, as after a crash.
+        // A directory that cannot be removed now is removed by `doctor`, as after a crash.
         let _removed = fs::remove_dir_all(&self.path);
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         let asked = Cell::new(0);
         copy_steady(&root.join("a.db"), &root.join("b.db"), || {
             asked.set(asked.get() + 1);
-            // Asked before and after each copy.
+            // The fingerprint is taken before and after each copy.
             if asked.get() <= 2 * changes { asked.get() } else { 0 }
         })
     }

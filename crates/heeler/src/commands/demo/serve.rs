@@ -1,4 +1,4 @@
-//! `heeler demo --serve`: a small living fleet on the dashboard, until Ctrl-C.
+//! `heeler demo --serve`: runs a small fleet with a dashboard until Ctrl-C. Start at [`run`].
 
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
@@ -9,32 +9,31 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
 use super::{DemoContext, say, tell};
 
-/// Where the fleet is in the demo's folder.
+/// Folder of the fleet in the demo's folder.
 const FLEET_FOLDER: &str = "living";
 
-/// How often it is looked whether Ctrl-C was pressed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A fleet in which something goes on.
+/// Fleet with a frequent schedule.
 const FLEET: [(&str, &str); 2] = [
     ("heeler.yaml", include_str!("living/heeler.yaml")),
     ("workflows/each-minute.yaml", include_str!("living/minutely.yaml")),
 ];
 
-/// Serves the fleet until Ctrl-C; then nothing of it is left, unless the user named its folder.
+/// Serves the fleet until Ctrl-C, then deletes it unless the user named its folder.
 pub(super) fn run(stage: &DemoContext, is_temporary: bool) -> CommandResult {
     stage.write(FLEET_FOLDER, &FLEET)?;
     let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
     stage.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;
-    // A daemon in the background does not hear Ctrl-C.
+    // A background daemon does not receive Ctrl-C, so `stop` below must end it.
     let served = start(stage).and_then(|link| {
-        tell("A small fleet lives here: scripted agents, a schedule each few seconds, and a workflow that asks you.")?;
+        tell("A small fleet runs here: scripted agents, a schedule every few seconds, and a workflow that asks you.")?;
         say(format!("\n  {link}\n"))?;
         let after = match is_temporary {
             true => "leaves nothing behind".to_owned(),
-            false => format!("leaves what it did in {}", stage.folder),
+            false => format!("keeps its files in {}", stage.folder),
         };
-        say(format!("The link logs you in, once. Ctrl-C ends the fleet and {after}."))?;
+        say(format!("The link logs you in and works once. Ctrl-C ends the fleet and {after}."))?;
         while !stage.interrupted.load(Ordering::Relaxed) {
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -59,11 +58,12 @@ fn start(stage: &DemoContext) -> CommandResult<String> {
     }
     let said = String::from_utf8_lossy(&said.stdout);
     let link = said.split_whitespace().find(|word| word.starts_with("http"));
-    let missing = || CommandFailure::message(FailureCode::Bug, "there is no link");
+    let missing =
+        || CommandFailure::message(FailureCode::Bug, "`heeler open --print` printed no link");
     link.map(str::to_owned).ok_or_else(missing)
 }
 
-/// Ends the daemon and its jobs.
+/// Stops the daemon and its jobs.
 fn stop(stage: &DemoContext) -> CommandResult {
     let stop = ["stop", "--force"];
     let said =

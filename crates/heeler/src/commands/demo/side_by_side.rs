@@ -1,5 +1,5 @@
-//! Commands at work side by side: on a terminal a line for each that moves, else every line that
-//! they write, with the name of its writer.
+//! Runs commands in parallel. On a terminal, each has one line that is redrawn; otherwise every
+//! line that a command prints is printed with its name. Start at [`run_side_by_side`].
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, PipeReader, Write as _};
 use std::process::{Command, Stdio};
@@ -9,22 +9,22 @@ use std::time::Duration;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SPINNER_FRAMES, one_line, truncate_to_width};
 
-/// How often the lines move.
+/// Interval at which the lines are redrawn.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many lines may wait to be shown.
+/// Lines that may wait to be shown.
 const LINES_MAX: usize = 256;
 
-/// A line, and the number of its writer.
+/// A printed line, with the index of its command.
 type WriterLine = (usize, String);
 
-/// Runs all of them and shows what they do; fails if one does.
+/// Runs all commands and shows their output; fails if one fails.
 pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult {
     let shown = std::io::stderr().is_terminal();
     let (sender, told) = sync_channel::<WriterLine>(LINES_MAX);
     let mut children = Vec::new();
     for (number, (name, mut command)) in commands.into_iter().enumerate() {
-        // One pipe for both, so that words and deeds come in their order.
+        // One pipe for stdout and stderr keeps their lines in order.
         let (pipe, out) = std::io::pipe()?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         children.push((name, command.spawn()?));
@@ -62,18 +62,18 @@ pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult 
     Err(CommandFailure::message(FailureCode::Failed, message))
 }
 
-/// A line for each, with the last thing that it said.
+/// One line for each command, with its latest output.
 struct ProgressLines<'n> {
     names: Vec<&'n str>,
     last: Vec<String>,
-    /// How many lines were drawn.
+    /// Number of lines on the screen.
     drawn: usize,
     spinner_frame: usize,
 }
 
 impl ProgressLines<'_> {
-    /// Draws them over those that were drawn before. The cursor then stands below them, so that the
-    /// `^C` that a terminal echoes moves nothing.
+    /// Redraws the lines in place. Leaves the cursor below them, so that the `^C` that a terminal
+    /// echoes moves nothing.
     fn draw(&mut self) {
         self.erase();
         self.spinner_frame = (self.spinner_frame + 1) % SPINNER_FRAMES.len();
@@ -95,7 +95,7 @@ impl ProgressLines<'_> {
     }
 }
 
-/// Writes to the terminal; where that cannot be done nobody looks.
+/// Writes to the terminal. Errors are ignored: the terminal is gone.
 fn write(text: &str) {
     let mut out = std::io::stderr().lock();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -104,7 +104,7 @@ fn write(text: &str) {
 fn forward(number: usize, pipe: PipeReader, told: SyncSender<WriterLine>) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            // What to type next is for somebody who typed this.
+            // Hints for the next command make no sense here: the user did not type this command.
             let shown = !line.trim().is_empty() && !line.trim().starts_with("next: ");
             if shown && told.send((number, line)).is_err() {
                 return;

@@ -1,4 +1,5 @@
-//! `heeler doctor --footprint`: everything of ours on this machine, and how to be rid of it.
+//! `heeler doctor --footprint`: lists and removes everything that Heeler stores on this machine.
+//! Start at [`run`].
 
 use std::io::{self, IsTerminal as _};
 
@@ -12,22 +13,22 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
 
-/// Where a unit of systemd's may be: of the user, and of the machine.
+/// Possible systemd units: the user's and the system's.
 const UNITS: [(&str, &str); 2] =
     [("home", ".config/systemd/user/heeler.service"), ("", "/etc/systemd/system/heeler.service")];
 
-/// One thing of ours.
+/// A file or folder of Heeler's.
 struct FootprintItem {
     what: &'static str,
     path: Utf8PathBuf,
     bytes: u64,
-    /// What else to know of it.
+    /// Additional remark for the user.
     remark: Option<String>,
-    /// Whether `--remove` takes it: a part of another item goes with that.
+    /// True if `--remove` deletes it directly; a part of another item is deleted with that item.
     is_removed: bool,
 }
 
-/// Lists everything of ours; with `remove`, takes it away after asking.
+/// Lists all items; with `remove`, deletes them after confirmation.
 pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool) -> CommandResult {
     let items = items(place)?;
     if !remove {
@@ -44,7 +45,7 @@ pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool
         confirm()?;
     }
     let mut removed = Vec::new();
-    // The state directory first: without it nothing of ours starts again.
+    // The state directory comes first: without it, no Heeler process can start again.
     for item in items.into_iter().filter(|item| item.is_removed) {
         remove_path(&item.path)?;
         removed.push(item);
@@ -54,7 +55,7 @@ pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool
         false => {
             let count = output::pluralize(removed.len() as u64, "place");
             Ok(output::print_line(format!(
-                "removed {count}; the config and what agents made stay"
+                "removed {count}; the config and the agents' work are kept"
             ))?)
         }
     }
@@ -73,25 +74,25 @@ fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
         (place.state_dir.join("workspaces"), place.state_dir.join("worktrees"));
     add("repositories", &workspaces, Some("part of the state"), false);
     for worktree in worktrees.read_dir_utf8().into_iter().flatten().flatten() {
-        add("worktree", worktree.path(), Some("part of the state; a fork's files"), false);
+        add("worktree", worktree.path(), Some("part of the state; files of a fork"), false);
     }
-    // One that was made elsewhere is known to its repository.
+    // Worktrees outside the state directory are listed by their repositories.
     for key in SnapshotStore::keys(&workspaces).unwrap_or_default() {
         let snapshots = SnapshotStore::open_key(&workspaces, &key);
         for at in snapshots.and_then(|it| it.worktrees()).unwrap_or_default() {
             if !at.starts_with(&place.state_dir) {
-                add("worktree", &at, Some("elsewhere: not removed"), false);
+                add("worktree", &at, Some("outside the state; not removed"), false);
             }
         }
     }
     if let Some(home) = &place.home {
-        let remark = "of all your fleets: session locks, what scripted agents remember";
+        let remark = "shared by all your fleets: session locks, memory of scripted agents";
         add("home", home, Some(remark), true);
     }
     if let Some(file) = daemon::read_daemon_file(place)?
         && let Some(folder) = file.socket.parent()
     {
-        add("sockets", folder, Some("of all your fleets"), true);
+        add("sockets", folder, Some("shared by all your fleets"), true);
     }
     for (base, unit) in UNITS {
         let home = place.env.get("HOME").filter(|_| base == "home");
@@ -104,11 +105,9 @@ fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
 
 fn print(items: &[FootprintItem]) -> CommandResult {
     if items.is_empty() {
-        return Ok(output::print_line(
-            "nothing of Heeler's is on this machine, as seen from here",
-        )?);
+        return Ok(output::print_line("no files of Heeler found on this machine")?);
     }
-    let mut lines = OutputTable::new(&["WHAT", "SIZE", "PATH", "REMARK"], &["PATH", "REMARK"]);
+    let mut lines = OutputTable::new(&["KIND", "SIZE", "PATH", "REMARK"], &["PATH", "REMARK"]);
     for item in items {
         lines.push(vec![
             item.what.into(),
@@ -129,7 +128,7 @@ fn to_json(items: &[FootprintItem]) -> Value {
     json!({ "items": items.iter().map(item).collect::<Vec<_>>(), "total": items.len() })
 }
 
-/// Refuses while something of ours lives: a daemon, or a run that has a session.
+/// Refuses removal while a daemon or a run with a session is alive.
 fn refuse_in_use(place: &CommandContext) -> CommandResult {
     let in_use = |who: String, hint: &str| {
         let message = format!("Heeler is in use: {who}");
@@ -150,11 +149,11 @@ fn refuse_in_use(place: &CommandContext) -> CommandResult {
 
 fn confirm() -> CommandResult {
     if !std::io::stdin().is_terminal() {
-        let message = "removing all jobs, sessions, snapshots and forks' files cannot be undone";
+        let message = "removing all jobs, sessions, snapshots and files of forks cannot be undone";
         return Err(CommandFailure::message(FailureCode::Refused, message)
             .hint("heeler backup keeps them; --yes removes them"));
     }
-    let question = "Remove all this for good? Jobs, sessions, snapshots and the files of forks go.";
+    let question = "Delete all jobs, sessions, snapshots and files of forks permanently?";
     match output::confirm(question, false)? {
         true => Ok(()),
         false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
@@ -176,7 +175,7 @@ fn remove_path(path: &Utf8Path) -> CommandResult {
     }
 }
 
-/// Sums up what is below a path; no link is followed.
+/// Returns the total size below a path, without following links.
 fn size(path: &Utf8Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![path.to_owned()];

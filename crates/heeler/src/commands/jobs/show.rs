@@ -1,4 +1,4 @@
-//! `heeler jobs show`: all that is known of one job, for people and for programs.
+//! `heeler jobs show`: prints all details of one job, as text or JSON. Start at [`show`].
 
 use clap::Args;
 use heeler_model::JobId;
@@ -16,15 +16,15 @@ use crate::context::{self, CommandContext};
 use crate::failure::CommandResult;
 use crate::output::{self, SafeText};
 
-/// How much of a prompt is shown.
+/// Characters of a prompt that are shown.
 const PROMPT_CHARS_MAX: usize = 2_000;
-/// How many lines of a prompt are shown.
+/// Lines of a prompt that are shown.
 const PROMPT_LINES_MAX: usize = 20;
 
 /// Arguments of `jobs show`.
 #[derive(Args)]
 pub(crate) struct JobShowArgs {
-    /// The job's id; a beginning will do while it is unique
+    /// Job ID or unique prefix
     #[arg(add = cli::jobs())]
     pub(super) id: String,
     /// Print JSON
@@ -32,7 +32,7 @@ pub(crate) struct JobShowArgs {
     pub(crate) json: bool,
 }
 
-/// Returns what went wrong in the last run of a job, with a cure that names the run's folder.
+/// Returns the error of a job's last run, with a remedy that names the run's folder.
 pub(crate) fn last_error(
     reader: &StoreReader,
     dir: &StateDir,
@@ -41,7 +41,6 @@ pub(crate) fn last_error(
     Ok(load_runs(reader, dir, job)?.pop().and_then(|last| last.fault))
 }
 
-/// Shows one job.
 pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
     let now = context::now();
     let place = CommandContext::find(global)?;
@@ -55,7 +54,7 @@ pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
 
 fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     let error = job.runs.last().and_then(|last| last.fault.as_ref());
-    // That somebody cancelled it is no fault to be cured.
+    // A cancellation is no error that needs a remedy.
     let error = error.filter(|error| error.class != ErrorClass::Cancelled);
     let item = &job.item;
     let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
@@ -72,13 +71,13 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
         ("job", Some(item.id.as_str().into())),
         ("agent", Some(item.agent.as_str().into())),
         ("status", Some(status)),
-        ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
+        ("interrupted", job.interrupted.then(|| "yes, by a crash".into())),
         ("trigger", Some(item.trigger_type.as_str().into())),
         ("schedule", text(&item.schedule)),
         ("parent", text(&job.parent)),
         ("workflow", workflow(job).map(SafeText::from)),
-        ("asked", asked.then(|| when(item.asked_at).into())),
-        ("waits", wait_reason(job, now).map(SafeText::from)),
+        ("requested", asked.then(|| when(item.asked_at).into())),
+        ("waiting", wait_reason(job, now).map(SafeText::from)),
         ("started", item.started_at.map(when).map(SafeText::from)),
         ("finished", item.finished_at.map(when).map(SafeText::from)),
         ("took", duration_text(item).map(SafeText::from)),
@@ -95,7 +94,7 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
         ("summary", text(&item.summary)),
         ("error", text(&job.error)),
         ("error class", error.map(|error| error_class_text(error, now).into())),
-        ("cure", error.map(|error| error.cure.as_str().into())),
+        ("fix", error.map(|error| error.cure.as_str().into())),
         (
             "failed hooks",
             (!job.failed_hooks.is_empty()).then(|| hook_list(&job.failed_hooks).into()),
@@ -108,22 +107,22 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     Ok(())
 }
 
-/// Says why a job waits.
+/// Returns the reason why a job waits.
 fn wait_reason(job: &JobDetails, now: Timestamp) -> Option<String> {
     let mut text = output::one_line(job.waits.as_ref()?);
     if let Some(at) = job.not_before.filter(|at| *at > now) {
         text.push_str(&format!(", not before {}", heeler_model::iso_millis(at)));
     }
     if let Some(at) = job.expires_at {
-        text.push_str(&format!("\ngiven up {}", output::due_text(at, now)));
+        text.push_str(&format!("\nexpires {}", output::due_text(at, now)));
     }
     if !job.has_daemon {
-        text.push_str("\nno daemon runs, so nobody starts it: heeler start -d");
+        text.push_str("\nno daemon is running to start it: heeler start -d");
     }
     Some(text)
 }
 
-/// Returns the workflow, the phase and the run that a job is a part of.
+/// Returns the phase and the workflow run that a job belongs to.
 fn workflow(job: &JobDetails) -> Option<String> {
     let run = job.workflow_run_id.as_deref()?;
     let part = Some(&job.skill).filter(|skill| skill.contains(':'));
@@ -138,13 +137,13 @@ fn file_list(files: &[JobFile]) -> String {
 
 fn hook_list(hooks: &[FailedHookSummary]) -> String {
     let line = |hook: &FailedHookSummary| {
-        let again = if hook.given_up { "" } else { " (it is tried again)" };
+        let again = if hook.given_up { "" } else { " (will be retried)" };
         format!("{}: {}{again}", output::one_line(&hook.name), output::one_line(&hook.error))
     };
     hooks.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the beginning of a prompt, and where the rest is.
+/// Returns the beginning of a prompt, and the command that shows the rest.
 fn prompt_excerpt(prompt: &str, id: &str) -> String {
     let lines = prompt.char_indices().filter(|(_, letter)| *letter == '\n').map(|(at, _)| at);
     let end = lines.skip(PROMPT_LINES_MAX - 1).chain([prompt.len()]).next();
@@ -166,7 +165,7 @@ fn tokens(usage: &UsageSummary) -> Option<String> {
     }
 }
 
-/// Returns what each model cost, in the words of the agent that reported it.
+/// Returns the usage of each model, as reported by the agent.
 fn models(usage: &UsageSummary) -> Option<String> {
     let number =
         |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
@@ -186,16 +185,16 @@ fn runs(attempts: &[RunSummary]) -> String {
     attempts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns what kind of failure it was, and whether the same again may succeed.
+/// Returns the error class, and the chance that a retry succeeds.
 fn error_class_text(error: &RunError, now: Timestamp) -> String {
     let again = match (error.recoverable, error.retry_after_ms, error.resets_at) {
-        (false, ..) => "the same again would fail".to_owned(),
-        (true, _, Some(at)) => format!("try again {}", output::relative_time(at, now)),
+        (false, ..) => "a retry would fail too".to_owned(),
+        (true, _, Some(at)) => format!("retry {}", output::relative_time(at, now)),
         (true, Some(wait), None) => {
             let wait = i64::try_from(wait).unwrap_or(i64::MAX);
-            format!("try again after {}", output::format_duration(wait))
+            format!("retry after {}", output::format_duration(wait))
         }
-        (true, None, None) => "the same again may succeed".to_owned(),
+        (true, None, None) => "a retry may succeed".to_owned(),
     };
     let messages = output::pluralize(error.messages_received, "message");
     format!("{}: {again}; {messages} received", error.class)

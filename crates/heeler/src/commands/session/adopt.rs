@@ -1,4 +1,4 @@
-//! `heeler session adopt` and `heeler session import`: sessions that come from elsewhere.
+//! `heeler session adopt` and `heeler session import`: [`adopt`] and [`import`].
 
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -10,32 +10,33 @@ use crate::daemon;
 use crate::failure::CommandResult;
 use crate::output;
 
-/// What the help of `session adopt` shows at its end.
+/// Help footer of `session adopt`.
 pub(crate) const ADOPT: &str = "Examples:
   heeler session list --native
   heeler session adopt 3f2a81c4 --as coder
   heeler session resume sess-1a2b -p 'Now the tests'
 
-What was said so far is copied, without the keys in it, and the session goes on where it was made.
-Claude's own file stays where it is.
-Exit codes: 0 adopted, 4 claude has no such session, 5 refused: it is here already.";
+The messages so far are copied, with secrets removed, and the session continues in the directory
+where it was made. Claude's own file is not changed.
+Exit codes: 0 adopted, 4 Claude has no such session, 5 refused: already adopted.";
 
-/// What the help of `session import` shows at its end.
+/// Help footer of `session import`.
 pub(crate) const IMPORT: &str = "Examples:
   heeler session export sess-1a2b -o session.json     # on one machine
   heeler session import session.json                  # on another, under another path
 
-The session goes on in its agent's working directory here; the agent's own record of it is put where
-the agent looks. Nothing that is there is overwritten. Snapshots of the files, if they were exported
-(`session export --workspace`), come along: for `session diff` and `session fork --workspace`.
-Exit codes: 0 imported, 2 the file is cut off or was changed, 5 refused: it is here already.";
+The session continues in its agent's working directory on this machine; its native session is written
+to the place where the agent program expects it. No existing file is overwritten. Snapshots are
+imported too if they were exported (`session export --workspace`), for `session diff` and
+`session fork --workspace`.
+Exit codes: 0 imported, 2 the file is truncated or was changed, 5 refused: already imported.";
 
 /// Arguments of `session adopt`.
 #[derive(Args)]
 pub(crate) struct SessionAdoptArgs {
-    /// Claude's id of the session; a beginning will do while only one begins so
+    /// Claude's session ID or unique prefix
     id: String,
-    /// The agent that it is to be of
+    /// Agent to assign the session to
     #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
     agent: String,
     /// Print JSON
@@ -46,9 +47,9 @@ pub(crate) struct SessionAdoptArgs {
 /// Arguments of `session import`.
 #[derive(Args)]
 pub(crate) struct SessionImportArgs {
-    /// What `session export` wrote
+    /// File written by `session export`
     file: Utf8PathBuf,
-    /// The agent that it is to be of [default: an agent of the name that it had]
+    /// Agent to assign the session to [default: same name as exported]
     #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
     agent: Option<String>,
     /// Print JSON
@@ -56,17 +57,17 @@ pub(crate) struct SessionImportArgs {
     pub(crate) json: bool,
 }
 
-/// Adopts a session of claude's.
+/// Runs `session adopt`.
 pub(crate) fn adopt(global: &GlobalArgs, args: &SessionAdoptArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let order = SessionOperation::Adopt { id: args.id.clone(), agent: args.agent.clone() };
     send_session_order(global, &place, order, args.json)
 }
 
-/// Imports a session that was exported.
+/// Runs `session import`.
 pub(crate) fn import(global: &GlobalArgs, args: &SessionImportArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    // The daemon may work elsewhere.
+    // The daemon may have another working directory, so the path must be absolute.
     let file = place.working_dir.join(&args.file);
     send_session_order(
         global,
@@ -91,15 +92,15 @@ fn send_session_order(
     }
     let AdoptedSession { id, agent, messages, .. } = &**taken;
     let messages = output::pluralize(*messages, "message");
-    output::print_note(&format!("{messages}, now of {agent}"))?;
+    output::print_note(&format!("{messages}, now assigned to {agent}"))?;
     if let Some(directory) = &taken.working_directory {
-        output::print_note(&format!("it goes on in {directory}"))?;
+        output::print_note(&format!("it continues in {directory}"))?;
     }
     if taken.snapshots > 0 {
         let count = output::pluralize(taken.snapshots, "snapshot");
         output::print_note(&format!(
-            "{count} of its files came along; go on with the files too: heeler session fork {id} --workspace"
+            "imported {count} of its files; to continue with these files: heeler session fork {id} --workspace"
         ))?;
     }
-    Ok(output::print_note(&format!("go on in it: heeler session resume {id} -p '…'"))?)
+    Ok(output::print_note(&format!("continue it: heeler session resume {id} -p '…'"))?)
 }

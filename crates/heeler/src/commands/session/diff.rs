@@ -1,4 +1,4 @@
-//! `heeler session diff`: what changed in the files since a message.
+//! `heeler session diff`: shows file changes since a message. Start at [`run`].
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -10,28 +10,28 @@ use crate::context::{self, CommandContext};
 use crate::failure::CommandResult;
 use crate::output;
 
-/// What the help shows at its end.
+/// Help footer of `session diff`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session diff sess-1a2b
   heeler session diff sess-1a2b --at-message 6 --stat
   heeler session diff sess-1a2b | git apply     # in another checkout
 
-From the files as they were at that message, without one: before the session's first turn. To the
-files as they are now, or as they last were if their folder is gone or on another machine. Snapshots
-are taken before the first turn and after each finished one where the agent works in a git
-repository; what they leave out (ignored files, nested repositories, submodules) is not compared.
+Compares the files at that message (without one: before the session's first turn) with the files as
+they are now, or as they last were if their folder is gone or on another machine. Snapshots are
+taken before the first turn and after each finished turn if the agent works in a git repository.
+They leave out ignored files, nested repositories and submodules, so these are not compared.
 Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 
 /// Arguments of `session diff`.
 #[derive(Args)]
 pub(crate) struct SessionDiffArgs {
-    /// The session; a beginning of its id will do while only one begins so
+    /// Session ID or unique prefix
     #[arg(add = cli::sessions())]
     id: String,
-    /// From the state at this message
+    /// Compare with the files at this message
     #[arg(short = 'm', long, value_name = "N")]
     at_message: Option<u64>,
-    /// Only a line for each file
+    /// Print one line per file
     #[arg(long)]
     stat: bool,
     /// Print JSON
@@ -39,7 +39,7 @@ pub(crate) struct SessionDiffArgs {
     pub(crate) json: bool,
 }
 
-/// Shows what changed.
+/// Runs `session diff`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     drop(super::find(&place, &args.id)?);
@@ -56,20 +56,18 @@ fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
         return Ok(output::print_json(&diff)?);
     }
     if diff.bytes.is_empty() {
-        return Ok(output::print_note("nothing has changed")?);
+        return Ok(output::print_note("no changes")?);
     }
     if args.stat {
         return Ok(output::print_line(diff.summary.trim_end())?);
     }
-    // A patch is for programs too: its bytes are those of the files.
+    // Programs read patches too, so the bytes of the files must stay unchanged.
     match std::io::stdout().is_terminal() {
         true => output::print_line(String::from_utf8_lossy(&diff.bytes).trim_end())?,
         false => std::io::stdout().lock().write_all(&diff.bytes)?,
     }
     match diff.cut {
-        true => Ok(output::print_note(
-            "the patch is longer than what is shown; --stat lists all files",
-        )?),
+        true => Ok(output::print_note("the patch was shortened; --stat lists all files")?),
         false => Ok(()),
     }
 }

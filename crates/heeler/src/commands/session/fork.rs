@@ -1,4 +1,4 @@
-//! `heeler session fork` and `heeler jobs fork`: a new session with the history of another.
+//! `heeler session fork` and `heeler jobs fork`: [`run`] and [`fork_job`].
 
 use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand, ForkedSession, SessionOperation};
@@ -12,40 +12,41 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 
-/// What the help of `session fork` shows at its end.
+/// Help footer of `session fork`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session fork sess-1a2b
   heeler session fork sess-1a2b --at-message 5 --workspace
   heeler session fork sess-1a2b --run -p 'Try it without the cache'
   heeler session resume $(heeler session fork sess-1a2b -q) -p 'And now the other way'
 
-The source stays as it is, byte for byte. The cut is fixed when the command returns, whatever the
-source does later. `session show ID --history` numbers messages and marks where a session can be
-cut: behind the last answer of a finished turn. Another number moves to the nearest before it.
-Exit codes: 0 forked, 4 not found, 5 refused: it cannot be cut there; with --run also those of
+The source session is not changed, not by a byte. The fork point is fixed when the command returns,
+even if the source continues. `session show ID --history` numbers the messages and marks possible
+fork points: after the last answer of a finished turn. Another number moves to the nearest fork point
+before it.
+Exit codes: 0 forked, 4 not found, 5 refused: not a possible fork point; with --run also those of
 `trigger`.";
 
-/// What the help of `jobs fork` shows at its end.
+/// Help footer of `jobs fork`.
 pub(crate) const OF_JOB: &str = "Examples:
   heeler jobs fork job-2026-11-15-k3v9q1
   heeler jobs fork job-2026-11-15-k3v9q1 --run -p 'Try it without the cache'
   heeler jobs fork job-2026-11-15-k3v9q1 --workspace --as reviewer
 
-The new session knows what the job's session did when the job had ended, and nothing that came
-later. A job that was cut off is forked behind the last answer that was finished before.
-The job and its session stay as they are; `session fork` cuts a session anywhere.
-Exit codes: 0 forked, 4 not found, 5 refused: the job has no session, or it cannot be cut there; with
+The new session holds the history of the job's session up to the end of the job, and nothing later.
+An interrupted job is forked after its last finished answer.
+The job and its session are not changed. `session fork` forks at any message.
+Exit codes: 0 forked, 4 not found, 5 refused: the job has no session or no possible fork point; with
 --run also those of `trigger`.";
 
 /// Arguments of `session fork`.
 #[derive(Args)]
 pub(crate) struct SessionForkArgs {
-    /// The session; a beginning of its id will do while only one begins so
+    /// Session ID or unique prefix
     #[arg(add = cli::sessions())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
-    /// The last message that the fork knows [default: the last it can be cut behind]
+    /// Last message that the fork knows [default: the last possible fork point]
     #[arg(short = 'm', long, value_name = "N")]
     at_message: Option<u64>,
 }
@@ -53,26 +54,26 @@ pub(crate) struct SessionForkArgs {
 /// Arguments of `jobs fork`.
 #[derive(Args)]
 pub(crate) struct JobForkArgs {
-    /// The job in whose session, at whose end; a beginning will do while it is unique
+    /// Job to fork from (ID or unique prefix); the fork starts where that job ended
     #[arg(add = cli::jobs())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
 }
 
-/// How a fork is made, and what comes next.
+/// Options shared by `session fork` and `jobs fork`.
 #[derive(Args)]
 pub(crate) struct ForkOptionArgs {
-    /// Give the fork a worktree of its own, in the state that the files were in at that message
+    /// Give the fork a worktree of its own, with the files as of that message
     #[arg(short = 'W', long)]
     workspace: bool,
-    /// Let the fork be another agent's
+    /// Assign the fork to another agent
     #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
     agent: Option<String>,
-    /// Go on in the fork at once, and watch it
+    /// Continue the fork at once, and watch it
     #[arg(long)]
     run: bool,
-    /// What to tell the agent; `-` reads it from standard input
+    /// Prompt for the agent; `-` reads standard input
     #[arg(short, long, value_name = "TEXT", requires = "run", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Print JSON
@@ -80,7 +81,7 @@ pub(crate) struct ForkOptionArgs {
     pub(crate) json: bool,
 }
 
-/// Forks a session.
+/// Runs `session fork`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -88,7 +89,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult 
     fork(global, &place, session.id, args.at_message, &args.how)
 }
 
-/// Forks the session of a job behind the job's last message.
+/// Runs `jobs fork`: forks the job's session after the job's last message.
 pub(crate) fn fork_job(global: &GlobalArgs, args: &JobForkArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -104,7 +105,7 @@ fn fork(
     at_message: Option<u64>,
     how: &ForkOptionArgs,
 ) -> CommandResult {
-    // A prompt that is none leaves no fork behind.
+    // Read the prompt first: an invalid one must not leave a fork behind.
     let prompt = trigger::read_prompt(how.prompt.as_deref())?;
     let order = SessionOperation::Fork {
         session,
@@ -130,32 +131,32 @@ fn fork(
     }
     output::print_line(made.id.as_str())?;
     print_fork(made)?;
-    Ok(output::print_note(&format!("go on in it: heeler session resume {} -p '…'", made.id))?)
+    Ok(output::print_note(&format!("continue it: heeler session resume {} -p '…'", made.id))?)
 }
 
-/// Says of a fork that nothing ran in that it is there.
+/// Adds to a failure that the fork exists, although nothing ran in it.
 fn fork_not_run_failure(failure: CommandFailure, made: &ForkedSession) -> CommandFailure {
     if failure.is_silent() {
         return failure;
     }
-    let made = format!("{} is made, but nothing ran in it", made.id);
+    let made = format!("{} was created, but nothing ran in it", made.id);
     CommandFailure { error: failure.error.context(made), ..failure }
 }
 
-/// Says what the fork is, beside its id.
+/// Prints details of the fork, except its ID.
 fn print_fork(made: &ForkedSession) -> CommandResult {
     let ForkedSession { id, parent, at_message, .. } = made;
     output::print_note(&format!("{id} has the history of {parent} up to message {at_message}"))?;
     if let Some(asked) = made.asked_for {
-        let why = "a session is cut behind the last answer of a finished turn";
+        let why = "a session can be forked after the last answer of a finished turn";
         output::print_note(&format!(
-            "message {asked} is no place to cut: {why}, {at_message} is the last before it"
+            "message {asked} is no possible fork point: {why}; {at_message} is the last one before it"
         ))?;
     }
     if made.left_behind > 0 {
         let left = output::pluralize(made.left_behind, "message");
         output::print_note(&format!(
-            "{left} after that did not come along, since their turn has not ended: \
+            "{left} after that were left out, because their turn has not ended: \
              heeler session show {parent} --history"
         ))?;
     }
@@ -165,12 +166,12 @@ fn print_fork(made: &ForkedSession) -> CommandResult {
     for left_out in &made.left_out {
         let known: Option<SnapshotOmission> = serde_json::from_value(left_out.clone()).ok();
         let words = known.map_or_else(|| left_out.to_string(), |known| known.to_string());
-        output::print_note(&format!("not in there: {words}"))?;
+        output::print_note(&format!("not included: {words}"))?;
     }
     if !made.others.is_empty() {
         let jobs = made.others.join(", ");
         output::print_note(&format!(
-            "what {jobs} had half done in the same folder may be in there"
+            "unfinished work of {jobs} in the same folder may be included"
         ))?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! What was said in a session, on a screen of any width: messages with their numbers, tools as one
-//! line each.
+//! Prints the messages of a session, wrapped to the screen: numbered, with one line per tool call.
+//! Start at [`print()`].
 
 use std::io;
 
@@ -14,27 +14,25 @@ use crate::job_watch::summarize_input;
 use crate::output::{self, SafeText, one_line, truncate_chars};
 use crate::wrap::{LongWordPolicy, screen_width, truncate_with_ellipsis, wrap_text};
 
-/// How far what is said stands from the number of its message.
+/// Indentation of a message's text below its heading.
 const MARGIN: usize = 2;
-/// How wide the line of a tool is where nobody looks at a screen.
+/// Width of a tool call's line without a terminal.
 const TOOL_WIDTH: usize = 160;
-/// How many lines of one message are shown without `--full`.
+/// Lines of one message that are shown without `--full`.
 const LINES_MAX: usize = 60;
-/// How much text of one message is shown without `--full`.
+/// Bytes of one message that are shown without `--full`.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// How much of a thought, or of what a failed tool gave, is shown.
+/// Characters of a thought or of a failed tool's result that are shown.
 const ASIDE_CHARS_MAX: usize = 200;
 
-/// How much of each message is shown.
+/// Amount of each message that is shown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MessageExtent {
-    /// As much as a person reads of it.
+    /// Up to `LINES_MAX` lines and `TEXT_BYTES_MAX` bytes.
     Brief,
-    /// All of it.
     Full,
 }
 
-/// Prints a page of messages.
 pub(super) fn print(session: &str, past: &HistoryPage, extent: MessageExtent) -> CommandResult {
     let (zone, width) = (TimeZone::system(), screen_width(io::stdout()));
     for message in &past.messages {
@@ -45,7 +43,7 @@ pub(super) fn print(session: &str, past: &HistoryPage, extent: MessageExtent) ->
     notes(session, past).iter().try_for_each(|note| Ok(output::print_note(note)?))
 }
 
-/// Says how to see more, and what to do with it.
+/// Returns notes on how to see more messages and on how to fork.
 fn notes(session: &str, past: &HistoryPage) -> Vec<String> {
     let pending = past.messages.iter().filter(|message| is_pending(message)).count();
     let taken = &past.messages[..past.messages.len() - pending];
@@ -65,23 +63,23 @@ fn notes(session: &str, past: &HistoryPage) -> Vec<String> {
     let is_safe = |message: &&HistoryMessage| message.fork_safety == ForkSafety::Safe;
     if let Some(cut) = past.messages.iter().rev().find(is_safe) {
         let files = past.messages.iter().any(|message| message.snapshot.is_some());
-        let files = if files { " (--workspace where there is a +: with its files)" } else { "" };
+        let files =
+            if files { " (+ marks a snapshot: --workspace also forks the files)" } else { "" };
         notes.push(format!(
-            "behind a * it can be forked: heeler session fork {session} --at-message {}{files}",
+            "* marks possible fork points: heeler session fork {session} --at-message {}{files}",
             cut.number
         ));
     }
     if pending > 0 {
         let what = output::pluralize(pending as u64, "message");
         notes.push(format!(
-            "{what} from outside: the session's next job asks what to do; --take-in makes them \
-             part of it"
+            "{what} from outside Heeler: the session's next job asks what to do; --take-in imports \
+             them"
         ));
     }
     notes
 }
 
-/// Returns a message's lines.
 fn message_lines(
     message: &HistoryMessage,
     extent: MessageExtent,
@@ -109,7 +107,7 @@ fn message_lines(
                 said.extend(wrapped(&text).iter().map(|line| SafeText::styled(style, line)));
             }
             HistoryBlock::Tool => {
-                said.extend(tools.next().into_iter().flat_map(|tool| tool_call_lines(tool, room)))
+                said.extend(tools.next().into_iter().flat_map(|tool| tool_call_lines(tool, room)));
             }
         }
     }
@@ -125,7 +123,7 @@ fn message_lines(
     std::iter::once(heading(message, zone)).chain(said).collect()
 }
 
-/// Says how much of a message is not shown, and how to see it.
+/// Returns a note on the part of a message that is not shown, and the options that show it.
 fn truncation_note(
     message: &HistoryMessage,
     lines: &[SafeText],
@@ -154,7 +152,7 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
         (ForkSafety::Unsafe(_), _) => "",
     };
     let at = message.at.map(|at| at.to_zoned(zone.clone()).strftime(" %H:%M:%S").to_string());
-    // Only what is in our log has a number.
+    // Only messages of Heeler's transcript have a number.
     let number = if is_pending(message) { "-".to_owned() } else { message.number.to_string() };
     let number = SafeText::styled(Style::new().bold(), &number);
     let line =
@@ -162,8 +160,8 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
     let line = line.append(SafeText::styled(Style::new().bold(), mark));
     let yellow = |text| SafeText::styled(AnsiColor::Yellow.on_default(), text);
     let line = match (is_pending(message), is_external(message)) {
-        (true, _) => return line.append(yellow(" from outside, not taken in yet")),
-        (false, true) => line.append(yellow(" from outside")),
+        (true, _) => return line.append(yellow(" from outside Heeler, not imported yet")),
+        (false, true) => line.append(yellow(" from outside Heeler")),
         (false, false) => line,
     };
     match message.in_context {
@@ -172,10 +170,10 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
     }
 }
 
-/// A part of what was said.
+/// One part of a message.
 enum HistoryBlock {
     Text(String),
-    /// Not said to anybody.
+    /// The agent's thoughts, which are not part of its answer.
     Thinking(String),
     Tool,
 }
@@ -197,7 +195,7 @@ fn blocks(row: &Value) -> Vec<HistoryBlock> {
     }
 }
 
-/// Returns the line of a tool call, and what went wrong.
+/// Returns the line of a tool call, and its error, if any.
 fn tool_call_lines(tool: &ToolCall, room: Option<usize>) -> Vec<SafeText> {
     let room = room.unwrap_or(TOOL_WIDTH);
     let (sign, style) = match &tool.result {
@@ -331,7 +329,7 @@ mod tests {
             &one,
             None,
             expect![[r#"
-                - assistant 10:00:01 from outside, not taken in yet
+                - assistant 10:00:01 from outside Heeler, not imported yet
                   By hand.
             "#]],
         );
@@ -342,7 +340,7 @@ mod tests {
             &one,
             None,
             expect![[r#"
-                42 assistant 10:00:01 from outside
+                42 assistant 10:00:01 from outside Heeler
                   By hand.
             "#]],
         );

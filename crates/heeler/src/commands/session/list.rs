@@ -1,4 +1,4 @@
-//! `heeler session list`.
+//! `heeler session list`: lists Heeler's sessions, or native ones. Start at [`run`].
 
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -14,41 +14,41 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
 use crate::time_argument;
 
-/// What the help shows at its end.
+/// Help footer of `session list`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session list --agent coder --status paused
   heeler session list --channel slack/C0123 --since 7d
   heeler session list --tree
-  heeler session list --native       # those made with claude in a terminal
+  heeler session list --native       # sessions made with claude in a terminal
 
-Exit codes: 0 listed, also if there is none; 4 there is no such agent.";
+Exit codes: 0 listed (even if the list is empty), 4 no such agent.";
 
-/// How deep a tree is indented; what is deeper stands below it.
+/// Deepest indentation of a tree; deeper entries are drawn at this depth.
 const DEPTH_MAX: usize = 8;
 
 /// Arguments of `session list`.
 #[derive(Args)]
 pub(crate) struct SessionListArgs {
-    /// Only those in this state
+    /// Show only sessions with this status
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
-    /// Only those of this chat channel and its threads: PLATFORM/CHANNEL[/THREAD]
+    /// Show only sessions of this channel and its threads: PLATFORM/CHANNEL[/THREAD]
     #[arg(short = 'C', long, value_name = "ID")]
     channel: Option<String>,
-    /// Show forks, and sessions that go on from a full one, below what they came from
+    /// Show forks and continuations of full sessions below their origin
     #[arg(long)]
     tree: bool,
-    /// Those that people made with claude in a terminal, instead of ours
+    /// List native Claude sessions made in a terminal, instead of Heeler's
     #[arg(long, conflicts_with_all = ["status", "channel", "tree", "agent"])]
     native: bool,
-    /// Only those made in this directory
+    /// Show only sessions made in this directory
     #[arg(short = 'd', long, value_name = "DIR", requires = "native")]
     directory: Option<Utf8PathBuf>,
     #[command(flatten)]
     pub(crate) page: ListPageArgs,
 }
 
-/// Lists sessions.
+/// Runs `session list`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let since = args
@@ -83,7 +83,7 @@ fn native_filter(
 ) -> CommandResult<NativeSessionFilter> {
     let usage = |error| CommandFailure::new(FailureCode::Usage, error);
     let before = args.page.before.as_deref().map(str::parse).transpose().map_err(usage)?;
-    // Claude names folders by their real paths.
+    // Claude names its folders after real paths, with links resolved.
     let real = |path: &Utf8PathBuf| {
         let path = place.working_dir.join(path);
         path.canonicalize_utf8().unwrap_or(path)
@@ -91,10 +91,10 @@ fn native_filter(
     Ok(NativeSessionFilter { cwd: args.directory.as_ref().map(real), since, before })
 }
 
-/// Draws what leads to each entry of a tree, which are given by their depths.
+/// Draws the branch that leads to each entry of a tree, given the entries' depths.
 fn branches(depths: &[usize]) -> Vec<String> {
     let mut drawn = Vec::with_capacity(depths.len());
-    // Whether, below this entry, another stands at each depth before the line ends.
+    // For each depth: true if another entry follows below before the branch ends.
     let mut goes_on = [false; DEPTH_MAX + 1];
     for depth in depths.iter().rev().map(|depth| (*depth).min(DEPTH_MAX)) {
         let mut branch: String =

@@ -1,4 +1,5 @@
-//! Sessions that people made with `claude` in a terminal: listed and shown beside ours.
+//! Native sessions, made with `claude` in a terminal: `session list --native` and `session show`.
+//! Start at [`NativeSessionReader`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
@@ -16,21 +17,21 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
 use crate::output::{self, OutputTable, SafeText};
 
-/// Where claude keeps sessions, and what is taken out of them before anybody sees it.
+/// Claude's session folder, and the redactor applied to everything shown from it.
 pub(crate) struct NativeSessionReader {
     pub(crate) projects: Utf8PathBuf,
     pub(crate) cleaner: DisplayRedactor,
 }
 
 impl NativeSessionReader {
-    /// Finds them as claude does: by a variable, else in the user's home.
+    /// Finds Claude's folder as Claude does: by `CLAUDE_CONFIG_DIR`, else in the user's home.
     pub(crate) fn open(place: &CommandContext) -> CommandResult<NativeSessionReader> {
         let folder = |name: &str| place.env.get(name).filter(|path| !path.is_empty());
         let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
             (Some(config), _) => place.working_dir.join(config),
             (None, Some(home)) => place.working_dir.join(home).join(".claude"),
             (None, None) => {
-                let message = "HOME is not set, so nobody knows where claude keeps its sessions";
+                let message = "HOME is not set, so Claude's session folder is unknown";
                 return Err(CommandFailure::message(FailureCode::Usage, message)
                     .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
             }
@@ -39,7 +40,7 @@ impl NativeSessionReader {
         Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
     }
 
-    /// Finds one; `None` if claude has none with such an id.
+    /// Finds a session; returns `None` if Claude has none with this ID.
     pub(super) fn find(&self, id: &str) -> CommandResult<Option<NativeSession>> {
         match native::find(&self.projects, id) {
             Ok(mut session) => {
@@ -51,7 +52,7 @@ impl NativeSessionReader {
         }
     }
 
-    /// Reads messages of one.
+    /// Reads a page of a session's messages.
     fn read(
         &self,
         session: &NativeSession,
@@ -74,7 +75,7 @@ fn failure(error: NativeSessionError) -> CommandFailure {
     CommandFailure::new(code, error)
 }
 
-/// Lists them.
+/// Lists native sessions.
 pub(super) fn list(
     place: &CommandContext,
     args: &list::SessionListArgs,
@@ -103,7 +104,7 @@ pub(super) fn list(
         )?);
     }
     let Some((last, _)) = listed.last() else {
-        return Ok(output::print_line(format!("no sessions of claude's in {}", natives.projects))?);
+        return Ok(output::print_line(format!("no native sessions in {}", natives.projects))?);
     };
     let next = args.page.next_page_command("session list --native", None, last.id.as_str());
     let more = (filter.before.is_none() && page.total > listed.len())
@@ -112,10 +113,10 @@ pub(super) fn list(
     if let Some(more) = more {
         output::print_note(&more)?;
     }
-    Ok(output::print_note("take one over: heeler session adopt ID")?)
+    Ok(output::print_note("take over a session: heeler session adopt ID")?)
 }
 
-/// Returns our id of a session.
+/// Returns Heeler's ID of a native session, if it was adopted.
 fn own_session_id(
     reader: Option<&StoreReader>,
     id: &AgentSessionId,
@@ -127,8 +128,8 @@ fn own_session_id(
 fn table(listed: &[(NativeSession, Option<SessionId>)]) -> CommandResult {
     let now = context::now();
     let mut lines = OutputTable::new(
-        &["ID", "LAST USED", "MESSAGES", "SIZE", "OURS", "TITLE", "DIRECTORY"],
-        &["OURS", "TITLE", "DIRECTORY"],
+        &["ID", "LAST USED", "MESSAGES", "SIZE", "HEELER ID", "TITLE", "DIRECTORY"],
+        &["HEELER ID", "TITLE", "DIRECTORY"],
     );
     for (session, ours) in listed {
         lines.push(vec![
@@ -168,7 +169,7 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
     })
 }
 
-/// Shows one, or what was said in it.
+/// Prints a session, or its messages.
 pub(super) fn show(
     place: &CommandContext,
     natives: &NativeSessionReader,
@@ -205,7 +206,7 @@ pub(super) fn show(
     for (name, value) in fields {
         output::print_field(name, value)?;
     }
-    output::print_command("by hand", resume.as_deref())?;
-    output::print_note(&format!("what was said: heeler session show {} --history", session.id))?;
+    output::print_command("resume with", resume.as_deref())?;
+    output::print_note(&format!("messages: heeler session show {} --history", session.id))?;
     Ok(output::print_note(&format!("take it over: heeler session adopt {}", session.id))?)
 }

@@ -1,4 +1,4 @@
-//! `heeler session delete`, `restore` and `cleanup`: sessions that go, and come back.
+//! `heeler session delete`, `restore` and `cleanup`: [`delete`], [`restore`] and [`cleanup`].
 
 use std::io::IsTerminal as _;
 
@@ -20,48 +20,48 @@ use crate::fleet_config::OptionalFleetConfig;
 use crate::output::{self, OutputTable};
 use crate::time_argument;
 
-/// What the help of `session delete` shows at its end.
+/// Help footer of `session delete`.
 pub(crate) const DELETE: &str = "Examples:
   heeler session delete sess-1a2b
   heeler session restore sess-1a2b
   heeler session delete sess-1a2b --purge
 
-Its log goes to trash/sessions/ in the state directory, its record becomes a tombstone; `restore`
-brings both back. A worktree of its own stays until it is purged. What the agent's own program
-remembers (for claude: ~/.claude/projects) and the logs of its jobs stay in any case.
---purge removes log, snapshots and worktree for good, and asks before it does.
-Exit codes: 0 deleted, 4 not found, 5 refused: it is in use, or nobody said yes.";
+The transcript moves to trash/sessions/ in the state directory, and the record becomes a tombstone;
+`restore` brings both back. A worktree of its own is kept until it is purged. The native session (for
+claude: in ~/.claude/projects) and the transcripts of its jobs are always kept.
+--purge removes transcript, snapshots and worktree permanently, after confirmation.
+Exit codes: 0 deleted, 4 not found, 5 refused: in use, or not confirmed.";
 
-/// What the help of `session restore` shows at its end.
+/// Help footer of `session restore`.
 pub(crate) const RESTORE: &str = "Examples:
-  heeler session restore               # what is in the trash
+  heeler session restore               # list the trash
   heeler session restore sess-1a2b
 
-Exit codes: 0 restored or listed, 4 not found, or it was purged.";
+Exit codes: 0 restored or listed, 4 not found, or purged.";
 
-/// What of a session stays when it is purged.
-const KEPT_AFTER_PURGE: &str = "the logs of its jobs and what the agent's own program remembers";
+/// Data of a session that a purge keeps.
+const KEPT_AFTER_PURGE: &str = "the transcripts of its jobs and its native session";
 
-/// What the help of `session cleanup` shows at its end.
+/// Help footer of `session cleanup`.
 pub(crate) const CLEANUP: &str = "Examples:
   heeler session cleanup --dry-run
   heeler session cleanup --older-than 30d
 
-Deletes sessions that have expired or are completed and were not used for so long. They go to the
-trash: `heeler session restore ID` brings one back. What is in use, or what a fork has still to begin
-from, is kept and named. --dry-run prints the same and changes nothing.
+Deletes expired and completed sessions that were not used for the given time. They move to the trash;
+`heeler session restore ID` restores one. A session that is in use, or that a fork still needs to
+start from, is kept and named. --dry-run prints the same and changes nothing.
 Exit codes: 0 done.";
 
 /// Arguments of `session delete`.
 #[derive(Args)]
 pub(crate) struct SessionDeleteArgs {
-    /// The session; a beginning of its id will do while only one begins so
+    /// Session ID or unique prefix
     #[arg(add = cli::sessions())]
     id: String,
-    /// Remove its files for good
+    /// Remove its files permanently
     #[arg(long)]
     purge: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     /// Print JSON
@@ -72,7 +72,7 @@ pub(crate) struct SessionDeleteArgs {
 /// Arguments of `session restore`.
 #[derive(Args)]
 pub(crate) struct SessionRestoreArgs {
-    /// The session that was deleted; without one, those that are in the trash are listed
+    /// ID of the deleted session; without one, the trash is listed
     id: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -82,10 +82,10 @@ pub(crate) struct SessionRestoreArgs {
 /// Arguments of `session cleanup`.
 #[derive(Args)]
 pub(crate) struct SessionCleanupArgs {
-    /// Only those that were not used for so long
+    /// Delete only sessions that were not used for this long
     #[arg(long, value_name = "TIME", default_value = "7d")]
     older_than: String,
-    /// Say what would go, and leave it
+    /// Print what would be deleted, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Print JSON
@@ -93,7 +93,7 @@ pub(crate) struct SessionCleanupArgs {
     pub(crate) json: bool,
 }
 
-/// Deletes a session.
+/// Runs `session delete`.
 pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -116,16 +116,16 @@ pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandRe
     let id = &session.id;
     match args.purge {
         true => {
-            output::print_line(format!("{id} is gone for good"))?;
-            Ok(output::print_note(&format!("{KEPT_AFTER_PURGE} are left"))?)
+            output::print_line(format!("{id} was purged"))?;
+            Ok(output::print_note(&format!("kept: {KEPT_AFTER_PURGE}"))?)
         }
         false => Ok(output::print_line(format!(
-            "{id} is deleted; heeler session restore {id} brings it back"
+            "{id} was deleted; to restore it: heeler session restore {id}"
         ))?),
     }
 }
 
-/// Finds a session that was deleted.
+/// Finds a deleted session by ID or prefix.
 pub(super) fn find_deleted(reader: &StoreReader, text: &str) -> CommandResult<Session> {
     let mut found = heeler_query::sessions::find_deleted_sessions(reader, text)?;
     match found.len() {
@@ -133,7 +133,7 @@ pub(super) fn find_deleted(reader: &StoreReader, text: &str) -> CommandResult<Se
         0 => {
             let message = format!("no session `{text}` is in the trash");
             Err(CommandFailure::message(FailureCode::NotFound, message)
-                .hint("heeler session restore lists them"))
+                .hint("heeler session restore lists the trash"))
         }
         _ => Err(CommandFailure::message(
             FailureCode::Usage,
@@ -146,20 +146,20 @@ fn confirm(session: &Session) -> CommandResult {
     let messages = output::pluralize(session.message_count.unsigned_abs(), "message");
     if !std::io::stdin().is_terminal() {
         let message = format!("purging {} cannot be undone", session.id);
-        return Err(CommandFailure::message(FailureCode::Refused, message).hint("--yes does it"));
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint("--yes purges it"));
     }
     output::print_error(format!(
-        "Its log, snapshots and worktree go. {KEPT_AFTER_PURGE} stay; see heeler session show {}",
+        "This removes its transcript, snapshots and worktree. Kept: {KEPT_AFTER_PURGE}; see heeler session show {}",
         session.id
     ))?;
-    let question = format!("Remove {} of {} ({messages}) for good?", session.id, session.agent);
+    let question = format!("Remove {} of {} ({messages}) permanently?", session.id, session.agent);
     match output::confirm(&question, false)? {
         true => Ok(()),
         false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
     }
 }
 
-/// Brings a session back.
+/// Runs `session restore`.
 pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -173,10 +173,10 @@ pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> Command
     if args.json || global.quiet {
         return daemon::print_answer(&answer, args.json);
     }
-    Ok(output::print_line(format!("{session} is back"))?)
+    Ok(output::print_line(format!("{session} was restored"))?)
 }
 
-/// Lists what is in the trash.
+/// Lists the trash.
 fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
     let all = match place.open_reader()? {
         Some(reader) => reader.deleted_sessions()?,
@@ -211,7 +211,7 @@ fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Deletes sessions that nobody is expected to use any more.
+/// Runs `session cleanup`.
 pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -227,7 +227,7 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     let CommandReply::Sessions { sessions, kept } = answer else {
         return Err(daemon::unexpected(&answer));
     };
-    // What it was is known from before it went.
+    // The deleted sessions are described by the plan made before.
     let was = |id: &SessionId| plan.removed.iter().find(|session| session.id == *id).cloned();
     let unknown = |id: &SessionId| Session::new(id.clone(), "", context::now());
     let gone: Vec<Session> =
@@ -235,7 +235,7 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     print_cleanup(global, args, &gone, &kept)
 }
 
-/// Finds out what a clean-up would do.
+/// Plans a clean-up without changing anything.
 fn plan(place: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan> {
     let Some(reader) = place.open_reader()? else { return Ok(CleanupPlan::default()) };
     let home = place.home.clone().ok_or_else(context::no_home)?;
@@ -243,7 +243,7 @@ fn plan(place: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan>
     Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, context::now())?)
 }
 
-/// Says what is deleted, or would be, and what is not.
+/// Prints the sessions that are deleted, or would be, and those that are kept.
 fn print_cleanup(
     global: &GlobalArgs,
     args: &SessionCleanupArgs,
@@ -270,10 +270,10 @@ fn print_cleanup(
     output::print_note(&match args.dry_run {
         true => format!("{count} would be deleted"),
         false if gone.is_empty() => format!("{count} deleted"),
-        false => format!("{count} deleted; `heeler session restore ID` brings one back"),
+        false => format!("{count} deleted; `heeler session restore ID` restores one"),
     })?;
     if gone.len() + kept.len() >= CLEANUP_MAX {
-        output::print_note("there may be more: the same again")?;
+        output::print_note("there may be more; run the command again")?;
     }
     Ok(())
 }

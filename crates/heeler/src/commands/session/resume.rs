@@ -1,4 +1,4 @@
-//! `heeler session resume` and `heeler agent resume`: go on in a session.
+//! `heeler session resume` and `heeler agent resume`: [`run`] and [`resume_agent`].
 
 use clap::Args;
 use heeler_engine::RESUME_PROMPT;
@@ -11,41 +11,41 @@ use crate::commands::trigger::{self, TriggerArgs};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-/// What the help of `session resume` shows at its end.
+/// Help footer of `session resume`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session resume sess-1a2b -p 'And the next one'
   heeler session resume sess-1a2b --detach
 
-It is a new job of the session's agent, in the session, whatever state that is in: what was said in
-it is known to the agent. Without a prompt the agent is told that it was interrupted.
-If somebody went on with the session outside (with `claude --resume`), you are asked whether what
-they said is to be taken in; --take-in says yes.
-One that is in use is waited for.
-Exit codes: those of `trigger`; 4 no such session, 5 refused: it moved on outside.";
+Starts a new job of the session's agent in the session, whatever its status. The agent knows the
+earlier messages. Without a prompt, the agent is informed that it was interrupted.
+If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
+those messages; --take-in answers yes.
+If the session is in use, the job waits.
+Exit codes: those of `trigger`; 4 no such session, 5 refused: continued outside Heeler.";
 
-/// What the help of `agent resume` shows at its end.
+/// Help footer of `agent resume`.
 pub(crate) const OF_AGENT: &str = "Examples:
   heeler agent resume coder
   heeler agent resume coder -p 'And now the tests'
   heeler agent resume coder --detach
 
-It is a new job of the agent in the session that it used last, whatever state that is in: what was
-said in it is known to the agent. Without a prompt the agent is told that it was interrupted.
-If somebody went on with the session outside (with `claude --resume`), you are asked whether what
-they said is to be taken in; --take-in says yes.
-`heeler session list --agent coder` lists the sessions; `session resume` goes on in any of them.
+Starts a new job of the agent in the session that it used last, whatever its status. The agent knows
+the earlier messages. Without a prompt, the agent is informed that it was interrupted.
+If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
+those messages; --take-in answers yes.
+`heeler session list --agent coder` lists the sessions; `session resume` continues any of them.
 Exit codes: those of `trigger`; 4 no such agent, or it has no session; 5 refused.";
 
-/// How to go on.
+/// Options shared by `session resume` and `agent resume`.
 #[derive(Args)]
 pub(crate) struct ResumeOptionArgs {
-    /// What to tell the agent [default: that it was interrupted and may go on]; `-` reads it
+    /// Message to the agent; `-` reads it [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// Go on although somebody else went on with it: what they said becomes part of it
+    /// Resume even if continued outside Heeler, and import those messages
     #[arg(long)]
     take_in: bool,
-    /// Print the job's id and return at once; the job goes on
+    /// Print the job's ID and return at once; the job continues
     #[arg(long)]
     detach: bool,
     /// Print JSON
@@ -56,7 +56,7 @@ pub(crate) struct ResumeOptionArgs {
 /// Arguments of `session resume`.
 #[derive(Args)]
 pub(crate) struct SessionResumeArgs {
-    /// The session; a beginning of its id will do while only one begins so
+    /// Session ID or unique prefix
     #[arg(add = cli::sessions())]
     id: String,
     #[command(flatten)]
@@ -66,14 +66,14 @@ pub(crate) struct SessionResumeArgs {
 /// Arguments of `agent resume`.
 #[derive(Args)]
 pub(crate) struct AgentResumeArgs {
-    /// The agent whose last session goes on
+    /// Agent name
     #[arg(add = cli::agents())]
     agent: String,
     #[command(flatten)]
     pub(crate) how: ResumeOptionArgs,
 }
 
-/// Goes on in a session.
+/// Runs `session resume`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -81,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResul
     resume_session(global, &session, &args.how)
 }
 
-/// Goes on in an agent's last session.
+/// Runs `agent resume`.
 pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -100,7 +100,8 @@ pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> Comma
 
 fn resume_session(global: &GlobalArgs, session: &Session, how: &ResumeOptionArgs) -> CommandResult {
     if session.runtime == RuntimeType::Command.as_str() {
-        let message = format!("{} is a command, which has no session to go on in", session.agent);
+        let message =
+            format!("{} has the runtime `command`, which has no session to resume", session.agent);
         let hint = format!("heeler trigger {}", session.agent);
         return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }

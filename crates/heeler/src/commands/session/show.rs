@@ -1,4 +1,4 @@
-//! `heeler session show`: one session, and with `--history` what was said in it.
+//! `heeler session show`: prints one session or, with `--history`, its messages. Start at [`run`].
 
 use std::num::NonZeroUsize;
 
@@ -17,37 +17,38 @@ use crate::context::{self, CommandContext};
 use crate::failure::{CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 
-/// What the help of `session show` shows at its end.
+/// Help footer of `session show`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session show sess-1a2b
   heeler session show sess-1a2b --history
   heeler session show sess-1a2b --history -n 100 --before 41
   heeler session show sess-1a2b --history -n 1 --full      # all of the last message
 
-Messages are numbered as `session fork --at-message` takes them. A `*` says that a fork can be cut
-behind a message, `*+` that the files of that moment were kept as well (`fork --workspace`). What
-the agent does not remember is marked: it was killed before it kept it, or went on from elsewhere.";
+Message numbers are those of `session fork --at-message`. A `*` marks a possible fork point after a
+message, `*+` one with a snapshot of the files (`fork --workspace`). Messages that the agent does not
+remember are marked: it was killed before it saved them, or continued from another point.";
 
-/// How many of a session's jobs, forks and successors are shown.
+/// Jobs, forks and successors of a session that are shown.
 const SHOWN_MAX: usize = 10;
 
 /// Arguments of `session show`.
 #[derive(Args)]
 pub(crate) struct SessionShowArgs {
-    /// The session's id or the agent's own id of it; a beginning will do while it is unique. One
-    /// that was made with claude in a terminal is found by claude's id
+    /// Session ID, native session ID, or unique prefix of one
+    ///
+    /// A native session that was not adopted is found by Claude's ID.
     #[arg(add = cli::sessions())]
     id: String,
-    /// Show what was said in it, with the numbers of messages
+    /// Show its messages, with their numbers
     #[arg(short = 'H', long)]
     history: bool,
-    /// How many messages to show, of the last ones
+    /// Number of messages to show, counted from the last
     #[arg(short = 'n', long, value_name = "N", default_value = "20", requires = "history")]
     number: NonZeroUsize,
-    /// Only messages before this one; for the page before
+    /// Show only messages before this one (for the previous page)
     #[arg(long, value_name = "M", requires = "history")]
     before: Option<u64>,
-    /// Show all of each message, however long it is
+    /// Show each message in full
     #[arg(long, requires = "history")]
     full: bool,
     /// Print JSON
@@ -55,14 +56,14 @@ pub(crate) struct SessionShowArgs {
     pub(crate) json: bool,
 }
 
-/// Which messages are asked for.
+/// Range of requested messages.
 pub(super) struct HistoryRange {
     pub(super) before: Option<u64>,
     pub(super) count: usize,
 }
 
 impl SessionShowArgs {
-    /// Returns which messages are asked for, if any are.
+    /// Returns the requested messages if `--history` was given.
     pub(super) fn page(&self) -> Option<HistoryRange> {
         let page = HistoryRange { before: self.before, count: self.number.get() };
         self.history.then_some(page)
@@ -81,7 +82,7 @@ impl SessionShowArgs {
     }
 }
 
-/// Shows a session.
+/// Runs `session show`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     if let Err(unknown) = find(&place, &args.id) {
@@ -113,15 +114,15 @@ fn print(details: &SessionDetails) -> CommandResult {
         Some(at) => format!("{parent}, at message {at}"),
         None => parent.clone(),
     });
-    let unbegun = details.is_unbegun.then_some("it takes its history over when it begins");
+    let unbegun = details.is_unbegun.then_some("its history is copied when its first job starts");
     let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
     let fields: [(&str, Option<SafeText>); 21] = [
         ("session", Some(session.id.as_str().into())),
-        ("own id", text(&session.agent_session_id)),
+        ("native id", text(&session.agent_session_id)),
         ("agent", Some(session.agent_id.as_str().into())),
         ("status", Some(session.status.as_str().into())),
         ("forked from", from.map(SafeText::from)),
-        ("not begun", unbegun.map(SafeText::from)),
+        ("not started", unbegun.map(SafeText::from)),
         ("continues", text(&session.continues)),
         ("continued by", newest(&details.continued_by).map(SafeText::from)),
         ("forks", newest(&details.forks).map(SafeText::from)),
@@ -141,23 +142,20 @@ fn print(details: &SessionDetails) -> CommandResult {
     for (name, value) in fields {
         output::print_field(name, value)?;
     }
-    output::print_command("by hand", details.resume_command.as_deref())?;
+    output::print_command("resume with", details.resume_command.as_deref())?;
     if details.log.is_some() {
-        output::print_note(&format!(
-            "what was said: heeler session show {} --history",
-            session.id
-        ))?;
+        output::print_note(&format!("messages: heeler session show {} --history", session.id))?;
     }
     Ok(())
 }
 
-/// Returns how large the context is, if that is known.
+/// Formats the estimated context size, if known.
 pub(super) fn tokens(estimate: i64) -> Option<SafeText> {
     let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
     Some(format!("about {}", output::group_thousands(estimate)).into())
 }
 
-/// Returns the newest, one a line, and how many are older.
+/// Returns the newest IDs, one per line, and the number of older ones.
 fn newest(ids: &[String]) -> Option<String> {
     let mut lines: Vec<String> = ids.iter().rev().take(SHOWN_MAX).cloned().collect();
     if ids.len() > SHOWN_MAX {

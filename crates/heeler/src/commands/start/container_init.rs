@@ -1,5 +1,5 @@
-//! Being the first process of a container: the daemon is a child, and whatever is left by processes
-//! that died is waited for here, so that no zombies pile up.
+//! First process of a container: runs the daemon as a child, forwards signals to it, and reaps
+//! orphaned processes, so that no zombies remain. Start at [`run`].
 
 use std::process::{Command, Stdio};
 
@@ -10,15 +10,15 @@ use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
-/// The signals that are passed on to the daemon.
+/// Signals that are forwarded to the daemon.
 const FORWARDED_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// Says whether nobody else waits for orphans.
+/// Returns true if this process is the one that must reap orphans.
 pub(super) fn is_needed(wanted: bool) -> bool {
     wanted || std::process::id() == 1
 }
 
-/// Starts the daemon and ends with it.
+/// Starts the daemon, and exits with its exit code.
 #[expect(clippy::disallowed_methods, reason = "this process becomes the parent of itself")]
 pub(super) fn run() -> CommandResult {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -42,17 +42,17 @@ pub(super) fn run() -> CommandResult {
             tokio::select! {
                 _ = deaths.recv() => {}
                 number = next(&mut passed_on) => {
-                    // It may have ended just now.
+                    // Fails only if the daemon has just ended.
                     let _gone = rustix::process::kill_process(daemon, number);
                 }
             }
         }
     });
-    // What is left of it is ours now, and ends with the first process.
+    // The daemon's remaining children now belong to this process, and end with it if it is PID 1.
     if std::process::id() == 1 && matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(None)) {
-        // It ends whether or not somebody hears of it.
+        // The container ends even if this note cannot be written.
         drop(output::print_note(
-            "the jobs that run end with this container; the next start records them as interrupted",
+            "running jobs end with this container; the next start records them as interrupted",
         ));
     }
     match status.exit_status() {
@@ -66,7 +66,7 @@ pub(super) fn run() -> CommandResult {
     }
 }
 
-/// Waits for the next signal that is to be passed on.
+/// Waits for the next signal to forward.
 async fn next(signals: &mut [(Signal, tokio::signal::unix::Signal)]) -> Signal {
     std::future::poll_fn(|context| {
         for (number, signal) in signals.iter_mut() {
@@ -79,7 +79,7 @@ async fn next(signals: &mut [(Signal, tokio::signal::unix::Signal)]) -> Signal {
     .await
 }
 
-/// Takes every process that has ended off the list; returns how the daemon did, if it was among them.
+/// Reaps all ended processes; returns the daemon's status if it was among them.
 fn reap(daemon: Pid) -> Option<WaitStatus> {
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == daemon {

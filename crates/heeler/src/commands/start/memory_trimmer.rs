@@ -1,16 +1,16 @@
-//! Keeps a daemon small that has been busy.
+//! Returns freed memory to the system after a daemon was busy. Start at [`start_memory_trimmer`].
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often it is looked whether the daemon was busy.
+/// Interval between two checks of the daemon's CPU time.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A daemon that worked for so long between two looks has freed what it may give back.
+/// CPU time between two checks that counts as busy: enough work to have freed memory.
 const BUSY_CPU_TIME: Duration = Duration::from_millis(50);
 
-/// Starts a thread that gives freed memory back once a busy time is over.
+/// Starts a thread that releases free memory once a busy period is over.
 pub(super) fn start_memory_trimmer() -> std::io::Result<()> {
     std::thread::Builder::new().name("heeler-memory".to_owned()).spawn(trim_when_idle)?;
     Ok(())
@@ -29,7 +29,7 @@ fn trim_when_idle() {
     }
 }
 
-/// Returns how long this process was at work.
+/// Returns the CPU time used by this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

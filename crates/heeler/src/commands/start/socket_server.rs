@@ -1,4 +1,5 @@
-//! What goes on beside the dispatcher: the socket, and signals.
+//! Threads next to the dispatcher: the socket server and the signal handler. Start at
+//! [`SocketServer`].
 
 use std::io;
 use std::net::TcpListener;
@@ -13,10 +14,10 @@ use tokio::sync::oneshot;
 
 use crate::output;
 
-/// How many threads talk.
+/// Server threads.
 const WORKERS: usize = 2;
 
-/// The socket's server, on a thread of its own.
+/// Server of the socket and the web listener, on a thread of its own.
 pub(super) struct SocketServer {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -30,7 +31,7 @@ impl SocketServer {
         connections: ConnectionCounter,
     ) -> io::Result<SocketServer> {
         socket.set_nonblocking(true)?;
-        // One thread to talk and one for whatever takes a while, however many cores there are.
+        // One thread for short requests and one for slow ones, whatever the number of cores.
         let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
         let guard = runtime.enter();
         let socket = tokio::net::UnixListener::from_std(socket)?;
@@ -42,17 +43,17 @@ impl SocketServer {
             let stopped = async { drop(stopped.await) };
             let served = serve(listeners, app, &connections, stopped);
             if let Err(error) = runtime.block_on(served) {
-                tracing::error!(%error, "nobody can talk to this daemon any more");
+                tracing::error!(%error, "the server failed: this daemon no longer accepts connections");
             }
-            // A request may wait for a dispatcher that is gone.
+            // Do not wait for requests: their dispatcher may have ended.
             runtime.shutdown_background();
         })?;
         Ok(SocketServer { stop, thread })
     }
 
-    /// Ends it, after the last answers.
+    /// Stops the server after its last answers.
     pub(super) fn end(self) {
-        // It may have ended by itself.
+        // Fails only if the server has already ended.
         let _ended = self.stop.send(());
         if self.thread.join().is_err() {
             tracing::error!("the server panicked");
@@ -64,7 +65,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Turns signals into commands, from now on.
+/// Starts a thread that turns signals into daemon commands.
 pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Result<()> {
     let runtime = runtime()?;
     let guard = runtime.enter();
@@ -82,7 +83,10 @@ pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Res
                 let command = signals.next().await;
                 let told: heeler_engine::ReplyCallback = Box::new(|answer| {
                     if let Err(refused) = answer {
-                        tracing::warn!(reason = refused.message, "what a signal asked for failed");
+                        tracing::warn!(
+                            reason = refused.message,
+                            "the command requested by a signal failed"
+                        );
                     }
                 });
                 if handle.send(command, told).is_err() {
@@ -94,18 +98,18 @@ pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Res
     Ok(())
 }
 
-/// The signals that mean something to a daemon.
+/// Signals that a daemon handles.
 struct DaemonSignals {
     interrupts: Signal,
     terminates: Signal,
     hang_ups: Signal,
     interrupted: u32,
-    /// Somebody looks at a terminal.
+    /// True if the daemon runs on a user's terminal.
     is_attended: bool,
 }
 
 impl DaemonSignals {
-    /// Waits for the next signal and says what it asks for.
+    /// Waits for the next signal, and returns its command.
     async fn next(&mut self) -> DaemonCommand {
         tokio::select! {
             _ = self.interrupts.recv() => self.interrupt(),
@@ -117,23 +121,23 @@ impl DaemonSignals {
         }
     }
 
-    /// Ctrl-C first waits for the jobs that run, then leaves them.
+    /// Handles Ctrl-C: the first waits for running jobs, the second leaves them running.
     fn interrupt(&mut self) -> DaemonCommand {
         self.interrupted += 1;
         if self.interrupted > 1 {
             return DaemonCommand::Stop(StopMode::KeepJobs);
         }
         if self.is_attended {
-            // The daemon stops whether or not this can be said.
+            // The daemon must stop even if this note cannot be written.
             drop(output::print_note(
-                "stopping: jobs that run are waited for; Ctrl-C again leaves them to the next daemon",
+                "stopping after running jobs have finished; Ctrl-C again leaves them to the next daemon",
             ));
         }
         DaemonCommand::Stop(StopMode::Wait { timeout: None })
     }
 }
 
-/// Says whether the terminal that we were started in was closed.
+/// Returns true if the terminal that started the daemon was closed.
 fn is_terminal_gone() -> bool {
     matches!(rustix::termios::tcgetattr(io::stderr()), Err(rustix::io::Errno::IO))
 }

@@ -1,6 +1,7 @@
-//! Where a daemon serves the dashboard and the API.
+//! Binds the address of the dashboard and the API.
 //!
-//! A port that is taken is an error that names who has it, unless the config lets us take the next.
+//! A taken port is an error that names its process, unless the config allows the next free port.
+//! Start at [`listen`].
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -18,27 +19,26 @@ use crate::daemon;
 use crate::failure::{CommandFailure, FailureCode};
 use crate::output;
 
-/// The first port that `auto` tries.
+/// First port that `auto` tries.
 const PORT_FIRST: u16 = 7878;
 
-/// How many ports `auto` tries.
+/// Number of ports that `auto` tries.
 const PORTS_MAX: u16 = 100;
 
-/// How long an earlier daemon of the fleet that gives up the state may still have the port.
+/// Time for an earlier daemon of the fleet to release the port while it ends.
 const ENDING_WAIT: Duration = Duration::from_secs(10);
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The longest command that is shown of whoever has a port.
+/// Characters of a command line that are shown for the process that holds a port.
 const COMMAND_CHARS_MAX: usize = 80;
 
-/// A port that we listen on.
+/// A bound listener, and its address.
 pub(super) struct WebListener {
     pub(super) listener: TcpListener,
     pub(super) reach: WebEndpoint,
 }
 
-/// Listens as the config says; `None` if it says not to.
+/// Binds as configured; returns `None` if the web server is disabled.
 pub(super) fn listen(
     place: &CommandContext,
     web: &WebConfig,
@@ -71,7 +71,7 @@ pub(super) fn listen(
     Err(DaemonStartFailure::Failed(port_taken_failure(&web.host, first)))
 }
 
-/// Returns what a host and a port mean, those of IPv4 first.
+/// Resolves a host and a port, IPv4 addresses first.
 fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandFailure> {
     let bare = host.trim_matches(['[', ']']);
     let unknown = |why: String| {
@@ -85,7 +85,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandFailure> {
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
 }
 
-/// Refuses to be reached from elsewhere while nobody could say who they are.
+/// Refuses a non-loopback address while no password or token exists.
 fn require_authentication(
     addresses: &[SocketAddr],
     host: &str,
@@ -102,7 +102,7 @@ fn require_authentication(
         return Ok(());
     }
     let message = format!(
-        "`web.host: {host}` is reached from beyond this machine, and nobody has a password or a token"
+        "`web.host: {host}` is reachable from other machines, but no password or token is set"
     );
     let hint =
         "heeler password set, or heeler token create NAME --scope read; or web: {host: 127.0.0.1}";
@@ -111,7 +111,7 @@ fn require_authentication(
     ))
 }
 
-/// Binds the first of some addresses; `None` if it is taken.
+/// Binds the first address; returns `None` if it is taken.
 fn bind(
     place: &CommandContext,
     addresses: &[SocketAddr],
@@ -122,7 +122,7 @@ fn bind(
         match TcpListener::bind(address) {
             Ok(listener) => return Ok(Some(listener)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                // Whoever works here has it, most likely.
+                // Most likely the running daemon of this fleet holds the port.
                 if let Some(writer) = daemon::find_writer(place)? {
                     return Err(DaemonStartFailure::Held(writer));
                 }
@@ -136,7 +136,7 @@ fn bind(
             }
             Err(error) => {
                 let message = format!("cannot listen on {address} (`web` in the config): {error}");
-                let hint = "another `web: {host, port}`, or heeler start --no-web";
+                let hint = "change `web: {host, port}` in the config, or use heeler start --no-web";
                 return Err(DaemonStartFailure::Failed(
                     CommandFailure::message(FailureCode::Failed, message).hint(hint),
                 ));
@@ -145,17 +145,17 @@ fn bind(
     }
 }
 
-/// Says whether a process is a daemon of a fleet.
+/// Returns true if a process is a daemon of this fleet.
 fn belongs_to_fleet(holder: &PortHolder, state_dir: &Utf8Path) -> bool {
     let real = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
     fleet_of(holder).is_some_and(|fleet| {
-        // Only a daemon in the background names its state directory; others are told by where they
-        // were started.
+        // Only a background daemon names its state directory; others are identified by their
+        // working directory.
         real(&fleet) == real(state_dir) || real(&fleet).join(".heeler") == real(state_dir)
     })
 }
 
-/// Returns the state directory of a daemon, or where it was started.
+/// Returns a daemon's state directory, or else its working directory.
 fn fleet_of(holder: &PortHolder) -> Option<Utf8PathBuf> {
     let mut arguments = holder.arguments.iter();
     let program = Utf8Path::new(arguments.next()?).file_name()?;
@@ -170,7 +170,7 @@ fn fleet_of(holder: &PortHolder) -> Option<Utf8PathBuf> {
     named.next().map(Utf8PathBuf::from).or_else(started)
 }
 
-/// Says who has a port.
+/// Returns a failure that names the process that holds the port.
 fn port_taken_failure(host: &str, port: u16) -> CommandFailure {
     let who = port_holder(port).map(|holder| match fleet_of(&holder) {
         Some(fleet) => format!(" by process {}, the heeler daemon of {fleet}", holder.pid),
@@ -180,12 +180,12 @@ fn port_taken_failure(host: &str, port: u16) -> CommandFailure {
             format!(" by process {} ({command})", holder.pid)
         }
     });
-    // What others of this machine run cannot be seen.
-    let who = who.unwrap_or_else(|| " by a process of somebody else".to_owned());
+    // Processes of other users are not visible.
+    let who = who.unwrap_or_else(|| " by a process of another user".to_owned());
     let message = format!("port {port} of {host} is taken{who}");
     CommandFailure::message(FailureCode::Refused, message).hint(
-        "web: {port: auto} in the config takes the next free one, web: {port: N} another; \
-         heeler start --no-web serves nothing",
+        "web: {port: auto} in the config uses the next free port, web: {port: N} another one; \
+         heeler start --no-web serves no dashboard",
     )
 }
 

@@ -1,4 +1,4 @@
-//! The status as people see it.
+//! Formats the output of `heeler status`. Start at [`page`].
 
 use anstyle::Style;
 use heeler_engine::{BudgetStatus, DaemonMode};
@@ -13,18 +13,18 @@ use crate::commands::workflow::outcome;
 use crate::context::{CommandContext, parent_dir};
 use crate::output::{self, OutputTable, SafeText};
 
-/// How many jobs that wait are shown.
+/// Queued jobs that are shown.
 const WAITING_MAX: usize = 10;
-/// How many runs of workflows are shown.
+/// Workflow runs that are shown.
 const WORKFLOWS_MAX: usize = 10;
-/// How many schedules that come next are shown.
+/// Upcoming schedules that are shown.
 const NEXT_MAX: usize = 5;
-/// How much of a job's account is shown.
+/// Characters of a job's summary that are shown.
 const ACCOUNT_CHARS_MAX: usize = 60;
-/// A budget is shown when more than so many hundredths of it are spent.
+/// A budget is shown when more than this percentage of it is spent.
 const BUDGET_SHOWN_PERCENT: i64 = 80;
 
-/// What is shown: the lines, and remarks that are no result.
+/// Lines of the output, and notes that go to stderr.
 #[derive(Default)]
 pub(super) struct StatusPage {
     pub(super) lines: Vec<SafeText>,
@@ -36,7 +36,7 @@ impl StatusPage {
         self.lines.push(text.into());
     }
 
-    /// Returns everything as lines.
+    /// Returns all lines, followed by the notes.
     pub(super) fn into_lines(self) -> Vec<SafeText> {
         let mut lines = self.lines;
         let dimmed = |note: &String| SafeText::styled(Style::new().dimmed(), note);
@@ -45,10 +45,10 @@ impl StatusPage {
     }
 }
 
-/// The parts of a page whose columns are aligned with each other.
+/// Sections of a page with common column widths.
 struct StatusSections {
     lines: OutputTable,
-    /// Each title, and how many rows it has.
+    /// Each title with its number of rows.
     titles: Vec<(String, usize)>,
 }
 
@@ -75,7 +75,7 @@ impl StatusSections {
     }
 }
 
-/// Makes the page of a moment.
+/// Formats a snapshot.
 pub(super) fn page(
     snapshot: &StatusSnapshot,
     place: &CommandContext,
@@ -95,7 +95,7 @@ pub(super) fn page(
     }
     if daemon.is_some_and(|daemon| daemon.stopping) {
         let jobs = output::pluralize(snapshot.fleet.running.len() as u64, "job");
-        page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
+        page.line(format!("stopping, waiting for {jobs}; to end it now and keep them running: heeler stop --keep-jobs"));
     }
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
@@ -108,7 +108,7 @@ pub(super) fn page(
         page.line(SafeText::styled(red, "fault").append(format!(" {fault}")));
     }
     if !snapshot.faulty_workflows.is_empty() {
-        page.notes.push("what is wrong with workflows: heeler workflow validate".to_owned());
+        page.notes.push("invalid workflow files; for details: heeler workflow validate".to_owned());
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(SafeText::from));
@@ -118,7 +118,7 @@ pub(super) fn page(
         page.line("");
         page.lines.extend(agents(snapshot, now));
     }
-    // An account gives way on a narrow terminal.
+    // The last column, the summary, shrinks on a narrow terminal.
     let mut parts =
         StatusSections { lines: OutputTable::without_headings(5, 4), titles: Vec::new() };
     add_work(&mut parts, &mut page, snapshot, now);
@@ -130,8 +130,8 @@ pub(super) fn page(
     let asked = snapshot.fleet.approvals_waiting;
     if asked > 0 {
         let asked = match asked {
-            1 => "1 question waits for an answer".to_owned(),
-            many => format!("{many} questions wait for an answer"),
+            1 => "1 open question".to_owned(),
+            many => format!("{many} open questions"),
         };
         page.notes.push(format!("{asked}: heeler approvals list"));
     }
@@ -141,13 +141,13 @@ pub(super) fn page(
 fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {
     let Some(daemon) = &snapshot.writer.daemon else {
         return match &snapshot.writer.writer {
-            Some(holder) => format!("written to by {holder}"),
+            Some(holder) => format!("in use by {holder}"),
             None => "no daemon".to_owned(),
         };
     };
     let mode = match daemon.mode {
         DaemonMode::Permanent => "daemon",
-        DaemonMode::UntilIdle => "daemon until idle",
+        DaemonMode::UntilIdle => "temporary daemon",
     };
     let up = output::format_short_duration(now.duration_since(daemon.since).abs());
     let other = match daemon.version == env!("CARGO_PKG_VERSION") {
@@ -157,7 +157,7 @@ fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {
     format!("{mode} {} up {up}{other}", daemon.pid)
 }
 
-/// Says how much of a budget is left, where that is little.
+/// Returns lines for a budget that is nearly spent.
 fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
     let line = |spent: i64, limit: Option<i64>, when: &str, then: &str| {
         let limit = limit?;
@@ -171,13 +171,13 @@ fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
         let text = format!("Budget{whose}: ${spent:.2} of ${limit:.2} {when}{state}");
         (is_shown || spent >= limit).then_some(text)
     };
-    let day = line(budget.day_spent, budget.day_limit, "today", "nothing more starts today");
-    let raise = "raise `budget.total` to go on";
-    let total = line(budget.total_spent, budget.total_limit, "in all", raise);
+    let day = line(budget.day_spent, budget.day_limit, "today", "no job starts until tomorrow");
+    let raise = "raise `budget.total` to continue";
+    let total = line(budget.total_spent, budget.total_limit, "in total", raise);
     day.into_iter().chain(total).collect()
 }
 
-/// Adds what runs and what waits.
+/// Adds running and queued jobs.
 fn add_work(
     parts: &mut StatusSections,
     page: &mut StatusPage,
@@ -190,7 +190,7 @@ fn add_work(
     }
     match snapshot.writer.writer {
         Some(_) => parts.begin("Waiting"),
-        None => parts.begin("Waiting, and nobody starts them: heeler start -d"),
+        None => parts.begin("Waiting; no daemon is running to start them: heeler start -d"),
     }
     for QueuedJobSummary { job, not_before, waits, .. } in
         snapshot.fleet.waiting.iter().take(WAITING_MAX)
@@ -208,11 +208,11 @@ fn add_work(
     }
     let more = snapshot.fleet.waiting.len().saturating_sub(WAITING_MAX);
     if more > 0 {
-        page.notes.push(format!("and {more} more wait: heeler jobs --status pending"));
+        page.notes.push(format!("and {more} more waiting: heeler jobs --status pending"));
     }
 }
 
-/// Adds the runs of workflows that go on, those that wait for people first.
+/// Adds active workflow runs, those that wait for an approval first.
 fn add_workflows(
     parts: &mut StatusSections,
     page: &mut StatusPage,
@@ -222,7 +222,7 @@ fn add_workflows(
     parts.begin("Workflows");
     for OpenWorkflowRun { run, asks } in snapshot.fleet.workflow_runs.iter().take(WORKFLOWS_MAX) {
         let status = outcome(run.status, run.mode.as_deref());
-        let status = if *asks { status.append(", waits for you") } else { status };
+        let status = if *asks { status.append(", waiting for you") } else { status };
         parts.row([
             run.id.as_str().into(),
             output::one_line(&run.workflow).into(),
@@ -237,7 +237,7 @@ fn add_workflows(
     }
 }
 
-/// Adds the schedules that come next.
+/// Adds the next due times.
 fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestamp) {
     let mut next: Vec<(Timestamp, &str, &str)> = Vec::new();
     for agent in &snapshot.fleet.agents {
@@ -257,22 +257,22 @@ fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestam
     }
 }
 
-/// Adds the credentials that ran into a limit.
+/// Adds parked credentials.
 fn add_parked(page: &mut StatusPage, snapshot: &StatusSnapshot, now: Timestamp) {
     let mut parked = snapshot.fleet.parked.iter().filter(|parked| parked.until > now).peekable();
     if parked.peek().is_some() {
         page.line("");
-        page.line("Put off by a usage limit");
+        page.line("Parked until a usage limit resets");
     }
     for parked in parked {
         let (until, since) =
             (output::due_text(parked.until, now), output::relative_time(parked.since, now));
         let reason = output::one_line(&parked.reason);
-        page.line(format!("  goes on {until}  {reason} (since {since}, {})", parked.job));
+        page.line(format!("  resumes {until}  {reason} (since {since}, {})", parked.job));
     }
 }
 
-/// Adds what failed, one row for each agent.
+/// Adds failed jobs, one row for each agent.
 fn add_failed(
     parts: &mut StatusSections,
     page: &mut StatusPage,
@@ -289,7 +289,7 @@ fn add_failed(
     match snapshot.fleet.failed_total - told {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
         _ if told > snapshot.fleet.failing.len() as i64 => {
-            page.notes.push(format!("each of them: {all}"));
+            page.notes.push(format!("all of them: {all}"));
         }
         _ => {}
     }
@@ -362,13 +362,13 @@ mod tests {
         budget.day_spent += 10_000;
         assert_eq!(budget_lines(&budget), ["Budget: $16.01 of $20.00 today"]);
         budget.day_spent = 20_000_000;
-        let spent = "Budget: $20.00 of $20.00 today, spent; nothing more starts today";
+        let spent = "Budget: $20.00 of $20.00 today, spent; no job starts until tomorrow";
         assert_eq!(budget_lines(&budget), [spent]);
         (budget.whose, budget.total_limit) = ("coder".to_owned(), Some(1_000_000_000));
-        assert_eq!(budget_lines(&budget)[1], "Budget of coder: $900.00 of $1000.00 in all");
+        assert_eq!(budget_lines(&budget)[1], "Budget of coder: $900.00 of $1000.00 in total");
         budget.total_limit = Some(0);
         let spent =
-            "Budget of coder: $900.00 of $0.00 in all, spent; raise `budget.total` to go on";
+            "Budget of coder: $900.00 of $0.00 in total, spent; raise `budget.total` to continue";
         assert_eq!(budget_lines(&budget)[1], spent);
     }
 }

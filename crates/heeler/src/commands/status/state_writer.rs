@@ -1,4 +1,5 @@
-//! Who keeps a fleet's schedules, as whoever reads wants to know.
+//! The process that writes a fleet's state, and warnings that follow from it. Start at
+//! [`StateWriterInfo`].
 
 use heeler_engine::{DaemonFile, DaemonMode};
 use heeler_server::DaemonClient;
@@ -7,22 +8,21 @@ use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
 
-/// Who writes a fleet's state, and whether that is a daemon that answers.
+/// Process that writes a fleet's state, and its daemon file if it is a daemon that answers.
 #[derive(Default)]
 pub(crate) struct StateWriterInfo {
-    /// Who writes the state, in words.
+    /// Description of the process.
     pub(super) writer: Option<String>,
-    /// The daemon.
     pub(super) daemon: Option<DaemonFile>,
 }
 
 impl StateWriterInfo {
-    /// Looks who is there.
+    /// Finds the process.
     pub(crate) fn find(place: &CommandContext) -> CommandResult<StateWriterInfo> {
         Ok(StateWriterInfo::connect(place)?.0)
     }
 
-    /// Looks who is there, and connects to the daemon.
+    /// Finds the process, and connects to it if it is a daemon.
     pub(super) fn connect(
         place: &CommandContext,
     ) -> CommandResult<(StateWriterInfo, Option<DaemonClient>)> {
@@ -40,14 +40,16 @@ impl StateWriterInfo {
         Ok((keeper, Some(client)))
     }
 
-    /// Returns what people must know before they trust what they see.
+    /// Returns a warning if schedules do not run at present.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         match self.daemon.as_ref().map(|daemon| daemon.mode) {
             Some(DaemonMode::Permanent) => None,
-            Some(DaemonMode::UntilIdle) => Some(
-                "the daemon that runs ends when it is idle and keeps no schedules: heeler start -d",
+            Some(DaemonMode::UntilIdle) => {
+                Some("the running daemon is temporary and runs no schedules: heeler start -d")
+            }
+            None => Some(
+                "no daemon is running, so schedules and queued jobs do not start: heeler start -d",
             ),
-            None => Some("no daemon runs, so nothing starts by itself: heeler start -d"),
         }
     }
 }

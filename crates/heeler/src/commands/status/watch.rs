@@ -1,7 +1,7 @@
-//! `heeler status --watch`: the same page anew, each second, in the same place.
+//! `heeler status --watch`: redraws the page in place every second.
 //!
-//! Keys are read one by one, Ctrl-C too, so that the terminal is always put back: both just end it
-//! below the last frame.
+//! Keys are read one by one, including Ctrl-C, so that the terminal is always restored. `q` and
+//! Ctrl-C both end the display below the last frame. Start at [`run`].
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{SafeText, strip_colours};
 
-/// How often a frame is drawn.
+/// Interval between frames.
 const FRAME_INTERVAL: Duration = Duration::from_secs(1);
-/// The height of a terminal that does not say it.
+/// Height of a terminal that does not report it.
 const ROWS: usize = 24;
 
-/// Ctrl-C, as a key.
+/// Byte that the terminal sends for Ctrl-C in raw mode.
 const CTRL_C: u8 = 3;
 
-/// Draws frames until a key ends it.
+/// Draws frames until a key ends the display.
 pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> CommandResult {
     if !io::stdout().is_terminal() {
         let message = "`--watch` needs a terminal";
@@ -29,12 +29,12 @@ pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> Com
         );
     }
     let keys = RawKeyboardGuard::new();
-    // What is on the screen scrolls up instead of being overwritten.
+    // Scroll the screen's content up, so that it is not overwritten.
     let mut out = io::stdout().lock();
     out.write_all("\n".repeat(rows()).as_bytes())?;
     loop {
         let frame = frame(&page()?, rows());
-        // Without colours where they are not wanted; what moves the cursor is none.
+        // Remove colours if they are off, but keep the sequences that move the cursor.
         let frame = match anstream::stdout().current_choice() {
             anstream::ColorChoice::Never => strip_colours(&frame),
             _ => frame,
@@ -49,23 +49,23 @@ pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> Com
     }
 }
 
-/// A keyboard whose keys are read as they are typed; it is put back when it is dropped.
+/// Raw keyboard mode; restored on drop.
 struct RawKeyboardGuard(Option<Termios>);
 
 impl RawKeyboardGuard {
-    /// Takes the keyboard, where there is one.
+    /// Switches the keyboard to raw mode, if there is one.
     fn new() -> RawKeyboardGuard {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut modes = before.clone();
             modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-            // Where it cannot be taken, Ctrl-C still is a signal.
+            // On failure, Ctrl-C is still a signal.
             let _taken = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
         }
         RawKeyboardGuard(before)
     }
 
-    /// Returns the next key that ends it, or `None` at the deadline.
+    /// Returns the next key that ends the display, or `None` at the deadline.
     fn wait(&self, deadline: Instant) -> Option<u8> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -79,7 +79,7 @@ impl RawKeyboardGuard {
             match is_typed.then(|| rustix::io::read(&stdin, &mut key)) {
                 Some(Ok(1)) if matches!(key[0], b'q' | b'Q' | CTRL_C) => return Some(key[0]),
                 Some(Ok(1)) => {}
-                // Nobody types, or nobody can any more.
+                // No key was pressed, or stdin is closed.
                 _ => std::thread::sleep(deadline.saturating_duration_since(Instant::now())),
             }
         }
@@ -89,7 +89,7 @@ impl RawKeyboardGuard {
 impl Drop for RawKeyboardGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // A terminal that is gone needs nothing.
+            // Fails only if the terminal is gone.
             let _put_back = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
     }
@@ -102,13 +102,13 @@ fn rows() -> usize {
     }
 }
 
-/// Returns what draws a page over what was drawn before, whatever the terminal's size was then. One
-/// row is left for the cursor: at the end of the last one it would scroll.
+/// Returns the bytes that redraw a page in place, independent of the terminal's former size. One
+/// row is left for the cursor: at the end of the last row it would scroll.
 fn frame(lines: &[SafeText], rows: usize) -> String {
     let room = rows - 1;
     let cut = lines.len().saturating_sub(room);
     let shown = if cut > 0 { room - 1 } else { lines.len() };
-    // Long lines do not wrap, until the frame is drawn.
+    // Line wrapping is off while the frame is drawn.
     let mut frame = String::from("\x1b[H\x1b[?7l");
     for line in &lines[..shown] {
         frame.push_str(&format!("{line}\x1b[K\r\n"));

@@ -1,4 +1,4 @@
-//! What came of a job: on record, told, and the exit code that says it.
+//! Reports the outcome of a watched job, and derives the exit code. Start at [`report`].
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,12 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch::JobWatchOutcome;
 use crate::output::{self, SafeText};
 
-/// How long a job that was left alone may take to be settled by the daemon that is started for it.
+/// Time for a newly started daemon to settle a job that has lost its daemon.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the job once it is on record how it ended. Where its daemon died, another is started.
+/// Returns the job once its end is recorded. Starts another daemon if the job's daemon died.
 pub(super) fn wait_for_record(
     place: &CommandContext,
     engine: &EngineContext,
@@ -35,7 +34,10 @@ pub(super) fn wait_for_record(
 ) -> CommandResult<Job> {
     let on_record = || {
         let gone = || {
-            CommandFailure::message(FailureCode::Failed, format!("the record of job {id} is gone"))
+            CommandFailure::message(
+                FailureCode::Failed,
+                format!("the record of job {id} no longer exists"),
+            )
         };
         StoreReader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
     };
@@ -54,7 +56,8 @@ pub(super) fn wait_for_record(
     Ok(job)
 }
 
-/// Says whether a job waits, and nobody starts it before a person starts the fleet.
+/// Returns true if a job is queued in a fleet that was stopped, so that only `heeler start` starts
+/// it.
 pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResult<bool> {
     let reader = StoreReader::open(&place.dir()?)?;
     let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
@@ -62,7 +65,7 @@ pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResu
     Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
 }
 
-/// Tells what came of the job, and ends as it did.
+/// Prints the outcome of the job, and returns the matching exit code.
 pub(super) fn report(
     global: &GlobalArgs,
     args: &TriggerArgs,
@@ -72,9 +75,9 @@ pub(super) fn report(
     seen: &JobWatchOutcome,
 ) -> CommandResult {
     let reader = StoreReader::open(&engine.dir)?;
-    // What came of the job decides how we end, whether or not somebody hears of it.
+    // The job's outcome decides the exit code, even if it cannot be printed.
     if let Err(failure) = print_result(global, args, place, &reader, job, seen) {
-        tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
+        tracing::debug!(error = ?failure.error, "cannot print the outcome of the job");
     }
     let success = job.head.status == JobStatus::Completed;
     match (success, seen.interrupts > 0) {
@@ -90,7 +93,6 @@ pub(super) fn report(
     }
 }
 
-/// Prints what came of the job.
 fn print_result(
     global: &GlobalArgs,
     args: &TriggerArgs,
@@ -100,7 +102,7 @@ fn print_result(
     seen: &JobWatchOutcome,
 ) -> CommandResult {
     let success = job.head.status == JobStatus::Completed;
-    // The record has a short account only.
+    // The record has only a shortened summary.
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
         let job = place.open_records()?.job_details(reader, job.clone())?;
@@ -116,13 +118,13 @@ fn print_result(
     print_outcome(args, job, reader, &place.dir()?, seen)
 }
 
-/// Says whether the job failed because somebody else had gone on with its session.
+/// Returns true if the job failed because its session has external messages.
 pub(super) fn is_session_moved(engine: &EngineContext, job: &Job) -> CommandResult<bool> {
     let error = jobs::last_error(&StoreReader::open(&engine.dir)?, &engine.dir, &job.head.id)?;
     Ok(error.is_some_and(|error| error.class == ErrorClass::SessionMovedOn))
 }
 
-/// Says whether the job failed because another run was at its session.
+/// Returns true if the job failed because its session was in use or has external messages.
 fn is_busy(reader: &StoreReader, dir: &StateDir, job: &Job) -> CommandResult<bool> {
     let error = jobs::last_error(reader, dir, &job.head.id)?;
     Ok(error.is_some_and(|error| {
@@ -130,7 +132,7 @@ fn is_busy(reader: &StoreReader, dir: &StateDir, job: &Job) -> CommandResult<boo
     }))
 }
 
-/// Says how the job ended, what it cost, and what to do next.
+/// Prints the status, duration and cost of the job, and the next command.
 fn print_outcome(
     args: &TriggerArgs,
     job: &Job,
@@ -154,7 +156,7 @@ fn print_outcome(
         let were = if seen.denied_unasked == 1 { "was" } else { "were" };
         let denied = output::pluralize(seen.denied_unasked, "request");
         output::print_error(format!(
-            "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
+            "  {denied} {were} denied, because there was no one to ask; see allowed_tools and permission_mode"
         ))?;
     }
     let error = jobs::last_error(reader, dir, &head.id)?;
@@ -170,12 +172,12 @@ fn status_symbol(status: JobStatus) -> SafeText {
         JobStatus::Completed => SafeText::styled(AnsiColor::Green.on_default(), "✓ completed"),
         JobStatus::Cancelled => SafeText::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
         JobStatus::Failed => SafeText::styled(AnsiColor::Red.on_default(), "✗ failed"),
-        JobStatus::Pending => SafeText::styled(AnsiColor::Cyan.on_default(), "· waits"),
+        JobStatus::Pending => SafeText::styled(AnsiColor::Cyan.on_default(), "· waiting"),
         JobStatus::Running => SafeText::styled(AnsiColor::Cyan.on_default(), "· still running"),
     }
 }
 
-/// Returns the command that is most likely wanted now.
+/// Returns the most likely next command.
 fn next_command(
     args: &TriggerArgs,
     job: &Job,
@@ -197,12 +199,12 @@ fn next_command(
     }
 }
 
-/// Says whether nothing is wrong with the session: it can just go on.
+/// Returns true if the session is intact and can simply be continued.
 fn was_cut_off(class: ErrorClass) -> bool {
     matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
 }
 
-/// Says what went wrong, unless that was shown already, when it may go well again, and the cure.
+/// Prints the error unless it was shown already, the time of the next attempt, and the remedy.
 fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) -> CommandResult {
     let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
     let shown = seen.error.as_deref().map(str::trim);
@@ -211,15 +213,15 @@ fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) 
     }
     let Some(error) = error else { return Ok(()) };
     if let Some(when) = retry_time_text(error, context::now(), &TimeZone::system()) {
-        output::print_error(format!("  not before: {when}"))?;
+        output::print_error(format!("  retry not before: {when}"))?;
     }
     if !error.cure.is_empty() {
-        output::print_error(format!("  cure: {}", error.cure))?;
+        output::print_error(format!("  fix: {}", error.cure))?;
     }
     Ok(())
 }
 
-/// Says when the API takes requests again, where it said so.
+/// Returns the time at which the API accepts requests again, if it told.
 fn retry_time_text(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<String> {
     let wait = error.retry_after_ms.and_then(|ms| i64::try_from(ms).ok());
     let after = wait.and_then(|ms| now.checked_add(SignedDuration::from_millis(ms)).ok());

@@ -18,47 +18,46 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 
-/// What the help of `workflow cancel` shows at its end.
+/// Help footer of `workflow cancel`.
 pub(super) const CANCEL: &str = "Examples:
   heeler workflow cancel wf-2026-11-15-k3v9q1
   heeler workflow cancel wf-2026-11-15-k3v9q1 --now
 
-Its agents may finish what they are at; `--now` ends them at once. What people were asked is
-withdrawn. `heeler workflow retry` lets the run go on later. Starts a daemon if none runs.
-Exit codes: 0 cancelled, 1 a job of it did not end, 4 not found, 5 it has ended already.";
+Its agents may finish their current step; `--now` kills them at once. Open questions are withdrawn.
+`heeler workflow retry` continues the run later. Starts a daemon if none runs.
+Exit codes: 0 cancelled, 1 one of its jobs did not end in time, 4 not found, 5 already ended.";
 
-/// What the help of `workflow retry` shows at its end.
+/// Help footer of `workflow retry`.
 pub(super) const RETRY: &str = "Examples:
   heeler workflow retry wf-2026-11-15-k3v9q1
   heeler workflow retry wf-2026-11-15-k3v9q1 --from review
 
-What succeeded stays done, with its outputs; what failed, was cancelled or never began is done.
-With --from that phase and all that waits for it are done anew, whatever became of them. The run
-goes by the workflow as it was when it began, whatever its file says now. It is watched as
-`heeler workflow run` does, and the exit codes are the same: 0 succeeded, 1 failed or cancelled,
-4 not found, 5 it has not ended or has succeeded, 130 interrupted.";
+Finished phases keep their outputs; phases that failed, were cancelled or never started are run. With
+--from, that phase and all phases that depend on it are run again, whatever their outcome. The run
+uses the workflow as it was when the run started, even if the file has changed. It is watched like
+`heeler workflow run`, with the same exit codes: 0 succeeded, 1 failed or cancelled, 4 not found,
+5 still active or already succeeded, 130 interrupted.";
 
-/// What the help of `workflow enable` and `disable` shows at its end.
+/// Help footer of `workflow enable` and `disable`.
 pub(super) const SWITCH: &str = "Examples:
   heeler workflow disable build
   heeler workflow enable build
 
-It is kept, with who did it and when. Starts a daemon if none runs, which ends when it is idle.
+The change is recorded with its author and time. Starts a temporary daemon if none runs.
 Exit codes: 0 changed, 4 not found.";
 
-/// How long the jobs of a run may take to end: each of their graces, and more.
+/// Time allowed for a run's jobs to end; longer than all their grace periods together.
 const END_WAIT: Duration = Duration::from_secs(60);
 
-/// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `workflow cancel`.
 #[derive(Args)]
 pub(crate) struct WorkflowCancelArgs {
-    /// The run's id; a beginning will do while it is unique
+    /// Run ID or unique prefix
     #[arg(value_name = "RUN", add = cli::workflow_runs())]
     id: String,
-    /// End its agents at once, without letting them finish what they are at
+    /// Kill its agents at once instead of letting them finish their current step
     #[arg(long)]
     now: bool,
     /// Print JSON
@@ -69,10 +68,10 @@ pub(crate) struct WorkflowCancelArgs {
 /// Arguments of `workflow retry`.
 #[derive(Args)]
 pub(crate) struct WorkflowRetryArgs {
-    /// The run's id; a beginning will do while it is unique
+    /// Run ID or unique prefix
     #[arg(value_name = "RUN", add = cli::workflow_runs())]
     id: String,
-    /// Do this phase anew too, and all that waits for it
+    /// Run this phase again, with all phases that depend on it
     #[arg(long, value_name = "PHASE")]
     from: Option<String>,
     #[command(flatten)]
@@ -95,14 +94,14 @@ pub(super) fn cancel(global: &GlobalArgs, args: &WorkflowCancelArgs) -> CommandR
             match global.quiet {
                 true => Ok(()),
                 false => {
-                    Ok(output::print_note(&format!("let it go on: heeler workflow retry {id}"))?)
+                    Ok(output::print_note(&format!("to continue it: heeler workflow retry {id}"))?)
                 }
             }
         }
     }
 }
 
-/// Asks the daemon for something about workflows.
+/// Sends a workflow operation to the daemon.
 pub(super) fn send_order(
     place: &CommandContext,
     order: WorkflowOperation,
@@ -110,13 +109,17 @@ pub(super) fn send_order(
     daemon::request(place, &DaemonCommand::Workflow { order, by: place.caller_name() })
 }
 
-/// Waits until a run has ended, and all its jobs.
+/// Waits until a run and all its jobs have ended.
 fn wait_for_end(place: &CommandContext, id: &WorkflowRunId) -> CommandResult<WorkflowRunRow> {
     let deadline = Instant::now() + END_WAIT;
     loop {
         let reader = StoreReader::open(&place.dir()?)?;
-        let gone =
-            || CommandFailure::message(FailureCode::Failed, format!("the record of {id} is gone"));
+        let gone = || {
+            CommandFailure::message(
+                FailureCode::Failed,
+                format!("the record of {id} no longer exists"),
+            )
+        };
         let row = reader.workflow_run(id)?.ok_or_else(gone)?;
         let stand = WorkflowRunProgress::read(&reader, row, None)?;
         let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
@@ -137,7 +140,7 @@ fn wait_for_end(place: &CommandContext, id: &WorkflowRunId) -> CommandResult<Wor
     }
 }
 
-/// Lets a run go on.
+/// Runs `workflow retry`.
 pub(super) fn retry(global: &GlobalArgs, args: &WorkflowRetryArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
@@ -147,7 +150,7 @@ pub(super) fn retry(global: &GlobalArgs, args: &WorkflowRetryArgs) -> CommandRes
     start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::Retried)
 }
 
-/// Lets runs of a workflow start, or not.
+/// Runs `workflow enable` and `disable`.
 pub(super) fn set_enabled(global: &GlobalArgs, name: &str, on: bool, json: bool) -> CommandResult {
     let place = CommandContext::find(global)?;
     let workflow = name.to_owned();

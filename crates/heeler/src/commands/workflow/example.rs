@@ -1,4 +1,4 @@
-//! `heeler workflow example`: fleets with a workflow each, played by scripted agents.
+//! `heeler workflow example`: writes a fleet with a workflow and scripted agents. Start at [`run`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
@@ -7,22 +7,22 @@ use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
 
-/// What the help shows at its end.
+/// Help footer of `workflow example`.
 pub(super) const ABOUT: &str = "Examples:
-  heeler workflow example              # lists them
-  heeler workflow example build        # writes the fleet into ./build
+  heeler workflow example              # list the examples
+  heeler workflow example build        # write the fleet to ./build
   cd build && heeler workflow run build -i task='Greet the world'
 
-Their agents play scripts: no model, key or network is needed. Give one `runtime: sdk` instead of
-its script, and Claude does the work.
+The agents follow scripts: no model, key or network is needed. Replace an agent's script with
+`runtime: sdk`, and Claude does the work.
 Exit codes: 0 written, 4 no such example, 5 the folder is in use.";
 
-/// An example: a fleet with a workflow.
+/// Example fleet with a workflow.
 struct WorkflowExample {
-    /// Its name, which is the workflow's.
+    /// Name of the example and of its workflow.
     name: &'static str,
     about: &'static str,
-    /// How it is run.
+    /// Command that runs it.
     command: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
@@ -33,7 +33,6 @@ macro_rules! file {
     };
 }
 
-/// The examples.
 const EXAMPLES: [WorkflowExample; 3] = [
     WorkflowExample {
         name: "build",
@@ -49,7 +48,7 @@ const EXAMPLES: [WorkflowExample; 3] = [
     },
     WorkflowExample {
         name: "nightly",
-        about: "Look after many repositories side by side, each night, and report",
+        about: "Maintain many repositories in parallel each night, and report",
         command: "heeler workflow run nightly",
         files: &[
             file!("nightly", "heeler.yaml"),
@@ -65,21 +64,20 @@ const EXAMPLES: [WorkflowExample; 3] = [
 /// Arguments of `workflow example`.
 #[derive(Args)]
 pub(crate) struct WorkflowExampleArgs {
-    /// Which [default: they are listed]
+    /// Example name [default: list all examples]
     #[arg(value_parser = EXAMPLES.map(|it| it.name))]
     name: Option<String>,
-    /// A new or empty folder [default: one of its name here]
+    /// New or empty folder [default: a folder with the example's name]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
 }
 
-/// Returns the files of an example.
 pub(crate) fn files_of(name: &str) -> &'static [(&'static str, &'static str)] {
     let found = EXAMPLES.iter().find(|it| it.name == name);
     found.map_or(&[], |example| example.files)
 }
 
-/// Writes an example, or lists them.
+/// Runs `workflow example`.
 pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
     let Some(name) = &args.name else { return list() };
     let unknown =
@@ -111,10 +109,10 @@ fn write(path: &Utf8Path, text: &str) -> CommandResult {
 }
 
 fn list() -> CommandResult {
-    let mut lines = OutputTable::new(&["NAME", "WHAT IT DOES"], &["WHAT IT DOES"]);
+    let mut lines = OutputTable::new(&["NAME", "ABOUT"], &["ABOUT"]);
     for example in &EXAMPLES {
         lines.push(vec![example.name.into(), example.about.into()]);
     }
     lines.print()?;
-    Ok(output::print_note("heeler workflow example NAME writes one into a folder of its own")?)
+    Ok(output::print_note("heeler workflow example NAME writes one to a new folder")?)
 }

@@ -1,4 +1,4 @@
-//! `heeler workflow graph`: a workflow as a picture.
+//! `heeler workflow graph`: draws a workflow. Start at [`run`].
 
 use std::io::IsTerminal as _;
 
@@ -14,32 +14,32 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// What the help shows at its end.
+/// Help footer of `workflow graph`.
 pub(super) const ABOUT: &str = "Examples:
   heeler workflow graph build
   heeler workflow graph --run wf-2026-11-15-k3v9q1
   heeler workflow graph build --mermaid >> README.md
 
-Exit codes: 0 drawn, 2 a fault in a file, 4 not found.";
+Exit codes: 0 drawn, 2 invalid file, 4 not found.";
 
-/// The width of what is no terminal.
+/// Width of the drawing without a terminal.
 const WIDTH: usize = 100;
 
 /// Arguments of `workflow graph`.
 #[derive(Args)]
 pub(crate) struct WorkflowGraphArgs {
-    /// The workflow [default: that of --run]
+    /// Workflow name [default: that of --run]
     #[arg(value_name = "NAME", required_unless_present = "run", add = cli::workflows())]
     workflow: Option<String>,
-    /// Show where this run stands, by the workflow as it was when the run began
+    /// Show the progress of this run, with the definition it started with
     #[arg(long, value_name = "ID", add = cli::workflow_runs())]
     run: Option<String>,
-    /// Print it in mermaid's language, which GitHub and many editors draw
+    /// Print a Mermaid diagram, which GitHub and many editors draw
     #[arg(long)]
     mermaid: bool,
 }
 
-/// Draws.
+/// Runs `workflow graph`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let Some(run) = &args.run else {
@@ -57,7 +57,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResul
         return Err(CommandFailure::message(FailureCode::Usage, message));
     }
     let Some(workflow) = definition(&place, &reader, &row)? else {
-        let message = format!("what {} went by is not on record", row.head.id);
+        let message = format!("the workflow definition of {} is not recorded", row.head.id);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     };
     let stand = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;

@@ -1,4 +1,4 @@
-//! `heeler workflow list`.
+//! `heeler workflow list`: lists workflows, including invalid ones. Start at [`run`].
 
 use clap::Args;
 use heeler_query::workflows::{StoredWorkflowState, WorkflowOverrideSummary};
@@ -20,7 +20,7 @@ pub(crate) struct WorkflowListArgs {
     pub(crate) json: bool,
 }
 
-/// Reads what the state knows of a workflow, with so many runs.
+/// Reads the stored state of a workflow, with its newest `runs` runs.
 pub(super) fn known(
     reader: Option<&StoreReader>,
     name: &str,
@@ -32,7 +32,7 @@ pub(super) fn known(
     }
 }
 
-/// Says whether a workflow may run, and who decided that.
+/// Formats a workflow's status, with the author and time of a manual change.
 pub(super) fn status(changed: Option<&WorkflowOverrideSummary>, now: Timestamp) -> SafeText {
     match changed {
         Some(changed) if !changed.enabled => {
@@ -45,7 +45,7 @@ pub(super) fn status(changed: Option<&WorkflowOverrideSummary>, now: Timestamp) 
     }
 }
 
-/// Lists workflows.
+/// Runs `workflow list`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult {
     let now = context::now();
     let place = CommandContext::find(global)?;
@@ -57,7 +57,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult
     let files = records.context().loaded.expect("they were loaded above");
     if page.workflows.is_empty() && page.faulty.is_empty() {
         output::print_line(format!("no workflows in {}", folder(&files)))?;
-        return Ok(output::print_note("heeler workflow example lists some that you can try")?);
+        return Ok(output::print_note("heeler workflow example lists examples to try")?);
     }
     let mut lines =
         OutputTable::new(&["NAME", "STATUS", "PHASES", "LAST RUN", "WHEN", "ABOUT"], &["ABOUT"]);
@@ -80,7 +80,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult
     }
     let red = anstyle::AnsiColor::Red.on_default();
     for faulty in page.faulty.iter().filter(|it| it.kind == "workflow") {
-        let mut row = vec![output::one_line(&faulty.name).into(), SafeText::styled(red, "faulty")];
+        let mut row = vec![output::one_line(&faulty.name).into(), SafeText::styled(red, "invalid")];
         row.resize(6, SafeText::default());
         lines.push(row);
     }

@@ -1,7 +1,7 @@
-//! `heeler workflow run` and `watch`: begins a run or joins one, shows it, ends with its outcome.
+//! `heeler workflow run` and `watch`: start or join a run, show it, and exit with its outcome.
 //!
-//! The daemon does the work, and one is started if there is none, so that closing the terminal or
-//! killing this command loses nothing.
+//! The daemon does the work, and one is started if none runs, so that closing the terminal or
+//! killing this command loses nothing. Start at [`run`].
 
 use std::fs::File;
 use std::io::Read as _;
@@ -27,7 +27,7 @@ use crate::fleet_config;
 use crate::job_watch::JobEventListener;
 use crate::output::{self, SafeText};
 
-/// What the help of `workflow run` shows at its end.
+/// Help footer of `workflow run`.
 pub(super) const ABOUT: &str = "Examples:
   heeler workflow run build -i task='Add a greeting'
   heeler workflow run nightly -i 'repos=[\"a\",\"b\"]' --follow
@@ -36,58 +36,58 @@ pub(super) const ABOUT: &str = "Examples:
   heeler workflow run build -i task=x --dry-run
   heeler workflow run build --replay wf-2026-11-15-k3v9q1
 
-What the workflow says (its `messages` and `final_message`) goes to stdout, its progress to stderr;
-of a workflow that says nothing, what its last phase said. Where it or one of its agents asks
-somebody, the run waits, and so does this command: answer it here if this is a terminal, or anywhere
-else with `heeler approvals`; --until-asked returns instead. While a run with the same --trigger-id
-goes on, that run is watched and none is started. Ctrl-C cancels the run, twice ends it at once; a
-run that was only joined goes on.
+The workflow's `messages` and `final_message` go to stdout, its progress to stderr; for a workflow
+without messages, the output of its last phase is printed. If the workflow or an agent asks a
+question, the run and this command wait: answer here at a terminal, or anywhere with `heeler approvals`;
+--until-asked returns instead. If a run with the same --trigger-id is active, it is watched and no new
+run is started. Ctrl-C cancels the run; a second Ctrl-C kills it at once. A run that was only joined
+continues.
 
---dry-run asks no agent, runs no command of the workflow and spends nothing: what would be said is
-made up, and every gate consents; scripted agents play their scripts. --replay says again what was said in an earlier run, gates
-included, so that a changed workflow can be tried.
+--dry-run calls no agent, runs no command of the workflow and spends nothing: answers are made up, and
+every gate approves; scripted agents follow their scripts. --replay repeats the answers of an earlier
+run, including those at gates, so that a changed workflow can be tried.
 
 Exit codes:
-  0    the run succeeded, was started with --detach, or waits for somebody with --until-asked
-  1    it failed or was cancelled
-  2    an input or a file is wrong
-  3    the fleet was stopped before the run ended; it goes on with `heeler start`
-  4    there is no such workflow or run
-  5    refused: the workflow is switched off
+  0    the run succeeded, was started with --detach, or waits for an answer with --until-asked
+  1    the run failed or was cancelled
+  2    an input or a file is invalid
+  3    the fleet was stopped before the run ended; the run continues with `heeler start`
+  4    no such workflow or run
+  5    refused: the workflow is disabled
   130  interrupted by Ctrl-C";
 
-/// What the help of `workflow watch` shows at its end.
+/// Help footer of `workflow watch`.
 pub(super) const WATCH: &str = "Examples:
   heeler workflow watch wf-2026-11-15-k3v9q1
   heeler workflow watch wf-2026 --follow
 
-Ctrl-C ends the watching; the run goes on. Exit codes as those of `heeler workflow run`.";
+Ctrl-C ends only this command; the run continues. Exit codes are those of `heeler workflow run`.";
 
-/// How many lines of the last phase's output are shown where the workflow itself says nothing.
+/// Lines of the last phase's output that are shown for a workflow without messages.
 const OUTPUT_LINES_MAX: usize = 20;
 
-/// The most that inputs from a file or standard input may be.
+/// Maximum size of inputs from a file or standard input.
 const INPUTS_BYTES_MAX: u64 = 1 << 20;
 
 /// Arguments of `workflow run`.
 #[derive(Args)]
 pub(crate) struct WorkflowRunArgs {
-    /// The workflow
+    /// Workflow name
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: String,
-    /// Give an input; lists as `a,b` or JSON
+    /// Set an input; lists as `a,b` or JSON
     #[arg(short, long = "input", value_name = "KEY=VALUE", value_parser = key_value)]
     input: Vec<(String, String)>,
-    /// Give inputs as a JSON object: a file, or `-` for standard input; --input wins over it
+    /// JSON object with inputs: a file, or `-`; --input takes precedence
     #[arg(long, value_name = "FILE")]
     inputs: Option<String>,
-    /// What the run is about; one run of a workflow is at it at a time
+    /// Subject of the run; only one run of a workflow per ID is active at a time
     #[arg(long, value_name = "ID")]
     trigger_id: Option<String>,
-    /// Only play it: ask no agent but scripted ones, run no command, spend nothing
+    /// Simulate: call only scripted agents, run no command, spend nothing
     #[arg(long, conflicts_with = "replay")]
     dry_run: bool,
-    /// Only play it, with what was said and answered in this earlier run
+    /// Simulate with the messages and answers of this earlier run
     #[arg(long, value_name = "RUN", add = cli::workflow_runs())]
     replay: Option<String>,
     #[command(flatten)]
@@ -97,10 +97,10 @@ pub(crate) struct WorkflowRunArgs {
 /// Arguments of `workflow watch`.
 #[derive(Args)]
 pub(crate) struct WorkflowWatchArgs {
-    /// The run's id; a beginning will do while it is unique
+    /// Run ID or unique prefix
     #[arg(value_name = "RUN", add = cli::workflow_runs())]
     id: String,
-    /// Show what the agents say and do too, each line with its phase
+    /// Also show the agents' messages and actions, each line with its phase
     #[arg(short, long)]
     follow: bool,
     /// Print one JSON document when the run has ended
@@ -115,21 +115,21 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// How a run that is watched came to be.
+/// Origin of a watched run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchedRunOrigin {
-    /// It is asked for.
+    /// Newly requested.
     New,
-    /// It is let go on.
+    /// Continued by `workflow retry`.
     Retried,
-    /// It was there.
+    /// Already active.
     Joined,
 }
 
-/// Runs a workflow.
+/// Runs `workflow run`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    // A daemon that is there may go by files that it read earlier: it judges the name and inputs.
+    // The daemon may use files that it loaded earlier, so it checks the name and inputs.
     place.config_file()?;
     let mut inputs = match &args.inputs {
         Some(file) => read_inputs(&place, file)?,
@@ -140,7 +140,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
     let mode = match (&args.replay, args.dry_run) {
         (Some(run), _) => {
             let (_, row) = find_run(&place, run)?;
-            // What it was given then, unless something else is given now.
+            // Reuse the earlier run's inputs, unless they are given now.
             if let Value::Object(before) = row.context {
                 for (key, value) in before {
                     inputs.entry(key).or_insert(value);
@@ -164,16 +164,16 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
     start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::New)
 }
 
-/// Tells what works in a workflow, but not as its author may think.
+/// Prints the workflow's warnings.
 fn warn(place: &CommandContext, workflow: &str) -> CommandResult {
     let loaded = fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)?;
-    // What is wrong with the config is told by the daemon, if it goes by it.
+    // The daemon reports config faults, if it uses this config.
     let Ok(loaded) = loaded else { return Ok(()) };
     let warnings = loaded.workflow(workflow).map(|it| &it.warnings);
     Ok(warnings.map_or(Ok(()), |warnings| fleet_config::print_faults(place, warnings))?)
 }
 
-/// Joins a run.
+/// Runs `workflow watch`.
 pub(super) fn watch(global: &GlobalArgs, args: &WorkflowWatchArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let (reader, row) = find_run(&place, &args.id)?;
@@ -206,7 +206,7 @@ fn read_inputs(place: &CommandContext, file: &str) -> CommandResult<Map<String, 
     }
 }
 
-/// Asks for a run, or that one goes on, and watches it.
+/// Sends the operation that starts or continues a run, and watches the run.
 pub(super) fn start_and_watch(
     global: &GlobalArgs,
     place: &CommandContext,
@@ -225,7 +225,9 @@ pub(super) fn start_and_watch(
     }
     let joined = begun == WatchedRunOrigin::New && !is_new;
     if joined && !(how.json || global.quiet) {
-        output::print_note(&format!("{run} is at it already; it is watched, none was started"))?;
+        output::print_note(&format!(
+            "{run} is already active; watching it instead of starting a new run"
+        ))?;
     }
     watch_to_end(
         global,
@@ -251,17 +253,17 @@ fn print_detached(
     output::print_line(run.as_str())?;
     if !global.quiet {
         let known = match (begun, is_new) {
-            (WatchedRunOrigin::Retried, _) => "it goes on; ",
+            (WatchedRunOrigin::Retried, _) => "continued; ",
             (_, true) => "",
-            (_, false) => "it was there already; ",
+            (_, false) => "already active; ",
         };
-        // The run goes on, whether or not this remark can be written.
+        // The run continues even if this note cannot be written.
         drop(output::print_note(&format!("{known}watch it: heeler workflow watch {run}")));
     }
     Ok(())
 }
 
-/// Shows a run until it has ended, and ends as it did.
+/// Watches a run until it has ended, and returns the matching exit code.
 fn watch_to_end(
     global: &GlobalArgs,
     place: &CommandContext,
@@ -272,8 +274,12 @@ fn watch_to_end(
 ) -> CommandResult {
     let engine = context::engine_fleet(&place.state_dir, &place.env)?;
     let reader = StoreReader::open(&engine.dir)?;
-    let gone =
-        || CommandFailure::message(FailureCode::NotFound, format!("the record of {run} is gone"));
+    let gone = || {
+        CommandFailure::message(
+            FailureCode::NotFound,
+            format!("the record of {run} no longer exists"),
+        )
+    };
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     let workflow = definition(place, &reader, &row)?;
     drop(reader);
@@ -288,9 +294,9 @@ fn watch_to_end(
     let seen = watch::watch(&view, listener)?;
     let reader = StoreReader::open(&engine.dir)?;
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
-    // What came of the run decides how we end, whether or not somebody hears of it.
+    // The run's outcome decides the exit code, even if it cannot be printed.
     if let Err(failure) = print_outcome(global, place, how, &reader, &row, &seen) {
-        tracing::debug!(error = ?failure.error, "cannot tell what came of the run");
+        tracing::debug!(error = ?failure.error, "cannot print the outcome of the run");
     }
     match row.head.status {
         WorkflowRunStatus::Succeeded => Ok(()),
@@ -299,12 +305,12 @@ fn watch_to_end(
             Err(CommandFailure::silent(FailureCode::Failed))
         }
         _ if seen.is_unattended => Err(CommandFailure::silent(FailureCode::NoDaemon)),
-        // It was to be watched until it waits for somebody.
+        // --until-asked: the run waits for an answer.
         _ => Ok(()),
     }
 }
 
-/// Prints what came of a run.
+/// Prints the outcome of a run.
 fn print_outcome(
     global: &GlobalArgs,
     place: &CommandContext,
@@ -361,7 +367,7 @@ fn print_outcome(
     Ok(output::print_error(SafeText::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
-/// Prints what the last phase said, where the workflow itself said nothing.
+/// Prints the output of the last phase if the workflow has printed no messages.
 fn print_output(
     global: &GlobalArgs,
     place: &CommandContext,
@@ -399,9 +405,9 @@ fn status_symbol(status: WorkflowRunStatus) -> SafeText {
         WorkflowRunStatus::Succeeded => (AnsiColor::Green, "✓ succeeded"),
         WorkflowRunStatus::Failed => (AnsiColor::Red, "✗ failed"),
         WorkflowRunStatus::Cancelled => (AnsiColor::Yellow, "✗ cancelled"),
-        WorkflowRunStatus::Paused => (AnsiColor::Magenta, "◆ waits for you"),
-        WorkflowRunStatus::Running => (AnsiColor::Cyan, "· goes on"),
-        WorkflowRunStatus::Queued => (AnsiColor::Cyan, "· waits for its turn"),
+        WorkflowRunStatus::Paused => (AnsiColor::Magenta, "◆ waiting for you"),
+        WorkflowRunStatus::Running => (AnsiColor::Cyan, "· running"),
+        WorkflowRunStatus::Queued => (AnsiColor::Cyan, "· queued"),
     };
     SafeText::styled(color.on_default(), text)
 }

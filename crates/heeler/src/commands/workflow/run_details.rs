@@ -1,4 +1,4 @@
-//! One run of a workflow: all that is known of it, for people and for programs.
+//! `heeler workflow show RUN` and `workflow logs`: prints the details of a workflow run.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable, SafeText};
 
-/// What the help of `workflow logs` shows at its end.
+/// Help footer of `workflow logs`.
 pub(super) const LOGS: &str = "Examples:
   heeler workflow logs wf-2026-11-15-k3v9q1
   heeler workflow logs wf-2026-11-15-k3v9q1 --phase review -n 200
@@ -34,24 +34,24 @@ pub(super) const LOGS: &str = "Examples:
 
 Exit codes: 0 printed, 4 not found.";
 
-/// How many items of a phase are shown one by one; of more, only what is not well.
+/// Parts of a phase that are shown one by one; beyond this, only those that did not complete.
 const PARTS_SHOWN_MAX: usize = 20;
-/// How many events are shown; programs get more.
+/// Events that are printed; JSON has more.
 const EVENTS_SHOWN: usize = 30;
-/// How many events programs get.
+/// Events in the JSON output.
 const EVENTS_MAX: usize = 10_000;
-/// How much of what a phase said is shown beside it.
+/// Characters of a phase's output that are shown next to it.
 const SAID_CHARS_MAX: usize = 100;
-/// How much of an input is shown.
+/// Characters of an input that are shown.
 const INPUT_CHARS_MAX: usize = 200;
 
 /// Arguments of `workflow logs`.
 #[derive(Args)]
 pub(crate) struct WorkflowLogsArgs {
-    /// The run's id; a beginning will do while it is unique
+    /// Run ID or unique prefix
     #[arg(value_name = "RUN", add = cli::workflow_runs())]
     id: String,
-    /// Only this phase's
+    /// Print only this phase's transcripts
     #[arg(short, long, value_name = "NAME")]
     phase: Option<String>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
                 let Some(job) = &part.job else { continue };
                 let Some(job) = reader.job(job)? else { continue };
                 let what = phase.part_name(part.part).map(|word| format!(" {word}"));
-                // Lines begin with who wrote them: here that is the phase.
+                // Lines begin with the agent's name; show the phase there instead.
                 let agent = format!("{}{}", phase.name, what.unwrap_or_default());
                 heads.push((part.seq, JobHead { agent, ..job.head }));
             }
@@ -93,7 +93,7 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
     })
 }
 
-/// Refuses the name of a phase that a run does not have.
+/// Refuses a phase name that the run does not have.
 fn check_phase(stand: &WorkflowRunProgress, name: &str) -> CommandResult {
     let names: Vec<&str> = stand.phases.iter().map(|phase| phase.name.as_str()).collect();
     if names.contains(&name) {
@@ -104,11 +104,11 @@ fn check_phase(stand: &WorkflowRunProgress, name: &str) -> CommandResult {
     Err(match heeler_model::config::did_you_mean(name, names.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None if names.is_empty() => failure,
-        None => failure.hint(format!("there is {}", names.join(", "))),
+        None => failure.hint(format!("available: {}", names.join(", "))),
     })
 }
 
-/// Shows a run.
+/// Prints a run.
 pub(super) fn show(
     place: &CommandContext,
     reader: &StoreReader,
@@ -147,7 +147,7 @@ fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> 
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
         ("took", runs::duration_text(head.started_at, head.finished_at).map(SafeText::from)),
         ("cost", runs::cost(head.spent).map(SafeText::from)),
-        ("played", head.mode.as_deref().map(|mode| mode_text(mode).into())),
+        ("simulated", head.mode.as_deref().map(|mode| mode_text(mode).into())),
         ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
         ("inputs", inputs(context).map(SafeText::from)),
     ];
@@ -165,21 +165,21 @@ fn status(stand: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
         _ if !has_daemon && runs::needs_daemon(head.status, head.origin.as_deref()) => {
             text.append(format!(", but {NO_DAEMON}"))
         }
-        WorkflowRunStatus::Paused => text.append(": somebody is asked"),
+        WorkflowRunStatus::Paused => text.append(": waiting for an answer"),
         WorkflowRunStatus::Running if stand.pending().next().is_some() => {
-            text.append(format!(": {current}, and somebody is asked"))
+            text.append(format!(": {current}, with an open question"))
         }
-        WorkflowRunStatus::Queued => text.append(": as many runs go on as may"),
+        WorkflowRunStatus::Queued => text.append(": the limit of active runs is reached"),
         WorkflowRunStatus::Running if !current.is_empty() => text.append(format!(": {current}")),
         _ => text,
     }
 }
 
-/// Says how a run is played that asks no agent.
+/// Describes the mode of a simulated run.
 fn mode_text(mode: &str) -> String {
     match mode.strip_prefix("replay:") {
-        Some(run) => format!("with what was said in {run}"),
-        None => "dry run: what agents would say is made up".to_owned(),
+        Some(run) => format!("with the answers of {run}"),
+        None => "dry run with made-up answers".to_owned(),
     }
 }
 
@@ -234,8 +234,7 @@ fn print_phases(
     Ok(lines.print()?)
 }
 
-/// Returns what is to be said of a phase besides: what went wrong, what it waits for, how that
-/// begins which it said.
+/// Returns a phase's remark: its error, its queue reason, or the beginning of its output.
 fn remark(
     reader: &StoreReader,
     phase: &WorkflowPhaseProgress,
@@ -295,7 +294,7 @@ fn print_approvals(stand: &WorkflowRunProgress, now: Timestamp) -> CommandResult
     if stand.approvals.is_empty() {
         return Ok(());
     }
-    heading("Asked")?;
+    heading("Questions")?;
     let mut lines = OutputTable::without_headings(4, 3);
     for approval in &stand.approvals {
         lines.push(vec![
@@ -322,10 +321,10 @@ fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
     if events.is_empty() {
         return Ok(());
     }
-    heading("What happened")?;
+    heading("Events")?;
     let skipped = events.len().saturating_sub(EVENTS_SHOWN);
     if skipped > 0 {
-        let more = format!("  … {skipped} earlier: --json has all");
+        let more = format!("  … {skipped} earlier: --json lists all");
         output::print_line(SafeText::styled(Style::new().dimmed(), &more))?;
     }
     let zone = TimeZone::system();
@@ -344,7 +343,7 @@ fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
     Ok(())
 }
 
-/// Returns the commands that are most likely wanted now.
+/// Returns the most likely next commands.
 fn next_commands(stand: &WorkflowRunProgress) -> String {
     let id = &stand.row.head.id;
     match stand.row.head.status {

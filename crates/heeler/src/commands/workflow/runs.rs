@@ -1,4 +1,4 @@
-//! `heeler workflow runs`: the list of runs.
+//! `heeler workflow runs`: lists workflow runs. Start at [`run`].
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -18,38 +18,38 @@ use crate::failure::CommandResult;
 use crate::output::{self, OutputTable, SafeText};
 use crate::time_argument;
 
-/// What the help shows at its end.
+/// Help footer of `workflow runs`.
 pub(super) const ABOUT: &str = "Examples:
   heeler workflow runs
   heeler workflow runs build --status failed --since 7d
-  heeler workflow runs --status paused --json    # what waits for people
+  heeler workflow runs --status paused --json    # runs that wait for an answer
 
-Exit codes: 0 listed, 2 no such time, 4 no such run.";
+Exit codes: 0 listed, 2 invalid time, 4 no such run.";
 
-/// What is said of a run that goes on only while there is a daemon, if there is none.
-pub(super) const NO_DAEMON: &str = "no daemon is there, so it waits for `heeler start -d`";
+/// Note on a run that needs a daemon while none runs.
+pub(super) const NO_DAEMON: &str = "no daemon is running; it continues with `heeler start -d`";
 
-/// How many questions are looked at for the runs that they belong to.
+/// Open questions that are read to mark the runs that asked them.
 const ASKED_MAX: usize = 1_000;
-/// How many are shown when nobody says.
+/// Default of `--limit`.
 const LIMIT: &str = "20";
 
 /// Arguments of `workflow runs`.
 #[derive(Args)]
 pub(crate) struct WorkflowRunsArgs {
-    /// Only runs of this workflow
+    /// Show only runs of this workflow
     #[arg(value_name = "NAME", add = cli::workflows())]
     workflow: Option<String>,
-    /// Only those in this state
+    /// Show only runs with this status
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::run_status())]
     status: Option<WorkflowRunStatus>,
-    /// Only what is newer: a length (2h, 7d) or a date
+    /// Show only runs newer than this: an age (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Only what comes after this one in the list; for the next page
+    /// Show entries older than this ID (for the next page)
     #[arg(long, value_name = "ID", add = cli::workflow_runs())]
     before: Option<String>,
-    /// How many to show
+    /// Number of entries to show
     #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
     limit: NonZeroU32,
     /// Print JSON
@@ -57,7 +57,7 @@ pub(crate) struct WorkflowRunsArgs {
     pub(crate) json: bool,
 }
 
-/// Lists runs.
+/// Runs `workflow runs`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult {
     let now = context::now();
     let place = CommandContext::find(global)?;
@@ -107,7 +107,7 @@ fn print(
             run.id.as_str().into(),
             output::one_line(&run.workflow).into(),
             match run.status == WorkflowRunStatus::Running && asking.contains(&run.id) {
-                true => outcome(run.status, run.mode.as_deref()).append(", asks"),
+                true => outcome(run.status, run.mode.as_deref()).append(", open question"),
                 false => outcome(run.status, run.mode.as_deref()),
             },
             output::one_line(&run.current_phase).into(),
@@ -129,19 +129,18 @@ fn print(
     Ok(())
 }
 
-/// Says whether a run goes on only while there is a daemon: one that waits for people needs none, nor
-/// does one that is only on record.
+/// Returns true if a run needs a daemon to continue. A paused run waits for people, and an imported
+/// run is only a record.
 pub(super) fn needs_daemon(status: WorkflowRunStatus, origin: Option<&str>) -> bool {
     matches!(status, WorkflowRunStatus::Running | WorkflowRunStatus::Queued) && origin.is_none()
 }
 
-/// Returns why a run failed, or else what it is about, if that says something.
+/// Returns a run's error, or else its trigger ID.
 fn run_subject(run: &WorkflowRunSummary) -> String {
     let trigger = Some(&run.trigger_id).filter(|id| **id != run.id);
     run.error.as_ref().or(trigger).map(|text| output::one_line(text)).unwrap_or_default()
 }
 
-/// Returns the command for the next page.
 fn next(args: &WorkflowRunsArgs, before: &str) -> String {
     let limit = args.limit.to_string();
     let options = [
@@ -155,13 +154,13 @@ fn next(args: &WorkflowRunsArgs, before: &str) -> String {
     format!("heeler workflow runs{name}{}", options.collect::<String>())
 }
 
-/// Returns how long a run took that has ended.
+/// Returns the duration of a run that has ended.
 pub(super) fn duration_text(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
     let took = ended?.duration_since(began).as_millis();
     i64::try_from(took).ok().map(output::format_duration)
 }
 
-/// Returns an amount in millionths of a dollar; nothing where there is none.
+/// Formats an amount in millionths of a dollar; returns `None` for zero.
 pub(super) fn cost(micros: i64) -> Option<String> {
     output::format_price(Some(micros as f64 / 1e6))
 }
@@ -179,12 +178,12 @@ pub(super) fn status_text(status: WorkflowRunStatus) -> SafeText {
     SafeText::styled(color.on_default(), status.as_str())
 }
 
-/// Returns the status of a run, marked where it was only played.
+/// Returns the status of a run, marked if it was simulated.
 pub(crate) fn outcome(status: WorkflowRunStatus, mode: Option<&str>) -> SafeText {
     status_text(status).append(mode_suffix(mode))
 }
 
-/// Returns the mark of a run that was only played.
+/// Returns the mark of a simulated run.
 pub(super) fn mode_suffix(mode: Option<&str>) -> &'static str {
     match mode {
         None => "",

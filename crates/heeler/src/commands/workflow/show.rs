@@ -1,4 +1,4 @@
-//! `heeler workflow show`: what a workflow asks for and does.
+//! `heeler workflow show`: prints a workflow's inputs, phases and last runs. Start at [`run`].
 
 use clap::Args;
 use heeler_model::workflow::{GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow};
@@ -16,18 +16,18 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output::{self, OutputTable, SafeText};
 
-/// What the help shows at its end.
+/// Help footer of `workflow show`.
 pub(super) const ABOUT: &str = "Examples:
   heeler workflow show build
   heeler workflow show wf-2026-11-15-k3v9q1
   heeler workflow show wf-2026-11-15-k3v9q1 --json | jq '.run.phases[] | {name, status}'
 
-Exit codes: 0 shown, 2 a fault in a file, 4 not found.";
+Exit codes: 0 shown, 2 invalid file, 4 not found.";
 
 /// Arguments of `workflow show`.
 #[derive(Args)]
 pub(crate) struct WorkflowShowArgs {
-    /// A workflow, or a run; a beginning of a run's id will do while only one begins so
+    /// Workflow name, or run ID or unique prefix
     #[arg(value_name = "NAME|RUN", add = cli::workflows_or_runs())]
     which: String,
     /// Print JSON
@@ -35,11 +35,12 @@ pub(crate) struct WorkflowShowArgs {
     pub(crate) json: bool,
 }
 
-/// Shows a workflow, or a run.
+/// Runs `workflow show`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowShowArgs) -> CommandResult {
     let now = context::now();
     let place = CommandContext::find(global)?;
-    // The name of a workflow may be the beginning of an id; a run is asked for by its own.
+    // A workflow's name may also be a prefix of a run ID. Only text with `wf-` is tried as a run
+    // first.
     let looks_like_run = args.which.starts_with("wf-");
     if looks_like_run && let Some((reader, row)) = try_run(&place, &args.which)? {
         return run_details::show(&place, &reader, row, args.json, now);
@@ -84,7 +85,7 @@ fn print(
     let workflow = &loaded.workflow;
     let file = loaded.root.strip_prefix(&place.working_dir).unwrap_or(&loaded.root);
     let crons = details.crons.iter().map(|cron| {
-        let off = if cron.enabled { "" } else { " (switched off)" };
+        let off = if cron.enabled { "" } else { " (disabled)" };
         format!("{} ({}){off}", cron.schedule, cron.name)
     });
     let crons = crons.collect::<Vec<_>>().join("\n");
@@ -94,8 +95,8 @@ fn print(
         ("file", Some(file.as_str().into())),
         ("status", Some(status(known.override_summary().as_ref(), now))),
         ("agent", workflow.agent.as_ref().map(|agent| agent.as_str().into())),
-        ("at once", Some(format!("at most {}", workflow.max_parallel).into())),
-        ("budget", workflow.budget.map(|budget| format!("${budget} a run").into())),
+        ("concurrency", Some(format!("at most {}", workflow.max_parallel).into())),
+        ("budget", workflow.budget.map(|budget| format!("${budget} per run").into())),
         ("started by", (!crons.is_empty()).then(|| crons.into())),
     ];
     for (name, value) in fields {
@@ -123,7 +124,7 @@ fn print(
     Ok(output::print_note(&format!("\nrun it: {}", command(workflow)))?)
 }
 
-/// Returns the command that runs a workflow, with a place for what must be given.
+/// Returns the command that runs a workflow, with placeholders for required inputs.
 fn command(workflow: &Workflow) -> String {
     let needed = workflow.inputs.iter().filter(|(_, input)| input.default.is_none());
     let needed = needed.map(|(name, _)| format!(" -i {name}=…"));
@@ -144,7 +145,7 @@ fn print_inputs(workflow: &Workflow) -> CommandResult {
     let mut lines = OutputTable::without_headings(4, 3);
     for (name, input) in &workflow.inputs {
         let default = match &input.default {
-            None => "must be given".to_owned(),
+            None => "required".to_owned(),
             Some(Value::String(text)) => format!("default `{}`", output::truncate_chars(text, 40)),
             Some(value) => format!("default {}", output::truncate_chars(&value.to_string(), 40)),
         };
@@ -177,7 +178,7 @@ fn print_phases(workflow: &Workflow) -> CommandResult {
         };
         let after = dependency_names(workflow, phase);
         let after = match after.is_empty() {
-            true => "at once".to_owned(),
+            true => "first".to_owned(),
             false => format!("after {}", after.join(", ")),
         };
         lines.push(vec![
@@ -190,7 +191,7 @@ fn print_phases(workflow: &Workflow) -> CommandResult {
     Ok(lines.print()?)
 }
 
-/// Says what is particular about a phase.
+/// Returns remarks on a phase: conditions, repetition, gates and retries.
 fn remarks(phase: &Phase) -> String {
     let mut remarks: Vec<String> = Vec::new();
     if phase.trigger_rule != TriggerRule::AllSuccess {
@@ -200,11 +201,11 @@ fn remarks(phase: &Phase) -> String {
     remarks.extend(skips);
     remarks.extend(describe_repeat(&phase.repeat));
     remarks.extend(phase_gates(phase).map(|gate| match gate.kind {
-        GateKind::Approve => format!("asks for consent ({})", gate.name),
+        GateKind::Approve => format!("asks for approval ({})", gate.name),
         GateKind::Reply => format!("asks for an answer ({})", gate.name),
     }));
     if phase.retry.max > 0 {
-        remarks.push(format!("tried again {} times", phase.retry.max));
+        remarks.push(format!("up to {} retries", phase.retry.max));
     }
     output::one_line(&remarks.join("; "))
 }

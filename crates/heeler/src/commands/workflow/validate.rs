@@ -1,4 +1,5 @@
-//! `heeler workflow validate`: every fault of workflow files, with its place.
+//! `heeler workflow validate`: lists all faults of workflow files, with their positions. Start at
+//! [`run`].
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
@@ -13,18 +14,18 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
 
-/// What the help shows at its end.
+/// Help footer of `workflow validate`.
 pub(super) const ABOUT: &str = "Examples:
   heeler workflow validate
   heeler workflow validate build
   heeler workflow validate drafts/new.yaml --json
 
-Exit codes: 0 valid, 2 faults, 4 no such workflow or file.";
+Exit codes: 0 valid, 2 invalid, 4 no such workflow or file.";
 
 /// Arguments of `workflow validate`.
 #[derive(Args)]
 pub(crate) struct WorkflowValidateArgs {
-    /// Workflows by name, or files [default: all in the workflow folder]
+    /// Workflow names or files [default: all files of the workflow folder]
     #[arg(value_name = "NAME|FILE", add = cli::workflows())]
     which: Vec<String>,
     /// Print JSON
@@ -32,7 +33,7 @@ pub(crate) struct WorkflowValidateArgs {
     pub(crate) json: bool,
 }
 
-/// Checks workflows.
+/// Runs `workflow validate`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     let loaded = fleet_config::load_without_workflows(&place)?;
@@ -91,12 +92,11 @@ fn print_json(result: &Result<WorkflowFolder, ConfigFaults>) -> CommandResult {
     }))?)
 }
 
-/// What files are checked against.
+/// Checker of workflow files, with the agents and settings that they refer to.
 struct WorkflowFileChecker<'a> {
     place: &'a CommandContext,
     agents: &'a [AgentConfig],
     settings: WorkflowSettings,
-    /// All files of the workflow folder.
     folder: Vec<Utf8PathBuf>,
 }
 
@@ -105,8 +105,8 @@ impl WorkflowFileChecker<'_> {
         load_workflow_folder(paths, &fleet_config::read_text, self.agents, &self.settings)
     }
 
-    /// Checks some files: those of the folder beside all others there, which may have the same names,
-    /// and so what starts a workflow by the clock.
+    /// Checks some files. A file of the workflow folder, or a cron file, is checked together with
+    /// all files of the folder, because names may clash and a cron refers to a workflow.
     fn check_some(&self, which: &[String]) -> CommandResult<WorkflowFolder> {
         let mut all = WorkflowFolder::default();
         let mut warnings = Vec::new();
@@ -134,7 +134,7 @@ impl WorkflowFileChecker<'_> {
         Ok(all)
     }
 
-    /// Returns the file that is meant: one that is there, or that of the workflow of this name.
+    /// Returns the file that `text` means: a path, or the file of the workflow with this name.
     fn file_of(&self, text: &str) -> CommandResult<Utf8PathBuf> {
         let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
         if is_path {

@@ -1,8 +1,8 @@
-//! A run as it happens: a line for each phase, drawn in place on a terminal, told line by line
+//! Watches a workflow run: one line per phase, redrawn in place on a terminal, printed line by line
 //! elsewhere.
 //!
-//! Everything is read from the record and the transcripts, whoever writes them; the run does not
-//! depend on this. Start at [`watch`].
+//! Everything is read from the database and the transcripts; the run does not depend on this
+//! process. Start at [`watch`].
 
 mod agent_activity;
 mod approval_prompt;
@@ -37,37 +37,37 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch::{JobEventListener, JobWatchEvent};
 use crate::output::{self, SafeText};
 
-/// How often the record is looked at, and the phases are drawn.
+/// Interval at which the database is read and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
-/// How long nobody may write the state before a run that goes on counts as left alone. A daemon that
-/// makes way for another is gone for a moment.
+/// Time without any writer of the state after which an active run counts as unattended. A daemon
+/// that is being replaced is absent for a moment.
 const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
-/// How many events are read at once.
+/// Events that are read at once.
 const EVENTS_MAX: usize = 1000;
 
-/// What is watched, and how.
+/// Run to watch, and options for its display.
 pub(super) struct WorkflowWatchOptions<'v> {
     pub(super) place: &'v CommandContext,
     pub(super) run: &'v WorkflowRunId,
     pub(super) workflow: Option<Workflow>,
     pub(super) origin: WatchedRunOrigin,
     pub(super) how: &'v RunWatchArgs,
-    /// Only what came of it is told, by somebody else.
+    /// True if only the outcome is printed, by the caller.
     pub(super) is_quiet: bool,
 }
 
-/// What was seen of a run.
+/// Result of watching a run.
 #[derive(Debug, Default)]
 pub(super) struct WorkflowWatchOutcome {
-    /// How often Ctrl-C was pressed.
+    /// Number of Ctrl-C presses.
     pub(super) interrupts: u32,
-    /// Whether nobody cares for it.
+    /// True if no daemon has the run.
     pub(super) is_unattended: bool,
-    /// What the workflow said last.
+    /// Last message of the workflow.
     pub(super) last_message: Option<String>,
 }
 
-/// Shows a run until it and its jobs have ended, or there is nothing to wait for.
+/// Watches a run until it and its jobs have ended, or there is nothing to wait for.
 pub(super) fn watch(
     view: &WorkflowWatchOptions<'_>,
     listener: JobEventListener,
@@ -103,7 +103,7 @@ pub(super) fn watch(
     Ok(live.outcome)
 }
 
-/// Returns the event after which what is said is news.
+/// Returns the number of the last event that is not news to the user.
 fn last_event(reader: &StoreReader, view: &WorkflowWatchOptions<'_>) -> CommandResult<i64> {
     if view.origin == WatchedRunOrigin::New {
         return Ok(0);
@@ -123,16 +123,16 @@ struct WorkflowWatcher<'v> {
     workflow: Option<Arc<Workflow>>,
     journal: WorkflowRunJournal,
     run_state: Option<WorkflowRunProgress>,
-    /// What was told of each phase.
+    /// Last printed status of each phase.
     marks: HashMap<String, PhaseDisplayStatus>,
-    /// The questions that were told.
+    /// Questions that were printed.
     questions_shown: Vec<ApprovalId>,
-    /// The last event that was told.
+    /// Number of the last printed event.
     event: i64,
     outcome: WorkflowWatchOutcome,
-    /// When somebody was last seen to write the state.
+    /// Time at which a writer of the state was last seen.
     last_write_seen: Instant,
-    /// Whether somebody is being found who cares for it.
+    /// True while a thread starts a daemon for the run.
     is_reviving: Arc<AtomicBool>,
     spinner_frame: usize,
 }
@@ -151,7 +151,7 @@ impl WorkflowWatcher<'_> {
             match events.recv_timeout(TICK) {
                 Ok(JobWatchEvent::Interrupt) => self.handle_interrupt()?,
                 Ok(JobWatchEvent::CancelFailed(why)) => {
-                    self.print_remark(&format!("not cancelled: {why}"))?
+                    self.print_remark(&format!("not cancelled: {why}"))?;
                 }
                 Ok(JobWatchEvent::Unattended(why)) => {
                     self.print_remark(&why)?;
@@ -173,7 +173,7 @@ impl WorkflowWatcher<'_> {
         Ok(output::one_line(&row.map(|row| row.head.workflow).unwrap_or_default()))
     }
 
-    /// Says whether there is nothing more to wait for.
+    /// Returns true if there is nothing more to wait for.
     fn is_done(&self) -> bool {
         let Some(stand) = &self.run_state else { return false };
         let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
@@ -186,12 +186,12 @@ impl WorkflowWatcher<'_> {
         is_over || joined || asked || self.outcome.interrupts > 2 || self.outcome.is_unattended
     }
 
-    /// Reads the record, and tells what is new.
+    /// Reads the run's state, and prints all news.
     fn refresh(&mut self) -> CommandResult {
         let gone = || {
             CommandFailure::message(
                 FailureCode::Failed,
-                format!("the record of {} is gone", self.view.run),
+                format!("the record of {} no longer exists", self.view.run),
             )
         };
         let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
@@ -210,7 +210,7 @@ impl WorkflowWatcher<'_> {
         Ok(())
     }
 
-    /// Tells each phase that began or ended, where they are not drawn.
+    /// Prints each phase that started or ended, if the phases are not drawn.
     fn print_phases(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
         let now = context::now();
         let is_first = self.marks.is_empty();
@@ -224,7 +224,7 @@ impl WorkflowWatcher<'_> {
             if self.block.is_drawn() || self.view.is_quiet {
                 continue;
             }
-            // What is quick began and ended between two looks.
+            // A quick phase started and ended between two reads.
             let was_waiting = matches!(before, None | Some(PhaseDisplayStatus::Waiting));
             let has_jobs = phase.parts.iter().any(|part| part.job.is_some());
             if was_waiting && has_jobs && phase.status != PhaseDisplayStatus::Running {
@@ -235,7 +235,7 @@ impl WorkflowWatcher<'_> {
         Ok(())
     }
 
-    /// Tells what the workflow says, and what people did.
+    /// Prints the workflow's messages and people's actions.
     fn print_events(&mut self) -> CommandResult {
         for event in self.reader.workflow_events(self.view.run, self.event, EVENTS_MAX)? {
             self.event = event.number;
@@ -252,7 +252,7 @@ impl WorkflowWatcher<'_> {
         Ok(())
     }
 
-    /// Tells who is asked what, once, and asks whoever sits here.
+    /// Prints each new question once, and asks it at this terminal.
     fn print_questions(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
         let pending: Vec<Approval> = stand.pending().cloned().collect();
         for approval in &pending {
@@ -260,7 +260,7 @@ impl WorkflowWatcher<'_> {
                 continue;
             }
             self.questions_shown.push(approval.id.clone());
-            // A list has a short account only.
+            // The list holds shortened questions only.
             let whole = self.reader.approval(&approval.id)?;
             let here = self.prompt.is_interactive();
             for line in approval_prompt::question_lines(whole.as_ref().unwrap_or(approval), here) {
@@ -268,7 +268,7 @@ impl WorkflowWatcher<'_> {
             }
         }
         let is_new = self.prompt.next(&pending);
-        // Lines that came meanwhile stand below a question that was put before them.
+        // If lines were printed below the prompt meanwhile, print the prompt again.
         if let Some(prompt) = self.prompt.current().filter(|_| is_new || !self.block.is_asking()) {
             self.block.prompt(&prompt);
         }
@@ -286,14 +286,15 @@ impl WorkflowWatcher<'_> {
                 self.block.answered();
                 let (place, tell) = (self.view.place.clone(), self.events.clone());
                 std::thread::spawn(move || {
-                    // Where nobody listens any more there is nobody to tell.
+                    // Fails only if the watch has ended.
                     drop(tell.send(JobWatchEvent::DaemonAnswer(daemon::request(&place, &command))));
                 });
             }
         }
     }
 
-    /// Has a run cared for again whose daemon is gone. One that only waits for people needs none.
+    /// Starts a daemon for a run that has lost its own. A run that only waits for an answer needs
+    /// none.
     fn revive_if_unattended(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
         let lock = self.view.place.dir()?.lock();
         if !matches!(LockFile::probe(&lock), Ok(None)) {
@@ -318,13 +319,13 @@ impl WorkflowWatcher<'_> {
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
             let why = match is_stopped {
-                true => "the fleet was stopped: the run goes on with `heeler start`".to_owned(),
+                true => "the fleet was stopped: the run continues with `heeler start`".to_owned(),
                 false => match daemon::connect_or_start(&place) {
                     Ok(_) => return done.store(false, Ordering::Relaxed),
                     Err(failure) => format!("{:#}", failure.error),
                 },
             };
-            // Where nobody listens any more there is nobody to tell.
+            // Fails only if the watch has ended.
             drop(tell.send(JobWatchEvent::Unattended(why)));
         });
         Ok(())
@@ -334,11 +335,11 @@ impl WorkflowWatcher<'_> {
         self.outcome.interrupts += 1;
         self.prompt.stop();
         if self.view.origin == WatchedRunOrigin::Joined {
-            return self.print_remark("the run goes on");
+            return self.print_remark("the run continues");
         }
         let (now, said) = match self.outcome.interrupts {
-            1 => (false, "cancelling, as you asked; Ctrl-C again ends it at once"),
-            2 => (true, "ending it at once"),
+            1 => (false, "cancelling; Ctrl-C again kills it at once"),
+            2 => (true, "killing it"),
             _ => return Ok(()),
         };
         self.print_remark(said)?;
@@ -347,7 +348,7 @@ impl WorkflowWatcher<'_> {
         std::thread::spawn(move || {
             let command = DaemonCommand::Workflow { order, by: "Ctrl-C".to_owned() };
             match daemon::request(&place, &command) {
-                // It ended by itself meanwhile.
+                // The run ended before the request arrived.
                 Err(failure) if failure.code == FailureCode::Refused => {}
                 Err(failure) => {
                     drop(tell.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
@@ -371,13 +372,13 @@ impl WorkflowWatcher<'_> {
         self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, context::now()));
     }
 
-    /// Shows what the workflow says, on stdout.
+    /// Prints a message of the workflow to stdout.
     fn print_message(&mut self, text: &str) -> CommandResult {
         if self.view.is_quiet {
             return Ok(());
         }
         self.block.erase();
-        // A reader that went away, as `head` does, does not end the run, nor our waiting for it.
+        // A reader that closes the pipe, as `head` does, must not end the run or this command.
         let mut out = std::io::stdout().lock();
         drop(writeln!(out, "{}", output::sanitize(text.trim_end())).and_then(|()| out.flush()));
         Ok(())
@@ -387,10 +388,10 @@ impl WorkflowWatcher<'_> {
         self.line(SafeText::styled(anstyle::Style::new().dimmed(), text))
     }
 
-    /// Shows a line that stays.
+    /// Prints a line above the redrawn block.
     fn line(&mut self, text: SafeText) -> CommandResult {
         self.block.erase();
-        // Where this cannot be written nobody looks; the run goes on.
+        // Ignore write errors: the terminal is gone, and the run continues.
         drop(writeln!(anstream::stderr().lock(), "{text}"));
         Ok(())
     }

@@ -47,13 +47,13 @@ fn turns_and_money_run_out() {
         {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
         {"type":"tool_result","tool_use_id":"<tool0>","result":"one","success":true,"tool_name":"Bash"}
         {"type":"tool_result","subtype":"error_max_turns","error":"Reached maximum number of turns (1)","success":false,"is_error":true,"num_turns":2,"stop_reason":"tool_use","terminal_reason":"max_turns","total_cost_usd":4.02}
-        {"type":"error","message":"max_turns: raise `max_turns`, or resume the session to go on","code":"max_turns","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise `max_turns`, or resume the session to go on"}
+        {"type":"error","message":"max_turns: raise `max_turns`, or resume the session to continue","code":"max_turns","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise `max_turns`, or resume the session to continue"}
         {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
         {"type":"system","subtype":"user_input","content":"Please. <script>"}
         {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
         {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
         {"type":"tool_result","subtype":"error_max_budget_usd","error":"Reached maximum budget ($1)","success":false,"is_error":true,"num_turns":1,"stop_reason":"tool_use","terminal_reason":"budget_exhausted","total_cost_usd":4.02}
-        {"type":"error","message":"budget: raise the agent's budget or add credit, then resume the session to go on","code":"budget","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise the agent's budget or add credit, then resume the session to go on"}
+        {"type":"error","message":"budget: raise the agent's budget or add credit, then resume the session to continue","code":"budget","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise the agent's budget or add credit, then resume the session to continue"}
     "#]],
     );
 }
@@ -132,7 +132,7 @@ fn an_expired_login_is_tried_once_more() {
         let end = rig.run(plan);
         let class = end.result.error.as_ref().map(|error| error.class);
         assert_eq!(class, expected, "{:#?} {:#?}", end.result, end.rows);
-        let again = "the login had expired, so the agent is started once more";
+        let again = "the login had expired, so the agent is started again";
         let told = end.rows.iter().filter(|row| row["content"] == again).count();
         assert_eq!(told, 1, "{:#?}", end.rows);
         // Claude itself tries twice each time.
@@ -253,7 +253,7 @@ fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
             {"type":"assistant","content":"partial partial partial "}
             {"type":"system","subtype":"interrupted","content":"interrupted: cancelled by the test"}
             {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
-            {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
+            {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to continue"}
         "#]],
     );
 }

@@ -179,7 +179,10 @@ fn what_was_said_outside_is_shown_before_and_after_it_is_taken_in() {
     let pending = [(None, true, false), (None, true, false)];
     assert_eq!(marks(), [ours, pending].concat());
     let text = home.run(&["session", "show", &id, "--history"]);
-    assert!(text.contains("from outside, not taken in yet\n  by hand with [secret]"), "{text}");
+    assert!(
+        text.contains("from outside Heeler, not imported yet\n  by hand with [secret]"),
+        "{text}"
+    );
     assert!(!text.contains(&key), "{text}");
     let older = home.json(&["session", "show", &id, "--history", "--before", "3"]);
     assert_eq!(older["messages"].as_array().unwrap().len(), 2, "they are the last ones");

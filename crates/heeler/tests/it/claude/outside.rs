@@ -154,7 +154,7 @@ fn a_session_that_a_person_is_at_work_in_is_not_gone_on_with() {
         let _gone = kill_process(tool, Signal::KILL);
         let error = refused.result.error.as_ref().expect("it was refused");
         assert_eq!(error.class, ErrorClass::SessionMovedOn, "{error:#?}");
-        assert!(error.message.contains("somebody else went on with the session"), "{error:#?}");
+        assert!(error.message.contains("the session was continued outside Heeler"), "{error:#?}");
         assert_eq!((refused.sent.len(), refused.rows.len()), (0, 0));
     }
 }

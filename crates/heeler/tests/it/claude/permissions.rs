@@ -45,7 +45,7 @@ fn a_person_allows_changes_and_denies() {
         {"type":"tool_result","tool_use_id":"<tool0>","result":"File created successfully at: <rig>/work/allowed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
         {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool2>","input":{"file_path":"<rig>/work/changed.txt","content":"as it was"}}
         {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id3>)"}
-        {"type":"system","subtype":"answered","content":"the test allowed Write with an input of theirs (question <id3>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write with a changed input (question <id3>)"}
         {"type":"tool_result","tool_use_id":"<tool2>","result":"File created successfully at: <rig>/work/changed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
         {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool4>","input":{"file_path":"<rig>/work/denied.txt","content":"as it was"}}
         {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id5>)"}
@@ -88,7 +88,7 @@ fn a_person_answers_a_question() {
         {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
         {"type":"tool_use","tool_name":"AskUserQuestion","tool_use_id":"<tool0>","input":{"questions":[{"question":"Which one?","header":"Choice","multiSelect":false,"options":[{"label":"left","description":"left"},{"label":"right","description":"right"}]}]}}
         {"type":"system","subtype":"asked","content":"the agent asks a question with AskUserQuestion (question <id1>)"}
-        {"type":"system","subtype":"answered","content":"the test allowed AskUserQuestion with an input of theirs (question <id1>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed AskUserQuestion with a changed input (question <id1>)"}
         {"type":"tool_result","tool_use_id":"<tool0>","result":"Your questions have been answered: \"Which one?\"=\"right\". You can now continue with these answers in mind.","success":true,"tool_name":"AskUserQuestion"}
         {"type":"assistant","content":"I see."}
         {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028}
@@ -134,8 +134,8 @@ fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
         {"type":"system","subtype":"user_input","content":"Please. <script>"}
         {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
         {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/never.txt","content":"x"}}
-        {"type":"system","subtype":"denied","content":"Write was denied: nobody attends this run, so nobody can allow or answer it"}
-        {"type":"tool_result","tool_use_id":"<tool0>","error":"nobody attends this run, so nobody can allow or answer it","success":false,"tool_name":"Write"}
+        {"type":"system","subtype":"denied","content":"Write was denied: this run is unattended, so the request cannot be allowed or answered"}
+        {"type":"tool_result","tool_use_id":"<tool0>","error":"this run is unattended, so the request cannot be allowed or answered","success":false,"tool_name":"Write"}
         {"type":"assistant","content":"Well."}
         {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028}
     "#]].assert_eq(&shown[0]);

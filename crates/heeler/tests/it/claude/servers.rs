@@ -46,7 +46,7 @@ fn our_own_tools_work_in_process_and_over_http() {
             std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
         let [sent] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(std::fs::read_to_string(sent.path()).unwrap(), "all is well");
-        let said = ["recorded", "is handed over", "nobody attends this run"];
+        let said = ["recorded", "bytes) was sent", "this run is unattended"];
         assert!(said.iter().all(|it| told(&end).contains(it)), "{}", told(&end));
         rig.show(&end.rows)
     });
@@ -61,10 +61,10 @@ fn our_own_tools_work_in_process_and_over_http() {
             {"type":"tool_result","tool_use_id":"<tool0>","result":"recorded","success":true,"tool_name":"mcp__heeler__report_progress"}
             {"type":"tool_use","tool_name":"mcp__heeler-files__send_file","tool_use_id":"<tool1>","input":{"file_path":"report.txt"}}
             {"type":"system","subtype":"file_sent","content":"report.txt (11 bytes) is in <rig>/sent/<id2>-report.txt","bytes":11,"name":"report.txt","path":"<rig>/sent/<id2>-report.txt"}
-            {"type":"tool_result","tool_use_id":"<tool1>","result":"report.txt (11 bytes) is handed over","success":true,"tool_name":"mcp__heeler-files__send_file"}
+            {"type":"tool_result","tool_use_id":"<tool1>","result":"report.txt (11 bytes) was sent","success":true,"tool_name":"mcp__heeler-files__send_file"}
             {"type":"tool_use","tool_name":"mcp__heeler__ask_human","tool_use_id":"<tool3>","input":{"question":"Shall I?"}}
-            {"type":"system","subtype":"denied","content":"ask_human was denied: nobody attends this run, so nobody can allow or answer it"}
-            {"type":"tool_result","tool_use_id":"<tool3>","error":"there is no answer: nobody attends this run, so nobody can allow or answer it; go on without it if you can, and say in y…","success":false,"tool_name":"mcp__heeler__ask_human"}
+            {"type":"system","subtype":"denied","content":"ask_human was denied: this run is unattended, so the request cannot be allowed or answered"}
+            {"type":"tool_result","tool_use_id":"<tool3>","error":"there is no answer: this run is unattended, so the request cannot be allowed or answered; go on without it if you can, a…","success":false,"tool_name":"mcp__heeler__ask_human"}
             {"type":"assistant","content":"Sent."}
             {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
         "#]],
@@ -86,10 +86,8 @@ fn our_own_tools_run_in_every_mode(runtime: RuntimeType) {
         plan.claude().permission_mode = mode.to_owned();
         let end = rig.run(plan);
         succeeded(&end);
-        let expected = [
-            ("recorded".to_owned(), true),
-            ("report.txt (11 bytes) is handed over".to_owned(), true),
-        ];
+        let expected =
+            [("recorded".to_owned(), true), ("report.txt (11 bytes) was sent".to_owned(), true)];
         assert_eq!(tool_results(&end), expected, "{runtime} {mode}: {:#?}", end.rows);
         assert!(told(&end).contains(r#""text":"recorded""#), "{}", told(&end));
     }

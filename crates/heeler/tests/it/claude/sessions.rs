@@ -108,7 +108,7 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
         {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
         {"type":"system","subtype":"user_input","content":"Please. <script>"}
         {"type":"tool_result","subtype":"error_during_execution","error":"No conversation found with session ID: <id0>","success":false,"is_error":true,"num_turns":0,"total_cost_usd":0}
-        {"type":"system","subtype":"session","content":"the agent does not know the session any more, so a fresh one begins"}
+        {"type":"system","subtype":"session","content":"the agent no longer has the session, so a new one is started"}
         {"type":"system","subtype":"user_input","content":"Please. <script>"}
         {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
         {"type":"assistant","content":"Here I am."}

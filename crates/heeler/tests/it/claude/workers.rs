@@ -67,17 +67,17 @@ fn claude_sets_workers_to_work_waits_for_them_talks_to_one_and_stops_one() {
         let log = fleet.state_dir().join(format!("jobs/{}.jsonl", lead.head.id));
         let mut said = tool_results(&rows(&log));
         let stopped = said.pop().unwrap();
-        assert!(stopped.starts_with("bob did not end well: "), "{stopped}");
+        assert!(stopped.starts_with("bob failed: "), "{stopped}");
         // It may not have started yet, but it is not done.
         let waited = said.remove(5);
         assert!(waited.starts_with("bob ") && waited.ends_with(" after 0 s (JOB)"), "{waited}");
         let expected = [
-            "worker coder-1 is at work (JOB)",
-            "worker bob is at work (JOB)",
+            "worker coder-1 is working (JOB)",
+            "worker bob is working (JOB)",
             "coder-1 is done (JOB), and said:\nDid one in turn 1.",
-            "coder-1 goes on in its session (JOB)",
+            "coder-1 continues in its session (JOB)",
             "coder-1 is done (JOB), and said:\nDid more in turn 2.",
-            "bob is being stopped; wait_for_worker tells when it has ended",
+            "bob is being stopped; call wait_for_worker to wait for its end",
         ];
         assert_eq!(said, expected, "{runtime}");
         let spawned = jobs.iter().filter(|job| job.trigger_id == lead.head.id.to_string());

@@ -1,4 +1,5 @@
-//! What the agents of a run are at: the end of their transcripts.
+//! Current activity of a run's agents, read from the end of their transcripts. Start at
+//! [`AgentActivityReader`].
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -14,24 +15,24 @@ use super::frame;
 use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::output::{self, SafeText};
 
-/// How many rows at a transcript's end are looked at for what an agent does now.
+/// Rows at a transcript's end that are searched for the current activity.
 const ROWS_LOOKED_AT: usize = 4;
-/// How many lines are told at once; the rest come with the next look.
+/// Most lines that are returned at once; the rest follow with the next call.
 const LINES_MAX: usize = 500;
 
-/// The agents of a run.
+/// Reader of the transcripts of a run's agents.
 pub(super) struct AgentActivityReader {
     dir: StateDir,
-    /// The end of each transcript, with the length that it had.
+    /// Last line of each transcript, with the file's length when it was read.
     last_lines: RefCell<HashMap<JobId, (u64, String)>>,
-    /// Where all lines are told.
+    /// Follower of all lines, with `--follow`.
     follow: Option<AgentLogFollower>,
 }
 
 struct AgentLogFollower {
     follower: TranscriptFollower,
     known: HashSet<JobId>,
-    /// Each file's part, and what was told of it.
+    /// Each file's part name and row formatter.
     files: Vec<(String, RowFormatter)>,
     zone: TimeZone,
 }
@@ -47,7 +48,7 @@ impl AgentActivityReader {
         AgentActivityReader { dir, last_lines: RefCell::default(), follow }
     }
 
-    /// Returns the lines that were written since the last look, if they are wanted.
+    /// Returns the lines written since the last call, if `--follow` is on.
     pub(super) fn new_lines(&mut self, stand: &WorkflowRunProgress) -> Vec<SafeText> {
         let Some(follow) = &mut self.follow else { return Vec::new() };
         let is_first = follow.known.is_empty();
@@ -57,7 +58,7 @@ impl AgentActivityReader {
                     continue;
                 };
                 follow.known.insert(job.clone());
-                // What a run that is joined has done already is in its logs.
+                // Skip finished parts of a joined run; `workflow logs` shows them.
                 let start = match is_first && part.outcome.is_some() {
                     true => FollowStart::End,
                     false => FollowStart::Beginning,
@@ -69,7 +70,7 @@ impl AgentActivityReader {
         follow.lines()
     }
 
-    /// Says what a phase is at.
+    /// Describes the current activity of a phase.
     pub(super) fn current_activity(
         &self,
         reader: &StoreReader,
@@ -83,7 +84,7 @@ impl AgentActivityReader {
                 let queued = reader.queued_job(part.job.as_ref()?).ok()??;
                 match output::one_line(&queued.reason) {
                     why if why.is_empty() => why,
-                    why => format!("waits: {why}"),
+                    why => format!("waiting: {why}"),
                 }
             }
             _ => self.last_line(part.job.as_ref()?),

@@ -1,5 +1,5 @@
-//! What people are asked while they watch: told with how to answer it, and answered here where this
-//! is a terminal.
+//! Questions during `workflow watch`: printed with the commands that answer them, or answered at
+//! the terminal. Start at [`ApprovalPrompt`].
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::SyncSender;
@@ -13,15 +13,15 @@ use crate::commands::approvals::question_excerpt;
 use crate::job_watch::{JobWatchEvent, KeyboardInput, KeyboardReader};
 use crate::output::{SafeText, one_line};
 
-/// How much of a question is shown; `heeler approvals show` has it whole.
+/// Lines of a question that are shown; `heeler approvals show` prints all.
 const QUESTION_LINES_MAX: usize = 20;
 
-/// Returns what is shown of a question.
+/// Returns the lines that present a question.
 pub(super) fn question_lines(approval: &Approval, here: bool) -> Vec<SafeText> {
     let sign = SafeText::styled(AnsiColor::Magenta.on_default(), "◆");
     let asks = match approval.kind {
-        ApprovalKind::Approve => "asks for consent",
-        ApprovalKind::Reply | ApprovalKind::Question => "asks",
+        ApprovalKind::Approve => "asks for approval",
+        ApprovalKind::Reply | ApprovalKind::Question => "asks a question",
         ApprovalKind::Permission => "asks to use a tool",
     };
     let by = approval.requested_by.as_deref().unwrap_or(&approval.gate);
@@ -32,20 +32,20 @@ pub(super) fn question_lines(approval: &Approval, here: bool) -> Vec<SafeText> {
     let shown = said.iter().take(QUESTION_LINES_MAX);
     lines.extend(shown.map(|line| SafeText::from(format!("  {line}"))));
     if said.len() > QUESTION_LINES_MAX {
-        lines.push(dimmed(&format!("  … whole: heeler approvals show {}", approval.id)));
+        lines.push(dimmed(&format!("  … in full: heeler approvals show {}", approval.id)));
     }
     if !here {
-        lines.push(dimmed(&format!("  answer it: {}", answer_commands(approval))));
+        lines.push(dimmed(&format!("  answer: {}", answer_commands(approval))));
     }
     lines
 }
 
-/// Returns the commands that answer.
+/// Returns the commands that answer an approval.
 pub(in super::super) fn answer_commands(approval: &Approval) -> String {
     let id = &approval.id;
     match approval.kind.expects_text() {
         true => format!("heeler approvals reply {id} '…'"),
-        false => format!("heeler approvals approve {id}, or reject {id} --reason 'why not'"),
+        false => format!("heeler approvals approve {id}, or reject {id} --reason 'why'"),
     }
 }
 
@@ -53,28 +53,27 @@ fn dimmed(text: &str) -> SafeText {
     SafeText::styled(Style::new().dimmed(), text)
 }
 
-/// What became of a line that was typed.
+/// Effect of a typed line.
 pub(super) enum TypedLineOutcome {
-    /// It means nothing.
+    /// The line is ignored.
     Nothing,
-    /// The question is put again.
+    /// The question is asked again, with this prompt.
     AskAgain(String),
-    /// It is an answer.
     Answer(DaemonCommand),
 }
 
-/// Where a person answers.
+/// Prompt for answers at the terminal.
 pub(super) struct ApprovalPrompt {
     keys: Option<KeyboardReader>,
     answered_by: String,
-    /// The question that is put, and the number that its answer carries.
+    /// The current question, and the number that its answer must carry.
     asked: Option<(ApprovalId, ApprovalKind, u64)>,
-    /// The question that was answered last, which may not be on record yet.
+    /// The question answered last; its answer may not be recorded yet.
     answered: Option<ApprovalId>,
 }
 
 impl ApprovalPrompt {
-    /// Takes the keyboard, where a person sits.
+    /// Takes the keyboard, if there is a terminal.
     pub(super) fn new(
         view: &WorkflowWatchOptions<'_>,
         tell: &SyncSender<JobWatchEvent>,
@@ -83,45 +82,47 @@ impl ApprovalPrompt {
         let is_wanted = !view.is_quiet && !view.how.until_asked;
         let keyboard = (is_here && is_wanted).then(KeyboardInput::from_stdin);
         let keyboard = keyboard.and_then(|keyboard| {
-            keyboard.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
+            keyboard
+                .inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"))
+                .ok()
         });
         let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, tell.clone()));
         ApprovalPrompt { keys, answered_by: view.place.caller_name(), asked: None, answered: None }
     }
 
-    /// Says whether questions are answered here.
+    /// Returns true if questions are answered at this terminal.
     pub(super) fn is_interactive(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// Says whether a question waits for its answer here.
+    /// Returns true if a question waits for its answer at this terminal.
     pub(super) fn is_asking(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Asks nothing any more.
+    /// Stops asking.
     pub(super) fn stop(&mut self) {
         self.keys = None;
         self.asked = None;
     }
 
-    /// The last answer did not get through.
+    /// Records that the last answer was not accepted.
     pub(super) fn answer_failed(&mut self) {
         self.answered = None;
     }
 
-    /// Returns the prompt of the question that stands there.
+    /// Returns the prompt of the current question.
     pub(super) fn current(&self) -> Option<String> {
         self.asked.as_ref().map(|(_, kind, _)| prompt(*kind))
     }
 
-    /// Puts the next question, and says whether there is one to be put now.
+    /// Moves to the next question; returns true if there is a new one to show.
     pub(super) fn next(&mut self, pending: &[Approval]) -> bool {
         if let Some((id, ..)) = &self.asked {
             if pending.iter().any(|it| it.id == *id) {
                 return false;
             }
-            // Somebody else answered it.
+            // It was answered elsewhere.
             self.asked = None;
         }
         let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
@@ -130,14 +131,14 @@ impl ApprovalPrompt {
         true
     }
 
-    /// Takes a line that was typed.
+    /// Handles a typed line.
     pub(super) fn handle_line(&mut self, question: u64, line: Option<String>) -> TypedLineOutcome {
         let Some((id, kind, number)) = self.asked.clone() else { return TypedLineOutcome::Nothing };
         if number != question {
             return TypedLineOutcome::Nothing;
         }
         let Some(line) = line else {
-            // Nobody types any more.
+            // Standard input is closed.
             self.stop();
             return TypedLineOutcome::Nothing;
         };
@@ -157,11 +158,11 @@ impl ApprovalPrompt {
 fn prompt(kind: ApprovalKind) -> String {
     match kind.expects_text() {
         true => "  your answer: ".to_owned(),
-        false => "  go on? [y/n, and why] ".to_owned(),
+        false => "  approve? [y/n, optional reason] ".to_owned(),
     }
 }
 
-/// Reads an answer; `None` if it is none.
+/// Parses an answer; returns `None` if it is not valid.
 fn parse_answer(kind: ApprovalKind, line: &str) -> Option<ApprovalAnswer> {
     if line.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What is drawn of a run: a line for each phase, as many as there is room for.
+//! Draws a workflow run: one line per phase, as many as fit. Start at [`frame`].
 
 use anstyle::{AnsiColor, Style};
 use heeler_model::workflow::PhasePart;
@@ -11,14 +11,14 @@ use super::super::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use super::super::runs;
 use crate::output::{self, SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
 
-/// The widest name that others are aligned to.
+/// Widest name that other names are aligned to.
 const NAME_WIDTH_MAX: usize = 24;
-/// The room that what a phase is at has at least, or it is left out.
+/// Narrowest room for a phase's activity; below this, the activity is left out.
 const DOING_WIDTH_MIN: usize = 8;
-/// How many rows are left to what stands above.
+/// Rows that are left free above the frame.
 const ROWS_ABOVE: usize = 3;
 
-/// Returns the sign of a phase, and its style.
+/// Returns the symbol of a phase, and its style.
 pub(in super::super) fn phase_symbol(mark: PhaseDisplayStatus) -> (char, Style) {
     match mark {
         PhaseDisplayStatus::Waiting => ('·', Style::new().dimmed()),
@@ -31,30 +31,30 @@ pub(in super::super) fn phase_symbol(mark: PhaseDisplayStatus) -> (char, Style) 
     }
 }
 
-/// Returns what a part is called where its phase is not told.
+/// Returns the name of a part, including its phase.
 pub(super) fn part_name(phase: &WorkflowPhaseProgress, part: &WorkflowPartRow) -> String {
     let name = one_line(phase.title());
     phase.part_name(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
 }
 
-/// Says how far a phase is that is done for each of several items.
+/// Describes the progress of a phase over several items.
 pub(super) fn items_word(phase: &WorkflowPhaseProgress, open: usize) -> String {
     let is_item = |part: &&WorkflowPartRow| matches!(part.part, PhasePart::Item(_));
     let done = phase.parts.iter().filter(is_item).filter(|part| part.outcome.is_some()).count();
     match phase.items.as_ref().map(Vec::len) {
-        Some(items) => format!("{} of {items} done, {open} at work", done.min(items)),
-        None => format!("{open} at work"),
+        Some(items) => format!("{} of {items} done, {open} running", done.min(items)),
+        None => format!("{open} running"),
     }
 }
 
-/// Returns the line that tells that a phase began.
+/// Returns the line for the start of a phase.
 pub(super) fn phase_start_line(phase: &WorkflowPhaseProgress) -> SafeText {
     let (sign, style) = phase_symbol(PhaseDisplayStatus::Running);
     SafeText::styled(style, &sign.to_string())
-        .append(format!(" {} begins", one_line(phase.title())))
+        .append(format!(" {} started", one_line(phase.title())))
 }
 
-/// Returns the line that tells that a phase began or ended.
+/// Returns the line for the start or end of a phase.
 pub(super) fn phase_change_line(phase: &WorkflowPhaseProgress, now: Timestamp) -> SafeText {
     let (sign, style) = phase_symbol(phase.status);
     let name = one_line(phase.title());
@@ -62,7 +62,7 @@ pub(super) fn phase_change_line(phase: &WorkflowPhaseProgress, now: Timestamp) -
         PhaseDisplayStatus::Waiting | PhaseDisplayStatus::Running => {
             return phase_start_line(phase);
         }
-        PhaseDisplayStatus::WaitingForAnswer => " waits for an answer".to_owned(),
+        PhaseDisplayStatus::WaitingForAnswer => " waiting for an answer".to_owned(),
         PhaseDisplayStatus::Skipped => " skipped".to_owned(),
         PhaseDisplayStatus::Succeeded => {
             figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default()
@@ -76,7 +76,7 @@ pub(super) fn phase_change_line(phase: &WorkflowPhaseProgress, now: Timestamp) -
     SafeText::styled(style, &sign.to_string()).append(format!(" {name}{rest}"))
 }
 
-/// Returns how long a phase took so far, and what it cost.
+/// Returns the elapsed time and the cost of a phase.
 fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
     let took = output::format_duration(phase.elapsed_ms(now)?);
     Some(match runs::cost(phase.cost_micros()) {
@@ -85,7 +85,7 @@ fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
     })
 }
 
-/// Returns the last line of the frame: how long the run took so far, and what it cost.
+/// Returns the last line of the frame: elapsed time and cost of the run.
 fn total_line(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> SafeText {
     let until = head.finished_at.unwrap_or(now);
     let took = until.duration_since(head.started_at).as_millis().max(0);
@@ -103,7 +103,7 @@ pub(super) fn frame(
     (width, rows): (usize, usize),
     now: Timestamp,
 ) -> Vec<SafeText> {
-    // One more is for the total.
+    // One more row for the total.
     let room = rows.saturating_sub(ROWS_ABOVE + 1).max(1);
     let shown = choose(&stand.phases, room);
     let names = shown.iter().filter_map(|row| match row {
@@ -116,7 +116,7 @@ pub(super) fn frame(
             let phase = &stand.phases[*at];
             let doing = match phase.status {
                 PhaseDisplayStatus::Running | PhaseDisplayStatus::Waiting => doing(phase),
-                PhaseDisplayStatus::WaitingForAnswer => Some("waits for an answer".to_owned()),
+                PhaseDisplayStatus::WaitingForAnswer => Some("waiting for an answer".to_owned()),
                 PhaseDisplayStatus::Failed => phase.error().map(one_line),
                 PhaseDisplayStatus::Skipped => Some("skipped".to_owned()),
                 _ => None,
@@ -153,7 +153,7 @@ fn phase_line(
     let pad = names.saturating_sub(name.width());
     let head = format!("{name}{:pad$}  {figures:>7}", "");
     let head = truncate_to_width(&head, width.saturating_sub(3));
-    // One column is left free: a line that fills the last one may wrap.
+    // Leave one column free: a line that fills the last column may wrap.
     let left = width.saturating_sub(2 + head.width() + 3);
     let doing = doing.filter(|_| left >= DOING_WIDTH_MIN).unwrap_or_default();
     let cut = truncate_to_width(&doing, left);
@@ -174,15 +174,15 @@ fn phase_line(
     }
 }
 
-/// A line of the frame.
+/// One line of the frame.
 #[derive(Debug, PartialEq)]
 enum FrameLine {
     Phase(usize),
-    /// So many phases are left out, which are so.
+    /// Number of phases left out, and their common description.
     Omitted(usize, &'static str),
 }
 
-/// Chooses what is shown: all, or else what goes on, what ended last, and what comes next.
+/// Chooses the lines: all phases, or else the active ones, the last that ended and the next.
 fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
     if phases.len() <= room {
         return (0..phases.len()).map(FrameLine::Phase).collect();
@@ -206,7 +206,7 @@ fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
         }),
     );
     let waiting = of(|mark| mark == PhaseDisplayStatus::Waiting);
-    // Three lines may say what is left out.
+    // Up to three lines name the phases that are left out.
     let room = room.saturating_sub(3).max(1);
     let on_shown = on.len().min(room);
     let rest = room - on_shown;
@@ -218,12 +218,12 @@ fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
             shown.push(FrameLine::Omitted(count, what));
         }
     };
-    more(&mut shown, over.len() - over_shown, "that ended");
+    more(&mut shown, over.len() - over_shown, "ended");
     shown.extend(over[over.len() - over_shown..].iter().copied().map(FrameLine::Phase));
     shown.extend(on[..on_shown].iter().copied().map(FrameLine::Phase));
-    more(&mut shown, on.len() - on_shown, "at work");
+    more(&mut shown, on.len() - on_shown, "running");
     shown.extend(waiting[..waiting_shown].iter().copied().map(FrameLine::Phase));
-    more(&mut shown, waiting.len() - waiting_shown, "that wait");
+    more(&mut shown, waiting.len() - waiting_shown, "waiting");
     shown
 }
 
@@ -272,9 +272,9 @@ mod tests {
             marks.iter().map(|mark| phase("p", *mark)).collect();
         let shown = choose(&phases, 10);
         assert_eq!(shown.len(), 9);
-        assert_eq!(shown[0], FrameLine::Omitted(47, "that ended"));
+        assert_eq!(shown[0], FrameLine::Omitted(47, "ended"));
         assert!(shown.contains(&FrameLine::Phase(50)) && shown.contains(&FrameLine::Phase(51)));
-        assert_eq!(shown[8], FrameLine::Omitted(48, "that wait"));
+        assert_eq!(shown[8], FrameLine::Omitted(48, "waiting"));
         for room in 1..120 {
             assert!(choose(&phases, room).len() <= room.max(4), "{room}");
         }

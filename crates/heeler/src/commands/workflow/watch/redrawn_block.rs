@@ -1,6 +1,6 @@
-//! Lines below everything else on a terminal, drawn anew in the same place.
+//! Block of lines at the bottom of a terminal that is redrawn in place. Start at [`RedrawnBlock`].
 //!
-//! Nothing of the terminal's state is changed, so there is nothing to put back if we are killed.
+//! The terminal's modes are never changed, so there is nothing to restore if the process is killed.
 
 use std::io::{self, Write as _};
 
@@ -8,16 +8,16 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::output::{SafeText, width};
 
-/// The height of a terminal that does not say it.
+/// Height of a terminal that does not report it.
 const ROWS: usize = 24;
 
-/// Lines that are drawn in place.
+/// Lines that are redrawn in place.
 pub(super) struct RedrawnBlock {
-    /// Whether this is a terminal that can do that.
+    /// True if the terminal supports redrawing.
     can_redraw: bool,
-    /// How many columns each line fills that stands there.
+    /// Width in columns of each drawn line.
     drawn: Vec<usize>,
-    /// A question stands below, and the cursor behind it.
+    /// True if a prompt is below the lines, with the cursor after it.
     is_asking: bool,
 }
 
@@ -26,17 +26,17 @@ impl RedrawnBlock {
         RedrawnBlock { can_redraw: moves, drawn: Vec::new(), is_asking: false }
     }
 
-    /// Says whether lines are drawn at all.
+    /// Returns true if lines are drawn at all.
     pub(super) fn is_drawn(&self) -> bool {
         self.can_redraw
     }
 
-    /// Draws lines in place of those that stand there. Each must fit the terminal's width.
+    /// Replaces the drawn lines. Each must fit the terminal's width.
     pub(super) fn draw(&mut self, lines: &[SafeText]) {
         if !self.can_redraw {
             return;
         }
-        // Overwritten, not erased first: that would flicker.
+        // Overwrite the old lines; erasing them first would flicker.
         let mut frame = self.move_to_start();
         for line in lines {
             frame.push_str(&format!("{line}\x1b[K\n"));
@@ -47,7 +47,7 @@ impl RedrawnBlock {
         write(&frame);
     }
 
-    /// Takes the lines away, for something that stays.
+    /// Erases the lines, to make room for permanent output.
     pub(super) fn erase(&mut self) {
         let mut erasure = self.move_to_start();
         if !self.drawn.is_empty() {
@@ -58,7 +58,7 @@ impl RedrawnBlock {
         write(&erasure);
     }
 
-    /// Leaves the lines where they are.
+    /// Leaves the lines on the screen.
     pub(super) fn keep_lines(&mut self) {
         if self.is_asking {
             write("\n");
@@ -67,7 +67,7 @@ impl RedrawnBlock {
         self.is_asking = false;
     }
 
-    /// Puts a question below the lines; they stay as they are until it is answered.
+    /// Prints a prompt below the lines, which stay unchanged until it is answered.
     pub(super) fn prompt(&mut self, text: &str) {
         if self.is_asking {
             write("\n");
@@ -78,18 +78,18 @@ impl RedrawnBlock {
         drop(write!(out, "{}", SafeText::from(text)).and_then(|()| out.flush()));
     }
 
-    /// Says whether a question stands there.
+    /// Returns true if a prompt is shown.
     pub(super) fn is_asking(&self) -> bool {
         self.is_asking
     }
 
-    /// The question was answered by a line, whose end the terminal has shown.
+    /// Records that a typed line answered the prompt; the terminal has echoed its newline.
     pub(super) fn answered(&mut self) {
         self.is_asking = false;
     }
 
-    /// Returns what goes to where the lines begin. In a terminal that has become narrower since, a
-    /// line fills several.
+    /// Returns the sequence that moves to the first line. In a terminal that has become narrower, a
+    /// line occupies several rows.
     fn move_to_start(&self) -> String {
         if self.is_asking {
             return "\n".to_owned();
@@ -115,7 +115,7 @@ fn write(text: &str) {
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Returns how many lines the terminal has.
+/// Returns the height of the terminal.
 pub(super) fn rows() -> usize {
     match rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_row) {
         0 => ROWS,
