@@ -2,9 +2,9 @@
 //!
 //! The program implements it over the sockets of the daemon and the runs; tests use a fake.
 
+use heeler_model::job_row::JobRow;
 use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use heeler_model::{AgentSessionId, JobId};
-use serde_json::Value as Json;
 use uuid::Uuid;
 
 /// Agent that can be talked to.
@@ -99,7 +99,7 @@ pub enum ChatFleetEvent {
         job: JobId,
         /// Number of the row, from zero.
         at: u64,
-        row: Json,
+        row: JobRow,
     },
     /// Part of an unfinished message of the agent; its row follows.
     Delta {

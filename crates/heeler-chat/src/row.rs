@@ -1,6 +1,7 @@
 //! Conversion of job rows to conversation entries.
 
-use heeler_model::{JobId, parse_iso};
+use heeler_model::JobId;
+use heeler_model::job_row::{JobRow, JobRowKind};
 use serde_json::{Map, Value as Json};
 
 use crate::{ConversationEntry, EntryRole, EntrySource};
@@ -24,49 +25,48 @@ pub(crate) enum PromptHandling {
 pub(crate) fn entry_from_row(
     job: &JobId,
     at: u64,
-    row: &Json,
+    row: &JobRow,
     prompts: PromptHandling,
 ) -> Option<ConversationEntry> {
-    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
     // The tool result reports the work of a sub-agent.
-    if !row["parent_tool_use_id"].is_null() {
+    if row.sub_agent_call().is_some() {
         return None;
     }
-    let (role, content, name, args) = match row["type"].as_str()? {
-        "assistant" if row["content"].is_string() => {
-            (EntryRole::Assistant, text("content"), None, None)
+    let content = || row.text("content").unwrap_or_default().to_owned();
+    let (role, content, name, args) = match row.kind() {
+        JobRowKind::Assistant => {
+            (EntryRole::Assistant, row.text("content")?.to_owned(), None, None)
         }
-        "tool_use" => {
-            let args = Some(row["input"].clone());
-            (EntryRole::Tool, String::new(), Some(text("tool_name")), args)
+        JobRowKind::ToolCall { tool, input } => {
+            (EntryRole::Tool, String::new(), Some(tool.to_owned()), Some(input.clone()))
         }
-        "tool_result" if row["tool_use_id"].is_string() => {
-            (EntryRole::Tool, result_text(row), row["tool_name"].as_str().map(str::to_owned), None)
+        JobRowKind::ToolResult(result) => {
+            row.call_id()?;
+            (EntryRole::Tool, result.output(), result.tool.map(str::to_owned), None)
         }
-        "error" if row["code"] == "cancelled" => {
+        JobRowKind::Error { code: Some("cancelled"), .. } => {
             (EntryRole::System, INTERRUPTED.to_owned(), None, None)
         }
-        "error" => (EntryRole::System, format!("{ERROR_PREFIX}{}", text("message")), None, None),
-        "system" => match row["subtype"].as_str()? {
-            "user_input" if prompts == PromptHandling::Include => {
-                (EntryRole::User, text("content"), None, None)
-            }
-            "progress" | "file_sent" | "denied" | "tasks_added" | "task_finished" => {
-                (EntryRole::System, text("content"), None, None)
-            }
-            _ => return None,
-        },
+        JobRowKind::Error { message, .. } => {
+            (EntryRole::System, format!("{ERROR_PREFIX}{message}"), None, None)
+        }
+        JobRowKind::System { subtype: "user_input" } if prompts == PromptHandling::Include => {
+            (EntryRole::User, content(), None, None)
+        }
+        JobRowKind::System {
+            subtype: "progress" | "file_sent" | "denied" | "tasks_added" | "task_finished",
+        } => (EntryRole::System, content(), None, None),
         _ => return None,
     };
     let mut other = Map::new();
     // The native session has the same UUID: it is a possible fork point.
-    if let Some(uuid) = row["uuid"].as_str() {
+    if let Some(uuid) = row.text("uuid") {
         other.insert("uuid".to_owned(), uuid.into());
     }
-    if row["success"] == Json::Bool(false) {
+    if matches!(row.kind(), JobRowKind::ToolResult(result) if result.failed) {
         other.insert("isError".to_owned(), Json::Bool(true));
     }
-    if let Some(took) = row["duration_ms"].as_u64() {
+    if let Some(took) = row.number("duration_ms") {
         other.insert("durationMs".to_owned(), took.into());
     }
     let is_call = role == EntryRole::Tool && args.is_some();
@@ -75,10 +75,10 @@ pub(crate) fn entry_from_row(
         content: if is_call { Json::Null } else { Json::String(content) },
         name,
         args,
-        at: row["timestamp"].as_str().and_then(parse_iso),
+        at: row.written_at(),
         turn: None,
         source: Some(EntrySource { job: job.clone(), row: at }),
-        call: row["tool_use_id"].as_str().map(str::to_owned),
+        call: row.call_id().map(str::to_owned),
         other,
     })
 }
@@ -92,19 +92,6 @@ pub(crate) fn is_failure_notice(entry: &ConversationEntry) -> bool {
             || text.starts_with(FAILED_PREFIX))
 }
 
-fn result_text(row: &Json) -> String {
-    let said = if row["error"].is_null() { &row["result"] } else { &row["error"] };
-    match said {
-        Json::String(text) => text.clone(),
-        Json::Null => String::new(),
-        Json::Array(blocks) => {
-            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
-            texts.collect::<Vec<_>>().join("\n")
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -114,7 +101,7 @@ mod tests {
     #[track_caller]
     fn check(row: Json, expected: &str) {
         let job = "job-2026-01-02-abc123".parse().unwrap();
-        let entry = entry_from_row(&job, 7, &row, PromptHandling::Skip);
+        let entry = entry_from_row(&job, 7, &JobRow::new(row), PromptHandling::Skip);
         let told = entry.map(|entry| serde_json::to_string(&entry).unwrap()).unwrap_or_default();
         assert_eq!(told, expected);
     }

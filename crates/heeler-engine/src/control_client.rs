@@ -262,7 +262,10 @@ mod tests {
         ]);
         let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
         let told: Vec<ControlEvent> = happenings.map(Result::unwrap).collect();
-        let row = ControlEvent::Row { at: 3, row: serde_json::json!({}) };
+        let row = ControlEvent::Row {
+            at: 3,
+            row: heeler_model::job_row::JobRow::new(serde_json::json!({})),
+        };
         assert_eq!(told, [ControlEvent::Delta { text: "a".to_owned(), from: None }, row]);
     }
 

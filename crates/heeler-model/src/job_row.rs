@@ -50,6 +50,43 @@ pub enum JobRowKind<'r> {
     Other(&'r str),
 }
 
+/// The speaker of a row. Every surface shows the same word for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowSpeaker<'r> {
+    User,
+    Agent,
+    Tool,
+    /// A shell command that Heeler runs.
+    Command,
+    /// The standard error of the agent's process.
+    Stderr,
+    System,
+    Error,
+    TurnEnd,
+    /// A row of an unknown kind, by its kind.
+    Other(&'r str),
+}
+
+/// One block of a message's content.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ContentBlock<'r> {
+    Text(&'r str),
+    Thinking(&'r str),
+    ToolCall {
+        id: Option<&'r str>,
+        tool: &'r str,
+        input: &'r Json,
+    },
+    ToolResult {
+        failed: bool,
+        content: &'r Json,
+    },
+    /// A block of an unknown type, by its type.
+    Other(&'r str),
+    /// A value that is no block.
+    Plain(&'r Json),
+}
+
 /// The fields of a tool result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ToolResultRow<'r> {
@@ -118,6 +155,28 @@ impl JobRow {
         }
     }
 
+    pub fn speaker(&self) -> RowSpeaker<'_> {
+        match self.kind() {
+            JobRowKind::ToolCall { .. } | JobRowKind::ToolResult(_) => RowSpeaker::Tool,
+            JobRowKind::User if self.has_tool_results() => RowSpeaker::Tool,
+            JobRowKind::User => RowSpeaker::User,
+            JobRowKind::System { .. } if self.is_prompt() => RowSpeaker::User,
+            JobRowKind::System { subtype: "command" } => RowSpeaker::Command,
+            JobRowKind::System { subtype: "stderr" } => RowSpeaker::Stderr,
+            JobRowKind::System { .. } => RowSpeaker::System,
+            JobRowKind::Assistant => RowSpeaker::Agent,
+            JobRowKind::Error { .. } => RowSpeaker::Error,
+            JobRowKind::TurnResult(_) => RowSpeaker::TurnEnd,
+            JobRowKind::Other(kind) => RowSpeaker::Other(kind),
+        }
+    }
+
+    /// Says whether a user message of a session returns the results of tools.
+    fn has_tool_results(&self) -> bool {
+        let blocks = self.content().and_then(Json::as_array);
+        blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
+    }
+
     fn tool_result(&self) -> ToolResultRow<'_> {
         ToolResultRow {
             tool: self.text("tool_name"),
@@ -147,6 +206,11 @@ impl JobRow {
         self.text("timestamp").and_then(parse_iso)
     }
 
+    /// Says whether a prompt was written by Heeler, not by a person.
+    pub fn is_synthetic(&self) -> bool {
+        self.0["synthetic"] == Json::Bool(true)
+    }
+
     /// Returns the ID of the tool call that the row is, answers or reports on.
     pub fn call_id(&self) -> Option<&str> {
         self.text("tool_use_id")
@@ -163,11 +227,23 @@ impl JobRow {
             && self.sub_agent_call().is_none()
     }
 
-    /// Returns the text or content blocks of a message, wherever its format has them.
+    /// Returns the text or content blocks of a message. Formats differ in the place of them.
     pub fn content(&self) -> Option<&Json> {
         [&self.0["message"]["content"], &self.0["content"], &self.0["message"]]
             .into_iter()
             .find(|content| content.is_string() || content.is_array())
+    }
+
+    /// Returns the text of a notice without the ID of its question, which only programs need.
+    pub fn notice_text(&self) -> String {
+        let text = self.content().map(block_text);
+        let mut text = text.unwrap_or_else(|| self.text("subtype").unwrap_or_default().to_owned());
+        if let Some("asked" | "answered" | "denied" | "withdrawn") = self.text("subtype")
+            && let Some(end) = text.rfind(" (question ")
+        {
+            text.truncate(end);
+        }
+        text
     }
 
     /// Returns a field of the row as text. Only for fields that no other method knows.
@@ -180,9 +256,46 @@ impl JobRow {
         self.0[key].as_u64()
     }
 
-    /// Returns the texts of a list, such as the names of failed MCP servers.
+    /// Returns the texts in a list, such as the names of failed MCP servers.
     pub fn texts(&self, key: &str) -> impl Iterator<Item = &str> {
         self.0[key].as_array().into_iter().flatten().filter_map(Json::as_str)
+    }
+}
+
+impl ContentBlock<'_> {
+    pub fn parse(block: &Json) -> ContentBlock<'_> {
+        let text = |key: &str| block[key].as_str().unwrap_or_default();
+        match block["type"].as_str() {
+            Some("text") => ContentBlock::Text(text("text")),
+            Some("thinking") => ContentBlock::Thinking(text("thinking")),
+            Some("tool_use") => ContentBlock::ToolCall {
+                id: block["id"].as_str(),
+                tool: text("name"),
+                input: &block["input"],
+            },
+            Some("tool_result") => ContentBlock::ToolResult {
+                failed: block["is_error"] == Json::Bool(true),
+                content: &block["content"],
+            },
+            Some(other) => ContentBlock::Other(other),
+            None => block.as_str().map_or(ContentBlock::Plain(block), ContentBlock::Text),
+        }
+    }
+}
+
+impl RowSpeaker<'_> {
+    pub fn label(&self) -> &str {
+        match self {
+            RowSpeaker::User => "you",
+            RowSpeaker::Agent => "agent",
+            RowSpeaker::Tool => "tool",
+            RowSpeaker::Command => "$",
+            RowSpeaker::Stderr => "stderr",
+            RowSpeaker::System => "system",
+            RowSpeaker::Error => "error",
+            RowSpeaker::TurnEnd => "end of turn",
+            RowSpeaker::Other(kind) => kind,
+        }
     }
 }
 
@@ -205,16 +318,28 @@ pub fn value_text(value: &Json) -> String {
     }
 }
 
-/// Returns content blocks as text, one below the other: a block without text by its type. Other
-/// values as [`value_text`].
+/// Returns the blocks of a message's content; a text is one block.
+pub fn content_blocks(content: &Json) -> Vec<ContentBlock<'_>> {
+    match content {
+        Json::Array(blocks) => blocks.iter().map(ContentBlock::parse).collect(),
+        Json::String(text) => vec![ContentBlock::Text(text)],
+        other => vec![ContentBlock::Plain(other)],
+    }
+}
+
+/// Returns content as text, one block below the other.
 pub fn block_text(content: &Json) -> String {
-    let Json::Array(blocks) = content else { return value_text(content) };
-    let text = |block: &Json| match (block["text"].as_str(), block["type"].as_str()) {
-        (Some(text), _) => text.to_owned(),
-        (None, Some(kind)) => format!("[{kind}]"),
-        (None, None) => value_text(block),
+    let text = |block: ContentBlock<'_>| match block {
+        ContentBlock::Text(text) => text.to_owned(),
+        ContentBlock::Thinking(_) => "[thinking]".to_owned(),
+        ContentBlock::ToolCall { tool, input, .. } => {
+            format!("{tool} {}", summarize_tool_input(input))
+        }
+        ContentBlock::ToolResult { content, .. } => block_text(content),
+        ContentBlock::Other(kind) => format!("[{kind}]"),
+        ContentBlock::Plain(value) => value_text(value),
     };
-    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
+    content_blocks(content).into_iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the part of a tool's input that describes the call: its main field, its only field, or
@@ -262,19 +387,22 @@ mod tests {
 
     #[test]
     fn a_result_without_a_call_is_the_end_of_a_turn() {
-        kind(json!({"type": "tool_result", "subtype": "success", "result": "Hi"}), |kind| {
-            matches!(kind, JobRowKind::TurnResult(turn) if turn.result == Some("Hi"))
-        });
-        kind(json!({"type": "result", "subtype": "success", "error": ""}), |kind| {
-            matches!(kind, JobRowKind::TurnResult(turn) if turn.error.is_none())
-        });
+        kind(
+            json!({"type": "tool_result", "subtype": "success", "result": "Hi"}),
+            |kind| matches!(kind, JobRowKind::TurnResult(turn) if turn.result == Some("Hi")),
+        );
+        kind(
+            json!({"type": "result", "subtype": "success", "error": ""}),
+            |kind| matches!(kind, JobRowKind::TurnResult(turn) if turn.error.is_none()),
+        );
         kind(json!({"type": "tool_result", "subtype": "x", "tool_use_id": "1"}), |kind| {
             matches!(kind, JobRowKind::ToolResult(_))
         });
         // herdctl writes results without the ID of their call.
-        kind(json!({"type": "tool_result", "result": "a.txt", "success": true}), |kind| {
-            matches!(kind, JobRowKind::ToolResult(result) if !result.failed)
-        });
+        kind(
+            json!({"type": "tool_result", "result": "a.txt", "success": true}),
+            |kind| matches!(kind, JobRowKind::ToolResult(result) if !result.failed),
+        );
     }
 
     #[test]
@@ -291,6 +419,17 @@ mod tests {
         for value in [json!(null), json!(7), json!("text"), json!([1, 2])] {
             assert_eq!(JobRow::new(value).kind(), JobRowKind::Other("row"));
         }
+    }
+
+    #[test]
+    fn rows_that_return_tool_results_are_the_tools() {
+        let label = |row: Json| JobRow::new(row).speaker().label().to_owned();
+        assert_eq!(label(json!({"type": "user", "message": {"content": "Go."}})), "you");
+        let results = json!({"type": "user", "message": {"content": [{"type": "tool_result"}]}});
+        assert_eq!(label(results), "tool");
+        assert_eq!(label(json!({"role": "tool", "content": "x"})), "tool");
+        assert_eq!(label(json!({"type": "assistant", "content": "x"})), "agent");
+        assert_eq!(label(json!({"type": "system", "subtype": "command"})), "$");
     }
 
     #[test]
@@ -340,9 +479,13 @@ mod tests {
 
     #[test]
     fn durations_have_two_units() {
-        for (ms, text) in
-            [(0, "0ms"), (999, "999ms"), (1_800, "1.8s"), (323_000, "5m 23s"), (3_725_000, "1h 02m")]
-        {
+        for (ms, text) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_800, "1.8s"),
+            (323_000, "5m 23s"),
+            (3_725_000, "1h 02m"),
+        ] {
             assert_eq!(format_duration(ms), text);
         }
     }

@@ -14,6 +14,7 @@ pub mod hook;
 mod ids;
 mod job;
 mod job_request;
+pub mod job_row;
 pub mod message;
 mod native_sessions;
 pub mod outcome;

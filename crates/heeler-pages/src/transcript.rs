@@ -3,7 +3,10 @@
 //! The parser is lenient: a row of an unknown kind is shown with its kind, never dropped. All
 //! content is untrusted. Start at [`row_html`].
 
-use heeler_model::parse_iso;
+use heeler_model::job_row::{
+    ContentBlock, JobRow, JobRowKind, RowSpeaker, TurnResultRow, block_text, content_blocks,
+    summarize_tool_input, value_text,
+};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -25,7 +28,7 @@ pub fn row_html(number: u64, row_json: &str) -> String {
 
 /// Returns a row as markup.
 pub fn row(number: u64, row_json: &str) -> Markup {
-    let Ok(value) = serde_json::from_str::<Value>(row_json) else {
+    let Ok(row) = JobRow::parse(row_json.as_bytes()) else {
         return entry(
             number,
             "unreadable",
@@ -35,80 +38,67 @@ pub fn row(number: u64, row_json: &str) -> Markup {
             html! { pre.code { (clip_text(row_json)) } },
         );
     };
-    let kind = row_kind(&value);
-    let (who, class) = row_speaker(kind, &value);
-    let body = match kind {
-        "tool_use" => tool_call(&value["tool_name"], &value["input"]),
-        "tool_result" => tool_result(&value),
-        "result" => turn_result(&value),
-        "error" => html! { p { (value_text(&value["message"])) } },
-        "system" if class == "you" => {
-            markdown(&value_text(content(&value).unwrap_or(&Value::Null)))
+    let speaker = row.speaker();
+    let body = match row.kind() {
+        JobRowKind::ToolCall { tool, input } => tool_call(tool, input),
+        JobRowKind::ToolResult(result) => collapsible_result(result.failed, &result.output()),
+        JobRowKind::TurnResult(turn) => turn_result(&turn),
+        JobRowKind::Error { message, .. } => html! { p { (message) } },
+        JobRowKind::System { .. } if speaker == RowSpeaker::User => {
+            markdown(&row.content().map(value_text).unwrap_or_default())
         }
-        "system" => system_row(&value),
-        _ => {
-            content(&value).map_or_else(|| html! { p { (value_text(&value["subtype"])) } }, blocks)
+        JobRowKind::System { .. } => html! { p { (clip_text(&row.notice_text())) } },
+        JobRowKind::Assistant | JobRowKind::User | JobRowKind::Other(_) => {
+            let subtype = || html! { p { (row.text("subtype").unwrap_or_default()) } };
+            row.content().map_or_else(subtype, blocks)
         }
     };
-    let call = value["tool_use_id"].as_str().or_else(|| value["id"].as_str());
-    let call = call.filter(|_| matches!(kind, "tool_use" | "tool_result"));
-    let at = value["timestamp"].as_str().and_then(parse_iso);
-    entry(number, &who, class, at, call, body)
+    let is_call = matches!(row.kind(), JobRowKind::ToolCall { .. } | JobRowKind::ToolResult { .. });
+    let call = row.call_id().or_else(|| row.text("id")).filter(|_| is_call);
+    entry(number, &one_line(speaker.label()), css_class(speaker), row.written_at(), call, body)
 }
 
 /// Returns the content of a row as one line, for lists; empty if there is none.
 pub fn row_summary(row_json: &[u8]) -> String {
-    let Ok(value) = serde_json::from_slice::<Value>(row_json) else { return String::new() };
-    match row_kind(&value) {
-        "tool_use" => {
-            format!("{} {}", value_text(&value["tool_name"]), input_summary(&value["input"]))
-        }
-        "tool_result" => one_line(&first_chars(&result_text(&value))),
-        "result" => String::new(),
-        "error" => one_line(&first_chars(&value_text(&value["message"]))),
-        "system" if value["subtype"] != "user_input" => String::new(),
-        _ => content(&value)
-            .map(|content| first_chars(&markdown_line(&text_of(content))))
+    let Ok(row) = JobRow::parse(row_json) else { return String::new() };
+    match row.kind() {
+        JobRowKind::ToolCall { tool, input } => format!("{tool} {}", input_summary(input)),
+        JobRowKind::ToolResult(result) => one_line(&first_chars(&result.output())),
+        JobRowKind::TurnResult(_) => String::new(),
+        JobRowKind::Error { message, .. } => one_line(&first_chars(message)),
+        JobRowKind::System { subtype } if subtype != "user_input" => String::new(),
+        _ => row
+            .content()
+            .map(|content| first_chars(&markdown_line(&block_text(content))))
             .unwrap_or_default(),
     }
 }
 
 /// Returns speaker and plain text of a row, for search results.
 pub fn row_speech(row: &Value) -> (String, String) {
-    let kind = row_kind(row);
-    let text = match kind {
-        "tool_use" => format!("{} {}", value_text(&row["tool_name"]), value_text(&row["input"])),
-        "tool_result" => result_text(row),
-        "error" => value_text(&row["message"]),
-        _ => content(row).map_or_else(|| value_text(&row["subtype"]), text_of),
+    let row = JobRow::new(row.clone());
+    let text = match row.kind() {
+        JobRowKind::ToolCall { tool, input } => format!("{tool} {}", value_text(input)),
+        JobRowKind::ToolResult(result) => result.output(),
+        JobRowKind::Error { message, .. } => message.to_owned(),
+        _ => {
+            let subtype = || row.text("subtype").unwrap_or_default().to_owned();
+            row.content().map_or_else(subtype, block_text)
+        }
     };
-    (row_speaker(kind, row).0, text)
+    (one_line(row.speaker().label()), text)
 }
 
-fn row_kind(value: &Value) -> &str {
-    let kind = value["type"].as_str().or_else(|| value["role"].as_str()).unwrap_or("row");
-    let is_turn_result =
-        kind == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null();
-    if is_turn_result { "result" } else { kind }
-}
-
-/// Returns the speaker of a row, and its CSS class.
-fn row_speaker(kind: &str, value: &Value) -> (String, &'static str) {
-    let is_of_tool = || {
-        let blocks = content(value).and_then(Value::as_array);
-        blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
-    };
-    let is_prompt = value["subtype"] == "user_input" && value["parent_tool_use_id"].is_null();
-    match kind {
-        "tool_use" | "tool_result" => ("tool".to_owned(), "tool"),
-        "user" if is_of_tool() => ("tool".to_owned(), "tool"),
-        "user" => ("you".to_owned(), "you"),
-        "system" if is_prompt => ("you".to_owned(), "you"),
-        "system" => ("system".to_owned(), "system"),
-        "assistant" => ("agent".to_owned(), "agent"),
-        "error" => ("error".to_owned(), "error"),
-        "result" => ("end of turn".to_owned(), "result"),
-        other => (one_line(other), "system"),
+fn css_class(speaker: RowSpeaker<'_>) -> &'static str {
+    match speaker {
+        RowSpeaker::User => "you",
+        RowSpeaker::Agent => "agent",
+        RowSpeaker::Tool => "tool",
+        RowSpeaker::Error => "error",
+        RowSpeaker::TurnEnd => "result",
+        RowSpeaker::Command | RowSpeaker::Stderr | RowSpeaker::System | RowSpeaker::Other(_) => {
+            "system"
+        }
     }
 }
 
@@ -134,33 +124,25 @@ fn entry(
     }
 }
 
-fn content(value: &Value) -> Option<&Value> {
-    [&value["message"]["content"], &value["content"], &value["message"]]
-        .into_iter()
-        .find(|content| content.is_string() || content.is_array())
-}
-
 fn blocks(content: &Value) -> Markup {
-    let Value::Array(blocks) = content else { return markdown(&value_text(content)) };
-    html! { @for one in blocks { (block(one)) } }
+    html! { @for one in content_blocks(content) { (block(one)) } }
 }
 
-fn block(block: &Value) -> Markup {
-    match block["type"].as_str() {
-        Some("text") => markdown(&value_text(&block["text"])),
-        Some("thinking") => html! {
+fn block(block: ContentBlock<'_>) -> Markup {
+    match block {
+        ContentBlock::Text(text) => markdown(text),
+        ContentBlock::Thinking(text) => html! {
             details.tool {
                 summary { span.muted { "thinking" } }
-                pre.code { (clip_text(&value_text(&block["thinking"]))) }
+                pre.code { (clip_text(text)) }
             }
         },
-        Some("tool_use") => tool_call(&block["name"], &block["input"]),
-        Some("tool_result") => {
-            let is_error = block["is_error"] == Value::Bool(true);
-            collapsible_result(is_error, &text_of(&block["content"]))
+        ContentBlock::ToolCall { tool, input, .. } => tool_call(tool, input),
+        ContentBlock::ToolResult { failed, content } => {
+            collapsible_result(failed, &block_text(content))
         }
-        Some(other) => html! { p.muted { "[" (one_line(other)) "]" } },
-        None => html! { p { (value_text(block)) } },
+        ContentBlock::Other(kind) => html! { p.muted { "[" (one_line(kind)) "]" } },
+        ContentBlock::Plain(value) => html! { p { (value_text(value)) } },
     }
 }
 
@@ -169,17 +151,21 @@ pub(crate) fn message_blocks<'a>(
     content: &[Value],
     result_of: impl Fn(&str) -> Option<(bool, &'a Value)>,
 ) -> Markup {
+    let result = |one: &ContentBlock<'_>| match one {
+        ContentBlock::ToolCall { id: Some(id), .. } => result_of(id),
+        _ => None,
+    };
     html! {
-        @for one in content {
+        @for one in content.iter().map(ContentBlock::parse) {
             (block(one))
-            @if let Some((is_error, given)) = one["id"].as_str().and_then(&result_of) {
-                (collapsible_result(is_error, &text_of(given)))
+            @if let Some((is_error, given)) = result(&one) {
+                (collapsible_result(is_error, &block_text(given)))
             }
         }
     }
 }
 
-fn tool_call(name: &Value, input: &Value) -> Markup {
+fn tool_call(tool: &str, input: &Value) -> Markup {
     let whole = match input {
         Value::String(text) => text.clone(),
         other => serde_json::to_string_pretty(other).unwrap_or_default(),
@@ -187,22 +173,11 @@ fn tool_call(name: &Value, input: &Value) -> Markup {
     html! {
         details.tool {
             summary {
-                strong { (one_line(&value_text(name))) } " "
+                strong { (one_line(tool)) } " "
                 code.cut { (input_summary(input)) }
             }
             pre.code { (clip_text(&whole)) }
         }
-    }
-}
-
-fn tool_result(value: &Value) -> Markup {
-    collapsible_result(value["success"] == Value::Bool(false), &result_text(value))
-}
-
-fn result_text(value: &Value) -> String {
-    match &value["error"] {
-        Value::Null => text_of(&value["result"]),
-        error => value_text(error),
     }
 }
 
@@ -231,60 +206,21 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
 }
 
 /// Renders the end of a turn. The agent's last message is a separate row; an error is not.
-fn turn_result(value: &Value) -> Markup {
-    let turns = value["num_turns"].as_i64();
-    let took = value["duration_ms"].as_f64();
-    let cost = value["total_cost_usd"].as_f64();
-    let error = value["error"].as_str().filter(|error| !error.is_empty());
+fn turn_result(turn: &TurnResultRow<'_>) -> Markup {
     html! {
         p {
-            @if error.is_some() { span.failed { "failed" } } @else { (one_line(&value_text(&value["subtype"]))) }
-            @if let Some(turns) = turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
-            @if let Some(took) = took { " · " (format_duration(took / 1_000.0)) }
-            @if let Some(cost) = cost { " · " (format_usd(cost)) }
+            @if turn.error.is_some() { span.failed { "failed" } } @else { (one_line(turn.subtype)) }
+            @if let Some(turns) = turn.turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
+            @if let Some(took) = turn.duration_ms { " · " (format_duration(took as f64 / 1_000.0)) }
+            @if let Some(cost) = turn.cost_usd { " · " (format_usd(cost)) }
         }
-        @if let Some(error) = error { p.failed { (clip_text(error)) } }
+        @if let Some(error) = turn.error { p.failed { (clip_text(error)) } }
     }
 }
 
-/// Renders a system row. IDs of questions are removed; only programs need them.
-fn system_row(value: &Value) -> Markup {
-    let text = content(value).map_or_else(|| value_text(&value["subtype"]), text_of);
-    let text = match value["subtype"].as_str() {
-        Some("asked" | "answered" | "denied" | "withdrawn") => {
-            text.rsplit_once(" (question ").map_or(text.as_str(), |(told, _)| told)
-        }
-        _ => &text,
-    };
-    html! { p { (clip_text(text)) } }
-}
-
-fn text_of(content: &Value) -> String {
-    let Value::Array(blocks) = content else { return value_text(content) };
-    let text = |block: &Value| match block["type"].as_str() {
-        Some("text") => value_text(&block["text"]),
-        Some("tool_use") => {
-            format!("{} {}", value_text(&block["name"]), input_summary(&block["input"]))
-        }
-        Some("tool_result") => text_of(&block["content"]),
-        Some(other) => format!("[{other}]"),
-        None => value_text(block),
-    };
-    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the essential part of a tool's input as one line: a well-known field, or the JSON.
+/// Returns the essential part of a tool's input as one line.
 fn input_summary(input: &Value) -> String {
-    let keys = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
-    let text = match input {
-        Value::Object(map) => {
-            let known = keys.iter().find_map(|key| map.get(*key)?.as_str());
-            let known = known.or_else(|| map.get("questions")?[0]["question"].as_str());
-            known.map_or_else(|| input.to_string(), str::to_owned)
-        }
-        other => value_text(other),
-    };
-    one_line(&first_chars(&text))
+    one_line(&first_chars(&summarize_tool_input(input)))
 }
 
 fn first_chars(text: &str) -> String {
@@ -300,12 +236,4 @@ fn clip_text(text: &str) -> String {
     }
     let end = text.floor_char_boundary(TOOL_BYTES_MAX);
     format!("{}\n… [{} more bytes are in the transcript]", &text[..end], text.len() - end)
-}
-
-fn value_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
 }

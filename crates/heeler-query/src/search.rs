@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::recorder::nth_uuid;
 use heeler_store::native::{self, DisplayRedactor};
 use heeler_store::{JobCursor, JobFilter, StoreReader, is_sent_file};
@@ -256,6 +257,7 @@ impl SearchHitFilter<'_> {
                 return Ok(SearchHitDecision::Skip);
             }
         }
+        let row = JobRow::new(row);
         // Both calls update state, so neither may be skipped by short-circuit evaluation.
         let (is_new, is_echo) = (self.is_new(&row), self.repeats_last_reply(&row));
         if !is_new || is_echo {
@@ -271,33 +273,32 @@ impl SearchHitFilter<'_> {
             file: hit.path.to_string(),
             line: hit.line + 1,
             text: match &self.cleaner {
-                Some(_) => row.to_string(),
+                Some(_) => row.as_json().to_string(),
                 None => hit.record.text.to_string(),
             },
-            row,
+            row: row.into_json(),
         }))
     }
 
     /// Returns true if the row was not found before, under its own ID or as rows of a job derived
     /// from it.
-    fn is_new(&mut self, row: &Value) -> bool {
-        let uuid = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok());
-        let Some(uuid) = uuid else { return true };
-        let parts = row["message"]["content"].as_array().map_or(0, Vec::len);
+    fn is_new(&mut self, row: &JobRow) -> bool {
+        let Some(uuid) = row.uuid() else { return true };
+        let parts = row.content().and_then(Value::as_array).map_or(0, Vec::len);
         let is_known = (0..=parts).any(|part| self.seen_rows.contains(&nth_uuid(uuid, part)));
         self.seen_rows.insert(uuid);
         !is_known
     }
 
     /// Returns true if the row is the result of a turn that repeats the agent's last reply.
-    fn repeats_last_reply(&mut self, row: &Value) -> bool {
-        match row["type"].as_str() {
-            Some("assistant") => {
-                self.last_reply = row["content"].as_str().map(str::to_owned);
+    fn repeats_last_reply(&mut self, row: &JobRow) -> bool {
+        match row.kind() {
+            JobRowKind::Assistant => {
+                self.last_reply = row.text("content").map(str::to_owned);
                 false
             }
-            Some("tool_result") if row["tool_use_id"].is_null() => {
-                row["result"].is_string() && row["result"].as_str() == self.last_reply.as_deref()
+            JobRowKind::TurnResult(turn) => {
+                turn.result.is_some() && turn.result == self.last_reply.as_deref()
             }
             _ => false,
         }

@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
 use heeler_model::is_terminal_control;
+use heeler_model::job_row::{JobRow, JobRowKind, block_text, value_text};
 use heeler_transcript::{DiskError, OsDisk, create_folder, untrusted_file};
-use serde_json::Value as Json;
 
 #[derive(Debug)]
 pub(crate) struct JobOutputLog(File);
@@ -30,7 +30,7 @@ impl JobOutputLog {
 
     /// Appends a row of the job transcript, given in its written form.
     pub(crate) fn append_row(&mut self, line: &[u8]) {
-        let Ok(row) = serde_json::from_slice::<Json>(line) else { return };
+        let Ok(row) = JobRow::parse(line) else { return };
         let mut text = format_row(&row).replace(is_terminal_control, "\u{FFFD}");
         text.push('\n');
         // The transcript is authoritative; a failure of this file must not stop an agent.
@@ -38,42 +38,29 @@ impl JobOutputLog {
     }
 }
 
-fn format_row(row: &Json) -> String {
-    let at = row["timestamp"].as_str().unwrap_or("-");
-    let kind = row["type"].as_str().unwrap_or("row");
-    let (who, text) = match kind {
-        "system" => {
-            let subtype = row["subtype"].as_str().unwrap_or(kind);
-            (subtype.to_owned(), plain_text(&row["content"]))
+fn format_row(row: &JobRow) -> String {
+    let at = row.text("timestamp").unwrap_or("-");
+    let content = || row.content().map(block_text).unwrap_or_default();
+    let (speaker, text) = match row.kind() {
+        JobRowKind::System { subtype: "" } => ("system".to_owned(), content()),
+        JobRowKind::System { subtype } => (subtype.to_owned(), content()),
+        JobRowKind::ToolCall { tool: "", input } => ("tool ?".to_owned(), value_text(input)),
+        JobRowKind::ToolCall { tool, input } => (format!("tool {tool}"), value_text(input)),
+        // The rows before have the text of the turn.
+        JobRowKind::TurnResult(turn) => {
+            let error = turn.error.map(|error| format!(": {error}")).unwrap_or_default();
+            ("result".to_owned(), format!("{}{error}", turn.subtype))
         }
-        "tool_use" => {
-            let tool = row["tool_name"].as_str().unwrap_or("?");
-            (format!("tool {tool}"), plain_text(&row["input"]))
+        JobRowKind::ToolResult(result) => {
+            let speaker = if result.failed { "tool failed" } else { "tool result" };
+            (speaker.to_owned(), result.output())
         }
-        // The end of a turn; its text is in the rows before.
-        "tool_result" if row["subtype"].is_string() && row["tool_use_id"].is_null() => {
-            let (subtype, error) = (plain_text(&row["subtype"]), plain_text(&row["error"]));
-            let error = if error.is_empty() { error } else { format!(": {error}") };
-            ("result".to_owned(), subtype + &error)
-        }
-        "tool_result" => {
-            let failed = row["success"] == Json::Bool(false);
-            let who = if failed { "tool failed" } else { "tool result" };
-            let said = [&row["error"], &row["result"]].map(plain_text);
-            (who.to_owned(), said.into_iter().find(|text| !text.is_empty()).unwrap_or_default())
-        }
-        "error" => (kind.to_owned(), plain_text(&row["message"])),
-        _ => (kind.to_owned(), plain_text(&row["content"])),
+        JobRowKind::Error { message, .. } => ("error".to_owned(), message.to_owned()),
+        JobRowKind::Assistant => ("assistant".to_owned(), content()),
+        JobRowKind::User => ("user".to_owned(), content()),
+        JobRowKind::Other(kind) => (kind.to_owned(), content()),
     };
-    if text.is_empty() { format!("[{at}] {who}") } else { format!("[{at}] {who}: {text}") }
-}
-
-fn plain_text(value: &Json) -> String {
-    match value {
-        Json::Null => String::new(),
-        Json::String(text) => text.clone(),
-        value => value.to_string(),
-    }
+    if text.is_empty() { format!("[{at}] {speaker}") } else { format!("[{at}] {speaker}: {text}") }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Cell of a transcript on the screen, with only the data needed to show it.
 
 use heeler_chat::{ConversationEntry, EntryRole};
+use heeler_model::job_row::{format_duration, summarize_tool_input};
 use jiff::Timestamp;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -20,19 +21,6 @@ const SUMMARY_BYTES_MAX: usize = 512;
 const COLUMN_MIN: usize = 24;
 /// Most lines of a cell.
 const LINES_MAX: usize = 2000;
-
-/// Fields of a tool's input that summarize it best, in order of preference.
-const SUMMARY_FIELDS: [&str; 9] = [
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "description",
-    "prompt",
-];
 
 /// Cell of a transcript.
 #[derive(Debug)]
@@ -140,7 +128,9 @@ impl ToolCallCell {
         let args = entry.args.as_ref().unwrap_or(&Json::Null);
         let mut call = ToolCallCell {
             name: if name.is_empty() { "tool".to_owned() } else { name },
-            summary: byte_prefix(&one_line(&summarize_input(args)), SUMMARY_BYTES_MAX).0.to_owned(),
+            summary: byte_prefix(&one_line(&summarize_tool_input(args)), SUMMARY_BYTES_MAX)
+                .0
+                .to_owned(),
             args: truncate_bytes(&sanitize(&format_fields(args)), TOOL_BYTES_MAX),
             at: entry.at,
             outcome: None,
@@ -297,23 +287,6 @@ fn content_text(content: &Json) -> String {
     }
 }
 
-/// Returns a short summary of a tool's input.
-pub(crate) fn summarize_input(input: &Json) -> String {
-    let telling =
-        SUMMARY_FIELDS.iter().find_map(|key| input[*key].as_str().filter(|it| !it.is_empty()));
-    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
-    match (telling, input) {
-        (Some(text), _) => text.to_owned(),
-        (None, Json::String(text)) => text.clone(),
-        (None, Json::Object(fields)) if fields.is_empty() => String::new(),
-        (None, Json::Object(fields)) if fields.len() == 1 => {
-            fields.values().map(format_value).collect()
-        }
-        (None, Json::Null) => String::new(),
-        (None, other) => other.to_string(),
-    }
-}
-
 /// Returns a tool's input, one field per line.
 fn format_fields(input: &Json) -> String {
     match input {
@@ -337,16 +310,6 @@ fn truncate_bytes(text: &str, bytes_max: usize) -> String {
             let more = text.len() - start.len();
             format!("{start}\n… {more} more bytes; /export writes them all")
         }
-    }
-}
-
-/// Returns a duration, such as `1.2s` or `3m 05s`.
-pub(crate) fn format_duration(ms: i64) -> String {
-    match ms {
-        ..1000 => format!("{ms}ms"),
-        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
-        60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms / 1000 % 60),
-        _ => format!("{}h {:02}m", ms / 3_600_000, ms / 60_000 % 60),
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use heeler_store::import::{self, AdoptError, AdoptionReport, ImportItemKind};
 
+use heeler_model::job_row;
+
 use crate::context::{self, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
@@ -81,7 +83,7 @@ fn adoption_summary(
     if adoption.originals_kept > 0 {
         text += &format!("; originals kept in .before-heeler ({})", adoption.originals_kept);
     }
-    format!("{text}; took {}", output::format_duration(milliseconds))
+    format!("{text}; took {}", job_row::format_duration(milliseconds))
 }
 
 fn failure(error: AdoptError) -> CommandFailure {

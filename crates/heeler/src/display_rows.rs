@@ -4,13 +4,16 @@
 //! Parsing is lenient: a row of an unknown kind is shown by its kind, never dropped.
 
 use anstyle::{AnsiColor, Style};
-use heeler_model::parse_iso;
+use heeler_model::job_row::{
+    ContentBlock, JobRow, JobRowKind, ToolResultRow, TurnResultRow, block_text, content_blocks,
+    format_duration, summarize_tool_input, value_text,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::job_watch::{ToolCallTracker, summarize_input};
-use crate::output::{SafeText, format_duration, format_price, one_line};
+use crate::job_watch::ToolCallTracker;
+use crate::output::{SafeText, format_price, one_line};
 
 /// Characters of a tool's input or result that are shown; the transcript has all.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
@@ -21,7 +24,7 @@ const TOOL_LINE_CHARS_MAX: usize = 160;
 #[derive(Debug)]
 pub(crate) struct DisplayRow {
     pub(crate) at: Option<Timestamp>,
-    /// Speaker: `you`, `assistant`, `tool`, …
+    /// Speaker: `you`, `agent`, `tool`, …
     pub(crate) speaker: String,
     /// Text; may have several lines.
     pub(crate) text: SafeText,
@@ -30,8 +33,8 @@ pub(crate) struct DisplayRow {
 impl DisplayRow {
     /// Parses one transcript line.
     pub(crate) fn read(line: &[u8]) -> DisplayRow {
-        match serde_json::from_slice::<Value>(line) {
-            Ok(value) => DisplayRow::from_value(&value),
+        match JobRow::parse(line) {
+            Ok(row) => DisplayRow::from_row(&row),
             Err(_) => {
                 let text = String::from_utf8_lossy(line).into_owned().into();
                 DisplayRow { at: None, speaker: "unreadable".to_owned(), text }
@@ -39,27 +42,20 @@ impl DisplayRow {
         }
     }
 
-    fn from_value(value: &Value) -> DisplayRow {
-        let kind = value["type"].as_str().or(value["role"].as_str()).unwrap_or("row");
-        let kind = if is_turn_result(value) { "result" } else { kind };
-        let text = match kind {
-            "tool_use" => tool_use(&value["tool_name"], &value["input"]),
-            "tool_result" => tool_result(value),
-            "error" => plain(&value["message"]),
-            "result" => format_turn_result(value),
-            "system" => format_system_row(value),
-            _ => message(value).map(blocks).unwrap_or_else(|| plain(&value["subtype"])),
+    fn from_row(row: &JobRow) -> DisplayRow {
+        let text = match row.kind() {
+            JobRowKind::ToolCall { tool, input } => tool_call(tool, input),
+            JobRowKind::ToolResult(result) => tool_result(&result),
+            JobRowKind::Error { message, .. } => message.to_owned(),
+            JobRowKind::TurnResult(turn) => format_turn_result(&turn),
+            JobRowKind::System { .. } => row.notice_text(),
+            JobRowKind::Assistant | JobRowKind::User | JobRowKind::Other(_) => {
+                let subtype = || row.text("subtype").unwrap_or_default().to_owned();
+                row.content().map_or_else(subtype, blocks)
+            }
         };
-        let who = match kind {
-            "tool_use" | "tool_result" => "tool",
-            "user" if is_tool_result(value) => "tool",
-            "user" => "you",
-            "system" if is_prompt(value) => "you",
-            "system" if value["subtype"] == "command" => "$",
-            "system" if value["subtype"] == "stderr" => "stderr",
-            kind => kind,
-        };
-        DisplayRow { at: time(value), speaker: one_line(who), text: text.into() }
+        let speaker = one_line(row.speaker().label());
+        DisplayRow { at: row.written_at(), speaker, text: text.into() }
     }
 
     /// Formats the row with its time of day in the given zone; continuation lines are indented.
@@ -80,7 +76,7 @@ impl DisplayRow {
 
     fn style(&self) -> Style {
         match self.speaker.as_str() {
-            "assistant" => AnsiColor::Green.on_default(),
+            "agent" => AnsiColor::Green.on_default(),
             "you" => AnsiColor::Blue.on_default(),
             "tool" => AnsiColor::Cyan.on_default(),
             "error" | "unreadable" => AnsiColor::Red.on_default(),
@@ -101,20 +97,19 @@ impl RowFormatter {
 
     /// Formats the next line; a tool call is returned when it has ended.
     pub(crate) fn next_row(&mut self, line: &[u8]) -> Option<DisplayRow> {
-        let Ok(value) = serde_json::from_slice::<Value>(line) else {
-            return Some(DisplayRow::read(line));
+        let Ok(row) = JobRow::parse(line) else { return Some(DisplayRow::read(line)) };
+        let is_sub_agents = row.sub_agent_call().is_some();
+        let speaker = match row.kind() {
+            JobRowKind::ToolCall { .. } => "tool",
+            JobRowKind::ToolResult(_) if row.call_id().is_some() => "tool",
+            JobRowKind::Assistant if is_sub_agents && row.text("content").is_some() => "sub-agent",
+            JobRowKind::System { subtype } if subtype.starts_with("task_") || is_sub_agents => {
+                "system"
+            }
+            _ => return Some(DisplayRow::from_row(&row)),
         };
-        let is_sub_agents = !value["parent_tool_use_id"].is_null();
-        let subtype = value["subtype"].as_str().unwrap_or_default();
-        let who = match value["type"].as_str() {
-            Some("tool_use") => "tool",
-            Some("tool_result") if value["tool_use_id"].is_string() => "tool",
-            Some("assistant") if is_sub_agents && value["content"].is_string() => "sub-agent",
-            Some("system") if subtype.starts_with("task_") || is_sub_agents => "system",
-            _ => return Some(DisplayRow::from_value(&value)),
-        };
-        let text = self.0.format_row(&value, TOOL_LINE_CHARS_MAX)?;
-        Some(DisplayRow { at: time(&value), speaker: who.to_owned(), text })
+        let text = self.0.format_row(&row, TOOL_LINE_CHARS_MAX)?;
+        Some(DisplayRow { at: row.written_at(), speaker: speaker.to_owned(), text })
     }
 
     /// Returns the tool calls without a result.
@@ -124,92 +119,41 @@ impl RowFormatter {
     }
 }
 
-fn time(value: &Value) -> Option<Timestamp> {
-    value["timestamp"].as_str().and_then(parse_iso)
-}
-
-/// Returns true if a job row is the prompt.
-fn is_prompt(value: &Value) -> bool {
-    value["subtype"] == "user_input" && value["parent_tool_use_id"].is_null()
-}
-
-/// Returns true if a user row holds tool results.
-fn is_tool_result(value: &Value) -> bool {
-    let blocks = message(value).and_then(Value::as_array);
-    blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
-}
-
-/// Formats a system row. Question IDs, which only programs need, are removed.
-fn format_system_row(value: &Value) -> String {
-    let text = message(value).map(blocks).unwrap_or_else(|| plain(&value["subtype"]));
-    match value["subtype"].as_str() {
-        Some("asked" | "answered" | "denied" | "withdrawn") => {
-            text.rsplit_once(" (question ").map_or(text.as_str(), |(told, _)| told).to_owned()
-        }
-        _ => text,
-    }
-}
-
-fn message(value: &Value) -> Option<&Value> {
-    [&value["message"]["content"], &value["content"], &value["message"]]
-        .into_iter()
-        .find(|content| content.is_string() || content.is_array())
-}
-
 fn blocks(content: &Value) -> String {
-    let Value::Array(blocks) = content else { return plain(content) };
-    blocks.iter().map(block).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+    let blocks = content_blocks(content).into_iter().map(block);
+    blocks.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-fn block(block: &Value) -> String {
-    match block["type"].as_str() {
-        Some("text") => plain(&block["text"]),
-        Some("thinking") => format!("(thinking) {}", shortened(&plain(&block["thinking"]))),
-        Some("tool_use") => tool_use(&block["name"], &block["input"]),
-        Some("tool_result") => shortened(&blocks(&block["content"])),
-        Some(other) => format!("[{other}]"),
-        None => plain(block),
+fn block(block: ContentBlock<'_>) -> String {
+    match block {
+        ContentBlock::Text(text) => text.to_owned(),
+        ContentBlock::Thinking(text) => format!("(thinking) {}", shortened(text)),
+        ContentBlock::ToolCall { tool, input, .. } => tool_call(tool, input),
+        ContentBlock::ToolResult { content, .. } => shortened(&block_text(content)),
+        ContentBlock::Other(kind) => format!("[{kind}]"),
+        ContentBlock::Plain(value) => value_text(value),
     }
 }
 
-fn tool_use(name: &Value, input: &Value) -> String {
-    format!("{} {}", plain(name), shortened(&summarize_input(input)))
+fn tool_call(tool: &str, input: &Value) -> String {
+    format!("{tool} {}", shortened(&summarize_tool_input(input)))
 }
 
-fn tool_result(value: &Value) -> String {
-    let text = match &value["error"] {
-        Value::Null => blocks(&value["result"]),
-        error => plain(error),
-    };
-    let failed = value["success"] == Value::Bool(false);
-    format!("{} {}", if failed { "failed:" } else { "→" }, shortened(&text))
-}
-
-/// Returns true if a job row is a turn's result; a tool's result names its call.
-fn is_turn_result(value: &Value) -> bool {
-    value["type"] == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null()
+fn tool_result(result: &ToolResultRow<'_>) -> String {
+    format!("{} {}", if result.failed { "failed:" } else { "→" }, shortened(&result.output()))
 }
 
 /// Formats the result of a turn. The agent's last message has its own row; an error has not.
-fn format_turn_result(value: &Value) -> String {
-    let turns = value["num_turns"].as_i64().map(|turns| match turns {
+fn format_turn_result(turn: &TurnResultRow<'_>) -> String {
+    let turns = turn.turns.map(|turns| match turns {
         1 => ", 1 turn".to_owned(),
         turns => format!(", {turns} turns"),
     });
-    let took = value["duration_ms"].as_i64().map(|took| format!(", {}", format_duration(took)));
-    let cost = format_price(value["total_cost_usd"].as_f64()).map(|cost| format!(", {cost}"));
-    let error = value["error"].as_str().filter(|error| !error.is_empty());
-    let error = error.map(|error| format!(": {}", shortened(error)));
+    let took = turn.duration_ms.map(|took| format!(", {}", format_duration(took)));
+    let cost = format_price(turn.cost_usd).map(|cost| format!(", {cost}"));
+    let error = turn.error.map(|error| format!(": {}", shortened(error)));
     let parts = [turns, took, cost, error].into_iter().flatten();
-    format!("{}{}", plain(&value["subtype"]), parts.collect::<String>())
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
+    format!("{}{}", turn.subtype, parts.collect::<String>())
 }
 
 fn shortened(text: &str) -> String {
@@ -238,7 +182,7 @@ mod tests {
         let at = r#""timestamp":"2024-01-19T09:00:01Z""#;
         check(
             &format!(r#"{{"type":"assistant","content":"I'll look.\nNow.",{at}}}"#),
-            "09:00:01 assistant   I'll look.\n                     Now.",
+            "09:00:01 agent       I'll look.\n                     Now.",
         );
         check(
             &format!(r#"{{"type":"tool_use","tool_name":"Bash","input":{{"command":"ls"}},{at}}}"#),
@@ -263,19 +207,19 @@ mod tests {
     fn claude_envelopes_read_like_job_rows() {
         check(
             r#"{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"Hi"},{"type":"tool_use","name":"Read","input":{"file_path":"a"}}]}}"#,
-            "--:--:-- assistant   Hi\n                     Read a",
+            "--:--:-- agent       Hi\n                     Read a",
         );
         check(
             r#"{"type":"result","subtype":"success","num_turns":7,"total_cost_usd":0.13}"#,
-            "--:--:-- result      success, 7 turns, $0.1300",
+            "--:--:-- end of turn success, 7 turns, $0.1300",
         );
         check(
             r#"{"type":"tool_result","subtype":"success","result":"Hi","success":true,"num_turns":1,"duration_ms":1200,"total_cost_usd":0.05}"#,
-            "--:--:-- result      success, 1 turn, 1.2s, $0.0500",
+            "--:--:-- end of turn success, 1 turn, 1.2s, $0.0500",
         );
         check(
             r#"{"type":"tool_result","subtype":"error_during_execution","error":"no login","success":false}"#,
-            "--:--:-- result      error_during_execution: no login",
+            "--:--:-- end of turn error_during_execution: no login",
         );
         check(r#"{"role":"tool","name":"view","content":"x"}"#, "--:--:-- tool        x");
     }
@@ -331,7 +275,7 @@ mod tests {
                 "--:--:-- tool        ✗ Agent Count  1.5s\n                       it broke",
                 "--:--:-- system      the agent wants to use Write",
                 "--:--:-- system      me allowed Write",
-                "--:--:-- assistant   There are 3.",
+                "--:--:-- agent       There are 3.",
                 "--:--:-- tool        · Bash sleep 9 (no result yet)",
             ],
         );

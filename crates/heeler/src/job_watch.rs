@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{CommandReply, DaemonCommand, EngineContext};
+use heeler_model::job_row;
+use heeler_model::job_row::{JobRow, JobRowKind, TurnResultRow};
 use heeler_model::run::{AgentQuestion, RunState};
 use heeler_model::{JobId, RunId};
-use serde_json::Value as Json;
 
 use self::full_text::FullTextReader;
 use self::job_state::WatchedJobState;
 pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
 use self::question_prompter::QuestionPrompter;
-pub(crate) use self::question_prompter::summarize_input;
 pub(crate) use self::screen::OutputMode;
 use self::screen::WatchScreen;
 pub(crate) use self::tool_calls::ToolCallTracker;
@@ -49,7 +49,7 @@ const LAST_ROWS_WAIT: Duration = Duration::from_secs(2);
 /// Event of a watched job.
 pub(crate) enum JobWatchEvent {
     /// A row of the job's transcript with its number, in order.
-    Row(u64, Json),
+    Row(u64, JobRow),
     /// A piece of text; its row follows.
     Delta(String),
     /// Pieces were lost; the next rows hold the text so far.
@@ -207,7 +207,7 @@ struct JobWatcher<'w> {
     rows: u64,
     full_text: FullTextReader,
     /// Row with the agent's last message, and the key of its text.
-    answer: Option<(Json, &'static str)>,
+    answer: Option<(JobRow, &'static str)>,
     cost: Option<f64>,
     clock: RunClock,
     run_ended: bool,
@@ -315,23 +315,25 @@ impl<'w> JobWatcher<'w> {
         Ok(())
     }
 
-    fn handle_row(&mut self, row: &Json) -> CommandResult {
-        if let Some(cost) = row["total_cost_usd"].as_f64() {
+    fn handle_row(&mut self, row: &JobRow) -> CommandResult {
+        if let JobRowKind::TurnResult(TurnResultRow { cost_usd: Some(cost), .. }) = row.kind() {
             self.cost = Some(cost);
         }
         let attended = self.watch.keyboard.is_some();
         self.outcome.denied_unasked += u64::from(tool_calls::is_unattended_denial(row, attended));
         self.keep_answer(row);
-        match row["type"].as_str() {
+        match row.kind() {
             // The run's own error is printed at the end, with the remedy.
-            Some("error") if row["cure"].is_string() => {}
-            Some("assistant") if row["parent_tool_use_id"].is_null() => {
+            JobRowKind::Error { cure: Some(_), .. } => {}
+            JobRowKind::Assistant if row.sub_agent_call().is_none() => {
                 let text = self.full_text.text(&self.folder, row, "content");
                 self.screen.print_text(&text)?;
             }
-            _ => {
-                if row["type"] == "error" && self.watch.output_mode == OutputMode::All {
-                    self.outcome.error = row["message"].as_str().map(str::to_owned);
+            kind => {
+                if let JobRowKind::Error { message, .. } = kind
+                    && self.watch.output_mode == OutputMode::All
+                {
+                    self.outcome.error = Some(message.to_owned());
                 }
                 if let Some(line) = self.tools.format_row(row, output::width()) {
                     self.screen.line(line)?;
@@ -342,13 +344,10 @@ impl<'w> JobWatcher<'w> {
     }
 
     /// Keeps the row if it holds the agent's last message or the result of its turn.
-    fn keep_answer(&mut self, row: &Json) {
-        let is_main = row["parent_tool_use_id"].is_null();
-        let key = match row["type"].as_str() {
-            Some("assistant") if is_main => "content",
-            Some("tool_result") if row["tool_use_id"].is_null() && row["subtype"].is_string() => {
-                "result"
-            }
+    fn keep_answer(&mut self, row: &JobRow) {
+        let key = match row.kind() {
+            JobRowKind::Assistant if row.sub_agent_call().is_none() => "content",
+            JobRowKind::TurnResult(_) => "result",
             _ => return,
         };
         if self.watch.output_mode != OutputMode::Nothing {
@@ -361,7 +360,7 @@ impl<'w> JobWatcher<'w> {
                 answer.push_str(if answer.is_empty() { "" } else { "\n" });
                 answer.push_str(&said);
             }
-        } else if row[key].as_str().is_some_and(|text| !text.trim().is_empty()) {
+        } else if row.text(key).is_some_and(|text| !text.trim().is_empty()) {
             self.answer = Some((row.clone(), key));
         }
     }
@@ -433,7 +432,7 @@ impl<'w> JobWatcher<'w> {
         }
         let cancelling = if self.outcome.interrupts > 0 { "cancelling, " } else { "" };
         let doing = self.tools.current_call().unwrap_or_else(|| self.watch.agent.to_owned());
-        let elapsed = output::format_duration(self.clock.elapsed_ms(&self.folder));
+        let elapsed = job_row::format_duration(self.clock.elapsed_ms(&self.folder));
         let cost =
             output::format_price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
         self.screen.status(&format!("{cancelling}{doing}"), &format!("{elapsed}{cost}"));

@@ -402,17 +402,6 @@ pub(crate) fn format_short_duration(length: SignedDuration) -> String {
     }
 }
 
-/// Formats a duration in two units: `5m 23s`, `1h 02m`; `320ms` below a second.
-pub(crate) fn format_duration(milliseconds: i64) -> String {
-    let seconds = milliseconds / 1_000;
-    match seconds {
-        i64::MIN..1 => format!("{milliseconds}ms"),
-        1..60 => format!("{}.{}s", seconds, milliseconds % 1_000 / 100),
-        60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
-    }
-}
-
 /// Formats a price; returns `None` if it rounds to zero.
 pub(crate) fn format_price(usd: Option<f64>) -> Option<String> {
     usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
@@ -466,10 +455,6 @@ mod tests {
 
     #[test]
     fn lengths_and_numbers_are_short() {
-        assert_eq!(format_duration(320), "320ms");
-        assert_eq!(format_duration(12_340), "12.3s");
-        assert_eq!(format_duration(323_000), "5m 23s");
-        assert_eq!(format_duration(3_720_000), "1h 02m");
         assert_eq!(group_thousands(1_234_567), "1,234,567");
         assert_eq!(group_thousands(999), "999");
     }

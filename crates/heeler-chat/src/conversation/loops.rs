@@ -1,7 +1,7 @@
 //! Tasks, and loops that start turns on a schedule.
 
 use heeler_model::JobId;
-use serde_json::Value as Json;
+use heeler_model::job_row::{JobRow, JobRowKind};
 
 use super::Conversation;
 use super::turns::TurnInitiator;
@@ -196,22 +196,19 @@ impl Conversation {
     }
 
     /// Applies a change of the agent to the task list. The row is recorded, so that it counts once.
-    pub(super) fn apply_task_row(&mut self, job: &JobId, at: u64, row: &Json) {
-        let Some(subtype) = row["subtype"].as_str().filter(|_| row["type"] == "system") else {
-            return;
-        };
+    pub(super) fn apply_task_row(&mut self, job: &JobId, at: u64, row: &JobRow) {
+        let JobRowKind::System { subtype } = row.kind() else { return };
         let source = EntrySource { job: job.clone(), row: at };
         if subtype == TASKS_ADDED {
             let is_known = |task: &ConversationTask| task.added_by.as_ref() == Some(&source);
             if self.session_file.state().tasks.iter().any(is_known) {
                 return;
             }
-            let texts = row["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
-            let texts: Vec<String> = texts.map(str::to_owned).collect();
+            let texts: Vec<String> = row.texts("tasks").map(str::to_owned).collect();
             self.add_tasks(texts, Some(source));
         } else if subtype == TASK_FINISHED {
-            let number = row["number"].as_u64().and_then(|it| usize::try_from(it).ok());
-            let text = row["description"].as_str();
+            let number = row.number("number").and_then(|it| usize::try_from(it).ok());
+            let text = row.text("description");
             self.save_state(|about| {
                 let place =
                     number.and_then(|number| finished_task_index(&about.tasks, number, text));

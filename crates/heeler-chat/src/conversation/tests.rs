@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use camino::Utf8PathBuf;
+use heeler_model::job_row::JobRow;
 use heeler_model::run::QuestionAnswer;
 use heeler_model::{AgentSessionId, JobId};
 use heeler_testkit::HookedDisk;
@@ -206,7 +207,10 @@ impl ConversationFixture {
 
     fn row(&mut self, number: usize, at: u64, row: Json) {
         let now = self.now;
-        self.talk().handle_fleet_event(ChatFleetEvent::Row { job: job(number), at, row }, now);
+        self.talk().handle_fleet_event(
+            ChatFleetEvent::Row { job: job(number), at, row: JobRow::new(row) },
+            now,
+        );
     }
 
     fn said(&mut self, number: usize, at: u64, text: &str) {

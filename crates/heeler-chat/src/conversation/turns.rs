@@ -1,7 +1,7 @@
 //! Turns: messages of the person or a loop to the agent, and their results.
 
 use heeler_model::JobId;
-use serde_json::Value as Json;
+use heeler_model::job_row::{JobRow, JobRowKind};
 use uuid::Uuid;
 
 use super::Conversation;
@@ -38,10 +38,11 @@ pub(super) struct RunningTurn {
 impl RunningTurn {
     /// Returns true if a row has a prompt of the person that the transcript lacks: the process
     /// ended before it was written, or the delivery was not confirmed.
-    fn is_unrecorded_prompt(&self, row: &Json) -> bool {
+    fn is_unrecorded_prompt(&self, row: &JobRow) -> bool {
         let first = |text: &str| text.trim().lines().next().unwrap_or_default().to_owned();
-        let is_said = row["subtype"] == "user_input" && row["synthetic"] != Json::Bool(true);
-        let heard = first(row["content"].as_str().unwrap_or_default());
+        let is_said = matches!(row.kind(), JobRowKind::System { subtype: "user_input" });
+        let is_said = is_said && !row.is_synthetic();
+        let heard = first(row.text("content").unwrap_or_default());
         self.may_have_unrecorded_prompts
             && is_said
             && !self.recorded_prompts.iter().any(|known| first(known) == heard)
@@ -293,9 +294,11 @@ impl Conversation {
     }
 
     /// Handles a row of a job.
-    pub(super) fn handle_row(&mut self, job: &JobId, at: u64, row: &Json) {
+    pub(super) fn handle_row(&mut self, job: &JobId, at: u64, row: &JobRow) {
         if self.is_insights_job(job) {
-            if let Some(text) = row["content"].as_str().filter(|_| row["type"] == "assistant") {
+            if row.kind() == JobRowKind::Assistant
+                && let Some(text) = row.text("content")
+            {
                 text.clone_into(&mut self.last_reply);
             }
             return;
@@ -303,7 +306,7 @@ impl Conversation {
         let Some(of) = self.speakers.get(job).cloned() else { return };
         let next = self.next_rows.entry(job.clone()).or_default();
         if at < *next {
-            if row["type"] == "assistant" {
+            if row.kind() == JobRowKind::Assistant {
                 self.outputs.push(ChatOutput::DeltaEnded { of });
             }
             return;
@@ -318,9 +321,12 @@ impl Conversation {
         };
         if of == ChatSpeaker::Coordinator {
             self.apply_task_row(job, at, row);
-            let doing = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use");
+            let activity = match row.kind() {
+                JobRowKind::ToolCall { tool, .. } => tool,
+                _ => "thinking",
+            };
             if let Some(turn) = self.turn.as_mut().filter(|turn| turn.job == *job) {
-                turn.activity = doing.unwrap_or("thinking").to_owned();
+                activity.clone_into(&mut turn.activity);
             }
         }
         let Some(entry) = row::entry_from_row(job, at, row, prompts) else { return };

@@ -21,9 +21,7 @@ pub fn reference_markdown() -> String {
     };
     let mut page = INTRO
         .replace("{no_default}", &list(KEYS_WITHOUT_DEFAULT))
-        .replace("{fleet_only}", &list(FLEET_ONLY_KEYS))
-        .replace("{inert_fleet}", &list(unused_keys::UNUSED_FLEET_KEYS))
-        .replace("{inert_agent}", &list(unused_keys::UNUSED_AGENT_KEYS));
+        .replace("{fleet_only}", &list(FLEET_ONLY_KEYS));
     page.push_str(&render_tables(vec![FleetKeys::section(), AgentKeys::file_section()]));
     page
 }
@@ -39,14 +37,69 @@ pub fn workflow_reference_markdown() -> String {
     limits + &render_tables(vec![WorkflowKeys::section(), CronKeys::section()])
 }
 
-/// Renders a table for each section and for each section they reference.
+/// Renders a table for each section and for each section they reference, and one table of all keys
+/// that have no effect.
 fn render_tables(mut sections: Vec<ConfigSection>) -> String {
+    let mut unused = Vec::new();
     let mut next = 0;
     while let Some(section) = sections.get(next).cloned() {
-        section.keys.iter().for_each(|key| collect_sections(&key.shape, &mut sections));
+        for key in &section.keys {
+            if unused_keys::has_no_effect(section.name, key.name) {
+                collect_unused(section.name, key.name, key, &mut unused);
+            } else {
+                collect_sections(&key.shape, &mut sections);
+            }
+        }
         next += 1;
     }
-    sections.iter().map(render_table).collect()
+    let tables: String = sections.iter().map(render_table).collect();
+    tables + &render_unused(&unused)
+}
+
+/// A key without effect, with the sections that accept it.
+struct UnusedKey {
+    sections: Vec<&'static str>,
+    /// Dotted path below the section, such as `docker.image`.
+    path: String,
+    value: String,
+    about: String,
+}
+
+/// Adds a key and the keys below it. The fleet and its agents accept many of them alike; these
+/// become one row.
+fn collect_unused(section: &'static str, path: &str, key: &KeyInfo, unused: &mut Vec<UnusedKey>) {
+    let mut about = join_doc_lines(key.about).replace('|', "\\|");
+    if unused_keys::is_refused(key.name) && path == key.name {
+        about.push_str(" An agent that requests it is refused.");
+    }
+    let value = describe_unlinked(&key.shape);
+    match unused.iter_mut().find(|known| known.path == path && known.about == about) {
+        Some(known) if known.sections.contains(&section) => {}
+        Some(known) => known.sections.push(section),
+        None => {
+            let (sections, path) = (vec![section], path.to_owned());
+            unused.push(UnusedKey { sections, path, value, about });
+        }
+    }
+    let mut below = Vec::new();
+    collect_sections(&key.shape, &mut below);
+    for nested in below.iter().flat_map(|section| &section.keys) {
+        collect_unused(section, &format!("{path}.{}", nested.name), nested, unused);
+    }
+}
+
+fn render_unused(unused: &[UnusedKey]) -> String {
+    if unused.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n## Accepted, not used\n\nThese keys are checked, and a warning names them. \
+                    They have no effect.\n\n| key | in | value | |\n| --- | --- | --- | --- |\n"
+        .to_owned();
+    for key in unused {
+        let UnusedKey { sections, path, value, about } = key;
+        text.push_str(&format!("| `{path}` | {} | {value} | {about} |\n", sections.join(", ")));
+    }
+    text
 }
 
 fn collect_sections(shape: &ValueShape, sections: &mut Vec<ConfigSection>) {
@@ -75,7 +128,8 @@ fn canonical_section(section: &str) -> Option<&'static str> {
 fn render_table(section: &ConfigSection) -> String {
     let mut text = format!("\n## {}\n\n{}\n\n", section.name, join_doc_lines(section.about));
     text.push_str("| key | value | default | |\n| --- | --- | --- | --- |\n");
-    for key in &section.keys {
+    let used = section.keys.iter();
+    for key in used.filter(|key| !unused_keys::has_no_effect(section.name, key.name)) {
         text.push_str(&render_row(section, key));
     }
     text
@@ -95,6 +149,19 @@ fn render_row(section: &ConfigSection, key: &KeyInfo) -> String {
         about.push_str(&format!(" *{remark}*"));
     }
     format!("| `{}` | {} | {default} | {about} |\n", key.name, describe_shape(&key.shape))
+}
+
+/// Describes a value whose section has no table of its own.
+fn describe_unlinked(shape: &ValueShape) -> String {
+    match shape {
+        ValueShape::Section(_) => "map".to_owned(),
+        ValueShape::List(item) => format!("list: {}", describe_unlinked(item)),
+        ValueShape::Map(value) => format!("map of names: {}", describe_unlinked(value)),
+        ValueShape::OneOf(shapes) => {
+            shapes.iter().map(describe_unlinked).collect::<Vec<_>>().join("; or ")
+        }
+        other => describe_shape(other),
+    }
 }
 
 fn describe_shape(shape: &ValueShape) -> String {

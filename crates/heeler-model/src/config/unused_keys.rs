@@ -83,6 +83,17 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
     })
 }
 
+/// Says whether all of a key is without effect, so that the reference lists it apart.
+pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
+    // One value of `approvals` is unused; the others work.
+    key != "approvals" && unused_key_note(section, key).is_some()
+}
+
+/// Says whether an agent that sets the key is refused instead of being run without it.
+pub(crate) fn is_refused(key: &str) -> bool {
+    ISOLATION_KEYS.contains(&key)
+}
+
 /// Returns the section and key that a path refers to; several if a value has several forms.
 fn resolve_key_path(shape: &ValueShape, path: &str) -> Vec<(&'static str, &'static str)> {
     let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));

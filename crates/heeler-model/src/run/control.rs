@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::result::{AgentQuestion, RunResult};
+use crate::job_row::JobRow;
 use crate::{AgentSessionId, JobId, RunId};
 
 /// Request of a client to a runner.
@@ -122,7 +123,7 @@ pub enum ControlEvent {
     Row {
         /// Row number in the job transcript, from zero.
         at: u64,
-        row: Json,
+        row: JobRow,
     },
     /// Fragment of a text that is still being generated. The row with the whole text follows.
     Delta {

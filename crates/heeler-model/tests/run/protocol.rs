@@ -3,6 +3,7 @@
 
 use expect_test::{ExpectFile, expect_file};
 use heeler_model::config::RuntimeType;
+use heeler_model::job_row::JobRow;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
     AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ClosedQuestion, ControlEvent,
@@ -393,7 +394,10 @@ fn replies() {
 #[test]
 fn happenings() {
     let happenings = [
-        ControlEvent::Row { at: 6, row: json!({"type": "assistant", "content": "hello"}) },
+        ControlEvent::Row {
+            at: 6,
+            row: JobRow::new(json!({"type": "assistant", "content": "hello"})),
+        },
         ControlEvent::Delta { text: "hel".to_owned(), from: None },
         ControlEvent::Delta { text: "lo".to_owned(), from: Some(3) },
         ControlEvent::Asked { ask: ask() },

@@ -4,6 +4,7 @@ mod show;
 
 use clap::{Args, Subcommand};
 use heeler_model::JobStatus;
+use heeler_model::job_row;
 use heeler_query::jobs::{JobListQuery, JobPage, JobSummary};
 use jiff::Timestamp;
 
@@ -204,7 +205,7 @@ fn trigger(job: &JobSummary) -> String {
 }
 
 fn duration_text(job: &JobSummary) -> Option<String> {
-    job.duration_seconds.map(|seconds| output::format_duration((seconds * 1e3).round() as i64))
+    job.duration_seconds.map(|seconds| job_row::format_duration((seconds * 1e3).round() as i64))
 }
 
 /// Returns a status in its colour.

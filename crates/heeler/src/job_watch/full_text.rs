@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::job_row::JobRow;
 use heeler_model::message::parse_row;
 use heeler_model::recorder::{JOB_TEXT_BYTES_MAX, full_text};
 use heeler_transcript::{PageBoundary, TranscriptEntry, TranscriptScanner, read_range};
-use serde_json::Value as Json;
 use uuid::Uuid;
 
 /// Position in the session's transcript. Both transcripts have the same order, so it only advances.
@@ -20,15 +20,19 @@ pub(crate) struct FullTextReader {
 impl FullTextReader {
     /// Returns a text of a job row of the run in this folder: in full, unless its session row is
     /// gone.
-    pub(crate) fn text<'r>(&mut self, folder: &Utf8Path, row: &'r Json, key: &str) -> Cow<'r, str> {
-        let text = row[key].as_str().unwrap_or_default();
+    pub(crate) fn text<'r>(
+        &mut self,
+        folder: &Utf8Path,
+        row: &'r JobRow,
+        key: &str,
+    ) -> Cow<'r, str> {
+        let text = row.text(key).unwrap_or_default();
         let is_cut = text.len() > JOB_TEXT_BYTES_MAX;
-        let whole = if is_cut { self.find(folder, &row["uuid"]) } else { None };
+        let whole = row.uuid().filter(|_| is_cut).and_then(|uuid| self.find(folder, uuid));
         whole.map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
-    fn find(&mut self, folder: &Utf8Path, uuid: &Json) -> Option<String> {
-        let uuid = Uuid::try_parse(uuid.as_str()?).ok()?;
+    fn find(&mut self, folder: &Utf8Path, uuid: Uuid) -> Option<String> {
         let started = heeler_engine::read_started_file(folder).ok()?;
         // An agent that lost its session continues in another one.
         if self.log != started.session_log {

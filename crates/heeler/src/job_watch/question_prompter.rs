@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
 use heeler_engine::ControlClient;
+use heeler_model::job_row::{main_input_field, summarize_tool_input};
 use heeler_model::question::{allows_multiple, options, resolve_choice};
 use heeler_model::run::{AgentQuestion, ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::{error_chain, is_terminal_control};
@@ -88,7 +89,7 @@ impl QuestionPrompter {
             return Ok(());
         }
         if self.keyboard.is_none() {
-            let wants = format!("{} {}", ask.tool, summarize_input(&ask.input));
+            let wants = format!("{} {}", ask.tool, summarize_tool_input(&ask.input));
             return screen.remark(&format!("waiting for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
@@ -251,11 +252,11 @@ impl PermissionText {
     /// Formats a request. The user must see all that is allowed, so every omission is counted.
     fn new(ask: &AgentQuestion, whole: bool) -> PermissionText {
         let yellow = AnsiColor::Yellow.on_default();
-        let (key, wants) = match (main_field(&ask.input), &ask.input) {
+        let (key, wants) = match (main_input_field(&ask.input), &ask.input) {
             (Some((key, text)), _) => (key, text.to_owned()),
             // The fields below show all of it.
             (None, Json::Object(_)) => ("", String::new()),
-            (None, input) => ("", summarize_input(input)),
+            (None, input) => ("", summarize_tool_input(input)),
         };
         let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
         let mut wants = wants.split('\n').map(escape_invisible);
@@ -377,39 +378,6 @@ fn text(value: &Json) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Fields of a tool's input that describe it best, in order of preference.
-const MAIN_FIELDS: [&str; 9] = [
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "description",
-    "prompt",
-];
-
-fn main_field(input: &Json) -> Option<(&'static str, &str)> {
-    MAIN_FIELDS.iter().map(|key| (*key, text(&input[*key]))).find(|(_, text)| !text.is_empty())
-}
-
-/// Summarizes a tool's input.
-pub(crate) fn summarize_input(input: &Json) -> String {
-    let telling = main_field(input).map(|(_, text)| text);
-    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
-    match (telling, input) {
-        (Some(text), _) => text.to_owned(),
-        (None, Json::String(text)) => text.clone(),
-        (None, Json::Object(fields)) if fields.len() == 1 => fields
-            .values()
-            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
-            .collect(),
-        (None, Json::Null) => String::new(),
-        (None, other) => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -515,14 +483,5 @@ mod tests {
         assert_eq!(resolve_choice(&one, "7").unwrap(), "7", "it is a label");
         assert_eq!(resolve_choice(&one, "\"3\"").unwrap(), "3");
         assert_eq!(resolve_choice(&one, "3 of them").unwrap(), "3 of them");
-    }
-
-    #[test]
-    fn what_a_tool_wants_is_told_in_short() {
-        assert_eq!(summarize_input(&json!({"command": "ls", "timeout": 3})), "ls");
-        assert_eq!(summarize_input(&json!({"x": 1})), "1");
-        assert_eq!(summarize_input(&json!({"x": 1, "y": 2})), r#"{"x":1,"y":2}"#);
-        assert_eq!(summarize_input(&json!("text")), "text");
-        assert_eq!(summarize_input(&Json::Null), "");
     }
 }

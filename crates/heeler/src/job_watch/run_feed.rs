@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{ControlClient, ControlError};
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::run::{ControlEvent, ControlOperation, ControlReplyBody, file};
 use heeler_store::is_run_alive;
 use heeler_transcript::{TranscriptEntry, TranscriptScanner};
@@ -157,14 +158,16 @@ impl RunFeed {
         match happening {
             // The row was already read from the transcript. Send it again: it completes the deltas
             // received since.
-            ControlEvent::Row { at, row } if at < self.rows_sent && row["type"] == "assistant" => {
+            ControlEvent::Row { at, row }
+                if at < self.rows_sent && row.kind() == JobRowKind::Assistant =>
+            {
                 self.delta_bytes_sent = 0;
                 self.send(JobWatchEvent::Row(at, row))
             }
             ControlEvent::Row { at, .. } if at < self.rows_sent => Ok(()),
             ControlEvent::Row { at, row } if at == self.rows_sent => {
                 self.rows_sent += 1;
-                if row["type"] == "assistant" {
+                if row.kind() == JobRowKind::Assistant {
                     self.delta_bytes_sent = 0;
                 }
                 self.send(JobWatchEvent::Row(at, row))
@@ -206,7 +209,7 @@ impl RunFeed {
                 continue;
             }
             (self.rows_sent, self.delta_bytes_sent) = (number + 1, 0);
-            if let Ok(row) = serde_json::from_str(&record.text) {
+            if let Ok(row) = JobRow::parse(record.text.as_bytes()) {
                 self.send(JobWatchEvent::Row(number, row))?;
             }
         }
@@ -233,7 +236,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use heeler_transcript::LockFile;
-    use serde_json::{Value as Json, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -266,7 +269,7 @@ mod tests {
         fn log(&self, rows: std::ops::Range<u64>) {
             let mut options = std::fs::OpenOptions::new();
             let mut log = options.create(true).append(true).open(&self.feed.log).unwrap();
-            rows.for_each(|row| writeln!(log, "{}", row_of(row)).unwrap());
+            rows.for_each(|row| writeln!(log, "{}", row_of(row).as_json()).unwrap());
         }
 
         fn told(&self, row: u64) -> ControlEvent {
@@ -276,7 +279,7 @@ mod tests {
         #[track_caller]
         fn check(&self, expected: &str) {
             let shown = self.events.try_iter().map(|event| match event {
-                JobWatchEvent::Row(at, row) if row["n"] == at => at.to_string(),
+                JobWatchEvent::Row(at, row) if row.number("n") == Some(at) => at.to_string(),
                 JobWatchEvent::Delta(text) => text,
                 JobWatchEvent::Lagged => "lagged".to_owned(),
                 JobWatchEvent::RunEnded(_) => "end".to_owned(),
@@ -286,8 +289,8 @@ mod tests {
         }
     }
 
-    fn row_of(number: u64) -> Json {
-        json!({ "n": number })
+    fn row_of(number: u64) -> JobRow {
+        JobRow::new(json!({ "n": number }))
     }
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
         say(3, "two");
         // Something was left out.
         say(9, "lost");
-        let row = json!({"type": "assistant"});
+        let row = JobRow::new(json!({"type": "assistant"}));
         rig.feed.handle_event(ControlEvent::Row { at: 0, row }).unwrap();
         let mut say = |from: u64, text: &str| {
             let happening = ControlEvent::Delta { text: text.to_owned(), from: Some(from) };
@@ -327,7 +330,7 @@ mod tests {
         say(6, "lost");
         say(0, "three");
         // It comes with the row that ends it, though that was read from the log.
-        let row = json!({"type": "assistant"});
+        let row = JobRow::new(json!({"type": "assistant"}));
         rig.feed.handle_event(ControlEvent::Row { at: 0, row }).unwrap();
         rig.check("one two ? three ?");
     }

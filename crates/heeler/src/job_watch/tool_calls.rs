@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 
 use anstyle::{AnsiColor, Style};
-use heeler_model::parse_iso;
+use heeler_model::job_row::{
+    self, JobRow, JobRowKind, ToolResultRow, block_text, summarize_tool_input,
+};
 use indexmap::IndexMap;
 use jiff::Timestamp;
-use serde_json::Value as Json;
 
-use super::question_prompter::summarize_input;
 use crate::output::{self, SafeText, one_line, truncate_chars};
 
 /// Columns of a line besides the call: symbol, duration and spaces.
@@ -56,14 +56,15 @@ impl ToolCallTracker {
     }
 
     /// Handles a row; returns the lines to print for it, if any.
-    pub(crate) fn format_row(&mut self, row: &Json, width: usize) -> Option<SafeText> {
-        let sub = row["parent_tool_use_id"].as_str();
+    pub(crate) fn format_row(&mut self, row: &JobRow, width: usize) -> Option<SafeText> {
+        let sub = row.sub_agent_call();
         let indent = match sub {
             None => self.margin,
             Some(sub) => self.begin_sub_agent(sub).unwrap_or(self.margin) + 2,
         };
-        let is_started = row["subtype"] == "task_started" && row["subagent_type"].is_string();
-        let line = match row["tool_use_id"].as_str() {
+        let is_started = matches!(row.kind(), JobRowKind::System { subtype: "task_started" })
+            && row.text("subagent_type").is_some();
+        let line = match row.call_id() {
             Some(call) if is_started && self.begin_sub_agent(call).is_some() => {
                 return self.heading(call);
             }
@@ -103,28 +104,35 @@ impl ToolCallTracker {
         Some(SafeText::styled(Style::new().dimmed(), &format!("{:indent$}▸ {what}", "")))
     }
 
-    fn format_line(&mut self, row: &Json, indent: usize, width: usize) -> Option<SafeText> {
+    fn format_line(&mut self, row: &JobRow, indent: usize, width: usize) -> Option<SafeText> {
         let fit = |text: &str| truncate_chars(&one_line(text), width.saturating_sub(indent + 2));
         let dim = Style::new().dimmed();
         let dimmed = |text: &str| SafeText::styled(dim, &format!("{:indent$}{}", "", fit(text)));
-        match row["type"].as_str()? {
-            "tool_use" => {
-                self.begin_call(row, indent, width);
+        match row.kind() {
+            JobRowKind::ToolCall { tool, input } => {
+                self.begin_call(
+                    row,
+                    &format!("{tool} {}", summarize_tool_input(input)),
+                    indent,
+                    width,
+                );
                 None
             }
-            "tool_result" if row["tool_use_id"].is_string() => self.finish_call(row, indent, width),
-            // Never shorten an error: it may be the only information.
-            "error" => {
-                let text = one_line(&plain(&row["message"]));
+            JobRowKind::ToolResult(result) if row.call_id().is_some() => {
+                self.finish_call(row, &result, indent, width)
+            }
+            // In full, regardless of its length: it may be the only information.
+            JobRowKind::Error { message, .. } => {
+                let text = one_line(message);
                 Some(SafeText::styled(
                     AnsiColor::Red.on_default(),
                     &format!("{:indent$}{text}", ""),
                 ))
             }
-            "system" if row["subtype"] == "init" => self.failed_servers(row),
-            "system" if row["subtype"] == "file_sent" => {
+            JobRowKind::System { subtype: "init" } => self.failed_servers(row),
+            JobRowKind::System { subtype: "file_sent" } => {
                 let (file, said) = describe_sent_file(row);
-                // Never shorten the path either: the user opens it.
+                // In full too: people open the path.
                 let line = SafeText::from(format!("{:indent$}file {}", "", one_line(&file)));
                 Some(match said.as_str() {
                     "" => line,
@@ -133,27 +141,28 @@ impl ToolCallTracker {
                         .append(SafeText::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
                 })
             }
-            "system" if row["subtype"] == "stderr" => {
-                let content = plain(&row["content"]);
+            JobRowKind::System { subtype: "stderr" } => {
+                let content = content(row);
                 let lines = content.lines().map(&dimmed);
                 lines.reduce(|all, line| all.append("\n").append(line))
             }
-            "system" => self.format_system_row(row).map(|text| dimmed(&text)),
-            // Message of a sub-agent.
-            "assistant" => Some(dimmed(&plain(&row["content"]))),
+            JobRowKind::System { subtype } => {
+                self.format_system_row(row, subtype).map(|text| dimmed(&text))
+            }
+            // Text of a sub-agent.
+            JobRowKind::Assistant => Some(dimmed(&content(row))),
             _ => None,
         }
     }
 
-    fn begin_call(&mut self, row: &Json, indent: usize, width: usize) {
-        let what = format!("{} {}", plain(&row["tool_name"]), summarize_input(&row["input"]));
-        let what = truncate_chars(&one_line(&what), width.saturating_sub(indent + MARGIN));
-        let call = TrackedToolCall { description: what, at: time(row), indent };
+    fn begin_call(&mut self, row: &JobRow, what: &str, indent: usize, width: usize) {
+        let what = truncate_chars(&one_line(what), width.saturating_sub(indent + MARGIN));
+        let call = TrackedToolCall { description: what, at: row.written_at(), indent };
         if self.open.len() >= OPEN_CALLS_MAX {
             self.open.shift_remove_index(0);
             self.dropped_calls += 1;
         }
-        self.open.insert(plain(&row["tool_use_id"]), call);
+        self.open.insert(row.call_id().unwrap_or_default().to_owned(), call);
     }
 
     /// Describes the current call, for the status line.
@@ -184,31 +193,37 @@ impl ToolCallTracker {
         lines
     }
 
-    fn finish_call(&mut self, row: &Json, indent: usize, width: usize) -> Option<SafeText> {
-        let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
-        let failed = row["success"] == Json::Bool(false);
+    fn finish_call(
+        &mut self,
+        row: &JobRow,
+        result: &ToolResultRow<'_>,
+        indent: usize,
+        width: usize,
+    ) -> Option<SafeText> {
+        let call = self.open.shift_remove(row.call_id().unwrap_or_default());
+        let tool = result.tool.unwrap_or_default();
         // A separate row reports the success of these tools.
-        if !failed && SEPARATELY_REPORTED_TOOLS.iter().any(|tool| row["tool_name"] == *tool) {
+        if !result.failed && SEPARATELY_REPORTED_TOOLS.contains(&tool) {
             return None;
         }
         let what = match &call {
             Some(call) => call.description.clone(),
-            None => one_line(&plain(&row["tool_name"])),
+            None => one_line(tool),
         };
-        let took = row["duration_ms"].as_i64().or_else(|| {
-            let took = time(row)?.duration_since(call.as_ref()?.at?).as_millis();
+        let took = result.duration_ms.or_else(|| {
+            let took = row.written_at()?.duration_since(call.as_ref()?.at?).as_millis();
             i64::try_from(took).ok().filter(|took| *took >= 0)
         });
         let took =
-            took.map(|took| format!("  {}", output::format_duration(took))).unwrap_or_default();
+            took.map(|took| format!("  {}", job_row::format_duration(took))).unwrap_or_default();
         let dim = Style::new().dimmed();
-        if !failed {
+        if !result.failed {
             let sign =
                 SafeText::styled(AnsiColor::Green.on_default(), &format!("{:indent$}✓ ", ""));
             return Some(sign.append(what).append(SafeText::styled(dim, &took)));
         }
         let sign = SafeText::styled(AnsiColor::Red.on_default(), &format!("{:indent$}✗ ", ""));
-        let why = one_line(&plain(&row["error"]));
+        let why = one_line(row.text("error").unwrap_or_default());
         let why = truncate_chars(&why, width.saturating_sub(indent + 4));
         let line = sign.append(what).append(SafeText::styled(dim, &took));
         Some(match why.is_empty() {
@@ -220,8 +235,8 @@ impl ToolCallTracker {
     }
 
     /// Warns about unusable MCP servers, each once: every turn lists them again.
-    fn failed_servers(&mut self, row: &Json) -> Option<SafeText> {
-        let servers = row["mcp_failed"].as_array()?.iter().map(plain);
+    fn failed_servers(&mut self, row: &JobRow) -> Option<SafeText> {
+        let servers = row.texts("mcp_failed").map(str::to_owned);
         let new: Vec<String> =
             servers.filter(|name| self.failed_mcp_servers.insert(name.clone())).collect();
         let names = new.join(", ");
@@ -234,10 +249,10 @@ impl ToolCallTracker {
         Some(SafeText::styled(AnsiColor::Yellow.on_default(), &text))
     }
 
-    fn format_system_row(&mut self, row: &Json) -> Option<String> {
-        let content = plain(&row["content"]);
-        match row["subtype"].as_str().unwrap_or_default() {
-            "user_input" if !row["parent_tool_use_id"].is_null() => None,
+    fn format_system_row(&mut self, row: &JobRow, subtype: &str) -> Option<String> {
+        let content = content(row);
+        match subtype {
+            "user_input" if row.sub_agent_call().is_some() => None,
             // A restarted agent receives the same prompt again.
             "user_input" => match &self.prompt {
                 Some(prompt) if *prompt != content => Some(format!("› {content}")),
@@ -249,7 +264,7 @@ impl ToolCallTracker {
             },
             // The result of a sub-agent's call is printed anyway; a background task has only this
             // row.
-            "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
+            "task_notification" if !self.open.contains_key(row.call_id().unwrap_or_default()) => {
                 Some(content)
             }
             subtype if subtype.starts_with("task_") => None,
@@ -264,9 +279,9 @@ impl ToolCallTracker {
 }
 
 /// Returns the name, size and path of a sent file, and the agent's remark on it.
-fn describe_sent_file(row: &Json) -> (String, String) {
-    let content = plain(&row["content"]);
-    let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
+fn describe_sent_file(row: &JobRow) -> (String, String) {
+    let content = content(row);
+    let fields = (row.text("name"), row.number("bytes"), row.text("path"));
     let (Some(name), Some(bytes), Some(path)) = fields else { return (content, String::new()) };
     let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
     let file = format!("{name} ({}) → {path}", output::format_size(bytes));
@@ -275,29 +290,23 @@ fn describe_sent_file(row: &Json) -> (String, String) {
 
 /// Returns true if a row reports a request that was denied because there was no one to ask, not by
 /// a rule: by the runner in an unattended run, or by Claude, which then gives no reason.
-pub(crate) fn is_unattended_denial(row: &Json, attended: bool) -> bool {
-    match row["subtype"].as_str().filter(|_| row["type"] == "system") {
-        Some("denied") => !attended,
-        Some("permission_denied") => row["decision_reason_type"].is_null(),
+pub(crate) fn is_unattended_denial(row: &JobRow, attended: bool) -> bool {
+    match row.kind() {
+        JobRowKind::System { subtype: "denied" } => !attended,
+        JobRowKind::System { subtype: "permission_denied" } => {
+            row.text("decision_reason_type").is_none()
+        }
         _ => false,
     }
 }
 
-fn time(row: &Json) -> Option<Timestamp> {
-    row["timestamp"].as_str().and_then(parse_iso)
-}
-
-fn plain(value: &Json) -> String {
-    match value {
-        Json::String(text) => text.clone(),
-        Json::Null => String::new(),
-        other => other.to_string(),
-    }
+fn content(row: &JobRow) -> String {
+    row.content().map(block_text).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
 
     use super::*;
 
@@ -314,7 +323,7 @@ mod tests {
     fn check(rows: &[Json], expected: &[&str]) {
         let mut tools = ToolCallTracker::new(2);
         let mut lines: Vec<SafeText> =
-            rows.iter().filter_map(|row| tools.format_row(row, 60)).collect();
+            rows.iter().filter_map(|row| tools.format_row(&JobRow::new(row.clone()), 60)).collect();
         lines.extend(tools.unfinished("no result"));
         let plain: Vec<String> = lines
             .iter()
@@ -368,17 +377,20 @@ mod tests {
     #[test]
     fn requests_that_nobody_could_be_asked_about_are_told_from_those_that_a_rule_denied() {
         let row = |subtype: &str| json!({"type": "system", "subtype": subtype, "content": "x"});
-        assert!(is_unattended_denial(&row("denied"), false));
+        assert!(is_unattended_denial(&JobRow::new(row("denied")), false));
         assert!(
-            !is_unattended_denial(&row("denied"), true),
+            !is_unattended_denial(&JobRow::new(row("denied")), true),
             "somebody was there, who had no time for it"
         );
-        assert!(is_unattended_denial(&row("permission_denied"), false));
+        assert!(is_unattended_denial(&JobRow::new(row("permission_denied")), false));
         let mut by_rule = row("permission_denied");
         by_rule["decision_reason_type"] = "rule".into();
-        assert!(!is_unattended_denial(&by_rule, false));
-        assert!(!is_unattended_denial(&row("user_input"), false));
-        assert!(!is_unattended_denial(&json!({"type": "assistant", "subtype": "denied"}), false));
+        assert!(!is_unattended_denial(&JobRow::new(by_rule), false));
+        assert!(!is_unattended_denial(&JobRow::new(row("user_input")), false));
+        assert!(!is_unattended_denial(
+            &JobRow::new(json!({"type": "assistant", "subtype": "denied"})),
+            false
+        ));
     }
 
     fn sub_agent(id: &str, task: &str) -> [Json; 2] {

@@ -173,11 +173,11 @@ fn logs_print_the_newest_lines_and_end() {
     let id = job.head.id.as_str();
     assert_eq!(
         fleet.run(&["jobs", "logs", id, "-n", "2"]).ok(),
-        "2024-01-19\n10:00:08 assistant   line 8\n10:00:09 assistant   line 9\n"
+        "2024-01-19\n10:00:08 agent       line 8\n10:00:09 agent       line 9\n"
     );
     assert_eq!(
         fleet.run(&["logs", "-n", "1"]).ok(),
-        "2024-01-19\ncoder 10:00:09 assistant   line 9\n"
+        "2024-01-19\ncoder 10:00:09 agent       line 9\n"
     );
     assert_eq!(fleet.run(&["logs", "coder", "--json"]).ok().lines().count(), 10);
     assert!(fleet.run(&["logs", "nobody"]).fails(4).contains("there is no agent `nobody`"));
@@ -196,7 +196,7 @@ fn a_torn_line_is_reported_and_never_shown() {
     let ran = fleet.run(&["jobs", "logs", job.head.id.as_str()]);
     assert!(ran.stderr.contains("skipped NUL bytes"), "{}", ran.stderr);
     assert!(ran.stderr.contains("skipped an unfinished last line"), "{}", ran.stderr);
-    assert_eq!(ran.ok(), "--:--:-- assistant   whole\n");
+    assert_eq!(ran.ok(), "--:--:-- agent       whole\n");
 }
 
 #[test]

@@ -348,7 +348,9 @@ impl Live<'_> {
     #[track_caller]
     pub(crate) fn until_row(&mut self, kind: &str) -> Json {
         self.until(kind, |happening| match happening {
-            ControlEvent::Row { row, .. } if row["type"] == kind => Some(row.clone()),
+            ControlEvent::Row { row, .. } if row.text("type") == Some(kind) => {
+                Some(row.as_json().clone())
+            }
             _ => None,
         })
     }

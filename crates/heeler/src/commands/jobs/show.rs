@@ -2,6 +2,7 @@
 
 use clap::Args;
 use heeler_model::JobId;
+use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_query::jobs::{
     FailedHookSummary, JobDetails, JobFile, RunSummary, UsageSummary, load_runs,
@@ -192,7 +193,7 @@ fn error_class_text(error: &RunError, now: Timestamp) -> String {
         (true, _, Some(at)) => format!("retry {}", output::relative_time(at, now)),
         (true, Some(wait), None) => {
             let wait = i64::try_from(wait).unwrap_or(i64::MAX);
-            format!("retry after {}", output::format_duration(wait))
+            format!("retry after {}", job_row::format_duration(wait))
         }
         (true, None, None) => "a retry may succeed".to_owned(),
     };

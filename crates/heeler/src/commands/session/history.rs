@@ -4,13 +4,13 @@
 use std::io;
 
 use anstyle::{AnsiColor, Style};
+use heeler_model::job_row::summarize_tool_input;
 use heeler_query::messages::{is_external, is_pending};
 use heeler_store::history::{ForkSafety, HistoryMessage, HistoryPage, HistoryRole, ToolCall};
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use crate::failure::CommandResult;
-use crate::job_watch::summarize_input;
 use crate::output::{self, SafeText, one_line, truncate_chars};
 use crate::wrap::{LongWordPolicy, screen_width, truncate_with_ellipsis, wrap_text};
 
@@ -144,7 +144,7 @@ fn truncation_note(
 fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
     let (who, style) = match message.role {
         HistoryRole::User => ("you", AnsiColor::Blue.on_default()),
-        HistoryRole::Assistant => ("assistant", AnsiColor::Green.on_default()),
+        HistoryRole::Assistant => ("agent", AnsiColor::Green.on_default()),
     };
     let mark = match (message.fork_safety, &message.snapshot) {
         (ForkSafety::Safe, Some(_)) => " *+",
@@ -203,7 +203,7 @@ fn tool_call_lines(tool: &ToolCall, room: Option<usize>) -> Vec<SafeText> {
         Some(result) if result.is_error => ("✗", AnsiColor::Red.on_default()),
         Some(_) => ("✓", AnsiColor::Cyan.on_default()),
     };
-    let words = one_line(&format!("{} {}", tool.name, summarize_input(&tool.input)));
+    let words = one_line(&format!("{} {}", tool.name, summarize_tool_input(&tool.input)));
     let line = truncate_with_ellipsis(&words, room.saturating_sub(2));
     let mut lines = vec![SafeText::styled(style, sign).append(" ").append(line)];
     if let Some(result) = tool.result.as_ref().filter(|result| result.is_error) {
@@ -289,7 +289,7 @@ mod tests {
             &message,
             Some(40),
             expect![[r#"
-                42 assistant 10:00:01 *
+                42 agent 10:00:01 *
                   (thinking) Where is it?
                   I'll look for it in the folder of
                   tests first.
@@ -329,7 +329,7 @@ mod tests {
             &one,
             None,
             expect![[r#"
-                - assistant 10:00:01 from outside Heeler, not imported yet
+                - agent 10:00:01 from outside Heeler, not imported yet
                   By hand.
             "#]],
         );
@@ -340,7 +340,7 @@ mod tests {
             &one,
             None,
             expect![[r#"
-                42 assistant 10:00:01 from outside Heeler
+                42 agent 10:00:01 from outside Heeler
                   By hand.
             "#]],
         );

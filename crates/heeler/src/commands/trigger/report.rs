@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use heeler_engine::EngineContext;
+use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session};
 use heeler_store::{STOPPED_AT, StateDir, StoreReader};
@@ -141,7 +142,7 @@ fn print_outcome(
     seen: &JobWatchOutcome,
 ) -> CommandResult {
     let head = &job.head;
-    let took = head.duration_ms.map(|took| format!(" in {}", output::format_duration(took)));
+    let took = head.duration_ms.map(|took| format!(" in {}", job_row::format_duration(took)));
     let cost = output::format_price(head.cost_usd).map(|cost| format!(", {cost}"));
     let session = match &head.session_id {
         Some(id) => reader.session_by_agent_id(id)?,

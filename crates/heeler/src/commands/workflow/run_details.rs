@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use anstyle::Style;
 use clap::Args;
+use heeler_model::job_row;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
@@ -222,7 +223,7 @@ fn print_phases(
         lines.push(vec![
             sign.append(format!(" {}", output::one_line(phase.title()))),
             phase_status_name(phase.status).into(),
-            took.map(output::format_duration).unwrap_or_default().into(),
+            took.map(job_row::format_duration).unwrap_or_default().into(),
             runs::cost(phase.cost_micros()).unwrap_or_default().into(),
             job.unwrap_or_default().into(),
             remark(reader, phase, said)?.into(),
@@ -283,7 +284,7 @@ fn part_line(phase: &WorkflowPhaseProgress, part: &WorkflowPartRow) -> Vec<SafeT
     vec![
         SafeText::styled(Style::new().dimmed(), &format!("      {name}")),
         SafeText::styled(output::status_style(part.status), part.status.as_str()),
-        part.duration_ms.map(output::format_duration).unwrap_or_default().into(),
+        part.duration_ms.map(job_row::format_duration).unwrap_or_default().into(),
         runs::cost(part.micros).unwrap_or_default().into(),
         part.job.as_ref().map(ToString::to_string).unwrap_or_default().into(),
         why.unwrap_or_default().into(),

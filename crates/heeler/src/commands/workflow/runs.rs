@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use anstyle::AnsiColor;
 use clap::Args;
 use heeler_model::ApprovalStatus;
+use heeler_model::job_row;
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_query::approvals::ApprovalListQuery;
 use heeler_query::workflow_runs::{WorkflowRunListQuery, WorkflowRunPage, WorkflowRunSummary};
@@ -157,7 +158,7 @@ fn next(args: &WorkflowRunsArgs, before: &str) -> String {
 /// Returns the duration of a run that has ended.
 pub(super) fn duration_text(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
     let took = ended?.duration_since(began).as_millis();
-    i64::try_from(took).ok().map(output::format_duration)
+    i64::try_from(took).ok().map(job_row::format_duration)
 }
 
 /// Formats an amount in millionths of a dollar; returns `None` for zero.

@@ -179,7 +179,7 @@ fn a_message_to_a_working_agent_reaches_it() {
     live.send(ControlOperation::Message { text: "Hurry up, please.".to_owned() });
     live.until("the row of the message", |happening| match happening {
         heeler_model::run::ControlEvent::Row { row, .. } => {
-            (row["content"] == "Hurry up, please.").then_some(())
+            (row.text("content") == Some("Hurry up, please.")).then_some(())
         }
         _ => None,
     });

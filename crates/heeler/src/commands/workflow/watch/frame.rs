@@ -1,6 +1,7 @@
 //! Draws a workflow run: one line per phase, as many as fit. Start at [`frame`].
 
 use anstyle::{AnsiColor, Style};
+use heeler_model::job_row;
 use heeler_model::workflow::PhasePart;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_store::{WorkflowPartRow, WorkflowRunHead};
@@ -9,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use super::super::runs;
-use crate::output::{self, SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
+use crate::output::{SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
 
 /// Widest name that other names are aligned to.
 const NAME_WIDTH_MAX: usize = 24;
@@ -78,7 +79,7 @@ pub(super) fn phase_change_line(phase: &WorkflowPhaseProgress, now: Timestamp) -
 
 /// Returns the elapsed time and the cost of a phase.
 fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
-    let took = output::format_duration(phase.elapsed_ms(now)?);
+    let took = job_row::format_duration(phase.elapsed_ms(now)?);
     Some(match runs::cost(phase.cost_micros()) {
         Some(cost) => format!("{took} {cost}"),
         None => took,
@@ -89,7 +90,7 @@ fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
 fn total_line(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> SafeText {
     let until = head.finished_at.unwrap_or(now);
     let took = until.duration_since(head.started_at).as_millis().max(0);
-    let took = output::format_duration(i64::try_from(took).unwrap_or(i64::MAX));
+    let took = job_row::format_duration(i64::try_from(took).unwrap_or(i64::MAX));
     let cost = runs::cost(head.spent).map(|cost| format!(" {cost}")).unwrap_or_default();
     let text = format!("  {:names$}  {:>7}", "total", format!("{took}{cost}"));
     SafeText::styled(Style::new().dimmed(), truncate_to_width(&text, width.saturating_sub(1)))
