@@ -1,12 +1,12 @@
-// What people do: `<button data-action="POST /api/v1/…">` and `<form data-action="…">`.
+// Actions: `<button data-action="POST /api/v1/…">` and `<form data-action="…">`.
 //
-// data-body     JSON that is sent; a form sends its fields, empty ones left out
-// data-under    the key that a form's fields are sent under
-// data-confirm  a question to answer first; data-danger paints its answer
-// data-done     what is said when it went well
-// data-go       where to go then; {id} is taken from the reply
-// data-show     the id of an element to put the reply's field data-field into, and to show
-// Without data-go the page's live regions are fetched again.
+// data-body     request body as JSON; a form sends its non-empty fields
+// data-under    key that holds the fields of a form
+// data-confirm  question to confirm first; data-danger marks it as destructive
+// data-done     message after success
+// data-go       page to open then; {id} comes from the reply
+// data-show     id of the element that shows field data-field of the reply
+// Without data-go the live regions of the page are fetched again.
 
 import { refreshSoon } from './live.js';
 
@@ -14,7 +14,7 @@ const csrf = document.querySelector('meta[name="csrf"]')?.content;
 const toasts = document.getElementById('toasts');
 const TOAST_MS = 6000;
 
-// Says something at the edge of the page. What went wrong stays until it is closed.
+// Shows a message at the edge of the page. Errors stay until closed.
 export function toast(text, hint, wrong = false) {
   const box = document.createElement('div');
   box.className = wrong ? 'toast toast-wrong' : 'toast';
@@ -39,13 +39,13 @@ export function toast(text, hint, wrong = false) {
   if (!wrong) setTimeout(() => box.remove(), TOAST_MS);
 }
 
-// An idempotency key: a request that is sent twice is done once.
+// Idempotency key: a request that is sent twice is executed once.
 function key() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-// Asks the API; returns its reply, or throws an Error with the problem's words and `hint`.
+// Calls the API; returns the reply, or throws an Error with message and `hint`.
 export async function call(method, path, body) {
   const headers = { accept: 'application/json' };
   if (method !== 'GET') {
@@ -61,13 +61,13 @@ export async function call(method, path, body) {
   }
   const text = await reply.text();
   let data = {};
-  try { data = text ? JSON.parse(text) : {}; } catch { /* told by the status */ }
+  try { data = text ? JSON.parse(text) : {}; } catch { /* the status tells */ }
   if (reply.ok) return data;
   const error = new Error(data.detail ?? `The request was refused (${reply.status}).`);
   throw Object.assign(error, { hint: data.hint, status: reply.status });
 }
 
-// Asks a person; resolves to whether they agreed.
+// Asks for confirmation; resolves to a boolean.
 export function confirmed(question, answer, danger) {
   const dialog = document.getElementById('confirm');
   if (!dialog) return Promise.resolve(window.confirm(question));

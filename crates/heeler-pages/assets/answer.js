@@ -1,8 +1,8 @@
-// Answers to what people are asked: `<form data-answer="ID">`.
+// Answers to questions: `<form data-answer="ID">`.
 //
-// A button's value says what is meant: `approve`, `reject` or `reply`. Words are in `text`; what a
-// tool is to be given instead is JSON in `input`, sent only if it was changed; of questions
-// (`[data-question]`) what was chosen or written counts, a line each.
+// The value of the button is the decision: `approve`, `reject` or `reply`. `text` holds the text,
+// `input` the changed input of the tool as JSON (sent only if it differs), and each
+// `[data-question]` one line with the choice or the typed text.
 
 import { call, toast } from './act.js';
 import { refreshSoon } from './live.js';
@@ -19,7 +19,7 @@ function changedInput(form) {
   }
 }
 
-// What is chosen is said by its number; words that look like numbers are quoted.
+// A choice is sent by its number; text that looks like a number is quoted.
 function replied(question) {
   const own = question.querySelector('input[type=text], textarea')?.value.trim();
   if (own) return /^[\d\s,]+$/.test(own) ? `"${own}"` : own.replace(/\s*\n\s*/g, ' ');
@@ -51,7 +51,7 @@ document.addEventListener('submit', async (event) => {
   try {
     const reply = await call('POST', `/api/v1/approvals/${encodeURIComponent(form.dataset.answer)}`, answered(form, button.value));
     toast(reply.message ?? 'Answered.');
-    // It can be answered once; where it stood something else will.
+    // A question can be answered once; its place is refreshed.
     form.reset();
     document.activeElement?.blur();
     document.getElementById('main')?.focus({ preventScroll: true });

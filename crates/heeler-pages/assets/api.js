@@ -1,7 +1,7 @@
 // Tries routes of the API: `<form data-try="METHOD /path/{name}">`.
 //
-// Fields with data-in="path" fill the address, those with data-in="query" stand behind it, and the
-// one that is named `body` is sent. The reply is shown as it came.
+// Fields with data-in="path" fill the path, those with data-in="query" the query string, and the
+// field named `body` is the request body. The reply is shown unchanged.
 
 const csrf = document.querySelector('meta[name="csrf"]')?.content;
 
@@ -26,7 +26,7 @@ async function send(form) {
   }
   const began = performance.now();
   const reply = await fetch(address(form, path), { method, headers, body: method === 'GET' ? undefined : body });
-  // A file may be larger than what a page should hold.
+  // A file may be too large for a page.
   if (reply.headers.has('content-disposition')) {
     await reply.body.cancel();
     return `${reply.status} ${reply.statusText}\nA file: ${reply.url}`;
@@ -34,7 +34,7 @@ async function send(form) {
   const text = await reply.text();
   const took = Math.round(performance.now() - began);
   let shown = text;
-  try { shown = JSON.stringify(JSON.parse(text), null, 2); } catch { /* it is shown as it came */ }
+  try { shown = JSON.stringify(JSON.parse(text), null, 2); } catch { /* shown unchanged */ }
   return `${reply.status} ${reply.statusText} (${took} ms)\n${shown}`;
 }
 

@@ -1,9 +1,9 @@
-// What every page has. Each module looks after the attributes that it documents.
+// Loaded by every page. Each module handles the attributes that it documents.
 import './live.js';
 import './time.js';
 import './act.js';
 import './nav.js';
 
-// What only some pages have.
+// Loaded by some pages.
 const SOME = { '[data-transcript]': './transcript.js', '[data-answers]': './answer.js' };
 for (const [mark, file] of Object.entries(SOME)) if (document.querySelector(mark)) import(file);

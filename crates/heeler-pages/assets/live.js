@@ -1,11 +1,11 @@
 // Streams of events, and regions of a page that follow them.
 //
-// `connect(url, events)` listens until it is closed: it comes back after every loss, tells the page
-// whether it is connected, and lets go while nobody looks at the page, since a browser has only six
-// connections for all tabs of a site.
+// `connect(url, events)` listens until it is closed. It reconnects after every loss, shows the
+// connection state, and disconnects while the page is hidden: a browser has only six connections
+// for all tabs of a site.
 //
-// `<… id data-live>` is a region that is fetched again when the fleet has changed. A page with
-// `<main data-poll="2000">` is also fetched again that often, while it is looked at.
+// `<… id data-live>` is a region that is fetched again when the fleet changes. A page with
+// `<main data-poll="2000">` is also fetched at that interval while it is visible.
 
 import { tick, setNow } from './time.js';
 
@@ -15,7 +15,7 @@ const WORDS = { live: 'Live', wait: 'Connecting…', lost: 'Connection lost. Try
 const chip = document.getElementById('live');
 const states = new Map();
 
-// The worst state of all streams is shown, and only if it lasts: nobody needs to hear of a blink.
+// Shows the worst state of all streams, and only if it lasts.
 let shown;
 let settle;
 function show() {
@@ -30,7 +30,7 @@ function show() {
   }, state === 'live' ? 0 : 1500);
 }
 
-// Listens to a stream. `url` may be a function of the last event's id; `events` maps their names to
+// Listens to a stream. `url` may be a function of the last event id; `events` maps event names to
 // functions of the data, which is parsed unless `raw`.
 export function connect(url, events, { raw = false } = {}) {
   const key = Symbol('stream');
@@ -52,7 +52,7 @@ export function connect(url, events, { raw = false } = {}) {
     source = new EventSource(typeof url === 'function' ? url(last) : url);
     source.onopen = () => { tries = 0; tell('live'); };
     source.onerror = () => {
-      // A browser gives up where the reply is an error; we do not.
+      // EventSource gives up after an error reply; try again.
       stop();
       const wait = RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)];
       tell('lost');
@@ -67,7 +67,7 @@ export function connect(url, events, { raw = false } = {}) {
   };
   const look = () => (document.hidden ? stop() : open());
   document.addEventListener('visibilitychange', look);
-  // Whoever comes back, or gets a network back, need not wait for the next try.
+  // Retry at once when the page is visible or the network is back.
   const hurry = () => { if (!source && !document.hidden) { clearTimeout(timer); open(); } };
   const HURRY = ['focus', 'online'];
   for (const name of HURRY) addEventListener(name, hurry);
@@ -84,13 +84,13 @@ export function connect(url, events, { raw = false } = {}) {
   };
 }
 
-// What the server sent last, but for the words of times, which tick.
+// The last HTML from the server, without relative times.
 const still = (html) => html.replace(/(<time\b[^>]*>)[^<]*/g, '$1');
 const seen = new Map();
 const regions = () => document.querySelectorAll('[data-live][id]');
 for (const region of regions()) seen.set(region.id, still(region.innerHTML));
 
-// Says what the focused element is, so that its successor can have the focus.
+// Describes the focused element, so that its successor gets the focus.
 function mark(element) {
   for (const name of ['id', 'data-action', 'href']) {
     const value = element.getAttribute(name);
@@ -103,7 +103,7 @@ function replace(region, fresh) {
   const html = still(fresh.innerHTML);
   if (seen.get(region.id) === html) return;
   const active = region.contains(document.activeElement) ? document.activeElement : null;
-  // Nobody's typing, opened dialog or selection is thrown away.
+  // Keep typed text, open dialogs and selections.
   if (active?.matches('input, textarea, select') || region.querySelector('dialog[open]')) return;
   const opened = [...region.querySelectorAll('details[open][id]')].map((one) => one.id);
   const fields = [...region.querySelectorAll('input[id], textarea[id]')];
@@ -119,7 +119,7 @@ function replace(region, fresh) {
   if (again) region.querySelector(again)?.focus({ preventScroll: true });
 }
 
-// Looks again as often as a page says that it wants to be; that changes with what goes on.
+// Polls at the interval that the page asks for, which may change.
 let poll = 0;
 let poller = 0;
 function polled(page) {
@@ -149,11 +149,11 @@ export async function refresh() {
     polled(page);
     tick();
     document.dispatchEvent(new CustomEvent('heeler:refreshed'));
-  } catch { /* the stream says that the connection is lost */ }
+  } catch { /* the stream reports the loss */ }
   finally { fetching = false; }
 }
 
-// At most one fetch a second, however much happens.
+// At most one fetch per second.
 const BETWEEN_MS = 1000;
 let planned = 0;
 let refreshed = 0;
@@ -169,7 +169,7 @@ export function refreshSoon() {
 document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) refreshSoon(); });
 addEventListener('focusout', () => { if (stale) refreshSoon(); });
 
-// Shows how much goes on, and says whether that is news.
+// Shows the activity; returns true if it changed.
 function counts(fleet) {
   let news = false;
   for (const element of document.querySelectorAll('[data-count]')) {
@@ -179,7 +179,7 @@ function counts(fleet) {
     element.textContent = value;
     element.parentElement.hidden = value === 0;
   }
-  // A tab in the background tells that somebody waits for a person.
+  // The title of a background tab shows open questions.
   const title = document.title.replace(/^\(\d+\) /, '');
   document.title = fleet.approvals ? `(${fleet.approvals}) ${title}` : title;
   return news;
@@ -189,7 +189,7 @@ if (document.body.dataset.stream) {
   let first = true;
   connect(document.body.dataset.stream, {
     fleet(data) {
-      // The first event tells what the page knows already, as a rule.
+      // The first event usually repeats the content of the page.
       const news = counts(data) || !first;
       first = false;
       if (news && regions().length) refreshSoon();

@@ -1,14 +1,14 @@
-// The keyboard, the colours and filters.
+// Keyboard, colours and filters.
 //
-// `/` searches, `g` and a letter goes to a page (`<a data-key="j">` in the navigation), `j` and `k`
-// walk through `[data-row]` elements, `?` tells all this. They can be switched off, since they get
-// into the way of speech input. `<form data-auto>` is sent when one of its choices changes.
+// `/` searches, `g` and a letter opens a page (`<a data-key="j">` in the navigation), `j` and `k`
+// move through `[data-row]` elements, `?` shows this list. Keys can be switched off, because they
+// disturb speech input. `<form data-auto>` is sent when one of its choices changes.
 
 const root = document.documentElement;
 const help = document.getElementById('keys');
 const kept = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
 const keep = (key, value) => {
-  try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* for now only */ }
+  try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* not stored */ }
 };
 
 const THEMES = ['auto', 'light', 'dark'];
@@ -74,7 +74,7 @@ document.addEventListener('keydown', (event) => {
   if (done) { event.preventDefault(); done(); }
 });
 
-// Arrow keys walk through what a list offers: a filter is sent when they rest.
+// Arrow keys change a choice repeatedly: send the filter when they stop.
 const REST_MS = 700;
 let byKey = false;
 let resting;
@@ -87,7 +87,7 @@ document.addEventListener('change', (event) => {
   resting = setTimeout(() => form.requestSubmit(), byKey && event.target.matches('select') ? REST_MS : 0);
 });
 
-// A filter that is not set needs no place in the address.
+// Leave empty filters out of the URL.
 document.addEventListener('submit', (event) => {
   if (!event.target.matches('form[data-auto]')) return;
   for (const field of event.target.elements) if (field.value === '') field.disabled = true;

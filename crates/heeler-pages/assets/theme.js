@@ -1,4 +1,4 @@
-// Blocking, so that the page is never painted in the wrong colours first.
+// Blocking, so that the page is never painted in the wrong colours.
 try {
   const kept = localStorage.getItem('heeler-theme');
   if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept;

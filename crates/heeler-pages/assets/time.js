@@ -1,16 +1,16 @@
-// Times that tick: `<time data-rel datetime>` says how long ago or until,
-// `<time data-since datetime>` counts up. The exact time is in the title.
+// Updates times: `<time data-rel datetime>` is relative, `<time data-since datetime>` counts up.
+// The title has the exact time.
 
 const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
 
-// Seconds as people say them: 42 s, 5 min, 3 h, 2 d.
+// Formats seconds: 42 s, 5 min, 3 h, 2 d.
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));
   const [size, unit] = UNITS.find(([size]) => s >= size) ?? [1, 's'];
   return `${Math.floor(s / size)} ${unit}`;
 }
 
-// Seconds as a clock: 1:05, 2:01:09.
+// Formats seconds as a clock: 1:05, 2:01:09.
 export function clock(seconds) {
   const s = Math.max(0, Math.floor(seconds));
   const two = (n) => String(n).padStart(2, '0');
@@ -33,7 +33,7 @@ function say(element, now) {
   }
 }
 
-// The server's clock counts: this one may be wrong.
+// Use the server's clock: the local one may be wrong.
 const told = Date.parse(document.querySelector('meta[name="now"]')?.content ?? '');
 let ahead = Number.isNaN(told) ? 0 : Date.now() - told;
 

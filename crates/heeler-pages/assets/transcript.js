@@ -1,32 +1,32 @@
-// What was said: its end first, what is older when it is wanted, and what comes as it comes.
+// Transcripts: the newest rows first, older rows on demand, new rows as they arrive.
 //
 // `<section data-transcript="/jobs/ID/rows.html">` has a box `[data-rows]` that scrolls and
-// `<div data-page data-previous="N">` in it with articles. `data-previous` is what `before` is for
-// what is older; the page's address with it gives another `data-page`.
-//   data-follow     the job whose rows are added as they come, from line data-from on
-//   [data-older]    a link to what is older; here that comes into the page, as by scrolling up to it
-//   [data-row-count] where it is said how many rows there are
-//   [data-end]      a button that leads to the end; shown while the reader is elsewhere
-//   [data-told]     where the end of the job is said, for those who do not see it
-//   data-session    the rows are messages: a job's rows are shown below them while it runs, and
-//                   become messages when it has ended
+// `<div data-page data-previous="N">` in it with articles. `data-previous` is the `before` parameter
+// of the page of older rows.
+//   data-follow     job that is followed, from line data-from
+//   [data-older]    link to older rows; loaded into the page, as when scrolling up
+//   [data-row-count] shows the number of rows
+//   [data-end]      button that jumps to the end; hidden at the end
+//   [data-told]     announces the end of the job to screen readers
+//   data-session    the rows are messages; rows of a running job are shown below them until it
+//                   ends
 
 import { connect, refreshSoon } from './live.js';
 import { call, toast } from './act.js';
 
-// Beyond so many articles those that are farthest from the reader go.
+// Beyond this number, the articles farthest from the reader are removed.
 const KEPT_MAX = 1500;
 const NEAR_END_PX = 48;
 const NEAR_START_PX = 300;
 
 const seconds = (ms) => (ms < 1000 ? `${ms} ms` : ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`);
 
-// Returns where an event stands as two numbers: its line, and which record of it.
+// Returns the position of an event: line, and record in the line.
 const place = (id) => { const [line, part] = String(id).split('.'); return [Number(line), Number(part ?? 0)]; };
 const isAfter = (a, b) => !b || a[0] > b[0] || (a[0] === b[0] && a[1] > b[1]);
 
 function parsed(html) {
-  // A document that is never shown runs and loads nothing.
+  // A detached document executes and loads nothing.
   return new DOMParser().parseFromString(html, 'text/html').body;
 }
 
@@ -43,7 +43,7 @@ class Transcript {
     this.calls = new Map();
     this.results = new Map();
     this.isFollowing = true;
-    // Whether what is shown last is the last there is.
+    // True if the last row shown is the last row.
     this.hasEnd = !this.page.dataset.next;
     this.missed = 0;
     this.watch();
@@ -54,7 +54,7 @@ class Transcript {
     if (number) this.show(Number(number));
     else {
       this.goToEnd();
-      // What does not fill the box cannot be scrolled.
+      // Content that does not fill the box cannot be scrolled.
       this.looked();
     }
     if (section.dataset.follow) this.follow(section.dataset.follow, Number(section.dataset.from));
@@ -62,11 +62,11 @@ class Transcript {
 
   watch() {
     this.box.addEventListener('scroll', () => this.looked(), { passive: true });
-    // Whoever opens something wants to read it, not to be taken to the end.
+    // Do not scroll away from details that the reader opens.
     this.box.addEventListener('toggle', () => this.looked(), true);
     this.toEnd?.addEventListener('click', () => this.jump());
     this.older?.addEventListener('click', (event) => {
-      // Whoever wants it in another tab gets that.
+      // Let the browser open it in another tab.
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
       this.loadOlder();
@@ -105,7 +105,7 @@ class Transcript {
     this.shownEnd();
   }
 
-  // Leads to the end, which may have to be read again.
+  // Jumps to the end, which may have to be loaded again.
   async jump() {
     if (!this.hasEnd) await this.reload();
     this.goToEnd();
@@ -133,7 +133,7 @@ class Transcript {
       this.taken(this.page, added);
       this.cut('last');
       this.shownOlder();
-      // What was being read stays where it was; this is a scroll, which may ask for still more.
+      // Keep the visible rows in place. This scrolls, which may load more.
       if (first) this.box.scrollTop += first.getBoundingClientRect().top - top;
       if (this.box.scrollHeight <= this.box.clientHeight) setTimeout(() => this.loadOlder());
     } catch (error) {
@@ -154,7 +154,7 @@ class Transcript {
     this.shownOlder();
   }
 
-  // Shows the end again, and goes on from there.
+  // Loads the end again and continues from there.
   async reload() {
     const job = this.stream && !this.isSession ? this.job : null;
     if (job) this.stop();
@@ -165,7 +165,7 @@ class Transcript {
     if (job) this.follow(job, Number(fresh.dataset.lines));
   }
 
-  // Shows a row, and what is around it.
+  // Shows a row and its surroundings.
   async show(number) {
     const found = () => document.getElementById(this.mark + number);
     try {
@@ -177,7 +177,7 @@ class Transcript {
     }
   }
 
-  // Takes articles that are new into account: times, and calls of tools with what they gave.
+  // Prepares new articles: times, tool calls with their results.
   taken(root, articles = root.children) {
     for (const article of [...articles]) {
       const at = article.querySelector('time[data-clock]');
@@ -199,7 +199,7 @@ class Transcript {
       word.textContent = seconds(took);
       called.querySelector('header > a')?.before(word);
     }
-    // Its address still leads somewhere.
+    // Its URL still works.
     const mark = document.createElement('span');
     mark.id = gave.id;
     gave.querySelector('header')?.remove();
@@ -210,7 +210,7 @@ class Transcript {
     this.results.delete(key);
   }
 
-  // Lets go of what is far away.
+  // Removes distant articles.
   cut(from) {
     const articles = this.page.children;
     while (articles.length > KEPT_MAX) {
@@ -227,7 +227,7 @@ class Transcript {
     this.job = job;
     if (this.isSession) this.seen = null;
     const path = `/api/v1/jobs/${encodeURIComponent(job)}/stream?as=html&from=`;
-    // A line that is known is sent again, since it may hold another record; that is left out here.
+    // A known line is sent again, because it may hold another record; skip known records.
     const url = () => path + (this.seen ? this.seen[0] : from);
     this.stream = connect(url, {
       row: (html, id) => this.came(id, () => parsed(html).firstElementChild),
@@ -267,7 +267,7 @@ class Transcript {
     this.box.scrollTop = this.box.scrollHeight;
   }
 
-  // Returns where a job's rows go: below the messages of a session, among those of their kind else.
+  // Returns the container of a job's rows: below the messages of a session, else the transcript.
   place() {
     if (!this.isSession) return this.page;
     this.below ??= this.box.appendChild(document.createElement('div'));
@@ -287,7 +287,7 @@ class Transcript {
     return article;
   }
 
-  // Text that is being said. Its row replaces it.
+  // Unfinished text. Its row replaces it.
   says(text) {
     if (!this.hasEnd) return;
     if (!this.saying) {
@@ -322,7 +322,7 @@ class Transcript {
       this.below?.remove();
       this.below = null;
       if (wasFollowing) this.goToEnd();
-    } catch { /* its rows stay where they are */ }
+    } catch { /* the rows stay */ }
   }
 }
 
@@ -355,13 +355,13 @@ for (const section of document.querySelectorAll('[data-transcript]')) {
   const transcript = new Transcript(section);
   const form = document.querySelector('form[data-talk]');
   if (form) talk(form, transcript);
-  // Somebody else may have gone on with the session, or let the job go on.
+  // The session or the job may have been continued elsewhere.
   let known = document.querySelector('[data-attempts]')?.dataset.attempts;
   document.addEventListener('heeler:refreshed', () => {
     const now = document.querySelector('[data-at-work]');
     if (!now) return;
     const { atWork, job, attempts, messages } = now.dataset;
-    // It may have gone on and ended between two looks.
+    // It may have continued and ended between two polls.
     const wentOn = attempts !== known;
     known = attempts;
     if (transcript.stream) return;

@@ -124,7 +124,7 @@ section! {
         permission_mode: PermissionMode = "acceptEdits",
         /// Built-in tools available to the agent. Defaults to all.
         tools: Option<Vec<String>>,
-        /// The only tools that may run; they run without asking. Defaults to all tools.
+        /// If set, only these tools may run, and they run without asking. If not set, all tools may run, as `permission_mode` allows.
         /// `mcp__github__*` matches every tool of a server.
         allowed_tools: Option<Vec<String>>,
         /// Tools that must not be used.

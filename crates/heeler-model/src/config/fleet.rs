@@ -132,8 +132,8 @@ section! {
         enabled: bool = "true",
         /// Port; `auto` uses the first free port starting at 7878.
         port: WebPort = "7878",
-        /// Address to listen on. An address reachable from other machines (`0.0.0.0`) requires a
-        /// user with a password or a token created by a person.
+        /// Address to listen on. An address reachable from other machines (`0.0.0.0`) is refused until a person has
+        /// created a user (`heeler password set`) or a token (`heeler token create`).
         host: String = "127.0.0.1",
         /// Public URLs under which a proxy serves the dashboard, such as
         /// `https://heeler.example.com`.

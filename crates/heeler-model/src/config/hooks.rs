@@ -104,7 +104,7 @@ section! {
         continue_on_error: bool = "true",
         /// Run only for these outcomes of the job.
         on_events: Option<Vec<HookEvent>>,
-        /// Run only if this path into the hook's context is true, such as `metadata.notify`.
+        /// Run only if the value at this path in the context (the JSON that the hook receives) is true, such as `metadata.notify`.
         when: Option<String>,
         /// Command (shell). It receives the context as JSON on standard input.
         command: Option<SpannedValue<NonBlankText>>,

@@ -92,8 +92,8 @@ fn render_unused(unused: &[UnusedKey]) -> String {
     if unused.is_empty() {
         return String::new();
     }
-    let mut text = "\n## Accepted, not used\n\nThese keys are checked, and a warning names them. \
-                    They have no effect.\n\n| key | in | value | |\n| --- | --- | --- | --- |\n"
+    let mut text = "\n## Accepted, not used\n\nThese keys are checked, and a warning names those that \
+                    a file sets. They have no effect unless the description says otherwise.\n\n| key | in | value | |\n| --- | --- | --- | --- |\n"
         .to_owned();
     for key in unused {
         let UnusedKey { sections, path, value, about } = key;

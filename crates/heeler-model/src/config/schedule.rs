@@ -137,9 +137,8 @@ section! {
         /// Files that start the schedule when they change (watch), or that a push must touch
         /// (webhook): globs such as `src/**/*.rs`, relative to the working directory. A glob that
         /// matches a directory includes everything in it. `.git`, symbolic links to directories and
-        /// Heeler's own state directory are never watched. A change starts at most one job. Changes
-        /// made while a job of the schedule is active, within `debounce` of its end, or while the
-        /// daemon is stopped or stopping start nothing.
+        /// Heeler's own state directory are never watched. A change starts at most one job. A change starts nothing if it is made while a job of the schedule is active, within
+        /// `debounce` after that job ends, or while the daemon is stopping or stopped.
         paths: Option<SpannedValue<GlobList>>,
         /// Files in `paths` that start nothing when they change.
         ignore: Option<SpannedValue<GlobList>>,

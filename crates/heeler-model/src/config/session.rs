@@ -18,11 +18,11 @@ section! {
         /// Session mode: `fresh_per_job` starts each job with an empty conversation, `persistent`
         /// continues one conversation, `per_channel` keeps one conversation for each chat channel.
         mode: SessionMode = "fresh_per_job",
-        /// With `mode: fresh_per_job`, the time limit of a job (the agent's own `timeout` takes
-        /// precedence). Otherwise the time after its last use until which a session is resumed (24h
-        /// if not set).
+        /// With `mode: fresh_per_job`, time limit of a job; the agent's own `timeout` takes
+        /// precedence. In the other modes, a session that was not used for longer than this is
+        /// not resumed; defaults to `24h`.
         timeout: Option<ConfigDuration>,
-        /// Longest idle time of a session between two jobs before a new session is started.
+        /// Start a new session if no job has used the current one for longer than this.
         idle_timeout: Option<ConfigDuration>,
         /// Continue a job automatically after a crash or restart interrupted it.
         auto_resume: bool = "false",

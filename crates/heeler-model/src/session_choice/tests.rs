@@ -107,7 +107,7 @@ fn the_idle_timeout_counts_beside_the_expiry() {
     let plan = plan(&SessionChoice::Usual, Some(&session()), &rules);
     assert_eq!(
         plan.reason,
-        "a new session: sess-a1b2c3d4 was last used at 2024-01-20T08:00:00.000Z, longer than its \
+        "new session: sess-a1b2c3d4 was last used at 2024-01-20T08:00:00.000Z, longer than its \
          idle_timeout of 30m ago"
     );
 }
@@ -143,7 +143,7 @@ fn a_session_does_not_move_into_a_container() {
     assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
     assert_eq!(
         plan.reason,
-        "a new session: sess-a1b2c3d4 was made without a container, the agent now runs in one"
+        "new session: sess-a1b2c3d4 was made without a container, the agent now runs in one"
     );
 }
 

@@ -371,7 +371,7 @@ hooks:
 ",
     );
     expect![[r#"
-        Hooks {
+        AgentHooks {
             after_run: [
                 Hook {
                     name: None,

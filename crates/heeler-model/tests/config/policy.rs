@@ -186,7 +186,7 @@ fn retries_are_off_unless_asked_for() {
     let retry = agent("").retry;
     assert_eq!(
         format!("{retry:?}"),
-        "Retry { max: 0, backoff: Period(30s), max_backoff: Period(15m) }"
+        "RetryPolicy { max: 0, backoff: Period(30s), max_backoff: Period(15m) }"
     );
     let retry = agent("retry: {max: 10, backoff: 20m}").retry;
     assert_eq!(
@@ -315,10 +315,10 @@ fn an_agent_names_those_it_may_start_in_its_own_fleet_or_in_full() {
     let spawns: Vec<String> =
         loaded.agents.iter().map(|agent| format!("{}: {:?}", agent.name, agent.spawn)).collect();
     expect![[r#"
-        a: Spawn { max_depth: 3, max_jobs: 10, agents: None }
-        b: Spawn { max_depth: 3, max_jobs: 10, agents: Some([AgentName("a"), AgentName("web.c")]) }
-        web.a: Spawn { max_depth: 1, max_jobs: 10, agents: Some([AgentName("web.c"), AgentName("web.a"), AgentName("b")]) }
-        web.c: Spawn { max_depth: 3, max_jobs: 10, agents: None }"#]].assert_eq(&spawns.join("\n"));
+        a: SpawnLimits { max_depth: 3, max_jobs: 10, agents: None }
+        b: SpawnLimits { max_depth: 3, max_jobs: 10, agents: Some([AgentName("a"), AgentName("web.c")]) }
+        web.a: SpawnLimits { max_depth: 1, max_jobs: 10, agents: Some([AgentName("web.c"), AgentName("web.a"), AgentName("b")]) }
+        web.c: SpawnLimits { max_depth: 3, max_jobs: 10, agents: None }"#]].assert_eq(&spawns.join("\n"));
 }
 
 #[test]
@@ -344,9 +344,9 @@ fn the_fleet_says_how_jobs_wait_and_what_is_kept() {
     let fleet = load("");
     let said = format!("{:?}\n{:?}\n{:?}\n", fleet.queue, fleet.retention, fleet.logs);
     expect![[r#"
-        Queue { max: 1000, max_wait: Period(1d) }
+        QueueLimits { max: 1000, max_wait: Period(1d) }
         None
-        Logs { max_size: Size(10485760), keep: 5 }
+        LogRotation { max_size: ByteSize(10485760), keep: 5 }
     "#]]
     .assert_eq(&said);
     assert!(!fleet.watch_config);
@@ -361,9 +361,9 @@ timezone: Europe/Vienna
     );
     let said = format!("{:?}\n{:?}\n{:?}\n", fleet.queue, fleet.retention, fleet.logs);
     expect![[r#"
-        Queue { max: 5, max_wait: Period(1h) }
-        Some(Retention { jobs: Some(Period(4w2d)), count: None })
-        Logs { max_size: Size(1048576), keep: 0 }
+        QueueLimits { max: 5, max_wait: Period(1h) }
+        Some(RetentionPolicy { jobs: Some(Period(4w2d)), count: None })
+        LogRotation { max_size: ByteSize(1048576), keep: 0 }
     "#]]
     .assert_eq(&said);
     assert!(fleet.watch_config);

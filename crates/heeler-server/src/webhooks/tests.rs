@@ -264,8 +264,18 @@ fn a_call_that_is_too_long_or_no_text_is_refused() {
         ("".to_owned(), vec![0xff, 0xfe], "400", "not UTF-8"),
         ("content-type: Application/JSON\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
         ("content-type: application/x+json\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
-        (format!("webhook-id: {long_name}\r\n"), b"x".to_vec(), "400", "webhook-id is no name"),
-        ("webhook-id: \r\n".to_owned(), b"x".to_vec(), "400", "webhook-id is no name"),
+        (
+            format!("webhook-id: {long_name}\r\n"),
+            b"x".to_vec(),
+            "400",
+            "webhook-id must have 1 to 256 visible characters",
+        ),
+        (
+            "webhook-id: \r\n".to_owned(),
+            b"x".to_vec(),
+            "400",
+            "webhook-id must have 1 to 256 visible characters",
+        ),
     ] {
         let (head, found) = call(&rig, &headers, &body);
         assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{headers}: {head}");

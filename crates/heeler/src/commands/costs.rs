@@ -25,7 +25,7 @@ pub(crate) struct CostsArgs {
     /// Group costs by this
     #[arg(long, value_name = "GROUP", default_value = "agent")]
     by: CostGroupingArg,
-    /// Count only costs since then: an age (7d) or a date; whole days count
+    /// Count costs from the start of this day: an age (7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Print JSON

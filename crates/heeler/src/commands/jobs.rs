@@ -49,7 +49,7 @@ pub(crate) enum JobsCommand {
     /// Continue a failed or interrupted job in its session
     #[command(after_help = resume::RESUME)]
     Resume(resume::JobResumeArgs),
-    /// Start a new job with the same request
+    /// Start a new job with the same agent and prompt
     #[command(after_help = resume::RETRY)]
     Retry(resume::JobRetryArgs),
     /// Create a new session with a job's history, up to the end of that job

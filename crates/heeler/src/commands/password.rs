@@ -24,7 +24,7 @@ const SET: &str = "Examples:
   pass show heeler | heeler password set ann
 
 At a terminal, the password is asked twice and not shown; from a pipe, one line is read. It needs at
-least 10 characters. Only its Argon2 hash is stored. Sessions with the old password are logged out.
+least 10 characters. Only its Argon2 hash is stored. Browsers logged in with the old password are logged out.
 Exit codes: 0 set, 2 too short or not repeated correctly, 5 refused, 130 interrupted.";
 
 #[derive(Subcommand)]

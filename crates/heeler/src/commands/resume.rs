@@ -33,7 +33,7 @@ pub(crate) struct JobResumeArgs {
     /// Job ID or unique prefix
     #[arg(add = cli::jobs())]
     id: String,
-    /// Message to the agent; `-` reads it [default: a note about the interruption]
+    /// Prompt; `-` reads standard input [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Print JSON

@@ -36,7 +36,7 @@ const CHANGE: &str = "Examples:
   heeler schedule disable coder nightly
   heeler schedule reset coder nightly
 
-The change is recorded with its author and time, and lasts until `heeler schedule reset`. Starts a
+Each change is recorded with its author and time. `heeler schedule reset` undoes all changes. Starts a
 temporary daemon if none runs.
 Exit codes: 0 changed, 4 not found.";
 
@@ -45,7 +45,7 @@ pub(crate) enum ScheduleCommand {
     /// List schedules with their times, next run and manual changes
     #[command(after_help = LIST)]
     List(ScheduleListArgs),
-    /// Show one schedule with its last runs and skipped times
+    /// Show one schedule with its latest jobs and skipped due times
     #[command(
         after_help = "Example:\n  heeler schedule show coder nightly\n\nExit codes: 0 shown, 4 not found."
     )]
@@ -105,7 +105,7 @@ pub(crate) struct ScheduleTriggerArgs {
     /// Send this file as a webhook payload; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     payload: Option<Utf8PathBuf>,
-    /// Name of the delivery; a repeated name starts nothing
+    /// Webhook delivery ID; an ID that was received before starts no job
     #[arg(long, value_name = "NAME", requires = "payload")]
     delivery: Option<String>,
 }

@@ -27,7 +27,7 @@ pub(crate) enum SessionCommand {
     /// Show one session: agent, origin, jobs and messages
     #[command(after_help = show::ABOUT)]
     Show(show::SessionShowArgs),
-    /// Create a new session from an existing one, up to a message
+    /// Fork a session: copy it, up to a given message, to a new session
     #[command(after_help = fork::ABOUT)]
     Fork(fork::SessionForkArgs),
     /// Show file changes since a message

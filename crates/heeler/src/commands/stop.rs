@@ -34,7 +34,7 @@ pub(crate) struct StopArgs {
     /// Cancel running jobs
     #[arg(long, conflicts_with_all = ["timeout", "keep_jobs"])]
     force: bool,
-    /// Keep running jobs alive without a daemon; the next one takes them over
+    /// Let running jobs continue without a daemon; the next daemon takes over
     #[arg(long, conflicts_with = "timeout")]
     keep_jobs: bool,
     /// Print JSON

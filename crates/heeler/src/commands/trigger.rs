@@ -100,7 +100,7 @@ pub(crate) struct TriggerArgs {
         allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
     )]
     priority: i64,
-    /// Resume even if continued outside Heeler, and import those messages
+    /// Continue even if the session has external messages, and import them
     #[arg(long, help_heading = SESSION)]
     pub(crate) take_in: bool,
     /// Print the job's ID and return at once; the job continues

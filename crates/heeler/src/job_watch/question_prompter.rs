@@ -477,7 +477,7 @@ mod tests {
         for (question, line) in [(&one, "3"), (&one, "0"), (&one, "-1"), (&several, "1, 2")] {
             let wrong = resolve_choice(question, line).unwrap_err();
             let last = options(question).len();
-            assert!(wrong.contains(&format!(": 1 to {last}, or")), "{line}: {wrong}");
+            assert!(wrong.contains(&format!(": choose 1 to {last}, or")), "{line}: {wrong}");
         }
         assert_eq!(resolve_choice(&one, "1,2").unwrap_err(), "only one option can be chosen");
         assert_eq!(resolve_choice(&one, "7").unwrap(), "7", "it is a label");

@@ -232,5 +232,5 @@ fn an_agent_whom_nobody_attends_is_told_that_nobody_answers() {
     let ask = "{call: mcp__heeler__ask_human, input: {question: 'Which?'}}, {say: '{output}'}";
     let fleet = Asked(fleet(&[("asker", &scripted(ask))]));
     let said = fleet.run(&["trigger", "asker"]).ok();
-    assert!(said.starts_with("there is no answer: nobody attends this run"), "{said}");
+    assert!(said.starts_with("there is no answer: this run is unattended"), "{said}");
 }

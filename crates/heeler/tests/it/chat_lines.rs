@@ -78,7 +78,7 @@ fn a_session_goes_on_in_the_state_directory_that_it_was_begun_in() {
     let file = format!("home/.heeler/sessions/{id}.json");
     fleet.write(&file, &fleet.read(&file).replace("/elsewhere\"", "/nowhere\""));
     let told = fleet.run(&["chat", "--resume", &id]).fails(5);
-    assert!(told.contains("nowhere is gone"), "{told}");
+    assert!(told.contains("nowhere no longer exists"), "{told}");
     assert!(told.contains(".heeler continues the session there"), "{told}");
 }
 

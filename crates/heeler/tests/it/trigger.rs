@@ -792,7 +792,7 @@ fn verbose_says_where_things_are() {
     let id = fleet.wait_until_ended().head.id;
     let own: Vec<&str> = told.lines().filter(|line| line.starts_with(" INFO ")).collect();
     assert_eq!(own.len(), 3, "{told}");
-    assert!(own[0].contains("heeler.yaml, its state is in "), "{told}");
+    assert!(own[0].contains("heeler.yaml; state directory: "), "{told}");
     assert!(own[1].ends_with(&format!("/.heeler/jobs/{id}.jsonl")), "{told}");
     assert!(own[2].contains("/.heeler/runs/"), "{told}");
 }

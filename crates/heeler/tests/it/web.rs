@@ -227,7 +227,7 @@ fn tokens_are_made_used_listed_and_revoked() {
         served
             .run(&["token", "create", "api-token", "--scope", "read"])
             .fails(5)
-            .contains("itself")
+            .contains("is reserved for the daemon")
     );
     assert!(
         served.run(&["token", "create", "x y", "--scope", "read"]).fails(2).contains("not a name")

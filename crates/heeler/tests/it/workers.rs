@@ -144,7 +144,7 @@ fn what_an_agent_may_not_start_is_refused_with_the_key_that_says_so() {
     let lead = format!("{}\nspawn: {{max_jobs: 1}}", scripted(&steps.join(", ")));
     let fleet = fleet(&[("lead", &lead), ("coder", &coder())]);
     let said = fleet.run(&["trigger", "lead"]).ok();
-    assert!(said.contains("worker coder-1 is at work"), "{said}");
+    assert!(said.contains("worker coder-1 is working"), "{said}");
     let refused = "has started 1 jobs, the maximum (`spawn` of lead in the config)";
     assert_eq!(said.matches(refused).count(), 2, "{said}");
     assert!(said.contains("did you mean `coder`?"), "{said}");
@@ -290,7 +290,7 @@ fn a_coordinator_whose_turn_was_taken_back_still_has_the_workers_of_before() {
     wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
     let said = chat.leave().ok();
     assert!(said.contains("is still working; task: an endless one\n"), "{said}");
-    assert!(said.contains("worker coder-2 is at work"), "{said}");
+    assert!(said.contains("worker coder-2 is working"), "{said}");
     assert!(said.contains("coder-1 failed: "), "{said}");
     let jobs = fleet.jobs();
     let sessions = jobs.iter().filter(|job| job.head.agent == "lead");

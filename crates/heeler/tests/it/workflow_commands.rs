@@ -227,7 +227,7 @@ fn inputs_come_from_options_files_and_standard_input() {
     assert_eq!(fleet.workflow_run(id.trim())["inputs"]["what"], "piped");
     for (args, code, said) in [
         (&["ship"][..], 2, "`what` must be given"),
-        (&["ship", "-i", "what=x", "-i", "times=many"], 2, "`times` is a number"),
+        (&["ship", "-i", "what=x", "-i", "times=many"], 2, "`times` must be a number"),
         (&["ship", "-i", "what"], 2, "expected KEY=VALUE"),
         (&["ship", "--inputs", "none.json"], 2, "cannot use none.json"),
         (&["nothing"], 4, "there is no workflow `nothing`"),

@@ -90,7 +90,7 @@ fn whoever_leaves_is_asked_about_workers_and_told_how_to_come_back() {
         [
             format!("Session saved: {id}"),
             format!("Resume: heeler --resume {id}"),
-            "Left".to_owned(),
+            "Exited".to_owned(),
         ]
     );
     assert!(rig.talk().has_ended());
@@ -106,7 +106,7 @@ fn who_leaves_workers_to_the_daemon_does_not_wait_for_them_whatever_is_heard() {
     rig.leave();
     rig.shown();
     rig.say("leave");
-    assert_eq!(rig.shown(), ["Workers that go on: coder-1"]);
+    assert_eq!(rig.shown(), ["Workers that keep running: coder-1"]);
     rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.is(1, ChatJobState::Failed);
     assert!(rig.talk().has_ended(), "the turn was all that it waited for");

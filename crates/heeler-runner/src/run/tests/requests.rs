@@ -376,5 +376,5 @@ fn one_call_of_a_tool_too_many_is_refused() {
     std::fs::write(trial.spec.working_directory.join("calls"), calls).unwrap();
     trial.run();
     let reply = std::fs::read_to_string(trial.spec.working_directory.join("reply")).unwrap();
-    assert!(reply.contains("64 calls are under way"), "{reply}");
+    assert!(reply.contains("64 calls are in progress"), "{reply}");
 }

@@ -64,7 +64,7 @@ pub(crate) struct JobForkArgs {
 /// Options shared by `session fork` and `jobs fork`.
 #[derive(Args)]
 pub(crate) struct ForkOptionArgs {
-    /// Give the fork a worktree of its own, with the files as of that message
+    /// Give the fork its own worktree, with the files as of the fork point
     #[arg(short = 'W', long)]
     workspace: bool,
     /// Assign the fork to another agent

@@ -39,10 +39,10 @@ Exit codes: those of `trigger`; 4 no such agent, or it has no session; 5 refused
 /// Options shared by `session resume` and `agent resume`.
 #[derive(Args)]
 pub(crate) struct ResumeOptionArgs {
-    /// Message to the agent; `-` reads it [default: a note about the interruption]
+    /// Prompt; `-` reads standard input [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// Resume even if continued outside Heeler, and import those messages
+    /// Continue even if the session has external messages, and import them
     #[arg(long)]
     take_in: bool,
     /// Print the job's ID and return at once; the job continues
