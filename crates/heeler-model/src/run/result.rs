@@ -229,7 +229,7 @@ pub struct RunResult {
     /// Set if the result was written by settling, after the runner died.
     pub settled: Option<RunRecovery>,
     /// Final text of the agent, or everything a command printed; truncated. Only set if
-    /// [`super::RunSpec::store_output`] is.
+    /// [`super::RunSpec::keep_output`] is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }

@@ -191,7 +191,7 @@ fn retries_are_off_unless_asked_for() {
     let retry = agent("retry: {max: 10, backoff: 20m}").retry;
     assert_eq!(
         format!("{retry:?}"),
-        "Retry { max: 10, backoff: Period(20m), max_backoff: Period(20m) }"
+        "RetryPolicy { max: 10, backoff: Period(20m), max_backoff: Period(20m) }"
     );
 }
 

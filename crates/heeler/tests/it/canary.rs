@@ -218,7 +218,7 @@ fn files(root: &Path, agents_own: &[&str]) -> Vec<PathBuf> {
 
 #[test]
 fn proof_no_secret_reaches_a_file_a_reply_or_an_argument() {
-    let proof = ProofSettings::new(300);
+    let proof = ProofSettings::new(60);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
