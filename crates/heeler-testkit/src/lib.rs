@@ -8,9 +8,15 @@ mod disk_hook;
 mod messages_api;
 mod proof;
 
+use std::time::Duration;
+
 pub use claude::{axe, claude};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
+
+/// Longest time that a test waits for an event before it fails. It ends tests that hang, so it is
+/// far longer than a slow machine needs.
+pub const WAIT_MAX: Duration = Duration::from_secs(120);

@@ -11,7 +11,7 @@ mod script;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -22,10 +22,9 @@ use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub use self::script::{ModelScript, ModelScriptStep, ModelToolCall};
+use crate::WAIT_MAX;
 
-/// Longest time that a test waits for a request.
-const WAIT_MAX: Duration = Duration::from_secs(25);
+pub use self::script::{ModelScript, ModelScriptStep, ModelToolCall};
 
 /// A running server; dropping it stops the server and every unfinished reply.
 #[derive(Debug)]

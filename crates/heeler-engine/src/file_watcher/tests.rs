@@ -5,14 +5,12 @@ use std::fs;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use heeler_model::config::load;
+use heeler_testkit::WAIT_MAX;
 use notify::Event;
 use notify::event::Flag;
 use tempfile::TempDir;
 
 use super::*;
-
-/// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct WatchFixture {
     root: Utf8PathBuf,
@@ -57,7 +55,7 @@ impl WatchFixture {
     fn settle(&self) {
         let (done, settled) = mpsc::channel();
         self.watching.inbox.update(|mail| mail.settled.push(done));
-        settled.recv_timeout(PATIENCE).unwrap();
+        settled.recv_timeout(WAIT_MAX).unwrap();
     }
 
     fn write(&self, path: &str) {
@@ -68,7 +66,7 @@ impl WatchFixture {
 
     #[track_caller]
     fn next(&self) -> WatchEvent {
-        self.told.recv_timeout(PATIENCE).unwrap()
+        self.told.recv_timeout(WAIT_MAX).unwrap()
     }
 
     /// Waits until all of these changes of a schedule were reported. On a slow machine the writing
@@ -100,7 +98,7 @@ impl WatchFixture {
     /// Writes a file repeatedly until the change is reported, and nothing else with it.
     #[track_caller]
     fn expect_in_the_end(&self, schedule: &str, path: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             assert!(Instant::now() < deadline);
             self.write(path);

@@ -8,6 +8,7 @@ use camino::Utf8Path;
 use heeler_model::config;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
 use heeler_store::{DatabaseError, EffectRecord};
+use heeler_testkit::WAIT_MAX;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 
@@ -18,9 +19,6 @@ use server::HookTestServer;
 
 /// A secret that no error may hold.
 const TOKEN: &str = "xoxb-hunter2-hunter2";
-
-/// Time limit of every wait.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A fleet with one agent that has hooks.
 struct HookFixture {

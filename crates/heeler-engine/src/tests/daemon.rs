@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::config;
 use heeler_model::{JobId, JobRequest, JobStatus};
+use heeler_testkit::WAIT_MAX;
 use jiff::tz::TimeZone;
 
 use super::EngineFixture;
@@ -16,9 +17,6 @@ use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonHandle, DaemonMode, StopMode,
 };
 use crate::{Daemon, DaemonExit, DaemonOptions, DaemonSetup};
-
-/// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running daemon.
 pub(crate) struct RunningDaemon {
@@ -46,7 +44,7 @@ impl EngineFixture {
             mode,
             clients: Arc::new(AtomicUsize::new(0)),
             version: "test".to_owned(),
-            lock_timeout: PATIENCE,
+            lock_timeout: WAIT_MAX,
             silence_max: Duration::from_millis(300),
         });
         let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::error_chain(&error)));
@@ -63,7 +61,7 @@ impl EngineFixture {
     /// Waits until a condition holds.
     #[track_caller]
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while !is_so() {
             assert!(Instant::now() < deadline, "it took too long");
             std::thread::sleep(Duration::from_millis(5));
@@ -73,7 +71,7 @@ impl EngineFixture {
     /// Waits until a job has the status.
     #[track_caller]
     pub(crate) fn wait_for(&self, job: &JobId, status: JobStatus) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             let found = self.job(job);
             if found.head.status == status {
@@ -150,7 +148,7 @@ fn an_interval_starts_at_once_and_is_on_record() {
     let place = EngineFixture::new("success");
     let config = fleet("    schedules: {often: {interval: 1h}}\n");
     let running = place.daemon(DaemonMode::Permanent, &config);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     let occurrence = loop {
         let found = place.reader().occurrences("coder", "often", None, 10).unwrap();
         if let Some(found) = found.first() {
@@ -209,7 +207,7 @@ fn files_that_change_start_a_schedule_that_watches_them() {
         "agents: [{name: a, runtime: command, command: x, working_directory: work, \
          schedules: {s: {paths: ['*.rs'], debounce: 20ms}}}]",
     );
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     // Written again until it is seen: the daemon may not watch yet.
     let job = loop {
         std::fs::write(work.join("a.rs"), "x").unwrap();
@@ -232,7 +230,7 @@ fn a_config_that_changes_is_read_again_where_that_is_wanted() {
     let one = "{name: a, runtime: command, command: x, working_directory: .}";
     let running = place.daemon(DaemonMode::Permanent, &fleet(one));
     let both = fleet(&format!("{one}, {}", one.replace("name: a", "name: b")));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     // The name of an agent is known once the config was read again.
     loop {
         std::fs::write(place.root.join("heeler.yaml"), &both).unwrap();

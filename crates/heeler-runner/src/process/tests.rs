@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heeler_testkit::WAIT_MAX;
 use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
 use rustix::process::Signal;
@@ -9,9 +10,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::ChildStdout;
 
 use super::*;
-
-/// How long a thing that must happen is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// With a control group where we may make one, and without.
 const CLAIMS: [fn(RunId) -> ProcessTree; 2] = [ProcessTree::claim, claim_alone];
@@ -70,7 +68,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}"));
+    tokio::time::timeout(WAIT_MAX, wait).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 async fn output(agent: &mut AgentProcess) -> String {

@@ -23,7 +23,7 @@ use heeler_model::run::{
     AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy,
     RuntimeLaunchSpec, SessionPlan,
 };
-use heeler_testkit::HookedDisk;
+use heeler_testkit::{HookedDisk, WAIT_MAX};
 use heeler_transcript::DiskBackend;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
@@ -32,9 +32,6 @@ use super::*;
 use crate::claude::SdkRuntime;
 use crate::files::tests::RunFolderFixture;
 use crate::process::{LaunchArg, LaunchSpec};
-
-/// How long anything that a test waits for may take on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A limit that is over by the time that a runner looks which is started late.
 const LIMIT: Duration = Duration::from_millis(200);
@@ -259,7 +256,7 @@ impl RunFixture {
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what} does not come");
+        assert!(begin.elapsed() < WAIT_MAX, "{what} does not come");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -279,7 +276,7 @@ struct LiveRunFixture {
 impl LiveRunFixture {
     fn client(&self) -> RunTestClient {
         let stream = UnixStream::connect(&self.started.socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         RunTestClient { stream: BufReader::new(stream), id: 0 }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_testkit::ProofSettings;
+use heeler_testkit::{ProofSettings, WAIT_MAX};
 use heeler_transcript::{
     FollowRestartReason, FollowStart, FollowUpdate, TranscriptFaultKind, TranscriptFollower,
     TranscriptWriter, TranscriptWriterOptions, read_tail, replace_file,
@@ -13,13 +13,11 @@ use heeler_transcript::{
 
 use crate::{folder, open};
 
-/// Far longer than any event takes; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
 const NOW: Duration = Duration::ZERO;
 
 #[track_caller]
 fn next_text(follower: &mut TranscriptFollower) -> String {
-    match follower.next(PATIENCE).unwrap() {
+    match follower.next(WAIT_MAX).unwrap() {
         Some(FollowUpdate::Record { record, .. }) => record.text,
         other => panic!("not a record: {other:?}"),
     }
@@ -97,7 +95,7 @@ fn faults_are_told_between_the_records() {
     let path = folder.join("a.jsonl");
     append(&path, "\0\0{\"n\":1}\n");
     let mut follower = follow(&path, FollowStart::Beginning);
-    let first = follower.next(PATIENCE).unwrap();
+    let first = follower.next(WAIT_MAX).unwrap();
     let Some(FollowUpdate::Fault { file: 0, fault }) = first else { panic!("{first:?}") };
     assert_eq!((fault.offset, fault.len, fault.kind), (0, 2, TranscriptFaultKind::Nul));
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
@@ -135,7 +133,7 @@ fn a_caller_that_never_waits_gets_polled_files_too() {
     append(&folder.join("later/a.jsonl"), "{}\n");
     let started = Instant::now();
     while follower.next(NOW).unwrap().is_none() {
-        assert!(started.elapsed() < PATIENCE, "never polled");
+        assert!(started.elapsed() < WAIT_MAX, "never polled");
         std::thread::yield_now();
     }
 }
@@ -154,7 +152,7 @@ fn a_link_that_is_pointed_elsewhere_is_noticed() {
     std::os::unix::fs::symlink(folder.join("b.jsonl"), &new_link).unwrap();
     std::fs::rename(&new_link, &link).unwrap();
     let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
-    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"b":1}"#);
 }
 
@@ -166,11 +164,11 @@ fn a_replaced_file_is_read_from_its_beginning() {
     let mut follower = follow(&path, FollowStart::Beginning);
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     replace_file(&heeler_transcript::OsDisk, &path, b"{\"new\":1}\n").unwrap();
-    let torn = follower.next(PATIENCE).unwrap();
+    let torn = follower.next(WAIT_MAX).unwrap();
     let Some(FollowUpdate::Fault { fault, .. }) = torn else { panic!("{torn:?}") };
     assert_eq!((fault.offset, fault.kind), (8, TranscriptFaultKind::TornTail));
     let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
-    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"new":1}"#);
     append(&path, "{\"new\":2}\n");
     assert_eq!(next_text(&mut follower), r#"{"new":2}"#);
@@ -187,7 +185,7 @@ fn a_file_that_was_removed_and_comes_again_is_read_from_its_beginning() {
     assert_eq!(follower.next(NOW).unwrap(), None);
     append(&path, "{\"n\":2}\n");
     let restarted = FollowUpdate::Restarted { file: 0, reason: FollowRestartReason::Replaced };
-    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), Some(restarted));
     assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
 }
 
@@ -204,7 +202,7 @@ fn a_file_rewritten_in_place_is_noticed_even_if_it_is_longer() {
         // A write and a cut are two events, and the follower may come between them.
         let mut shown = Vec::new();
         while shown.len() < rewritten.lines().count() {
-            match follower.next(PATIENCE).unwrap() {
+            match follower.next(WAIT_MAX).unwrap() {
                 Some(FollowUpdate::Record { record, .. }) => shown.push(record.text),
                 other => assert_eq!(other, Some(restarted.clone())),
             }
@@ -224,8 +222,8 @@ fn another_thread_can_stop_it() {
         assert_eq!(follower.next(Duration::MAX).unwrap(), None);
     });
     assert!(follower.is_stopped());
-    assert!(started.elapsed() < PATIENCE);
-    assert_eq!(follower.next(PATIENCE).unwrap(), None);
+    assert!(started.elapsed() < WAIT_MAX);
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), None);
 }
 
 #[test]
@@ -237,7 +235,7 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_go_on() {
     follower.add(&folder.join("file/a.jsonl"), FollowStart::Beginning);
     follower.add(&folder.join("b.jsonl"), FollowStart::Beginning);
     append(&folder.join("b.jsonl"), "{\"n\":1}\n");
-    let error = follower.next(PATIENCE).unwrap_err();
+    let error = follower.next(WAIT_MAX).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot follow {folder}/file/a.jsonl"));
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     assert_eq!(follower.next(Duration::from_millis(1500)).unwrap(), None);
@@ -284,7 +282,7 @@ fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context
     }
     let mut told = [0, 0];
     while told != [lines; 2] {
-        match follower.next(PATIENCE).unwrap() {
+        match follower.next(WAIT_MAX).unwrap() {
             Some(FollowUpdate::Record { file, record, .. }) => {
                 assert_eq!(record.text, format!("{{\"n\":{}}}", told[file]), "{context}");
                 told[file] += 1;
@@ -317,7 +315,7 @@ fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
         for n in 0..proof.rounds {
             let started = Instant::now();
             let text = next_text(&mut follower);
-            let late = started.elapsed() > PATIENCE / 2;
+            let late = started.elapsed() > WAIT_MAX / 2;
             assert!(text == format!("{{\"n\":{n}}}") && !late, "seed {}: {text}", proof.seed);
             told.store(n + 1, Ordering::SeqCst);
         }

@@ -12,13 +12,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use heeler_testkit::WAIT_MAX;
 use serde_json::{Value as Json, json};
 use thirtyfour::prelude::*;
 
 use crate::fleet::Fleet;
-
-/// How long anything in a page is awaited.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often it is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(15);
@@ -97,7 +95,7 @@ fn start_daemon(fleet: &Fleet) -> Child {
     let mut command = fleet.command(&["start"]);
     command.env_remove("HEELER_NO_WEB");
     let daemon = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     while fleet.run(&["open", "--print"]).code != Some(0) {
         assert!(Instant::now() < deadline, "{}", fleet.read("daemon.log"));
         std::thread::sleep(LOOK);
@@ -208,7 +206,7 @@ impl Browser {
         wanted.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
         wanted.set("goog:loggingPrefs", json!({ "browser": "ALL" })).unwrap();
         let page = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
-        page.set_script_timeout(PATIENCE).await.unwrap();
+        page.set_script_timeout(WAIT_MAX).await.unwrap();
         let axe = heeler_testkit::axe();
         let page = ManuallyDrop::new(page);
         let (url, seen) = (site.url(), Cell::new(look));
@@ -267,7 +265,7 @@ impl Browser {
 
     /// Waits until a script returns true.
     pub(crate) async fn wait(&self, what: String, script: String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while self.script(&script).await != true {
             if Instant::now() >= deadline {
                 self.keep("failed").await;
@@ -280,7 +278,7 @@ impl Browser {
     /// Clicks the first element that a selector finds. A region may be replaced, or something pass
     /// over it, between the look and the click: then it is looked for again.
     pub(crate) async fn click(&self, selector: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             let clicked = match self.page.find(By::Css(selector)).await {
                 Ok(found) => found.click().await,

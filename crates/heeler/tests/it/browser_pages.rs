@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use heeler_testkit::WAIT_MAX;
 use serde_json::json;
 
 use crate::browser::{Browser, Look, NOWHERE, Site, with_browser};
 use crate::fleet::Fleet;
-use crate::trigger::PATIENCE;
 
 /// Agents that do something of everything; what `evil` says and is called tries to act.
 const FLEET: &str = r##"
@@ -106,7 +106,7 @@ fn site() -> Site {
 
 #[track_caller]
 fn wait(site: &Site, command: &[&str], is_so: impl Fn(&serde_json::Value) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     loop {
         let found = site.fleet.json(command);
         if is_so(&found) {

@@ -14,7 +14,7 @@ use heeler_model::run::RunEnd;
 use heeler_model::{JobId, JobRequest, JobStatus, RunId};
 use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::{JobFilter, RunRecord, StateDir, StoreReader};
-use heeler_testkit::ProofSettings;
+use heeler_testkit::{ProofSettings, WAIT_MAX};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 use crate::fleet::Fleet;
 use crate::processes::signal_if;
 use crate::rig::rows;
-use crate::trigger::{PATIENCE, wait_for};
+use crate::trigger::wait_for;
 
 /// A round takes seconds: more of them would take hours.
 const ROUNDS_MAX: u64 = 1_000;
@@ -421,7 +421,7 @@ impl Herd {
 
     #[track_caller]
     pub(crate) fn wait_for_the_end_of_all(&self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_MAX;
         while !self.processes().is_empty() {
             // One whose stop took effect only after those that came late were listed.
             self.stopped_runners().iter().for_each(|runner| self.let_go(runner));

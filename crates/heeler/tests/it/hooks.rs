@@ -13,14 +13,12 @@ use heeler_engine::hooks::{
 use heeler_model::run::RunStartRecord;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType, config};
 use heeler_store::{DatabaseError, StateDir, Store, StoreReader};
+use heeler_testkit::WAIT_MAX;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 
 use crate::processes::{remove_groups, signal_if};
-
-/// How long anything is awaited before the test fails.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A secret of the agent's.
 const SECRET: &str = "hunter2-hunter2";

@@ -16,7 +16,7 @@ use heeler_model::run::{
     SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
-use heeler_testkit::ProofSettings;
+use heeler_testkit::{ProofSettings, WAIT_MAX};
 use heeler_transcript::{
     FollowStart, FollowStopper, FollowUpdate, LockFile, TranscriptEntry, TranscriptFollower,
     TranscriptScanner,
@@ -27,8 +27,6 @@ use serde_json::{Value as Json, json};
 
 use crate::processes;
 
-/// How long anything is awaited before the test fails.
-const PATIENCE: Duration = Duration::from_secs(25);
 /// A scene takes so many rounds before a new one is set up.
 const ROUNDS_PER_SCENE: u64 = 20;
 
@@ -144,7 +142,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < WAIT_MAX, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

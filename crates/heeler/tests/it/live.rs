@@ -8,10 +8,10 @@ use heeler_engine::{CommandReply, DaemonCommand, DaemonFile, StopMode};
 use heeler_model::{JobId, JobRequest};
 use heeler_server::DaemonClient;
 use heeler_testkit::ProofSettings;
+use heeler_testkit::WAIT_MAX;
 use serde_json::Value as Json;
 
 use crate::daemon_kills::Herd;
-use crate::trigger::PATIENCE;
 
 /// How many rows pass for each time that a client connects again.
 const ROWS_PER_ROUND: u64 = 500;
@@ -37,7 +37,7 @@ impl Stream {
     /// Connects, as a browser does that saw an event last.
     fn open(socket: &Utf8PathBuf, path: &str, last: Option<&str>) -> Stream {
         let mut stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         // What answers HTTP/1.0 sends no chunks.
         write!(stream, "GET {path} HTTP/1.0\r\nhost: x\r\n{last}\r\n").unwrap();

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 use camino::Utf8Path;
 use heeler_engine::{DaemonCommand, StopMode};
+use heeler_testkit::WAIT_MAX;
 use serde_json::Value as Json;
 
 use crate::daemon_kills::Herd;
 use crate::live::{socket, trigger};
-use crate::trigger::PATIENCE;
 
 /// A collector that takes everything.
 fn collector() -> (SocketAddr, Receiver<(String, Json)>) {
@@ -72,7 +72,7 @@ fn a_run_is_told_to_a_collector_and_counted_for_prometheus() {
     herd.env = vec![("OTLP_KEY", "key-of-the-collector".to_owned())];
     let (mut life, mut client) = herd.begin(&[]);
     let job = trigger(&mut client, "worker");
-    let (head, document) = told.recv_timeout(PATIENCE).unwrap();
+    let (head, document) = told.recv_timeout(WAIT_MAX).unwrap();
     assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
     assert!(head.contains("x-key: key-of-the-collector"), "{head}");
     assert!(!document.to_string().contains("nobody else"), "{document}");

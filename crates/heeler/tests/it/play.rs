@@ -4,16 +4,13 @@ use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use heeler_testkit::ProofSettings;
+use heeler_testkit::{ProofSettings, WAIT_MAX};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Fleet;
-
-/// How long anything is awaited before the test fails.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// The session that is played in.
 const SESSION: &str = "5e550000-0000-4000-8000-000000000001";

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use expect_test::Expect;
+use heeler_testkit::WAIT_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -21,9 +22,6 @@ use crate::fleet::Fleet;
 /// How large the window is at first.
 const COLUMNS: u16 = 100;
 const ROWS: u16 = 30;
-
-/// How long anything is awaited before the test fails, with the screen as it is then.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// How long a screen may take to become what is then written down as expected.
 const UPDATE_WAIT: Duration = Duration::from_secs(3);

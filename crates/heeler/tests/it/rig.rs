@@ -17,12 +17,9 @@ use heeler_model::run::{
     RunStartRecord, RuntimeLaunchSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
-use heeler_testkit::{ApiRequest, MessagesApi, claude};
+use heeler_testkit::{ApiRequest, MessagesApi, WAIT_MAX, claude};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
-
-/// How long anything is awaited before the test fails.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// How much of a text a snapshot shows.
 const SHOWN_CHARS_MAX: usize = 120;

@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_model::{Job, JobStatus};
 use heeler_store::{JobFilter, StateDir, StoreReader};
+use heeler_testkit::WAIT_MAX;
 use rustix::process::{Pid, Signal};
 
 use crate::fleet::{Fleet, Ran};
 use crate::processes::signal_if;
-
-/// How long anything here may take on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet of these agents, each with its keys.
 pub(crate) fn fleet(agents: &[(&str, &str)]) -> Fleet {
@@ -34,7 +32,7 @@ pub(crate) fn scripted(steps: &str) -> String {
 
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     loop {
         if let Some(found) = look() {
             return found;
