@@ -8,7 +8,7 @@ use std::io;
 
 use camino::Utf8Path;
 use heeler_model::run::{RunEnd, RunResult, file};
-use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
+use heeler_model::{ExitReason, RunId};
 use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
@@ -45,39 +45,15 @@ pub(crate) fn pending_requests(
     Ok(undone.filter_map(wish).collect())
 }
 
-/// Records that a job must be cancelled and returns the job.
-///
-/// A queued job is cancelled by this call. For a running job the request is stored and applied if
-/// the run does not finish on its own; to end the run sooner, send it a cancel request.
+/// Stores the request to cancel a run. It is applied if the run does not finish on its own; to end
+/// the run sooner, send it a cancel request.
 pub(crate) fn record_request(
     tx: &mut StoreTransaction<'_>,
-    id: &JobId,
+    run: RunId,
     wish: &CancelRequest,
     now: Timestamp,
-) -> Result<Job, DatabaseError> {
-    let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
-    let mut job = tx.job(id)?.ok_or_else(missing)?;
-    let last = tx.runs_of_job(id)?.pop();
-    match (job.head.status, last) {
-        (JobStatus::Running, Some(run)) => {
-            tx.put_effect(&cancel_effect(run.id, wish, now))?;
-        }
-        (JobStatus::Pending, _) => cancel_queued_job(tx, &mut job, now)?,
-        _ => {}
-    }
-    Ok(job)
-}
-
-fn cancel_queued_job(
-    tx: &mut StoreTransaction<'_>,
-    job: &mut Job,
-    now: Timestamp,
 ) -> Result<(), DatabaseError> {
-    job.head.status = JobStatus::Cancelled;
-    job.head.exit_reason = Some(ExitReason::Cancelled);
-    job.head.finished_at.get_or_insert(now);
-    job.version = tx.update_job(job)?;
-    Ok(())
+    tx.put_effect(&cancel_effect(run, wish, now)).map(drop)
 }
 
 fn cancel_effect(run: RunId, wish: &CancelRequest, now: Timestamp) -> EffectRecord {

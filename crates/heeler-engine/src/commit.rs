@@ -3,19 +3,16 @@
 //! A result is committed once; a second attempt changes nothing. Start at [`commit`].
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::fleet::{BudgetSettlement, micros};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::rerun::{RerunDecision, RerunKind, RunHistory};
 use heeler_model::run::{RunCost, RunEnd, RunResult, SessionEnd};
 use heeler_model::{
-    AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
-    SessionEvent, SessionMode, SessionStatus,
+    AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, JobTransition, RunId,
+    Session, SessionEvent, SessionMode, SessionStatus,
 };
-use heeler_store::{
-    DatabaseError, JobFilter, ReservationRecord, RunRecord, Store, StoreTransaction,
-    StoreWriteError,
-};
+use heeler_store::{DatabaseError, JobFilter, RunRecord, Store, StoreTransaction, StoreWriteError};
 use jiff::Timestamp;
-use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
@@ -68,13 +65,17 @@ pub(crate) fn commit(
     let asks = RunQuestionFiles::read(&store.dir().run(result.run));
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
-        match record_result(tx, &root, &TimeZone::UTC, result, |_, _, _| RerunDecision::Finish)? {
-            CommitOutcome::Committed(ended) => {
+        match load_ended_run(tx, result)? {
+            EndedRunRows::Open(rows) => {
+                let reservation = tx.release(run)?.map(|it| (it.day, it.micros));
+                let settlement =
+                    BudgetSettlement::of_result(&rows.result, reservation, &TimeZone::UTC);
+                let ended = record_result(tx, &root, *rows, RerunDecision::Finish, &settlement)?;
                 let at = ended.result.finished_at;
                 approvals::record_closed_questions(tx, &ended.job, run, &asks.closed, at)?;
                 Ok(CommittedRun { job: ended.job.head.id, status: ended.job.head.status, end })
             }
-            CommitOutcome::AlreadyCommitted(job) => {
+            EndedRunRows::Committed(job) => {
                 let missing =
                     || DatabaseError::Missing { what: "job", id: format!("of run {run}") };
                 let status = tx.job(&job)?.ok_or_else(missing)?.head.status;
@@ -85,57 +86,60 @@ pub(crate) fn commit(
     done.map_err(|source| CommitError { job, source })
 }
 
-/// Result of a commit.
+/// Rows of a run that has ended.
 #[derive(Debug)]
-pub(crate) enum CommitOutcome {
-    /// The result was committed by this call.
-    Committed(Box<RunConclusion>),
-    /// The result had been committed before; nothing was changed. Holds the job.
-    AlreadyCommitted(JobId),
+pub(crate) enum EndedRunRows {
+    Open(Box<OpenRunRows>),
+    /// The result had been committed before. Holds the job.
+    Committed(JobId),
 }
 
-/// A run that has ended, and the decision about its job.
+/// Rows of a run with a result that is not committed.
+#[derive(Debug)]
+pub(crate) struct OpenRunRows {
+    pub(crate) job: Job,
+    pub(crate) result: RunResult,
+    /// Earlier runs of the job.
+    pub(crate) history: RunHistory,
+    /// True if a person cancelled the run.
+    pub(crate) is_cancelled: bool,
+    run: RunRecord,
+}
+
+/// A run with a recorded result, and its job.
 #[derive(Debug)]
 pub(crate) struct RunConclusion {
     pub(crate) job: Job,
     pub(crate) result: RunResult,
-    pub(crate) fate: RerunDecision,
-    pub(crate) settlement: BudgetSettlement,
 }
 
-/// Effect of a run's end on the budgets.
-#[derive(Debug)]
-pub(crate) struct BudgetSettlement {
-    /// Reservation that was released.
-    pub(crate) released: Option<ReservationRecord>,
-    /// Day on which the cost counts.
-    pub(crate) day: Date,
-    /// Cost in millionths of a dollar.
-    pub(crate) spent: i64,
+/// Loads the rows of a run that has ended, and applies a stored cancellation request.
+pub(crate) fn load_ended_run(
+    tx: &mut StoreTransaction<'_>,
+    mut result: RunResult,
+) -> Result<EndedRunRows, DatabaseError> {
+    let missing = |what, id: String| DatabaseError::Missing { what, id };
+    let run_id = result.run.to_string();
+    let run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
+    let job_id = run.job_id.clone();
+    let job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
+    if run.committed {
+        return Ok(EndedRunRows::Committed(job_id));
+    }
+    let is_cancelled = cancel::apply_request(tx, &mut result)?;
+    let history = history(tx, &job, &result)?;
+    Ok(EndedRunRows::Open(Box::new(OpenRunRows { job, result, history, is_cancelled, run })))
 }
 
-/// Records a run's result. `decide` determines whether the job runs again; `zone` defines the
-/// fleet's days.
+/// Records a run's result, its cost and the decision about its job.
 pub(crate) fn record_result(
     tx: &mut StoreTransaction<'_>,
     root: &Utf8Path,
-    zone: &TimeZone,
-    mut result: RunResult,
-    decide: impl FnOnce(&Job, &RunResult, RunHistory) -> RerunDecision,
-) -> Result<CommitOutcome, DatabaseError> {
-    let missing = |what, id: String| DatabaseError::Missing { what, id };
-    let run_id = result.run.to_string();
-    let mut run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
-    let job_id = run.job_id.clone();
-    let mut job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
-    if run.committed {
-        return Ok(CommitOutcome::AlreadyCommitted(job_id));
-    }
-    let is_cancelled = cancel::apply_request(tx, &mut result)?;
-    let fate = match is_cancelled {
-        true => RerunDecision::Finish,
-        false => decide(&job, &result, history(tx, &job, &result)?),
-    };
+    rows: OpenRunRows,
+    decision: RerunDecision,
+    settlement: &BudgetSettlement,
+) -> Result<RunConclusion, DatabaseError> {
+    let OpenRunRows { mut job, mut result, mut run, .. } = rows;
     run.status = result.end.to_string();
     run.started_at = (result.end != RunEnd::NeverStarted).then_some(result.started_at);
     run.finished_at = Some(result.finished_at);
@@ -150,8 +154,8 @@ pub(crate) fn record_result(
         None => None,
     };
     close_job(&mut job, &result);
-    if let RerunDecision::Rerun { kind: how, .. } = fate {
-        reopen_job(&mut job, how);
+    if let RerunDecision::Rerun { kind, .. } = decision {
+        job.apply(JobTransition::Requeue { is_restart: kind == RerunKind::Resume });
     }
     if let Some(session) = planned.as_ref()
         && is_unused_session(tx, session, &run, &result)?
@@ -163,53 +167,40 @@ pub(crate) fn record_result(
     }
     job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
-    let money = settle_money(tx, &job, &result, zone)?;
-    Ok(CommitOutcome::Committed(Box::new(RunConclusion { job, result, fate, settlement: money })))
+    record_cost(tx, &job, &result, settlement)?;
+    Ok(RunConclusion { job, result })
 }
 
-/// Replaces a run's reservation with its cost. If the run reported no cost, the whole reservation
-/// counts as spent.
-fn settle_money(
+/// Replaces a run's reservation with its cost.
+fn record_cost(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
     result: &RunResult,
-    zone: &TimeZone,
-) -> Result<BudgetSettlement, DatabaseError> {
-    let released = tx.release(result.run)?;
-    // The cost counts on the day of the reservation, not on the day the run ended.
-    let day = released.as_ref().map(|it| it.day);
-    let day = day.unwrap_or_else(|| result.finished_at.to_zoned(zone.clone()).date());
-    let by_model = match result.cost.usd {
-        Some(_) => cost_by_model(result),
-        None => vec![(MODEL_UNKNOWN.to_owned(), released.as_ref().map_or(0, |it| it.micros))],
-    };
-    let mut spent = 0_i64;
-    for (model, micros) in by_model.into_iter().filter(|(_, micros)| *micros > 0) {
-        tx.spend(day, &job.head.agent, &model, micros)?;
-        spent = spent.saturating_add(micros);
+    settlement: &BudgetSettlement,
+) -> Result<(), DatabaseError> {
+    tx.release(result.run)?;
+    for (model, micros) in cost_by_model(result, settlement.spent) {
+        if micros > 0 {
+            tx.spend(settlement.day, &job.head.agent, &model, micros)?;
+        }
     }
-    tx.set_run_spent(result.run, spent)?;
-    Ok(BudgetSettlement { released, day, spent })
+    tx.set_run_spent(result.run, settlement.spent)
 }
 
-/// Returns a run's cost by model. The part that the models' figures do not cover counts for
+/// Divides a run's cost by model. The part that the models' figures do not cover counts for
 /// [`MODEL_UNKNOWN`].
-fn cost_by_model(result: &RunResult) -> Vec<(String, i64)> {
-    let mut left = micros(result.cost.usd.unwrap_or(0.0));
-    let mut spent = Vec::new();
-    for (model, figures) in &result.cost.usage.per_model {
-        let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
-        left -= cost;
-        spent.push((model.clone(), cost));
+fn cost_by_model(result: &RunResult, spent: i64) -> Vec<(String, i64)> {
+    let mut left = spent;
+    let mut by_model = Vec::new();
+    if result.cost.usd.is_some() {
+        for (model, figures) in &result.cost.usage.per_model {
+            let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
+            left -= cost;
+            by_model.push((model.clone(), cost));
+        }
     }
-    spent.push((MODEL_UNKNOWN.to_owned(), left));
-    spent
-}
-
-/// Converts dollars to millionths.
-pub(crate) fn micros(usd: f64) -> i64 {
-    // The cast saturates, and NaN becomes 0.
-    (usd * 1e6).round().max(0.0) as i64
+    by_model.push((MODEL_UNKNOWN.to_owned(), left));
+    by_model
 }
 
 /// Summarizes the job's earlier runs.
@@ -227,31 +218,24 @@ fn history(
     Ok(history)
 }
 
-/// Returns a job to the queue for its next run. The last error stays readable.
-fn reopen_job(job: &mut Job, how: RerunKind) {
-    job.head.status = JobStatus::Pending;
-    job.head.exit_reason = None;
-    job.head.finished_at = None;
-    job.interrupted = false;
-    job.restart_count += i64::from(how == RerunKind::Resume);
-}
-
 fn close_job(job: &mut Job, result: &RunResult) {
     let status = match result.exit_reason {
         ExitReason::Success if result.end == RunEnd::Finished => JobStatus::Completed,
         ExitReason::Cancelled => JobStatus::Cancelled,
         _ => JobStatus::Failed,
     };
+    job.apply(JobTransition::End {
+        status,
+        reason: result.exit_reason,
+        at: result.finished_at,
+        error: result.error.as_ref().map(|error| error.message.clone()),
+    });
     let head = &mut job.head;
-    head.status = status;
-    head.exit_reason = Some(result.exit_reason);
-    head.finished_at = Some(result.finished_at);
     head.summary = result.summary.clone().or(head.summary.take());
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
     job.stop_reason = result.stop_reason.clone();
     job.interrupted = result.end == RunEnd::Interrupted && status != JobStatus::Cancelled;
-    job.error = result.error.as_ref().map(|error| error.message.clone());
     job.output_text = result.output.clone().or(job.output_text.take());
     add_figures(job, result);
 }

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::access::{self, ApiTokenError};
 use crate::command::{DaemonHandle, DaemonMode, DispatchInput};
-use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, FleetState, SetupLoader};
+use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, DispatcherState, SetupLoader};
 use crate::executor::EffectExecutor;
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;
@@ -97,11 +97,11 @@ impl Daemon {
         let reader = StoreReader::open(&fleet.dir)
             .map_err(|error| DaemonOpenError::Read(error_chain(&error)))?;
         let read = |error: DatabaseError| DaemonOpenError::Read(error_chain(&error));
-        let mut board = FleetState::load(&reader, Arc::clone(&setup), since).map_err(read)?;
+        let mut board = DispatcherState::load(&reader, Arc::clone(&setup), since).map_err(read)?;
         // A person stopped the fleet: jobs that were queued then wait until a person starts it
         // again.
         if reader.meta(STOPPED_AT).map_err(read)?.is_some_and(|at| !at.is_empty()) {
-            board.hold_queue();
+            board.fleet.hold_queue();
         }
         drop(reader);
         let (handle, inputs) = DaemonHandle::channel();
@@ -123,7 +123,7 @@ impl Daemon {
         let known = Arc::clone(&board);
         let live = move || {
             let board = known.lock().unwrap_or_else(PoisonError::into_inner);
-            board.unfinished_runs.keys().copied().collect()
+            board.fleet.runs().keys().copied().collect()
         };
         let pulse = RunnerWatchdog::start(fleet.clone(), unheard_max, live)
             .map_err(DaemonOpenError::Thread)?;

@@ -12,7 +12,7 @@ mod child_jobs;
 mod command_routing;
 mod commands;
 mod commit;
-mod fleet_state;
+mod dispatcher_state;
 mod idempotency;
 mod run_exits;
 mod schedules;
@@ -31,13 +31,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
+use heeler_model::fleet::{FleetEffect, FleetEvent};
 use heeler_model::{ApprovalId, JobId, JobRequest, RunId, error_chain};
 use heeler_store::{DatabaseError, Store, StoreReader, StoreWriteError};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use command_routing::job_not_running;
 pub use commands::RESUME_PROMPT;
-pub(crate) use fleet_state::{FleetState, JobStage};
+pub(crate) use dispatcher_state::DispatcherState;
 pub use idempotency::{REQUEST_RETENTION, recorded_reply};
 pub use schedules::{parse_rule, rule_text};
 pub use webhook::{WebhookEndpoint, WebhookSecret};
@@ -162,7 +163,7 @@ pub(crate) struct Dispatcher {
     pub(crate) inputs: Receiver<DispatchInput>,
     pub(crate) executor: EffectExecutor,
     pub(crate) hooks: HookWorker,
-    pub(crate) state: Arc<Mutex<FleetState>>,
+    pub(crate) state: Arc<Mutex<DispatcherState>>,
     pub(crate) load: SetupLoader,
     pub(crate) mode: DaemonMode,
     pub(crate) since: Timestamp,
@@ -209,7 +210,7 @@ impl Dispatcher {
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
-        let left: Vec<RunId> = self.state().unfinished_runs.keys().copied().collect();
+        let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
         self.resume_cancellations();
         self.executor.move_sessions();
@@ -300,7 +301,7 @@ impl Dispatcher {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, FleetState> {
+    fn state(&self) -> MutexGuard<'_, DispatcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -333,7 +334,7 @@ impl Dispatcher {
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
         let again = self.deferred.failed_commit.as_ref().map(|failed| until(failed.retry_at));
         let stop = self.deferred.stop.as_ref().and_then(|stop| stop.deadline).map(until);
-        let idle = (self.mode == DaemonMode::UntilIdle && board.unfinished_runs.is_empty())
+        let idle = (self.mode == DaemonMode::UntilIdle && board.fleet.runs().is_empty())
             .then_some(IDLE_CHECK_INTERVAL);
         let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
         let all = [until_due, again, stop, idle, unsettled];
@@ -400,26 +401,11 @@ impl Dispatcher {
             return;
         }
         let now = (self.fleet.now)();
-        let mut board = self.state();
-        let waiting: Vec<JobId> = board
-            .queue()
-            .filter(|asked| asked.row.not_before.is_none_or(|at| at <= now))
-            .filter(|asked| !board.held_jobs.contains(&asked.row.job))
-            .map(|asked| asked.row.job.clone())
-            .collect();
-        let mut admitted = Vec::new();
-        for job in waiting {
-            let Some(asked) = board.unfinished_jobs.get(&job) else { continue };
-            let setup = Arc::clone(&board.setup);
-            let Ok(agent) = setup.agent_for(&asked.request) else { continue };
-            if board.blocking_reason(&agent, now).is_none() && !board.is_behind_earlier_job(asked) {
-                admitted.push((job.clone(), asked.request.clone()));
-                board.set_stage(&job, JobStage::Preparing);
+        let step = self.state().fleet.step(FleetEvent::StartsAllowed, now);
+        for effect in step.effects {
+            if let FleetEffect::PrepareJob { job, request } = effect {
+                self.executor.prepare_job(Some(job), *request, None);
             }
-        }
-        drop(board);
-        for (job, wanted) in admitted {
-            self.executor.prepare_job(Some(job), wanted, None);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The start of a run: choosing its session, recording it, and launching its runner.
 //!
 //! A crash may interrupt it anywhere, so the order matters: database row, directory, spec, runner.
-//! Start at [`record_run_start`] and [`launch_run`].
+//! Start at [`plan_run_start`], [`record_run_start`] and [`launch_run`].
 
 use std::process::Child;
 
@@ -12,7 +12,7 @@ use heeler_model::session_choice::{
     SessionChoice, SessionChoiceContext, choose_session, expiry_rule,
 };
 use heeler_model::{
-    AgentSessionId, AgentStatus, JobId, JobStatus, RunId, Session, SessionEvent, SessionId,
+    AgentSessionId, AgentStatus, JobId, JobTransition, RunId, Session, SessionEvent, SessionId,
     SessionMode, SessionStatus,
 };
 use heeler_store::{DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction};
@@ -78,27 +78,46 @@ pub(crate) struct StartedRun {
     pub(crate) spec: RunSpec,
 }
 
-/// Plans a run of a job and records it. On an error the caller must undo the changes.
+/// Session in which a run will start.
+#[derive(Debug)]
+pub(crate) struct RunStartPlan {
+    session: SessionPlan,
+    /// The session that the request names or that its agent would continue.
+    known: Option<Session>,
+}
+
+/// Chooses the session of a run. Changes nothing.
+pub(crate) fn plan_run_start(
+    db: &StateDatabase,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+    now: Timestamp,
+) -> Result<RunStartPlan, RunStartError> {
+    let known = match &request.session {
+        SessionChoice::Fresh => None,
+        SessionChoice::Usual => default_session(db, request)?,
+        SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => {
+            named_session::find_named_session(db, request, id)?
+        }
+    };
+    let mut session = plan_session(request, known.as_ref(), now);
+    session.take_in = request.take_in;
+    session.log = session_log(db, dir, request, session.start.id())?;
+    check_session_free(request, &session.start, known.as_ref())?;
+    check_first_job(db, request, &session.start)?;
+    Ok(RunStartPlan { session, known })
+}
+
+/// Records a planned run of a job.
 pub(crate) fn record_run_start(
     tx: &mut StoreTransaction<'_>,
     dir: &StateDir,
     request: &ResolvedJobRequest,
-    job: &JobId,
+    (job, run): (&JobId, RunId),
+    plan: RunStartPlan,
     now: Timestamp,
-) -> Result<StartedRun, RunStartError> {
-    let known = match &request.session {
-        SessionChoice::Fresh => None,
-        SessionChoice::Usual => default_session(tx, request)?,
-        SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => {
-            named_session::find_named_session(tx, request, id)?
-        }
-    };
-    let mut plan = plan_session(request, known.as_ref(), now);
-    plan.take_in = request.take_in;
-    plan.log = session_log(tx, dir, request, plan.start.id())?;
-    check_session_free(request, &plan.start, known.as_ref())?;
-    check_first_job(tx, request, &plan.start)?;
-    let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
+) -> Result<StartedRun, DatabaseError> {
+    let RunStartPlan { session: plan, known } = plan;
     mark_job_running(tx, job, request, &plan, now)?;
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
     tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
@@ -109,6 +128,11 @@ pub(crate) fn record_run_start(
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
     Ok(StartedRun { job: job.clone(), run, spec })
+}
+
+/// Returns the ID of a new run.
+pub(crate) fn new_run_id(now: Timestamp) -> RunId {
+    RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)))
 }
 
 /// Creates the run directory and starts the runner.
@@ -284,14 +308,7 @@ fn mark_job_running(
 ) -> Result<(), DatabaseError> {
     let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
-    job.head.status = JobStatus::Running;
-    job.head.exit_reason = None;
-    job.head.finished_at = None;
-    job.interrupted = false;
-    job.error = None;
-    // This run may use another session than the job's last, failed run.
-    job.head.session_id = Some(plan.start.id().clone());
-    job.run_started_at.get_or_insert(now);
+    job.apply(JobTransition::Start { session: plan.start.id().clone(), at: now });
     job.working_directory = Some(request.working_directory.clone());
     if job.prompt.is_none() {
         let prompt = SecretRedactor::new(&request.brief.secrets)

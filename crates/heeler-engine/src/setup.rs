@@ -9,7 +9,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::budget_ledger::is_in_fleet;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
     AgentConfig, AgentLookupError, CRON_SUFFIX, FleetConfig, LoadedConfig, LogDurability,
@@ -230,11 +229,6 @@ impl DaemonSetup {
     /// Returns the root fleet's settings.
     pub(crate) fn root(&self) -> Option<&FleetConfig> {
         self.loaded.fleets.first()
-    }
-
-    /// Returns the fleets that contain an agent, root first.
-    pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s FleetConfig> {
-        self.loaded.fleets.iter().filter(move |fleet| is_in_fleet(agent, &fleet.path))
     }
 
     /// Returns a name for the account that pays for an agent's model, so that agents with the same

@@ -75,6 +75,16 @@ pub enum BudgetDecision {
     },
 }
 
+impl BudgetDecision {
+    /// Returns true if a limit is reached, which only another day or config changes.
+    pub fn is_spent(self) -> bool {
+        matches!(
+            self,
+            BudgetDecision::DayLimitReached { .. } | BudgetDecision::TotalLimitReached { .. }
+        )
+    }
+}
+
 /// Returns true if an agent belongs to the fleet at a path. The empty path is the root fleet.
 pub fn is_in_fleet(agent: &str, fleet: &str) -> bool {
     let rest = agent.strip_prefix(fleet);

@@ -198,6 +198,30 @@ pub struct Job {
     pub output_text: Option<String>,
 }
 
+/// Change of a job's status. [`Job::apply`] is the only place that assigns a status.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JobTransition {
+    /// A run starts in a session. The session may differ from that of the last run.
+    Start { session: AgentSessionId, at: Timestamp },
+    /// A run that was found without a record continues.
+    Adopt,
+    /// The job returns to the queue after a run. Its last error stays readable.
+    Requeue {
+        /// True if the run was interrupted and its session is resumed.
+        is_restart: bool,
+    },
+    /// A person returns an ended job to the queue.
+    Resume,
+    /// The job ends with the result of its last run.
+    End { status: JobStatus, reason: ExitReason, at: Timestamp, error: Option<String> },
+    /// The job ends without a run.
+    Fail { why: String, at: Timestamp },
+    /// A person ends a queued job.
+    Cancel { at: Timestamp },
+    /// The record comes from another system.
+    Import { status: JobStatus },
+}
+
 /// Usage of a job, in total and by model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -222,6 +246,53 @@ impl Job {
     pub fn worker(&self) -> Option<&str> {
         let is_spawned = self.head.trigger_type == TriggerType::Spawned;
         self.skill.strip_prefix(WORKER).filter(|_| is_spawned)
+    }
+
+    /// Changes the status, and every field that depends on it.
+    pub fn apply(&mut self, transition: JobTransition) {
+        let head = &mut self.head;
+        match transition {
+            JobTransition::Start { session, at } => {
+                self.reopen(JobStatus::Running);
+                self.error = None;
+                self.head.session_id = Some(session);
+                self.run_started_at.get_or_insert(at);
+            }
+            JobTransition::Adopt => head.status = JobStatus::Running,
+            JobTransition::Requeue { is_restart } => {
+                self.reopen(JobStatus::Pending);
+                self.restart_count += i64::from(is_restart);
+            }
+            JobTransition::Resume => {
+                self.reopen(JobStatus::Pending);
+                self.error = None;
+            }
+            JobTransition::End { status, reason, at, error } => {
+                head.status = status;
+                head.exit_reason = Some(reason);
+                head.finished_at = Some(at);
+                self.error = error;
+            }
+            JobTransition::Fail { why, at } => {
+                head.status = JobStatus::Failed;
+                head.exit_reason = Some(ExitReason::Error);
+                head.finished_at = Some(at);
+                self.error = Some(why);
+            }
+            JobTransition::Cancel { at } => {
+                head.status = JobStatus::Cancelled;
+                head.exit_reason = Some(ExitReason::Cancelled);
+                head.finished_at.get_or_insert(at);
+            }
+            JobTransition::Import { status } => head.status = status,
+        }
+    }
+
+    fn reopen(&mut self, status: JobStatus) {
+        self.head.status = status;
+        self.head.exit_reason = None;
+        self.head.finished_at = None;
+        self.interrupted = false;
     }
 
     /// Sets the worker that executes this job.

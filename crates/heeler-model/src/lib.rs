@@ -10,6 +10,7 @@ pub mod budget_ledger;
 pub mod calendar;
 mod channel;
 pub mod config;
+pub mod fleet;
 pub mod hook;
 mod ids;
 mod job;
@@ -45,7 +46,9 @@ pub use ids::{
     AccessName, AgentName, AgentSessionId, ApprovalId, IdParseError, JobId, LocalName, RunId,
     SessionId, TokenId, WorkflowRunId,
 };
-pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, UsageTotals};
+pub use job::{
+    ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType, UsageTotals,
+};
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
 pub use native_sessions::NativeSessionLocation;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};

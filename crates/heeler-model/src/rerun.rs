@@ -52,6 +52,16 @@ pub struct RerunPolicy {
     pub resume_within: Option<Duration>,
 }
 
+impl RerunPolicy {
+    /// No job runs again, except to start a run that did not start.
+    pub const NEVER: RerunPolicy = RerunPolicy {
+        retries_max: 0,
+        backoff: Duration::ZERO,
+        backoff_max: Duration::ZERO,
+        resume_within: None,
+    };
+}
+
 /// Earlier runs of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunHistory {

@@ -2,12 +2,10 @@
 //! [`FleetReader::fleet`].
 
 use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
+use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord};
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{AgentState, AgentStatus, ApprovalStatus, JobHead, JobStatus, ScheduleStatus};
-use heeler_store::{
-    ApprovalFilter, JobFilter, ParkedCredentialRecord, QueuedJobRecord, StoreReader,
-    WorkflowRunFilter,
-};
+use heeler_store::{ApprovalFilter, JobFilter, StoreReader, WorkflowRunFilter};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;

@@ -31,13 +31,12 @@ pub use db::jobs::{JobCursor, JobFilter, JobListRow, LastLightExecution};
 pub use db::lastlight_tables::LastLightTable;
 pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::overrides::{CronOverride, WorkflowOverride};
-pub use db::queue::{ParkedCredentialRecord, QueuedJobRecord};
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{
     OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, SkipRecord,
 };
 pub use db::sessions::{SessionCursor, SessionFilter};
-pub use db::spending::{DailySpendRecord, ReservationRecord};
+pub use db::spending::DailySpendRecord;
 pub use db::views::ViewRow;
 pub use db::workflow_parts::WorkflowPartRow;
 pub use db::workflows::{

@@ -57,7 +57,13 @@ fn is_shipped(path: &Path) -> bool {
 impl SourceFile {
     /// Returns the lines before the file's own test module.
     pub(crate) fn shipped_lines(&self) -> impl Iterator<Item = &str> {
-        self.text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"))
+        let mut lines = self.text.lines().peekable();
+        std::iter::from_fn(move || {
+            let line = lines.next()?;
+            // A test module in a file of its own is only declared here.
+            let next = lines.peek().copied().unwrap_or_default();
+            (!(line.starts_with("#[cfg(test)]") && next.ends_with('{'))).then_some(line)
+        })
     }
 
     pub(crate) fn type_definitions(&self) -> Vec<TypeDefinition> {

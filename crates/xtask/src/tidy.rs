@@ -75,6 +75,19 @@ fn only_the_program_prints() {
     }
 }
 
+/// The life cycle of a job is one function, `Job::apply`.
+#[test]
+fn a_job_status_is_assigned_in_one_place() {
+    // Rows of workflow runs have a status too, and a state machine of their own.
+    let assigns =
+        |line: &str| line.contains("head.status = ") && !line.contains("row.head.status = ");
+    for file in sources().unwrap() {
+        let is_allowed = file.path.ends_with("heeler-model/src/job.rs");
+        let is_clean = !file.shipped_lines().any(assigns);
+        assert!(is_allowed || is_clean, "{}: use Job::apply", file.path.display());
+    }
+}
+
 /// A reader who jumps to a type by its name must find one type.
 #[test]
 fn no_two_types_share_a_name() {

@@ -31,7 +31,7 @@ impl DispatchTransaction<'_, '_> {
         asks: &RunQuestionFiles,
     ) -> Result<(), DatabaseError> {
         // The run has ended, and the outcomes of its questions were recorded with its end.
-        let Some(job) = self.state.unfinished_runs.get(&run).map(|live| live.job.clone()) else {
+        let Some(job) = self.state.fleet.runs().get(&run).map(|live| live.job.clone()) else {
             return Ok(());
         };
         let Some(job) = self.tx.job(&job)? else { return Ok(()) };
@@ -58,7 +58,7 @@ impl DispatchTransaction<'_, '_> {
         if approval.ask_id.is_none() {
             return self.answer_gate(&approval, answer, by);
         }
-        let live = approval.run_id.is_some_and(|run| self.state.unfinished_runs.contains_key(&run));
+        let live = approval.run_id.is_some_and(|run| self.state.fleet.runs().contains_key(&run));
         if !live {
             let message = format!("the run that asked {id} has ended");
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));

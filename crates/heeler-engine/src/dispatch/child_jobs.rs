@@ -133,7 +133,7 @@ impl DispatchTransaction<'_, '_> {
         if job.head.status.is_final() {
             return Ok(spent);
         }
-        let live = self.state.unfinished_runs.values().find(|live| live.job == job.head.id);
+        let live = self.state.fleet.runs().values().find(|live| live.job == job.head.id);
         let held = live.and_then(|live| live.budget_micros).unwrap_or(RESERVATION_DEFAULT);
         Ok(spent.saturating_add(held))
     }

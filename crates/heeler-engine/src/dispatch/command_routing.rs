@@ -37,7 +37,7 @@ impl Dispatcher {
         };
         let parent = match by {
             Caller::Person => return Ok(command),
-            Caller::Run(run) => self.state().unfinished_runs.get(&run).map(|live| live.job.clone()),
+            Caller::Run(run) => self.state().fleet.runs().get(&run).map(|live| live.job.clone()),
             Caller::Unknown => None,
         };
         let Some(parent) = parent else {
@@ -87,7 +87,7 @@ impl Dispatcher {
 
     /// Settles an unsettled run of a job now instead of at the scheduled retry.
     fn settle_early(&mut self, job: &JobId) {
-        let run = self.state().unfinished_run_of_job(job);
+        let run = self.state().fleet.run_of_job(job);
         if let Some(run) = run
             && self.deferred.faults.remove(&run).is_some()
         {
@@ -147,12 +147,10 @@ impl Dispatcher {
                 self.settle_early(job);
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
-            DaemonCommand::Say { job, text, by } => {
-                match self.state().unfinished_run_of_job(&job) {
-                    Some(run) => self.executor.send_message(run, job, text, by, owed.reply),
-                    None => owed.send(Err(job_not_running(&job))),
-                }
-            }
+            DaemonCommand::Say { job, text, by } => match self.state().fleet.run_of_job(&job) {
+                Some(run) => self.executor.send_message(run, job, text, by, owed.reply),
+                None => owed.send(Err(job_not_running(&job))),
+            },
             DaemonCommand::Approval { ref approval, ref answer, .. } => {
                 let (hands, id) = (&self.executor, approval.clone());
                 let owed = owed.map_callback(|reply| hands.reply_after_delivery(id, answer, reply));

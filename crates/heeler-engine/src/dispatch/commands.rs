@@ -9,12 +9,13 @@ use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
     AgentConfig, ConfigDuration, INTERVAL_MIN, RuntimeConfig, ScheduleConfig, ScheduleTrigger,
 };
+use heeler_model::fleet::{FleetChange, FleetEffect, FleetEvent};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus};
+use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus, JobTransition};
 use heeler_store::{CronOverride, DatabaseError, ScheduleOverrideRecord};
 
 use super::DispatchEffect;
-use super::fleet_state::{JobStage, UnfinishedJob};
+
 use super::schedules::{mark_from_now, parse_rule};
 use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::cancel::{self, CancelRequest as CancelWish};
@@ -68,20 +69,27 @@ impl DispatchTransaction<'_, '_> {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
         }
-        let was_over = job.head.status.is_final();
-        let at = self.now;
         let wish = CancelWish { now, by: by.to_owned() };
-        let job = cancel::record_request(self.tx, id, &wish, at)?;
-        if job.head.status == JobStatus::Cancelled {
-            if !was_over {
-                self.state.remove_job(id);
-                self.tx.dequeue(id)?;
-                self.finish_job(&job, None, None)?;
-            }
-        } else if let Some(run) = self.unfinished_run_of_job(id) {
-            self.effects.push(DispatchEffect::CancelRun { run, now, by: by.to_owned() });
+        let last = self.tx.runs_of_job(id)?.pop().filter(|_| job.head.status == JobStatus::Running);
+        if let Some(run) = last {
+            cancel::record_request(self.tx, run.id, &wish, self.now)?;
         }
-        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status: job.head.status, waits: None })))
+        let step = self.state.fleet.step(FleetEvent::CancelRequested { job: id }, self.now);
+        if job.head.status == JobStatus::Pending && step.changes.is_empty() {
+            // Its request cannot be read, so the state machine does not know it.
+            self.write_change(FleetChange::RemoveQueueEntry(id.clone()))?;
+            self.write_change(FleetChange::CancelJob { job: id.clone() })?;
+        }
+        for change in step.changes {
+            self.write_change(change)?;
+        }
+        for effect in step.effects {
+            if let FleetEffect::CancelRun(run) = effect {
+                self.effects.push(DispatchEffect::CancelRun { run, now, by: by.to_owned() });
+            }
+        }
+        let status = self.tx.job(id)?.map_or(job.head.status, |job| job.head.status);
+        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status, waits: None })))
     }
 
     fn resume_job(
@@ -135,17 +143,12 @@ impl DispatchTransaction<'_, '_> {
             ..JobRequest::new(agent.name.clone())
         };
         tracing::info!(job = %id, by, "resumed");
-        job.head.status = JobStatus::Pending;
-        job.head.exit_reason = None;
-        job.head.finished_at = None;
-        job.interrupted = false;
-        job.error = None;
+        job.apply(JobTransition::Resume);
         self.tx.update_job(&job)?;
         let redacted = setup.redact_for_agent(agent, &wanted);
-        let row = self.queue_row(id, agent, &wanted, &redacted, "", None);
-        self.tx.enqueue(&row)?;
-        self.state.insert_job(UnfinishedJob { row, request: wanted, stage: JobStage::Waiting });
-        let waits = self.state.blocking_reason(agent, self.now);
+        self.submit_job(id, wanted.clone(), &redacted, None)?;
+        let waits = self.state.fleet.blocking_reason(&wanted, self.now);
+        let waits = waits.map(|reason| reason.to_string());
         Ok(Ok(Some(CommandReply::Job { job: id.clone(), status: JobStatus::Pending, waits })))
     }
 
@@ -164,7 +167,7 @@ impl DispatchTransaction<'_, '_> {
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let known = self.state.overrides.get(&key);
         let text = known.and_then(|row| row.text.clone());
-        let was_enabled = self.state.is_schedule_enabled(&key, schedule);
+        let was_enabled = self.state.fleet.is_schedule_enabled(&key);
         let by_hand = known.map_or(schedule.enabled, |row| row.enabled);
         let (message, enabled, text) = match change {
             ScheduleChange::Enable => (format!("{key} is enabled"), true, text),
@@ -179,6 +182,7 @@ impl DispatchTransaction<'_, '_> {
                     None => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,
                 };
                 self.state.overrides.remove(&key);
+                self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: None })?;
                 self.replan_schedule(&key, schedule, was_enabled)?;
                 let message = format!("{key} follows the config again");
                 tracing::info!(schedule = %key, by, message, "changed");
@@ -205,6 +209,7 @@ impl DispatchTransaction<'_, '_> {
             None => self.tx.put_schedule_override(&row)?,
         }
         self.state.overrides.insert(key.clone(), row);
+        self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: Some(enabled) })?;
         self.replan_schedule(&key, schedule, was_enabled)?;
         tracing::info!(schedule = %key, by, message, "changed");
         Ok(Ok(Some(CommandReply::Done { message })))
@@ -243,12 +248,9 @@ impl DispatchTransaction<'_, '_> {
         let message = match change {
             AgentChange::Enable | AgentChange::Disable => {
                 let enabled = change == AgentChange::Enable;
-                let was_disabled = self.state.disabled.contains(name);
+                let was_disabled = self.state.fleet.is_agent_disabled(name);
                 self.tx.set_agent_enabled(name, enabled)?;
-                match enabled {
-                    true => self.state.disabled.remove(name),
-                    false => self.state.disabled.insert(name.to_owned()),
-                };
+                self.step(FleetEvent::AgentSwitched { agent: name, is_enabled: enabled })?;
                 for schedule in &agent.schedules {
                     let key =
                         ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };

@@ -6,12 +6,13 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use heeler_model::fleet::FleetEvent;
 use heeler_model::workflow::WorkflowStepEvent;
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction, StoreWriteError};
 use jiff::Timestamp;
 
-use super::fleet_state::{self, FleetState, local_day};
+use super::dispatcher_state::DispatcherState;
 use super::transaction::{self, DispatchTransaction};
 use super::{DispatchEffect, DispatchEvent, Dispatcher};
 use crate::access::AccessOperation;
@@ -155,9 +156,10 @@ impl Dispatcher {
         );
         self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
-            let day = local_day(&board.setup, now);
-            if day != board.ledger.day() {
-                board.ledger.set_day(day, tx.daily_spend_by_agent(day)?);
+            let day = board.fleet.rules().day_of(now);
+            if day != board.fleet.ledger().day() {
+                let spent = tx.daily_spend_by_agent(day)?;
+                board.fleet.step(FleetEvent::DayChanged { day, spent }, now);
             }
             let mut work = TransactionContext {
                 state: &mut board,
@@ -174,7 +176,7 @@ impl Dispatcher {
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
-            let due = if fires { work.state.take_due_schedules(now) } else { Vec::new() };
+            let due = if fires { work.state.due_schedules(now) } else { Vec::new() };
             for (key, verdict) in due {
                 // A refused schedule must not block the others.
                 let (_, more) = work.run_in_savepoint(tx, |turn| {
@@ -207,9 +209,7 @@ impl Dispatcher {
                 }
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
-                turn.expire_queued_jobs()?;
-                turn.unpark_credentials()?;
-                turn.update_wait_reasons()?;
+                turn.step(FleetEvent::TimePassed)?;
                 Ok(Ok(None))
             })?;
             deeds.extend(more);
@@ -243,16 +243,14 @@ impl Dispatcher {
     fn has_due_work(&self, now: Timestamp) -> bool {
         let board = self.state();
         let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        let schedules = self.runs_schedules() && board.calendar.is_due(now);
+        let schedules = self.runs_schedules() && board.fleet.calendar().is_due(now);
         // A new day may free budget for queued jobs.
-        let is_new_day = fleet_state::local_day(&board.setup, now) != board.ledger.day();
-        let mut queue = board.queue();
+        let is_new_day = board.fleet.rules().day_of(now) != board.fleet.ledger().day();
         schedules
             || is_new_day
             || board.has_runnable_workflow_runs()
             || is_due(board.gate_expires_at)
-            || queue.any(|asked| is_due(asked.row.expires_at))
-            || board.parked.values().any(|parked| parked.until <= now)
+            || board.fleet.is_time_due(now)
     }
 
     /// Reloads the in-memory state, which may differ from the database.
@@ -260,7 +258,8 @@ impl Dispatcher {
         let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
         let read = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
         let read = read.and_then(|reader| {
-            FleetState::load(&reader, Arc::clone(&setup), now).map_err(|error| error_chain(&error))
+            DispatcherState::load(&reader, Arc::clone(&setup), now)
+                .map_err(|error| error_chain(&error))
         });
         match read {
             Ok(mut board) => {
@@ -268,10 +267,8 @@ impl Dispatcher {
                 board.restore_unredacted(&old);
                 // A commit that returned an error may still have succeeded. Its new runs are not
                 // watched yet.
-                let new = board
-                    .unfinished_runs
-                    .keys()
-                    .filter(|run| !old.unfinished_runs.contains_key(run));
+                let new =
+                    board.fleet.runs().keys().filter(|run| !old.fleet.runs().contains_key(run));
                 let new: Vec<RunId> = new.copied().collect();
                 *old = board;
                 drop(old);
@@ -346,7 +343,7 @@ impl Dispatcher {
 
 /// Inputs for applying events one after another.
 struct TransactionContext<'w> {
-    state: &'w mut FleetState,
+    state: &'w mut DispatcherState,
     dir: &'w StateDir,
     now: Timestamp,
     runs_schedules: bool,

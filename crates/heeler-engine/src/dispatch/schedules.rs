@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
-use heeler_model::budget_ledger::BudgetDecision;
 use heeler_model::calendar::{ScheduleCalendar, ScheduleKey};
 use heeler_model::config::{
     AgentConfig, ConfigDuration, CronExpr, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow,
 };
+use heeler_model::fleet::{FleetEvent, NewJob};
 use heeler_model::timetable::{
-    DueTimeCursor, DueTimeDecision, DueTimeSkip, DueTimeStart, ScheduleTimetable, SkipReason,
+    DueTimeCursor, DueTimeDecision, DueTimeSkip, ScheduleTimetable, SkipReason,
 };
 use heeler_model::{
     AgentState, JobId, JobRequest, ScheduleState, ScheduleStatus, TriggerType, iso_millis,
@@ -23,7 +23,8 @@ use heeler_store::{DatabaseError, ScheduleProgressRecord};
 use jiff::Timestamp;
 
 use super::DispatchEffect;
-use super::fleet_state::{JobStage, UnfinishedJob};
+
+use super::dispatcher_state::fleet_rules;
 use super::transaction::{DispatchTransaction, insert_job};
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
@@ -36,28 +37,42 @@ impl DispatchTransaction<'_, '_> {
         verdict: &DueTimeDecision,
     ) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
-        let found = setup
-            .agent(&key.agent)
-            .and_then(|agent| Some((agent, find_agent_schedule(agent, key)?)));
-        let Some((agent, schedule)) = found else {
-            self.state.calendar.remove(key);
+        let agent = setup.agent(&key.agent);
+        if agent.and_then(|agent| find_agent_schedule(agent, key)).is_none() {
+            self.state.fleet.calendar_mut().remove(key);
             return Ok(());
-        };
+        }
         if let Some(mark) = verdict.clock_set_back_from {
             tracing::warn!(schedule = %key, mark = iso_millis(mark), "the clock was set back");
         }
-        // Adjacent skips are merged unless a start is between them, so starts are recorded first.
+        // After the clock was set back, due times occur again that are already recorded.
+        let mut decision = verdict.clone();
+        let mut new_jobs = Vec::new();
+        decision.starts.clear();
         for start in &verdict.starts {
-            self.start_due_job(key, agent, schedule, *start)?;
+            if !self.tx.has_occurrence(&key.agent, &key.schedule, start.due)? {
+                decision.starts.push(*start);
+                new_jobs.push(self.tx.new_job_id(self.now)?);
+            }
         }
-        for skip in &verdict.skips {
-            self.record_skip(key, skip)?;
-        }
+        self.step(FleetEvent::ScheduleDue { key, decision: &decision, new_jobs })?;
+        self.write_schedule_state(key)
+    }
+
+    /// Records the progress of a schedule.
+    pub(super) fn record_cursor(
+        &mut self,
+        key: &ScheduleKey,
+        cursor: DueTimeCursor,
+    ) -> Result<(), DatabaseError> {
+        let setup = Arc::clone(&self.state.setup);
+        let agent = setup.agent(&key.agent);
+        let Some(schedule) = agent.and_then(|agent| find_agent_schedule(agent, key)) else {
+            return Ok(());
+        };
         let by_hand = self.overridden_trigger(key, schedule);
         let rule = rule_text(by_hand.as_ref().unwrap_or(&schedule.trigger));
-        self.set_mark(key, verdict.cursor, &rule)?;
-        self.state.calendar.commit_cursor(key, verdict.cursor, self.now);
-        self.write_schedule_state(key)
+        self.set_mark(key, cursor, &rule)
     }
 
     pub(super) fn record_skip(
@@ -75,64 +90,26 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    fn start_due_job(
-        &mut self,
-        key: &ScheduleKey,
-        agent: &AgentConfig,
-        schedule: &ScheduleConfig,
-        start: DueTimeStart,
-    ) -> Result<(), DatabaseError> {
-        if let Some(workflow) = &schedule.workflow {
-            return self.start_due_workflow(key, workflow, start);
-        }
-        let refused = match self.state.quote(agent) {
-            BudgetDecision::DayLimitReached { .. } | BudgetDecision::TotalLimitReached { .. } => {
-                Some(SkipReason::Budget)
-            }
-            _ if self.state.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
-            _ => None,
-        };
-        if let Some(reason) = refused {
-            let skip = DueTimeSkip { first: start.due, last: start.due, count: 1, reason };
-            return self.record_skip(key, &skip);
-        }
-        let wanted = JobRequest {
-            schedule: Some(schedule.name.clone()),
-            trigger: TriggerType::Schedule,
-            ..JobRequest::new(agent.name.clone())
-        };
-        let job = self.tx.new_job_id(self.now)?;
-        // After the clock was set back, due times occur again that are already recorded.
-        if !self.tx.add_occurrence(&key.agent, &key.schedule, start.due, &job)? {
-            return Ok(());
-        }
-        self.enqueue_job(&job, agent, &wanted)?;
-        tracing::info!(schedule = %key, due = iso_millis(start.due), %job, "due");
-        Ok(())
-    }
-
     /// Starts the workflow of a schedule that is due.
-    fn start_due_workflow(
+    pub(super) fn start_due_workflow(
         &mut self,
         key: &ScheduleKey,
-        start: &ScheduledWorkflow,
-        due: DueTimeStart,
+        due: Timestamp,
     ) -> Result<(), DatabaseError> {
-        // After the clock was set back, due times occur again that are already recorded.
-        if self.tx.has_occurrence(&key.agent, &key.schedule, due.due)? {
+        let setup = Arc::clone(&self.state.setup);
+        let agent = setup.agent(&key.agent);
+        let schedule = agent.and_then(|agent| find_agent_schedule(agent, key));
+        let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
-        }
+        };
         let begun =
-            self.start_workflow_run(workflow_request_of_schedule(key, start), "its schedule")?;
+            self.start_workflow_run(workflow_request_of_schedule(key, workflow), "its schedule")?;
         let reason = match begun {
             Ok(begun) if begun.is_new => {
-                tracing::info!(schedule = %key, due = iso_millis(due.due), run = %begun.run, "due");
+                tracing::info!(schedule = %key, due = iso_millis(due), run = %begun.run, "due");
                 let run = begun.run.as_str();
                 let run = run.parse().expect("the id of a run is a plain word, as that of a job");
-                return self
-                    .tx
-                    .add_occurrence(&key.agent, &key.schedule, due.due, &run)
-                    .map(|_| ());
+                return self.tx.add_occurrence(&key.agent, &key.schedule, due, &run).map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
             Err(refused) => {
@@ -140,7 +117,7 @@ impl DispatchTransaction<'_, '_> {
                 SkipReason::Disabled
             }
         };
-        self.record_skip(key, &DueTimeSkip { first: due.due, last: due.due, count: 1, reason })
+        self.record_skip(key, &DueTimeSkip { first: due, last: due, count: 1, reason })
     }
 
     /// Queues a job with a trigger that expects no reply.
@@ -152,14 +129,20 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), DatabaseError> {
         let redacted = self.state.setup.redact_for_agent(agent, wanted);
         insert_job(self.tx, job, wanted, &redacted, self.now)?;
-        let row = self.queue_row(job, agent, wanted, &redacted, "", None);
-        self.tx.enqueue(&row)?;
-        self.state.insert_job(UnfinishedJob {
-            row,
-            request: wanted.clone(),
-            stage: JobStage::Waiting,
-        });
-        Ok(())
+        self.submit_job(job, wanted.clone(), &redacted, None)
+    }
+
+    /// Queues a job that has a row.
+    pub(super) fn submit_job(
+        &mut self,
+        job: &JobId,
+        request: JobRequest,
+        redacted: &JobRequest,
+        not_before: Option<Timestamp>,
+    ) -> Result<(), DatabaseError> {
+        let request_json = serde_json::to_string(redacted).expect("a request is JSON");
+        let new = Box::new(NewJob { request, request_json });
+        self.step(FleetEvent::JobSubmitted { job: job.clone(), new, not_before }).map(drop)
     }
 
     /// Fires a `watch` schedule after files changed.
@@ -173,18 +156,12 @@ impl DispatchTransaction<'_, '_> {
         let Some(name) = &wanted.schedule else { return Ok(()) };
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: name.clone() };
         let Some(schedule) = find_agent_schedule(agent, &key) else { return Ok(()) };
-        if !self.state.is_schedule_enabled(&key, schedule) {
+        if !self.state.fleet.is_schedule_enabled(&key) {
             return Ok(());
         }
-        let reason = match self.state.quote(agent) {
-            BudgetDecision::DayLimitReached { .. } | BudgetDecision::TotalLimitReached { .. } => {
-                Some(SkipReason::Budget)
-            }
-            _ if self.state.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
-            // The queued job will see this change too.
-            _ if self.state.is_schedule_busy(&key) => Some(SkipReason::Overlap),
-            _ => None,
-        };
+        // The queued job will see this change too.
+        let overlap = || self.state.fleet.is_schedule_busy(&key).then_some(SkipReason::Overlap);
+        let reason = self.state.fleet.due_skip_reason(&key.agent).or_else(overlap);
         match reason {
             Some(reason) => self.record_skip(
                 &key,
@@ -205,14 +182,9 @@ impl DispatchTransaction<'_, '_> {
     /// Applies a new config: running jobs stay untouched, schedules are updated.
     pub(super) fn apply_setup(&mut self, setup: Arc<DaemonSetup>) -> Result<(), DatabaseError> {
         self.effects.push(DispatchEffect::ReplaceSetup(Arc::clone(&setup)));
+        let rules = Arc::new(fleet_rules(&setup));
         self.state.replace_setup(setup);
-        let is_gone =
-            |asked: &&UnfinishedJob| self.state.setup.agent(asked.request.agent.as_str()).is_none();
-        let gone: Vec<JobId> =
-            self.state.queue().filter(is_gone).map(|asked| asked.row.job.clone()).collect();
-        for job in gone {
-            self.fail_job(&job, "its agent is not in the config any more")?;
-        }
+        self.step(FleetEvent::RulesReplaced(rules))?;
         self.sync_schedules()?;
         self.fail_broken_workflow_runs()
     }
@@ -220,7 +192,7 @@ impl DispatchTransaction<'_, '_> {
     /// Updates agents, schedules and the calendar to match the config.
     pub(super) fn sync_schedules(&mut self) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
-        self.state.calendar = ScheduleCalendar::default();
+        *self.state.fleet.calendar_mut() = ScheduleCalendar::default();
         let marks = self.tx.schedule_progress()?.into_iter();
         let mut marks: HashMap<(String, String), ScheduleProgressRecord> =
             marks.map(|mark| ((mark.agent.clone(), mark.schedule.clone()), mark)).collect();
@@ -258,7 +230,7 @@ impl DispatchTransaction<'_, '_> {
         schedule: &ScheduleConfig,
         known: Option<&ScheduleProgressRecord>,
     ) -> Result<(), DatabaseError> {
-        self.state.calendar.remove(key);
+        self.state.fleet.calendar_mut().remove(key);
         if !self.runs_schedules {
             return Ok(());
         }
@@ -270,7 +242,7 @@ impl DispatchTransaction<'_, '_> {
             ScheduleTimetable::for_schedule(&schedule, &key.to_string(), &self.state.setup.zone);
         let Some(table) = table else { return Ok(()) };
         let rule = rule_text(&schedule.trigger);
-        let is_enabled = self.state.is_schedule_enabled(key, &schedule);
+        let is_enabled = self.state.fleet.is_schedule_enabled(key);
         let same = known.filter(|known| known.trigger_text == rule).map(|known| known.progress);
         if let Some(mark) = same.filter(|_| !is_enabled)
             && let Some(skip) = table.skip_disabled(mark, self.now)
@@ -289,7 +261,7 @@ impl DispatchTransaction<'_, '_> {
             self.set_mark(key, mark, &rule)?;
         }
         if is_enabled {
-            self.state.calendar.insert(key.clone(), table, mark, self.now);
+            self.state.fleet.calendar_mut().insert(key.clone(), table, mark, self.now);
         }
         Ok(())
     }
@@ -334,13 +306,15 @@ impl DispatchTransaction<'_, '_> {
         key: &ScheduleKey,
         before: Option<&ScheduleState>,
     ) -> Result<(), DatabaseError> {
-        let Some((_, schedule)) = self.state.schedule(key) else { return Ok(()) };
-        let is_enabled = self.state.is_schedule_enabled(key, schedule);
+        if self.state.schedule(key).is_none() {
+            return Ok(());
+        }
+        let is_enabled = self.state.fleet.is_schedule_enabled(key);
         let is_running =
-            self.state.unfinished_runs.values().any(|live| {
+            self.state.fleet.runs().values().any(|live| {
                 live.agent == key.agent && live.schedule.as_deref() == Some(&key.schedule)
             });
-        let next = self.state.calendar.next_due(key).map(|(due, _)| due);
+        let next = self.state.fleet.calendar().next_due(key).map(|(due, _)| due);
         let state = ScheduleState {
             status: match (is_running, is_enabled) {
                 (true, _) => ScheduleStatus::Running,
@@ -360,7 +334,7 @@ impl DispatchTransaction<'_, '_> {
         let Some(agent) = self.state.setup.agent(name) else { return Ok(()) };
         let next = agent.schedules.iter().filter_map(|schedule| {
             let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
-            self.state.calendar.next_due(&key).map(|(due, _)| (due, key.schedule))
+            self.state.fleet.calendar().next_due(&key).map(|(due, _)| (due, key.schedule))
         });
         let (at, schedule) = next.min().map_or((None, None), |(at, name)| (Some(at), Some(name)));
         self.tx.set_agent_next_schedule(name, schedule.as_deref(), at)
@@ -368,7 +342,7 @@ impl DispatchTransaction<'_, '_> {
 
     /// Writes the displayed state of a job's schedule.
     pub(super) fn write_schedule_state_of_job(&mut self, job: &JobId) -> Result<(), DatabaseError> {
-        let Some(asked) = self.state.unfinished_jobs.get(job) else { return Ok(()) };
+        let Some(asked) = self.state.fleet.job(job) else { return Ok(()) };
         let Some(schedule) = asked.request.schedule.clone() else { return Ok(()) };
         let agent = asked.request.agent.to_string();
         self.write_schedule_state(&ScheduleKey { agent, schedule })

@@ -74,12 +74,12 @@ impl Dispatcher {
             return self.is_idle().then_some(DaemonExit::Idle);
         };
         let board = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_done = stop.mode == StopMode::KeepJobs || board.unfinished_runs.is_empty();
+        let is_done = stop.mode == StopMode::KeepJobs || board.fleet.runs().is_empty();
         if is_done {
-            let (left, stopped) = (board.unfinished_runs.len(), stop.cancelled_count);
+            let (left, stopped) = (board.fleet.runs().len(), stop.cancelled_count);
             drop(board);
             let mut message = "stopped".to_owned();
-            let waiting = self.state().queue_len();
+            let waiting = self.state().fleet.queue_len();
             let counts = [
                 ("were cancelled", stopped),
                 ("continue", left),
@@ -100,7 +100,7 @@ impl Dispatcher {
         if is_late && !stop.has_cancelled_jobs {
             let now = stop.mode == StopMode::Force;
             let jobs: Vec<JobId> =
-                board.unfinished_runs.values().map(|live| live.job.clone()).collect();
+                board.fleet.runs().values().map(|live| live.job.clone()).collect();
             drop(board);
             let cancel = |job: JobId| {
                 (
@@ -147,8 +147,8 @@ impl Dispatcher {
         let is_quiet = {
             let board = self.state();
             self.mode == DaemonMode::UntilIdle
-                && board.unfinished_runs.is_empty()
-                && board.unfinished_jobs.keys().all(|job| board.held_jobs.contains(job))
+                && board.fleet.runs().is_empty()
+                && board.fleet.jobs().all(|job| board.fleet.is_job_held(&job.entry.job))
                 && !board.has_runnable_workflow_runs()
                 && board.gate_expires_at.is_none()
                 && self.clients.load(Ordering::SeqCst) == 0

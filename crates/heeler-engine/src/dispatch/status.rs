@@ -2,8 +2,9 @@
 
 use heeler_model::budget_ledger::{BudgetAccount, SpendingLimits};
 use heeler_model::calendar::ScheduleKey;
+use heeler_model::fleet::{ParkedCredentialRecord, UnfinishedJob};
 
-use super::{Dispatcher, FleetState};
+use super::{Dispatcher, DispatcherState};
 use crate::command::{
     BudgetStatus, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
     ScheduleOverride, WaitingJob,
@@ -13,7 +14,8 @@ impl Dispatcher {
     pub(super) fn status(&self) -> DaemonStatus {
         let board = self.state();
         let mut running: Vec<RunningJob> = board
-            .unfinished_runs
+            .fleet
+            .runs()
             .iter()
             .map(|(run, live)| RunningJob {
                 job: live.job.clone(),
@@ -44,30 +46,30 @@ impl Dispatcher {
         }
     }
 
-    fn waiting_jobs(&self, board: &FleetState) -> Vec<WaitingJob> {
+    fn waiting_jobs(&self, board: &DispatcherState) -> Vec<WaitingJob> {
         let now = (self.fleet.now)();
-        let one = |asked: &super::fleet_state::UnfinishedJob| {
-            let agent = board.setup.agent_for(&asked.request).ok();
-            let hindrance = agent.and_then(|agent| board.blocking_reason(&agent, now));
+        let one = |asked: &UnfinishedJob| {
+            let blocked = board.fleet.blocking_reason(&asked.request, now);
             WaitingJob {
-                job: asked.row.job.clone(),
+                job: asked.entry.job.clone(),
                 agent: asked.request.agent.to_string(),
-                priority: asked.row.priority,
-                since: asked.row.requested_at,
-                not_before: asked.row.not_before,
-                reason: match asked.row.not_before.is_some_and(|at| at > now)
-                    || board.held_jobs.contains(&asked.row.job)
+                priority: asked.entry.priority,
+                since: asked.entry.requested_at,
+                not_before: asked.entry.not_before,
+                reason: match asked.entry.not_before.is_some_and(|at| at > now)
+                    || board.fleet.is_job_held(&asked.entry.job)
                 {
-                    true => asked.row.reason.clone(),
-                    false => hindrance.unwrap_or_else(|| "it is about to start".to_owned()),
+                    true => asked.entry.reason.clone(),
+                    false => blocked
+                        .map_or("it is about to start".to_owned(), |reason| reason.to_string()),
                 },
             }
         };
-        board.queue().map(one).collect()
+        board.fleet.queue().map(one).collect()
     }
 }
 
-fn schedule_statuses(board: &FleetState) -> Vec<DaemonScheduleStatus> {
+fn schedule_statuses(board: &DispatcherState) -> Vec<DaemonScheduleStatus> {
     let mut found = Vec::new();
     for agent in &board.setup.loaded.agents {
         for schedule in &agent.schedules {
@@ -75,8 +77,8 @@ fn schedule_statuses(board: &FleetState) -> Vec<DaemonScheduleStatus> {
             let key = ScheduleKey { agent: agent.clone(), schedule: name.clone() };
             let by_hand = board.overrides.get(&key);
             found.push(DaemonScheduleStatus {
-                enabled: board.is_schedule_enabled(&key, schedule),
-                next: board.calendar.next_due(&key).map(|(due, _)| due),
+                enabled: board.fleet.is_schedule_enabled(&key),
+                next: board.fleet.calendar().next_due(&key).map(|(due, _)| due),
                 changed: by_hand.map(|row| ScheduleOverride { by: row.by.clone(), at: row.at }),
                 agent,
                 schedule: name,
@@ -86,8 +88,8 @@ fn schedule_statuses(board: &FleetState) -> Vec<DaemonScheduleStatus> {
     found
 }
 
-fn parked_credentials(board: &FleetState) -> Vec<ParkedCredential> {
-    let one = |row: &heeler_store::ParkedCredentialRecord| ParkedCredential {
+fn parked_credentials(board: &DispatcherState) -> Vec<ParkedCredential> {
+    let one = |row: &ParkedCredentialRecord| ParkedCredential {
         agents: board
             .agents_with_credential(&row.credential)
             .map(|agent| agent.name.clone())
@@ -96,10 +98,10 @@ fn parked_credentials(board: &FleetState) -> Vec<ParkedCredential> {
         since: row.since,
         reason: row.reason.clone(),
     };
-    board.parked.values().map(one).collect()
+    board.fleet.parked().map(one).collect()
 }
 
-fn budget_statuses(board: &FleetState) -> Vec<BudgetStatus> {
+fn budget_statuses(board: &DispatcherState) -> Vec<BudgetStatus> {
     let one = |whose: &str, account: &BudgetAccount| BudgetStatus {
         whose: whose.to_owned(),
         day_limit: account.limits.day,
@@ -108,16 +110,16 @@ fn budget_statuses(board: &FleetState) -> Vec<BudgetStatus> {
         total_spent: account.total,
         reserved: account.reserved,
     };
-    let fleet = board.ledger.fleet();
+    let fleet = board.fleet.ledger().fleet();
     let mut found = vec![one("fleet", fleet)];
     for fleet in board.setup.loaded.fleets.iter().skip(1) {
-        let account = board.ledger.subfleet(&fleet.path);
+        let account = board.fleet.ledger().subfleet(&fleet.path);
         if account.limits != SpendingLimits::default() {
             found.push(one(&fleet.path, &account));
         }
     }
     for agent in &board.setup.loaded.agents {
-        let account = board.ledger.agent(agent.name.as_str());
+        let account = board.fleet.ledger().agent(agent.name.as_str());
         if account.limits != SpendingLimits::default() {
             found.push(one(agent.name.as_str(), &account));
         }

@@ -4,37 +4,37 @@
 //! Operations that can fail halfway run under a savepoint. Start at
 //! [`DispatchTransaction::apply_event`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use heeler_model::budget_ledger::{BudgetDecision, RESERVATION_MIN};
-use heeler_model::config::AgentConfig;
+use heeler_model::fleet::{
+    FleetChange, FleetEvent, FleetRefusal, FleetStep, JobDecision, JobStage, JobStart, NewJob,
+    ReservationRecord, SessionReadiness, micros,
+};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{
-    ExitReason, Job, JobId, JobRequest, JobStatus, RunId, SessionMode, TriggerType, error_chain,
+    Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType, error_chain,
+    iso_millis,
 };
-use heeler_store::{DatabaseError, QueuedJobRecord, ReservationRecord, StateDir, StoreTransaction};
+use heeler_store::{DatabaseError, StateDir, StoreTransaction};
 use jiff::Timestamp;
 
-use super::fleet_state::{
-    FleetState, JobStage, UnfinishedJob, UnfinishedRun, concurrency_key, local_day,
-    spent_budget_text,
-};
+use super::dispatcher_state::DispatcherState;
 use super::{DispatchEffect, DispatchEvent, PreparedJob};
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError,
 };
-use crate::commit::{self, micros};
+use crate::commit;
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
-use crate::run_start::{self, RunStartError, StartedRun};
+use crate::run_start::{self, RunStartError, RunStartPlan};
 use crate::sessions::{self, SessionChange};
 use crate::setup::redact_request;
-use heeler_model::rerun::SESSION_WAIT;
 
 /// State of one turn inside its transaction.
 pub(crate) struct DispatchTransaction<'t, 'c> {
     pub(crate) tx: &'t mut StoreTransaction<'c>,
-    pub(crate) state: &'t mut FleetState,
+    pub(crate) state: &'t mut DispatcherState,
     pub(crate) dir: &'t StateDir,
     pub(crate) now: Timestamp,
     /// True if schedules fire.
@@ -102,25 +102,79 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
+    /// Applies an event to the state machine and stores the changes.
+    pub(super) fn step(
+        &mut self,
+        event: FleetEvent<'_>,
+    ) -> Result<Option<JobDecision>, DatabaseError> {
+        let step = self.state.fleet.step(event, self.now);
+        // The end of a job may let its workflow run cancel other jobs. All rows of this step must be
+        // stored before that.
+        let is_end = |change: &FleetChange| {
+            matches!(change, FleetChange::FailJob { .. } | FleetChange::CancelJob { .. })
+        };
+        let (ends, others): (Vec<_>, Vec<_>) = step.changes.into_iter().partition(is_end);
+        for change in others.into_iter().chain(ends) {
+            self.write_change(change)?;
+        }
+        Ok(step.decision)
+    }
+
+    /// Stores a change of the state machine. Starts and ends of runs need more than the change
+    /// itself and are stored where they are decided.
+    pub(super) fn write_change(&mut self, change: FleetChange) -> Result<(), DatabaseError> {
+        match change {
+            FleetChange::CreateJob { job, request } => {
+                let setup = Arc::clone(&self.state.setup);
+                let redacted = match setup.agent(request.agent.as_str()) {
+                    Some(agent) => setup.redact_for_agent(agent, &request),
+                    None => (*request).clone(),
+                };
+                insert_job(self.tx, &job, &request, &redacted, self.now)
+            }
+            FleetChange::PutQueueEntry(entry) => self.tx.enqueue(&entry),
+            FleetChange::RemoveQueueEntry(job) => self.tx.dequeue(&job).map(drop),
+            FleetChange::FailJob { job, why } => self.record_failed_job(&job, &why),
+            FleetChange::CancelJob { job } => self.record_cancelled_job(&job),
+            FleetChange::ParkCredential(record) => {
+                let until = iso_millis(record.until);
+                tracing::warn!(job = %record.job, until, "usage limit reached: the credential is parked");
+                self.tx.park(&record)
+            }
+            FleetChange::UnparkCredential(credential) => self.tx.unpark(&credential),
+            FleetChange::RecordStart { key, due, job } => {
+                tracing::info!(schedule = %key, due = iso_millis(due), %job, "due");
+                self.tx.add_occurrence(&key.agent, &key.schedule, due, &job).map(drop)
+            }
+            FleetChange::StartWorkflow { key, due } => self.start_due_workflow(&key, due),
+            FleetChange::RecordSkip { key, skip } => self.record_skip(&key, &skip),
+            FleetChange::AdvanceSchedule { key, cursor } => self.record_cursor(&key, cursor),
+            FleetChange::StartRun { .. } | FleetChange::EndRun { .. } => {
+                unreachable!("stored by its event")
+            }
+        }
+    }
+
     /// Starts a prepared run, or queues its job.
     fn apply_prepared_job(&mut self, prepared: PreparedJob) -> Result<EventOutcome, DatabaseError> {
         let PreparedJob { job, job_request: mut wanted, resolved: request } = prepared;
         // The job was cancelled in the meantime.
         let is_gone = |job: &JobId| {
-            self.state
-                .unfinished_jobs
-                .get(job)
-                .is_none_or(|asked| asked.stage != JobStage::Preparing)
+            let known = self.state.fleet.job(job);
+            known.is_none_or(|known| known.stage != JobStage::Preparing)
         };
         if job.as_ref().is_some_and(is_gone) {
             return Ok(Ok(None));
         }
-        if let Some(job) = &job {
-            self.state.set_stage(job, JobStage::Waiting);
-        }
         if self.is_stopping {
             // The next daemon starts the job.
-            return Ok(if job.is_some() { Ok(None) } else { Err(DispatcherStoppedError.into()) });
+            return match &job {
+                Some(job) => {
+                    self.step(FleetEvent::PreparationStopped { job })?;
+                    Ok(Ok(None))
+                }
+                None => Ok(Err(DispatcherStoppedError.into())),
+            };
         }
         let request = match (request, &job) {
             (Ok(request), _) => request,
@@ -129,7 +183,7 @@ impl DispatchTransaction<'_, '_> {
                 return self.fail_job(job, &refused.message).map(|()| Ok(None));
             }
         };
-        let setup = std::sync::Arc::clone(&self.state.setup);
+        let setup = Arc::clone(&self.state.setup);
         let Ok(agent) = setup.agent_for(&wanted) else {
             let message = format!("there is no agent {} any more", wanted.agent);
             return match &job {
@@ -140,7 +194,7 @@ impl DispatchTransaction<'_, '_> {
         let agent = &*agent;
         let mut request = *request;
         if job.is_none()
-            && let Err(refused) = self.check_admissible(agent)
+            && let Err(refused) = self.check_admissible(&wanted)
         {
             return Ok(Err(refused));
         }
@@ -161,347 +215,135 @@ impl DispatchTransaction<'_, '_> {
                 Err(refused) => return Ok(Err(refused)),
             }
         }
-        self.start_or_queue(job, &wanted, agent, request)
+        self.start_or_queue(job, wanted, request)
     }
 
     /// Refuses a job that may not even be queued.
-    pub(super) fn check_admissible(&self, agent: &AgentConfig) -> Result<(), DaemonCommandError> {
-        let name = agent.name.as_str();
-        if self.state.disabled.contains(name) {
-            let refused = DaemonCommandError::new(
-                DaemonCommandErrorKind::NotAllowed,
-                format!("{name} is disabled"),
-            );
-            return Err(refused.with_hint(format!("heeler agent enable {name}")));
+    pub(super) fn check_admissible(&self, wanted: &JobRequest) -> Result<(), DaemonCommandError> {
+        match self.state.fleet.admission_refusal(wanted) {
+            Some(refused) => Err(refusal_error(&refused)),
+            None => Ok(()),
         }
-        let quote = self.state.quote(agent);
-        if matches!(
-            quote,
-            BudgetDecision::DayLimitReached { .. } | BudgetDecision::TotalLimitReached { .. }
-        ) {
-            let refused = DaemonCommandError::new(
-                DaemonCommandErrorKind::NotAllowed,
-                spent_budget_text(name, quote),
-            );
-            return Err(refused.with_hint(
-                "heeler costs shows the spending; `budget` in the config sets the limit",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses to queue a job that cannot start now, if the queue is full or the wait would never
-    /// end.
-    fn check_may_queue(
-        &self,
-        wanted: &JobRequest,
-        agent: &AgentConfig,
-        reason: &str,
-    ) -> Result<(), DaemonCommandError> {
-        // The parent may hold the reservation and wait for this job: a deadlock.
-        if let Some(parent) = &wanted.parent
-            && self.state.quote(agent) == BudgetDecision::AllReserved
-        {
-            let message = format!(
-                "{reason}, and {parent}, which asks for this job, may be one of them: waiting might never end"
-            );
-            let asker = self.state.unfinished_runs.values().find(|live| live.job == *parent);
-            let asker = asker.map_or("the agent that asks", |live| &live.agent);
-            let hint = format!(
-                "set `budget.job` of {asker} to less than the fleet's or its own `day` and `total`, \
-                 so that a run of it leaves something for the jobs that it starts"
-            );
-            return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
-                .with_hint(hint));
-        }
-        let most = self.queue_max();
-        if self.state.queue_len() < most {
-            return Ok(());
-        }
-        let message = match most {
-            0 => format!("cannot start now, and queueing is off (`queue.max: 0`): {reason}"),
-            _ => format!("{reason}, and the queue is full ({most} jobs, `queue.max`)"),
-        };
-        Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)
-            .with_hint("heeler jobs --status pending"))
     }
 
     fn start_or_queue(
         &mut self,
         job: Option<JobId>,
-        wanted: &JobRequest,
-        agent: &AgentConfig,
+        wanted: JobRequest,
         mut request: ResolvedJobRequest,
     ) -> Result<EventOutcome, DatabaseError> {
-        let redactor = SecretRedactor::new(&request.brief.secrets);
-        if let (Some(id), Some(limit)) = (&job, request.limits.budget_usd) {
-            // The cost of earlier runs counts too.
-            let left = micros(limit) - self.tx.spent_by_job(id)?;
-            if left < RESERVATION_MIN.min(micros(limit)) {
-                let why = format!("its runs have spent its budget of ${limit:.2}");
-                return self.fail_job(id, &why).map(|()| Ok(None));
-            }
-            request.limits.budget_usd = Some(left as f64 / 1e6);
-        }
-        let waits = match self.state.blocking_reason(agent, self.now) {
-            Some(reason) => Some((reason, None)),
-            None => match self.begin_run(job.as_ref(), wanted, agent, &mut request)? {
-                Ok(begun) => {
-                    let id = begun.job.clone();
-                    let text = logs::job_start_line(
-                        &begun.job,
-                        request.schedule.as_deref(),
-                        request.trigger.as_str(),
-                    );
-                    self.effects
-                        .push(DispatchEffect::AppendLog { agent: request.agent.to_string(), text });
-                    self.effects.push(DispatchEffect::LaunchRunner {
-                        started: Box::new(begun),
-                        request: Box::new(request),
-                    });
-                    return Ok(Ok(Some(CommandReply::Job {
-                        job: id,
-                        status: JobStatus::Running,
-                        waits: None,
-                    })));
-                }
-                Err(error @ RunStartError::SessionBusy { .. }) => {
-                    Some((error_chain(&error), Some(add_duration(self.now, SESSION_WAIT))))
-                }
-                Err(error) => {
-                    return match &job {
-                        None => Ok(Err(start_refusal(&error))),
-                        Some(job) => self.fail_job(job, &error_chain(&error)).map(|()| Ok(None)),
-                    };
-                }
-            },
-        };
-        let (reason, not_before) = waits.expect("a started job has returned above");
-        if job.is_none()
-            && let Err(refused) = self.check_may_queue(wanted, agent, &reason)
-        {
-            return Ok(Err(refused));
-        }
-        let job = match job {
-            Some(job) => {
-                self.requeue_job(&job, &reason, not_before)?;
-                job
-            }
-            None => {
-                let redacted = redact_request(wanted, &redactor);
-                let job = self.tx.new_job_id(self.now)?;
-                insert_job(self.tx, &job, wanted, &redacted, self.now)?;
-                let row = self.queue_row(&job, agent, wanted, &redacted, &reason, not_before);
-                self.tx.enqueue(&row)?;
-                self.state.insert_job(UnfinishedJob {
-                    row,
-                    request: wanted.clone(),
-                    stage: JobStage::Waiting,
-                });
-                job
-            }
-        };
-        Ok(Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits: Some(reason) })))
-    }
-
-    /// Records the start of a run and reserves its budget.
-    fn begin_run(
-        &mut self,
-        job: Option<&JobId>,
-        wanted: &JobRequest,
-        agent: &AgentConfig,
-        request: &mut ResolvedJobRequest,
-    ) -> Result<Result<StartedRun, RunStartError>, DatabaseError> {
-        let own = request.limits.budget_usd.map(micros);
-        let quote = match self.state.quote(agent) {
-            BudgetDecision::Unlimited => BudgetDecision::Unlimited,
-            _ => self.state.ledger.check_budget(agent.name.as_str(), own),
-        };
-        let reserved = match quote {
-            BudgetDecision::Reserve(micros) => Some(micros),
-            _ => None,
-        };
-        request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, reserved);
-        let (dir, now, asked) = (self.dir, self.now, &*request);
-        let begun = self.tx.with_savepoint(|tx| {
-            let job = match job {
-                Some(job) => job.clone(),
-                None => {
-                    let id = tx.new_job_id(now)?;
-                    let redacted =
-                        redact_request(wanted, &SecretRedactor::new(&asked.brief.secrets));
-                    insert_job(tx, &id, wanted, &redacted, now)?;
-                    id
-                }
-            };
-            run_start::record_run_start(tx, dir, asked, &job, now)
-        });
-        let begun = match begun {
-            Ok(begun) => begun,
+        let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
+        let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
             Err(RunStartError::Db(error)) => return Err(error),
-            Err(refused) => return Ok(Err(refused)),
+            plan => plan,
         };
-        let name = agent.name.to_string();
-        if let Some(micros) = reserved {
-            let day = local_day(&self.state.setup, now);
-            self.tx.reserve(&ReservationRecord {
-                run: begun.run,
-                agent: name.clone(),
-                day,
-                micros,
-            })?;
-            self.state.ledger.reserve(&name, micros);
-        }
-        self.record_job_request(&begun.job, wanted, agent, request)?;
-        let live = UnfinishedRun {
-            job: begun.job.clone(),
-            agent: name,
-            concurrency_key: concurrency_key(wanted),
-            schedule: wanted.schedule.clone(),
+        let session = match &plan {
+            Ok(_) => SessionReadiness::Free,
+            Err(error @ RunStartError::SessionBusy { .. }) => {
+                SessionReadiness::Busy(error_chain(error))
+            }
+            Err(error) => SessionReadiness::Unusable(error_chain(error)),
+        };
+        let (id, spent, new) = match job {
+            Some(job) => (job.clone(), self.tx.spent_by_job(&job)?, None),
+            None => {
+                let request_json = serde_json::to_string(&redacted).expect("a request is JSON");
+                let new = NewJob { request: wanted, request_json };
+                (self.tx.new_job_id(self.now)?, 0, Some(new))
+            }
+        };
+        let start = JobStart {
+            job: id.clone(),
+            run: run_start::new_run_id(self.now),
+            new,
+            session,
             uses_persistent_session: request.rules.mode == SessionMode::Persistent
                 && request.channel.is_none(),
-            budget_micros: request.limits.budget_usd.map(micros),
-            since: now,
+            budget: request.limits.budget_usd.map(micros),
+            spent,
         };
-        tracing::info!(
-            job = %begun.job, agent = agent.name.as_str(), trigger = wanted.trigger.as_str(),
-            "started"
-        );
-        self.state.add_run(begun.run, live);
-        self.write_schedule_state_of_job(&begun.job)?;
-        Ok(Ok(begun))
+        let event = FleetEvent::JobPrepared(Box::new(start));
+        let FleetStep { decision, changes, .. } = self.state.fleet.step(event, self.now);
+        if let Some(JobDecision::Started { budget }) = decision {
+            request.limits.budget_usd = budget.map(|micros| micros as f64 / 1e6);
+        }
+        let mut plan = Some(plan);
+        for change in changes {
+            match (change, plan.take()) {
+                (FleetChange::CreateJob { job, request: wanted }, kept) => {
+                    plan = kept;
+                    insert_job(self.tx, &job, &wanted, &redacted, self.now)?;
+                }
+                (FleetChange::StartRun { job, run, reservation }, Some(Ok(plan))) => {
+                    self.record_run_start((&job, run), &request, plan, reservation)?;
+                }
+                (change, kept) => {
+                    plan = kept;
+                    self.write_change(change)?;
+                }
+            }
+        }
+        let refused_by = plan.and_then(Result::err);
+        let (status, waits) = match decision {
+            Some(JobDecision::Started { .. }) => (JobStatus::Running, None),
+            Some(JobDecision::Waiting(reason)) => (JobStatus::Pending, Some(reason.to_string())),
+            Some(JobDecision::Refused(refused)) => {
+                return Ok(Err(match (refused, refused_by) {
+                    (FleetRefusal::SessionUnusable(_), Some(error)) => start_refusal(&error),
+                    (refused, _) => refusal_error(&refused),
+                }));
+            }
+            Some(JobDecision::Ended | JobDecision::Ignored) | None => return Ok(Ok(None)),
+        };
+        Ok(Ok(Some(CommandReply::Job { job: id, status, waits })))
     }
 
-    /// Stores a job's request until the job ends, because it may run again.
-    fn record_job_request(
+    /// Records the start of a run and its reservation.
+    fn record_run_start(
         &mut self,
-        job: &JobId,
-        wanted: &JobRequest,
-        agent: &AgentConfig,
+        (job, run): (&JobId, RunId),
         request: &ResolvedJobRequest,
+        plan: RunStartPlan,
+        reservation: Option<ReservationRecord>,
     ) -> Result<(), DatabaseError> {
-        if self.state.unfinished_jobs.contains_key(job) {
-            self.state.set_stage(job, JobStage::Running);
-            return Ok(());
+        let started =
+            run_start::record_run_start(self.tx, self.dir, request, (job, run), plan, self.now)?;
+        if let Some(reservation) = &reservation {
+            self.tx.reserve(reservation)?;
         }
-        let redacted = redact_request(wanted, &SecretRedactor::new(&request.brief.secrets));
-        let row = self.queue_row(job, agent, wanted, &redacted, "", None);
-        self.tx.enqueue(&row)?;
-        self.state.insert_job(UnfinishedJob {
-            row,
-            request: wanted.clone(),
-            stage: JobStage::Running,
+        let (agent, trigger) = (request.agent.as_str(), request.trigger.as_str());
+        tracing::info!(%job, agent, trigger, "started");
+        self.write_schedule_state_of_job(job)?;
+        let text = logs::job_start_line(job, request.schedule.as_deref(), trigger);
+        self.effects.push(DispatchEffect::AppendLog { agent: agent.to_owned(), text });
+        self.effects.push(DispatchEffect::LaunchRunner {
+            started: Box::new(started),
+            request: Box::new(request.clone()),
         });
-        Ok(())
-    }
-
-    pub(super) fn queue_row(
-        &self,
-        job: &JobId,
-        agent: &AgentConfig,
-        wanted: &JobRequest,
-        redacted: &JobRequest,
-        reason: &str,
-        not_before: Option<Timestamp>,
-    ) -> QueuedJobRecord {
-        let schedule = wanted.schedule.as_deref();
-        let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
-        let own = schedule.map_or(agent.priority, |schedule| schedule.priority);
-        QueuedJobRecord {
-            job: job.clone(),
-            priority: wanted.priority.saturating_add(i64::from(own)),
-            requested_at: self.now,
-            not_before,
-            expires_at: Some(add_duration(not_before.unwrap_or(self.now), self.queue_wait_max())),
-            request_json: serde_json::to_string(redacted).expect("a request is JSON"),
-            reason: reason.to_owned(),
-        }
-    }
-
-    /// Returns a job that could not start to the queue.
-    pub(super) fn requeue_job(
-        &mut self,
-        job: &JobId,
-        reason: &str,
-        not_before: Option<Timestamp>,
-    ) -> Result<(), DatabaseError> {
-        let Some(mut asked) = self.state.remove_job(job) else { return Ok(()) };
-        asked.stage = JobStage::Waiting;
-        if asked.row.reason != reason || asked.row.not_before != not_before {
-            asked.row.reason = reason.to_owned();
-            asked.row.not_before = not_before;
-            self.tx.enqueue(&asked.row)?;
-        }
-        self.state.insert_job(asked);
         Ok(())
     }
 
     /// Fails a job that cannot run.
-    pub(super) fn fail_job(&mut self, id: &JobId, why: &str) -> Result<(), DatabaseError> {
-        self.state.remove_job(id);
-        self.tx.dequeue(id)?;
-        let Some(mut job) = self.tx.job(id)? else { return Ok(()) };
-        job.head.status = JobStatus::Failed;
-        job.head.exit_reason = Some(ExitReason::Error);
-        job.head.finished_at = Some(self.now);
-        job.error = Some(why.to_owned());
+    pub(super) fn fail_job(&mut self, job: &JobId, why: &str) -> Result<(), DatabaseError> {
+        self.step(FleetEvent::JobImpossible { job, why: why.to_owned() }).map(drop)
+    }
+
+    fn record_failed_job(&mut self, id: &JobId, why: &str) -> Result<(), DatabaseError> {
+        let job = self.tx.job(id)?.filter(|job| !job.head.status.is_final());
+        let Some(mut job) = job else { return Ok(()) };
+        job.apply(JobTransition::Fail { why: why.to_owned(), at: self.now });
         job.version = self.tx.update_job(&job)?;
         commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
         self.finish_job(&job, None, None)
     }
 
-    /// Updates the stored reasons for which jobs wait.
-    pub(crate) fn update_wait_reasons(&mut self) -> Result<(), DatabaseError> {
-        let mut changed = Vec::new();
-        for asked in self.state.queue() {
-            let agent = self.state.setup.agent_for(&asked.request).ok();
-            let is_put_off = asked.row.not_before.is_some_and(|at| at > self.now);
-            let reason = match self.state.held_jobs.contains(&asked.row.job) {
-                true => Some("the fleet was stopped; `heeler start` resumes it".to_owned()),
-                false => agent.and_then(|agent| self.state.blocking_reason(&agent, self.now)),
-            };
-            if let Some(reason) = reason.filter(|it| !is_put_off && *it != asked.row.reason) {
-                changed.push(QueuedJobRecord { reason, ..asked.row.clone() });
-            }
-        }
-        for row in changed {
-            self.tx.enqueue(&row)?;
-            if let Some(asked) = self.state.unfinished_jobs.get_mut(&row.job) {
-                asked.row = row;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails jobs that have been queued for too long.
-    pub(crate) fn expire_queued_jobs(&mut self) -> Result<(), DatabaseError> {
-        let is_due = |asked: &&UnfinishedJob| asked.row.expires_at.is_some_and(|at| at <= self.now);
-        let expired: Vec<(JobId, String)> = self
-            .state
-            .queue()
-            .filter(is_due)
-            .map(|asked| (asked.row.job.clone(), asked.row.reason.clone()))
-            .collect();
-        for (job, reason) in expired {
-            let why = format!("it waited longer than `queue.max_wait` allows: {reason}");
-            self.fail_job(&job, &why)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn queue_max(&self) -> usize {
-        self.state.setup.root().map_or(0, |fleet| fleet.queue.max as usize)
-    }
-
-    pub(super) fn queue_wait_max(&self) -> Duration {
-        let day = Duration::from_secs(24 * 3600);
-        self.state.setup.root().map_or(day, |fleet| fleet.queue.max_wait.get())
-    }
-
-    /// Returns the unfinished run of a job.
-    pub(super) fn unfinished_run_of_job(&self, job: &JobId) -> Option<RunId> {
-        self.state.unfinished_run_of_job(job)
+    fn record_cancelled_job(&mut self, id: &JobId) -> Result<(), DatabaseError> {
+        let job = self.tx.job(id)?.filter(|job| !job.head.status.is_final());
+        let Some(mut job) = job else { return Ok(()) };
+        job.apply(JobTransition::Cancel { at: self.now });
+        job.version = self.tx.update_job(&job)?;
+        self.finish_job(&job, None, None)
     }
 }
 
@@ -536,6 +378,23 @@ fn min_budget_usd(usd: Option<f64>, micros: Option<i64>) -> Option<f64> {
 
 pub(super) fn add_duration(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// Converts a refusal of the state machine to a command error with a hint.
+pub(super) fn refusal_error(refused: &FleetRefusal) -> DaemonCommandError {
+    let kind = match refused {
+        FleetRefusal::AgentGone(_) => DaemonCommandErrorKind::NotFound,
+        FleetRefusal::QueueFull { .. } => DaemonCommandErrorKind::Busy,
+        FleetRefusal::AgentDisabled(_)
+        | FleetRefusal::BudgetSpent { .. }
+        | FleetRefusal::WaitsForRequester { .. }
+        | FleetRefusal::SessionUnusable(_) => DaemonCommandErrorKind::NotAllowed,
+    };
+    let error = DaemonCommandError::new(kind, refused.to_string());
+    match refused.hint() {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
 }
 
 /// Converts a refused start to a command error with a hint.

@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::GlobList;
 use heeler_model::{AgentName, JobRequest, TriggerType};
 
-use super::fleet_state::FleetState;
+use super::DispatcherState;
 use crate::command::{DaemonCommand, DaemonHandle, DispatchInput};
 use crate::file_watcher::{FileWatcher, WatchEvent, WatchSpec};
 use crate::setup::DaemonSetup;
@@ -38,7 +38,7 @@ impl WatchRegistry {
     /// Updates the watches for the current config and running jobs.
     pub(crate) fn update(
         &mut self,
-        board: &FleetState,
+        board: &DispatcherState,
         state_dir: &Utf8Path,
         inbox: &DaemonHandle,
     ) {
@@ -46,11 +46,12 @@ impl WatchRegistry {
             self.replace_setup(&board.setup, state_dir, inbox);
         }
         let Some(watching) = &self.watcher else { return };
-        let of_run = |live: &super::fleet_state::UnfinishedRun| {
+        let of_run = |live: &heeler_model::fleet::UnfinishedRun| {
             Some((live.agent.clone(), live.schedule.clone()?))
         };
         let running: HashSet<(String, String)> = board
-            .unfinished_runs
+            .fleet
+            .runs()
             .values()
             .filter_map(of_run)
             .filter(|schedule| self.schedules.contains(schedule))

@@ -68,7 +68,8 @@ impl DispatchTransaction<'_, '_> {
         }
         tracing::info!(schedule = %key, %job, "called");
         self.write_schedule_state(&key)?;
-        let waits = self.state.blocking_reason(agent, self.now);
+        let waits = self.state.fleet.blocking_reason(&wanted, self.now);
+        let waits = waits.map(|reason| reason.to_string());
         Ok(Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits })))
     }
 
@@ -79,10 +80,10 @@ impl DispatchTransaction<'_, '_> {
         agent: &AgentConfig,
         schedule: &ScheduleConfig,
     ) -> Result<(), (DaemonCommandError, Option<SkipReason>)> {
-        let is_disabled = self.state.disabled.contains(&key.agent);
-        self.check_admissible(agent)
+        let is_disabled = self.state.fleet.is_agent_disabled(&key.agent);
+        self.check_admissible(&JobRequest::new(agent.name.clone()))
             .map_err(|refused| (refused, (!is_disabled).then_some(SkipReason::Budget)))?;
-        if !self.state.is_schedule_enabled(key, schedule) {
+        if !self.state.fleet.is_schedule_enabled(key) {
             let refused = DaemonCommandError::new(
                 DaemonCommandErrorKind::NotAllowed,
                 format!("{key} is disabled"),
@@ -90,14 +91,14 @@ impl DispatchTransaction<'_, '_> {
             let hint = format!("heeler schedule enable {} {}", key.agent, key.schedule);
             return Err((refused.with_hint(hint), None));
         }
-        if schedule.overlap == OverlapPolicy::Skip && self.state.is_schedule_busy(key) {
+        if schedule.overlap == OverlapPolicy::Skip && self.state.fleet.is_schedule_busy(key) {
             let message = format!("the last job of {key} has not ended");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
             let hint = "call again later; `overlap: queue` lets calls wait";
             return Err((refused.with_hint(hint), Some(SkipReason::Overlap)));
         }
-        let most = self.queue_max();
-        if self.state.queue_len() >= most {
+        let most = self.state.fleet.rules().queue_max;
+        if self.state.fleet.queue_len() >= most {
             let message = format!("the queue is full ({most} jobs, `queue.max`)");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
             let hint = "call again later; heeler jobs --status pending lists the queue";

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use heeler_model::fleet::UnfinishedJob;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::workflow::{
     EndedPart, GateDefault, GateKind, GateQuestion, JournalEntry, PartJobSpec, PartJobWork,
@@ -18,7 +19,6 @@ use heeler_store::{DatabaseError, InstantPart};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::fleet_state::{JobStage, UnfinishedJob};
 use super::transaction::{DispatchTransaction, add_duration};
 use crate::workflows::script_command;
 
@@ -154,14 +154,7 @@ impl DispatchTransaction<'_, '_> {
         row.seq = Some(entry.seq);
         row.prompt = redacted.prompt.clone().filter(|prompt| !prompt.is_empty());
         self.tx.insert_job(&row)?;
-        let queued = self.queue_row(&job, &agent, &wanted, &redacted, "", not_before);
-        self.tx.enqueue(&queued)?;
-        self.state.insert_job(UnfinishedJob {
-            row: queued,
-            request: wanted,
-            stage: JobStage::Waiting,
-        });
-        Ok(())
+        self.submit_job(&job, wanted, &redacted, not_before)
     }
 
     /// Records that a part's job could not be created. The part counts as failed.
@@ -279,7 +272,7 @@ impl DispatchTransaction<'_, '_> {
         let is_own = move |asked: &&UnfinishedJob| {
             asked.request.phase.as_ref().is_some_and(|it| it.run == *id)
         };
-        self.state.unfinished_jobs.values().filter(is_own).map(|asked| asked.row.job.clone())
+        self.state.fleet.jobs().filter(is_own).map(|asked| asked.entry.job.clone())
     }
 
     /// Cancels the jobs of a cancelled workflow run and withdraws its questions.

@@ -313,7 +313,7 @@ impl DispatchTransaction<'_, '_> {
 
     /// Starts queued runs if there is capacity.
     pub(crate) fn start_waiting_workflow_runs(&mut self) -> Result<(), DatabaseError> {
-        if self.state.is_queue_held || self.is_stopping {
+        if self.state.fleet.is_queue_held() || self.is_stopping {
             return Ok(());
         }
         while self.has_workflow_capacity() {

@@ -8,7 +8,7 @@ use std::fs::DirEntry;
 use std::io;
 
 use heeler_model::run::{RunResult, RunSpec, RunStartRecord, file};
-use heeler_model::{Job, JobStatus, RunId, Session, SessionStatus, UsageTotals, error_chain};
+use heeler_model::{Job, JobTransition, RunId, Session, SessionStatus, UsageTotals, error_chain};
 use heeler_store::{DatabaseError, RunRecord, StateDir, Store, StoreTransaction, is_run_alive};
 use jiff::Timestamp;
 
@@ -124,7 +124,7 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
         None => tx.insert_job(&job_from_spec(found))?,
         Some(job) if found.is_counted_in(&job) => is_counted = true,
         Some(mut job) => {
-            job.head.status = JobStatus::Running;
+            job.apply(JobTransition::Adopt);
             recount_figures(tx, &mut job)?;
             tx.update_job(&job)?;
         }
@@ -187,9 +187,7 @@ fn job_from_spec(found: &UnrecordedRun) -> Job {
     let UnrecordedRun { spec, .. } = found;
     let at = found.at();
     let mut job = Job::new_pending(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
-    job.head.status = JobStatus::Running;
-    job.head.session_id = Some(spec.session.start.id().clone());
-    job.run_started_at = Some(at);
+    job.apply(JobTransition::Start { session: spec.session.start.id().clone(), at });
     job.working_directory = Some(spec.working_directory.clone());
     job
 }

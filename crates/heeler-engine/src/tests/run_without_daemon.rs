@@ -47,7 +47,9 @@ pub(crate) fn begin(
                 id
             }
         };
-        run_start::record_run_start(tx, &dir, &asked, &job, now)
+        let plan = run_start::plan_run_start(tx, &dir, &asked, now)?;
+        let run = run_start::new_run_id(now);
+        Ok(run_start::record_run_start(tx, &dir, &asked, (&job, run), plan, now)?)
     });
     begun.map_err(|error| match error {
         StoreWriteError::Refused(refusal) => refusal,

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip, SkipReason};
 use heeler_model::{Job, JobId, JobStatus, ScheduleState, TriggerType};
-use heeler_store::{
-    DatabaseError, QueuedJobRecord, ScheduleProgressRecord, StateDir, Store, StoreTransaction,
-};
+use heeler_store::{DatabaseError, ScheduleProgressRecord, StateDir, Store, StoreTransaction};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 

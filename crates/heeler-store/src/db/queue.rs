@@ -1,7 +1,7 @@
 //! The queue of jobs, and the parked credentials.
 
+use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord};
 use heeler_model::{JobId, iso_millis};
-use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
@@ -31,37 +31,6 @@ sql! {
         until_at = excluded.until_at, since_at = excluded.since_at, reason = excluded.reason, \
         job_id = excluded.job_id";
     UNPARK = "DELETE FROM parked WHERE credential = ?1";
-}
-
-/// A job in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueuedJobRecord {
-    pub job: JobId,
-    /// Higher starts first.
-    pub priority: i64,
-    /// Among equal priorities the oldest starts first.
-    pub requested_at: Timestamp,
-    /// Earliest time to start.
-    pub not_before: Option<Timestamp>,
-    /// Time at which the job is given up.
-    pub expires_at: Option<Timestamp>,
-    /// The request as JSON.
-    pub request_json: String,
-    /// Reason why it waits.
-    pub reason: String,
-}
-
-/// A credential that has reached its usage limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParkedCredentialRecord {
-    pub credential: String,
-    /// Time at which the limit resets.
-    pub until: Timestamp,
-    pub since: Timestamp,
-    /// Message of the service.
-    pub reason: String,
-    /// The job that received the message.
-    pub job: JobId,
 }
 
 impl StateDatabase {

@@ -4,6 +4,7 @@
 //! days.
 
 use heeler_model::RunId;
+use heeler_model::fleet::ReservationRecord;
 use jiff::civil::Date;
 use rusqlite::{Connection, Row, params};
 
@@ -26,16 +27,6 @@ sql! {
         ORDER BY day, agent, model";
     SPEND = "INSERT INTO spending (day, agent, model, micros) VALUES (?1, ?2, ?3, ?4) \
         ON CONFLICT(day, agent, model) DO UPDATE SET micros = spending.micros + excluded.micros";
-}
-
-/// Money reserved for a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReservationRecord {
-    pub run: RunId,
-    pub agent: String,
-    /// The day on which the budget is charged.
-    pub day: Date,
-    pub micros: i64,
 }
 
 /// Amount that an agent spent on a model in a day.

@@ -4,7 +4,7 @@
 //! writer; that process then makes these repairs itself. Start at [`fix`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus, RunId, error_chain};
+use heeler_model::{AgentStatus, JobId, JobStatus, JobTransition, RunId, error_chain};
 use jiff::Timestamp;
 
 use super::finding::{Finding, RepairAction};
@@ -149,11 +149,8 @@ pub fn interrupt(
     let Some(mut job) = tx.job(id)?.filter(|job| job.head.status == JobStatus::Running) else {
         return Ok(false);
     };
-    job.head.status = JobStatus::Failed;
-    job.head.exit_reason = Some(ExitReason::Error);
-    job.head.finished_at = Some(now);
+    job.apply(JobTransition::Fail { why: INTERRUPTED.to_owned(), at: now });
     job.interrupted = true;
-    job.error = Some(INTERRUPTED.to_owned());
     tx.update_job(&job)?;
     if let Some(mut agent) = tx.agent(&job.head.agent)?
         && agent.current_job.as_ref() == Some(id)

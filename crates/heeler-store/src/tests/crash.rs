@@ -6,14 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::timetable::DueTimeCursor;
 use heeler_model::{AgentStatus, JobHead};
 use heeler_testkit::ProofSettings;
 
 use super::*;
-use crate::{
-    JobFilter, PublishedView, QueuedJobRecord, ScheduleProgressRecord, ViewPublisher, render_view,
-};
+use crate::{JobFilter, PublishedView, ScheduleProgressRecord, ViewPublisher, render_view};
 use heeler_transcript::LockFile;
 
 const WRITER: &str = "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change";

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord, ReservationRecord};
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip, SkipReason};
 use heeler_model::{AgentState, RunId, ScheduleState, iso_millis};
 use jiff::civil::{Date, date};
@@ -12,9 +13,8 @@ use proptest::test_runner::TestRunner;
 use super::*;
 use crate::db::{StateDatabase, migrate};
 use crate::{
-    EffectRecord, JobFilter, LastLightTable, ParkedCredentialRecord, PublishedView,
-    QueuedJobRecord, ReservationRecord, ScheduleOverrideRecord, ScheduleProgressRecord, SkipRecord,
-    StoreWriteError,
+    EffectRecord, JobFilter, LastLightTable, PublishedView, ScheduleOverrideRecord,
+    ScheduleProgressRecord, SkipRecord, StoreWriteError,
 };
 
 fn mark(schedule: &str, through: i64) -> ScheduleProgressRecord {

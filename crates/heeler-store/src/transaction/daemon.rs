@@ -1,6 +1,7 @@
 //! Changes of the daemon's records besides jobs and runs: due times, the queue, money,
 //! settings.
 
+use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord, ReservationRecord};
 use heeler_model::timetable::DueTimeSkip;
 use heeler_model::{JobId, RunId};
 use jiff::Timestamp;
@@ -8,9 +9,7 @@ use jiff::civil::Date;
 
 use super::StoreTransaction;
 use crate::db::answered_requests::AnsweredRequestRecord;
-use crate::db::queue::{ParkedCredentialRecord, QueuedJobRecord};
 use crate::db::schedules::{ScheduleOverrideRecord, ScheduleProgressRecord};
-use crate::db::spending::ReservationRecord;
 use crate::db::{DatabaseError, agents, answered_requests, effects, queue, schedules, spending};
 use crate::views::PublishedView;
 

@@ -5,12 +5,13 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use heeler_model::config::RuntimeType;
+use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::run::{
     AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec, RunStartRecord,
     RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{Job, JobId, JobRequest, JobStatus, RunId, TriggerType};
-use heeler_store::{DatabaseError, QueuedJobRecord, RunRecord, Store, StoreReader, is_run_alive};
+use heeler_store::{DatabaseError, RunRecord, Store, StoreReader, is_run_alive};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde_json::json;

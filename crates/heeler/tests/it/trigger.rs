@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
+use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::{Job, JobStatus};
 use heeler_store::{JobFilter, StateDir, StoreReader};
 use heeler_testkit::WAIT_MAX;
@@ -277,7 +278,7 @@ fn a_job_whose_start_was_cut_off_is_cancelled_all_the_same() {
     (run.committed, run.status) = (false, "created".to_owned());
     let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap().store;
     let id = job.head.id.clone();
-    let asked = heeler_store::QueuedJobRecord {
+    let asked = QueuedJobRecord {
         job: id.clone(),
         priority: 0,
         requested_at: crate::fleet::at(0),

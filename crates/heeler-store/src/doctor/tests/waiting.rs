@@ -2,9 +2,8 @@
 //! them.
 
 use super::*;
-use crate::db::queue::QueuedJobRecord;
-use crate::db::spending::ReservationRecord;
 use crate::db::{DatabaseError, migrate};
+use heeler_model::fleet::{QueuedJobRecord, ReservationRecord};
 
 fn queued(id: &str) -> QueuedJobRecord {
     QueuedJobRecord {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::io::Cursor;
 
 use camino::Utf8Path;
-use heeler_model::{Job, JobId, parse_iso};
+use heeler_model::{Job, JobId, JobTransition, parse_iso};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
         return None;
     }
     let mut job = row;
-    job.head.status = view.head.status;
+    job.apply(JobTransition::Import { status: view.head.status });
     job.head.exit_reason = view.head.exit_reason;
     job.head.finished_at = view.head.finished_at;
     job.head.duration_ms = view.head.duration_ms;

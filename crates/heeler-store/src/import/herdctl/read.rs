@@ -6,8 +6,8 @@
 use camino::Utf8PathBuf;
 use heeler_model::{
     AgentName, AgentState, AgentStatus, ApprovalMode, ExitReason, Job, JobId, JobStatus,
-    SUMMARY_BYTES_MAX, ScheduleState, ScheduleStatus, Session, SessionId, SessionMode,
-    SessionStatus, TriggerType, UsageTotals,
+    JobTransition, SUMMARY_BYTES_MAX, ScheduleState, ScheduleStatus, Session, SessionId,
+    SessionMode, SessionStatus, TriggerType, UsageTotals,
 };
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -50,7 +50,7 @@ pub(crate) fn job(stem: &str, text: &str) -> Result<HerdctlJob, String> {
     let trigger = record.filled("trigger_type").unwrap_or_else(|| "manual".to_owned());
 
     let mut job = Job::new_pending(id, &agent, TriggerType::from_word(&trigger), started_at);
-    job.head.status = status;
+    job.apply(JobTransition::Import { status });
     job.run_started_at = (status != JobStatus::Pending).then_some(started_at);
     fill_job(&mut job, &record);
     let unfinished = !status.is_final();
@@ -103,7 +103,7 @@ fn read_usage(record: &ForeignRecord) -> UsageTotals {
 
 /// Ends the record of a job without a running process.
 pub(crate) fn settle(job: &mut Job) {
-    job.head.status = JobStatus::Failed;
+    job.apply(JobTransition::Import { status: JobStatus::Failed });
     job.head.exit_reason = Some(ExitReason::Error);
     job.interrupted = true;
     job.error = Some(INTERRUPTED.to_owned());

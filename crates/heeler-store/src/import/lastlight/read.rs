@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use heeler_model::{
-    AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType,
-    UsageTotals, parse_foreign_time,
+    AgentSessionId, ExitReason, Job, JobId, JobStatus, JobTransition, Session, SessionMode,
+    TriggerType, UsageTotals, parse_foreign_time,
 };
 use jiff::Timestamp;
 use rusqlite::types::Value;
@@ -203,7 +203,7 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
         (Some(_), Some("timeout" | "error_timeout")) => (JobStatus::Failed, ExitReason::Timeout),
         (Some(_), _) | (None, _) => (JobStatus::Failed, ExitReason::Error),
     };
-    job.head.status = status;
+    job.apply(JobTransition::Import { status });
     job.head.exit_reason = Some(reason);
     if unfinished {
         job.interrupted = true;

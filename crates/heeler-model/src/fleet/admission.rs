@@ -1,0 +1,248 @@
+//! The decision about a prepared run: start it, let its job wait, or refuse it.
+
+use jiff::Timestamp;
+
+use super::{
+    FleetChange, FleetEffect, FleetRefusal, FleetState, FleetStep, JobDecision, JobStage,
+    QueuedJobRecord, ReservationRecord, UnfinishedJob, UnfinishedRun, WaitReason, concurrency_key,
+    later,
+};
+use crate::budget_ledger::{BudgetDecision, RESERVATION_MIN};
+use crate::rerun::SESSION_WAIT;
+use crate::{JobId, JobRequest, RunId};
+
+/// A prepared run, with the facts about it that the state does not have.
+#[derive(Debug, Clone)]
+pub struct JobStart {
+    pub job: JobId,
+    /// ID of the run, if it starts.
+    pub run: RunId,
+    /// The request, if the job does not exist yet.
+    pub new: Option<NewJob>,
+    pub session: SessionReadiness,
+    /// True if the run would use the agent's persistent session.
+    pub uses_persistent_session: bool,
+    /// Most that all runs of the job may cost together, in millionths of a dollar.
+    pub budget: Option<i64>,
+    /// Cost of the job's earlier runs.
+    pub spent: i64,
+}
+
+/// Request of a new job.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    pub request: JobRequest,
+    /// The request without secrets, as it is stored.
+    pub request_json: String,
+}
+
+/// State of the session that a run would use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionReadiness {
+    Free,
+    /// Another run uses it. Waiting helps.
+    Busy(String),
+    /// It does not exist or may not be used. Waiting does not help.
+    Unusable(String),
+}
+
+impl FleetState {
+    pub(super) fn start_or_queue(
+        &mut self,
+        start: JobStart,
+        now: Timestamp,
+        step: &mut FleetStep,
+    ) -> JobDecision {
+        let is_new = start.new.is_some();
+        let known = self.jobs.get(&start.job);
+        if !is_new && known.is_none_or(|job| job.stage != JobStage::Preparing) {
+            // The job was cancelled in the meantime.
+            return JobDecision::Ignored;
+        }
+        self.jobs.set_stage(&start.job, JobStage::Waiting);
+        let known = self.jobs.get(&start.job).map(|job| &job.request);
+        let Some(request) = start.new.as_ref().map(|new| &new.request).or(known).cloned() else {
+            return JobDecision::Ignored;
+        };
+        let refused = match self.rules.job_limits(&request) {
+            None => Some(FleetRefusal::AgentGone(request.agent.to_string())),
+            Some(_) if is_new => self.admission_refusal(&request),
+            Some(_) => None,
+        };
+        if let Some(refused) = refused {
+            return self.refuse_or_fail(&start, refused, step);
+        }
+        let budget = start.budget.map(|budget| (budget, budget - start.spent));
+        if let Some((budget, left)) = budget
+            && left < RESERVATION_MIN.min(budget)
+        {
+            let why = format!("its runs have spent its budget of ${:.2}", budget as f64 / 1e6);
+            self.fail_job(&start.job, why, step);
+            return JobDecision::Ended;
+        }
+        let left = budget.map(|(_, left)| left);
+        let blocked = self.blocking_reason(&request, now);
+        let (reason, not_before) = match (blocked, &start.session) {
+            (Some(reason), _) => (reason, None),
+            (None, SessionReadiness::Busy(holder)) => {
+                (WaitReason::SessionBusy(holder.clone()), Some(later(now, SESSION_WAIT)))
+            }
+            (None, SessionReadiness::Unusable(why)) => {
+                let refused = FleetRefusal::SessionUnusable(why.clone());
+                return self.refuse_or_fail(&start, refused, step);
+            }
+            (None, SessionReadiness::Free) => match self.reserve(&start, &request, left, now) {
+                Ok(reservation) => {
+                    return self.start_run(start, request, left, reservation, now, step);
+                }
+                Err(reason) => (reason, None),
+            },
+        };
+        match self.wait(start, request, reason.clone(), not_before, now, step) {
+            Some(refused) => JobDecision::Refused(refused),
+            None => JobDecision::Waiting(reason),
+        }
+    }
+
+    /// Ends a queued job that cannot run; a new job is only refused.
+    fn refuse_or_fail(
+        &mut self,
+        start: &JobStart,
+        refused: FleetRefusal,
+        step: &mut FleetStep,
+    ) -> JobDecision {
+        if start.new.is_some() {
+            return JobDecision::Refused(refused);
+        }
+        self.fail_job(&start.job, refused.to_string(), step);
+        JobDecision::Ended
+    }
+
+    /// Returns the reservation that the run needs, if any.
+    fn reserve(
+        &self,
+        start: &JobStart,
+        request: &JobRequest,
+        left: Option<i64>,
+        now: Timestamp,
+    ) -> Result<Option<ReservationRecord>, WaitReason> {
+        let agent = request.agent.to_string();
+        let uses_model = self.rules.job_limits(request).is_some_and(|limits| limits.uses_model);
+        if !uses_model {
+            return Ok(None);
+        }
+        match self.ledger.check_budget(&agent, left) {
+            BudgetDecision::Unlimited => Ok(None),
+            BudgetDecision::Reserve(micros) => {
+                let day = self.rules.day_of(now);
+                Ok(Some(ReservationRecord { run: start.run, agent, day, micros }))
+            }
+            decision => Err(WaitReason::Budget { agent, decision }),
+        }
+    }
+
+    fn start_run(
+        &mut self,
+        start: JobStart,
+        request: JobRequest,
+        left: Option<i64>,
+        reservation: Option<ReservationRecord>,
+        now: Timestamp,
+        step: &mut FleetStep,
+    ) -> JobDecision {
+        let JobStart { job, run, new, uses_persistent_session, .. } = start;
+        let reserved = reservation.as_ref().map(|it| it.micros);
+        let budget = match (left, reserved) {
+            (Some(left), Some(reserved)) => Some(left.min(reserved)),
+            (left, reserved) => left.or(reserved),
+        };
+        if let Some(new) = new {
+            let entry = self.queue_entry(&job, &new, String::new(), None, now);
+            let created = Box::new(new.request.clone());
+            step.changes.push(FleetChange::CreateJob { job: job.clone(), request: created });
+            // The request is stored until the job ends, because the job may run again.
+            step.changes.push(FleetChange::PutQueueEntry(entry.clone()));
+            let stage = JobStage::Running;
+            self.jobs.insert(UnfinishedJob { entry, request: new.request, stage });
+        } else {
+            self.jobs.set_stage(&job, JobStage::Running);
+        }
+        if let Some(reservation) = &reservation {
+            self.ledger.reserve(&reservation.agent, reservation.micros);
+        }
+        let live = UnfinishedRun {
+            job: job.clone(),
+            agent: request.agent.to_string(),
+            concurrency_key: concurrency_key(&request),
+            schedule: request.schedule,
+            uses_persistent_session,
+            budget_micros: budget,
+            reservation: reservation.as_ref().map(|it| (it.day, it.micros)),
+            since: now,
+        };
+        self.add_run(run, live);
+        step.changes.push(FleetChange::StartRun { job, run, reservation });
+        step.effects.push(FleetEffect::LaunchRun(run));
+        JobDecision::Started { budget }
+    }
+
+    /// Queues a job; returns the refusal of a new job that may not wait.
+    fn wait(
+        &mut self,
+        start: JobStart,
+        request: JobRequest,
+        reason: WaitReason,
+        not_before: Option<Timestamp>,
+        now: Timestamp,
+        step: &mut FleetStep,
+    ) -> Option<FleetRefusal> {
+        let Some(new) = start.new else {
+            self.requeue(&start.job, &reason, not_before, step);
+            return None;
+        };
+        if let Some(refused) = self.wait_refusal(&request, &reason) {
+            return Some(refused);
+        }
+        let entry = self.queue_entry(&start.job, &new, reason.to_string(), not_before, now);
+        let created = Box::new(request.clone());
+        step.changes.push(FleetChange::CreateJob { job: start.job, request: created });
+        step.changes.push(FleetChange::PutQueueEntry(entry.clone()));
+        self.jobs.insert(UnfinishedJob { entry, request, stage: JobStage::Waiting });
+        None
+    }
+
+    fn requeue(
+        &mut self,
+        job: &JobId,
+        reason: &WaitReason,
+        not_before: Option<Timestamp>,
+        step: &mut FleetStep,
+    ) {
+        let Some(job) = self.jobs.get(job) else { return };
+        let reason = reason.to_string();
+        if job.entry.reason != reason || job.entry.not_before != not_before {
+            let entry = QueuedJobRecord { reason, not_before, ..job.entry.clone() };
+            self.jobs.replace_entry(entry.clone());
+            step.changes.push(FleetChange::PutQueueEntry(entry));
+        }
+    }
+
+    /// Refuses a wait that would never end, and a wait in a full queue.
+    fn wait_refusal(&self, request: &JobRequest, reason: &WaitReason) -> Option<FleetRefusal> {
+        // The parent may hold the reservation and wait for this job: a deadlock.
+        if let Some(parent) = &request.parent
+            && let Some(limits) = self.rules.job_limits(request)
+            && self.check_budget(request.agent.as_str(), limits) == BudgetDecision::AllReserved
+        {
+            let requester = self.runs.values().find(|live| live.job == *parent);
+            return Some(FleetRefusal::WaitsForRequester {
+                reason: reason.clone(),
+                parent: parent.clone(),
+                requester: requester.map(|live| live.agent.clone()),
+            });
+        }
+        let limit = self.rules.queue_max;
+        (self.jobs.waiting_len() >= limit)
+            .then(|| FleetRefusal::QueueFull { reason: reason.clone(), limit })
+    }
+}

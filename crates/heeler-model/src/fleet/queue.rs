@@ -1,0 +1,173 @@
+//! The jobs that have not ended: their order in the queue, and how many are active.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::Timestamp;
+
+use super::{QueuedJobRecord, concurrency_key};
+use crate::calendar::ScheduleKey;
+use crate::{JobId, JobRequest, TriggerType};
+
+/// A job that has not ended, with its request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnfinishedJob {
+    pub entry: QueuedJobRecord,
+    pub request: JobRequest,
+    pub stage: JobStage,
+}
+
+/// Progress of an unfinished job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobStage {
+    /// In the queue.
+    Waiting,
+    /// Its run is being prepared.
+    Preparing,
+    /// Its run has started.
+    Running,
+}
+
+/// Sort key of the queue: priority, age, ID.
+type QueueRank = (Reverse<i64>, Timestamp, JobId);
+
+/// Unfinished jobs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct JobQueue {
+    jobs: HashMap<JobId, UnfinishedJob>,
+    /// The waiting ones of them, next one first.
+    waiting: BTreeSet<QueueRank>,
+    /// Number of runs per concurrency key, including runs in preparation.
+    active: HashMap<String, u32>,
+    /// Number of unfinished jobs per schedule, so that a due time does not search all jobs.
+    per_schedule: HashMap<ScheduleKey, ScheduleJobs>,
+}
+
+/// Unfinished jobs of a schedule.
+#[derive(Debug, Clone, Copy, Default)]
+struct ScheduleJobs {
+    all: usize,
+    /// Those that a due time or a webhook created and that no longer wait.
+    started: usize,
+}
+
+impl JobQueue {
+    /// Inserts or replaces a job.
+    pub(super) fn insert(&mut self, job: UnfinishedJob) {
+        self.remove(&job.entry.job.clone());
+        self.count(&job, 1);
+        match job.stage {
+            JobStage::Waiting => drop(self.waiting.insert(rank(&job.entry))),
+            JobStage::Preparing => self.increment_active(&concurrency_key(&job.request)),
+            JobStage::Running => {}
+        }
+        self.jobs.insert(job.entry.job.clone(), job);
+    }
+
+    pub(super) fn remove(&mut self, job: &JobId) -> Option<UnfinishedJob> {
+        let job = self.jobs.remove(job)?;
+        self.count(&job, -1);
+        match job.stage {
+            JobStage::Waiting => drop(self.waiting.remove(&rank(&job.entry))),
+            JobStage::Preparing => self.decrement_active(&concurrency_key(&job.request)),
+            JobStage::Running => {}
+        }
+        Some(job)
+    }
+
+    fn count(&mut self, job: &UnfinishedJob, by: isize) {
+        let Some(key) = schedule_of(&job.request) else { return };
+        let counts = self.per_schedule.entry(key.clone()).or_default();
+        counts.all = counts.all.saturating_add_signed(by);
+        if job.stage != JobStage::Waiting && is_due_job(&job.request) {
+            counts.started = counts.started.saturating_add_signed(by);
+        }
+        if counts.all == 0 {
+            self.per_schedule.remove(&key);
+        }
+    }
+
+    pub(super) fn set_stage(&mut self, job: &JobId, stage: JobStage) {
+        if let Some(job) = self.remove(job) {
+            self.insert(UnfinishedJob { stage, ..job });
+        }
+    }
+
+    /// Replaces the queue entry of a job that waits.
+    pub(super) fn replace_entry(&mut self, entry: QueuedJobRecord) {
+        if let Some(job) = self.remove(&entry.job) {
+            self.insert(UnfinishedJob { entry, ..job });
+        }
+    }
+
+    pub(super) fn get(&self, job: &JobId) -> Option<&UnfinishedJob> {
+        self.jobs.get(job)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &UnfinishedJob> {
+        self.jobs.values()
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &UnfinishedJob> {
+        self.waiting.iter().filter_map(|(_, _, job)| self.jobs.get(job))
+    }
+
+    pub(super) fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn has_job_of(&self, key: &ScheduleKey) -> bool {
+        self.per_schedule.contains_key(key)
+    }
+
+    /// Returns true if an earlier job of the same schedule is being prepared or running.
+    pub(super) fn is_behind_earlier(&self, job: &UnfinishedJob) -> bool {
+        let key = schedule_of(&job.request).filter(|_| is_due_job(&job.request));
+        key.and_then(|key| self.per_schedule.get(&key)).is_some_and(|counts| counts.started > 0)
+    }
+
+    pub(super) fn active(&self, key: &str) -> u32 {
+        self.active.get(key).copied().unwrap_or(0)
+    }
+
+    pub(super) fn active_where(&self, is_counted: impl Fn(&str) -> bool) -> u32 {
+        self.active.iter().filter(|(key, _)| is_counted(key)).map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn increment_active(&mut self, key: &str) {
+        *self.active.entry(key.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn decrement_active(&mut self, key: &str) {
+        if let Some(count) = self.active.get_mut(key) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.active.remove(key);
+            }
+        }
+    }
+
+    /// Copies unredacted requests of the same jobs.
+    pub(super) fn restore_requests(&mut self, before: &JobQueue) {
+        for (id, job) in &mut self.jobs {
+            let is_same =
+                |known: &&UnfinishedJob| known.entry.request_json == job.entry.request_json;
+            if let Some(known) = before.jobs.get(id).filter(is_same) {
+                job.request = known.request.clone();
+            }
+        }
+    }
+}
+
+fn rank(entry: &QueuedJobRecord) -> QueueRank {
+    (Reverse(entry.priority), entry.requested_at, entry.job.clone())
+}
+
+fn schedule_of(request: &JobRequest) -> Option<ScheduleKey> {
+    let schedule = request.schedule.clone()?;
+    Some(ScheduleKey { agent: request.agent.to_string(), schedule })
+}
+
+fn is_due_job(request: &JobRequest) -> bool {
+    matches!(request.trigger, TriggerType::Schedule | TriggerType::Webhook)
+}

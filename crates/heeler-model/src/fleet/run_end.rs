@@ -1,0 +1,192 @@
+//! The end of a run: its cost, and the decision whether its job ends or waits for another run.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{FleetChange, FleetState, FleetStep, JobStage, ParkedCredentialRecord, later};
+use crate::rerun::{RerunDecision, RerunKind, RunHistory, decide_rerun};
+use crate::run::{RunEnd, RunResult};
+use crate::session_choice::SessionChoice;
+use crate::{JobId, RunId, iso_millis};
+
+/// Prompt for an agent that was interrupted.
+const INTERRUPTED_PROMPT: &str = "You were interrupted: the process that ran you ended before you had \
+    finished. Look at what is done already, then go on with your task.";
+
+/// Prompt for an agent that was stopped by a usage limit.
+const LIMIT_RESET_PROMPT: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
+    done already, then go on with your task.";
+
+/// Period after a limit's reset over which parked jobs start. A job that waited less starts within
+/// that shorter time.
+const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
+
+/// A run that has ended, with the facts about its job that the state does not have.
+#[derive(Debug, Clone, Copy)]
+pub struct RunEndFacts<'r> {
+    pub run: RunId,
+    pub job: &'r JobId,
+    pub agent: &'r str,
+    pub schedule: Option<&'r str>,
+    pub is_workflow_part: bool,
+    pub result: &'r RunResult,
+    /// Earlier runs of the job.
+    pub history: RunHistory,
+    /// True if a person cancelled the run: it is not repeated.
+    pub is_cancelled: bool,
+}
+
+/// Effect of a run's end on the budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetSettlement {
+    /// Reserved amount, which is released.
+    pub released: Option<i64>,
+    /// Day on which the cost counts.
+    pub day: Date,
+    /// Cost in millionths of a dollar.
+    pub spent: i64,
+}
+
+impl BudgetSettlement {
+    /// Computes the cost of a run. If the run reported no cost, the whole reservation counts. The
+    /// cost counts on the day of the reservation, not on the day the run ended.
+    pub fn of_result(
+        result: &RunResult,
+        reservation: Option<(Date, i64)>,
+        zone: &TimeZone,
+    ) -> BudgetSettlement {
+        let reserved = reservation.map(|(_, micros)| micros);
+        BudgetSettlement {
+            released: reserved,
+            day: reservation
+                .map_or_else(|| result.finished_at.to_zoned(zone.clone()).date(), |(day, _)| day),
+            spent: match result.cost.usd {
+                Some(usd) => micros(usd),
+                None => reserved.unwrap_or(0),
+            },
+        }
+    }
+}
+
+/// Converts dollars to millionths.
+pub fn micros(usd: f64) -> i64 {
+    // The cast saturates, and NaN becomes 0.
+    (usd * 1e6).round().max(0.0) as i64
+}
+
+impl FleetState {
+    pub(super) fn end_run(&mut self, facts: RunEndFacts<'_>, now: Timestamp, step: &mut FleetStep) {
+        let live = self.remove_run(facts.run);
+        let reservation = live.as_ref().and_then(|live| live.reservation);
+        let settlement = BudgetSettlement::of_result(facts.result, reservation, &self.rules.zone);
+        if let Some(released) = settlement.released {
+            self.ledger.release(facts.agent, released);
+        }
+        self.ledger.spend(facts.agent, settlement.day, settlement.spent);
+        let decision = match facts.is_cancelled {
+            true => RerunDecision::Finish,
+            false => {
+                let policy =
+                    self.rules.rerun_policy(facts.agent, facts.schedule, facts.is_workflow_part);
+                decide_rerun(facts.result, facts.history, &policy, now)
+            }
+        };
+        step.changes.push(FleetChange::EndRun { run: facts.run, decision, settlement });
+        match decision {
+            RerunDecision::Finish => {
+                self.jobs.remove(facts.job);
+                step.changes.push(FleetChange::RemoveQueueEntry(facts.job.clone()));
+            }
+            RerunDecision::Rerun { at, kind } => self.queue_rerun(&facts, at, kind, now, step),
+        }
+    }
+
+    /// Returns a job to the queue for another run.
+    fn queue_rerun(
+        &mut self,
+        facts: &RunEndFacts<'_>,
+        at: Timestamp,
+        kind: RerunKind,
+        now: Timestamp,
+        step: &mut FleetStep,
+    ) {
+        let Some(mut job) = self.jobs.remove(facts.job) else {
+            let why = "it cannot continue: its request is not stored".to_owned();
+            self.fail_job(facts.job, why, step);
+            return;
+        };
+        let session = facts.result.session.as_ref().filter(|session| session.resumable);
+        let prompt = match kind {
+            RerunKind::StartAgain | RerunKind::Retry { .. } => None,
+            RerunKind::Resume => Some(INTERRUPTED_PROMPT),
+            RerunKind::ResumeAfterReset => Some(LIMIT_RESET_PROMPT),
+        };
+        if let (Some(prompt), Some(session)) = (prompt, session) {
+            job.request.prompt = Some(prompt.to_owned());
+            job.request.session = SessionChoice::Given { id: session.id.clone() };
+            // The original prompt may hold secrets; these fixed prompts do not.
+            job.entry.request_json = serde_json::to_string(&job.request).expect("it is JSON");
+        }
+        let mut not_before = at;
+        if kind == RerunKind::ResumeAfterReset {
+            not_before = later(at, reset_jitter(facts.job, at.duration_since(now)));
+            self.park_credential(facts, at, now, step);
+        }
+        job.stage = JobStage::Waiting;
+        job.entry.reason = rerun_reason(facts.result, at, kind);
+        job.entry.not_before = Some(not_before);
+        job.entry.expires_at = Some(later(not_before, self.rules.queue_wait_max));
+        step.changes.push(FleetChange::PutQueueEntry(job.entry.clone()));
+        self.jobs.insert(job);
+    }
+
+    /// Parks the credential of an agent until its usage limit resets.
+    fn park_credential(
+        &mut self,
+        facts: &RunEndFacts<'_>,
+        until: Timestamp,
+        now: Timestamp,
+        step: &mut FleetStep,
+    ) {
+        let agent = self.rules.agents.get(facts.agent);
+        let Some(credential) = agent.and_then(|agent| agent.credential.clone()) else { return };
+        let error = facts.result.error.as_ref();
+        let known = self.parked.get(&credential);
+        let record = ParkedCredentialRecord {
+            until: known.map_or(until, |known| known.until.max(until)),
+            since: known.filter(|known| known.until > now).map_or(now, |known| known.since),
+            credential: credential.clone(),
+            reason: error.map_or("a usage limit", |error| error.message.as_str()).to_owned(),
+            job: facts.job.clone(),
+        };
+        self.parked.insert(credential, record.clone());
+        step.changes.push(FleetChange::ParkCredential(record));
+    }
+}
+
+fn rerun_reason(result: &RunResult, at: Timestamp, kind: RerunKind) -> String {
+    match (kind, result.end) {
+        (RerunKind::StartAgain, RunEnd::SessionBusy) => "another run uses its session".to_owned(),
+        (RerunKind::StartAgain, _) => "its run did not start; it will be retried".to_owned(),
+        (RerunKind::Resume, _) => "it was interrupted and will be resumed".to_owned(),
+        (RerunKind::ResumeAfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),
+        (RerunKind::Retry { attempt, max_attempts }, _) => {
+            let error = result.error.as_ref().map_or("", |error| error.message.as_str());
+            format!("failed: {error}; will be retried ({attempt} of {max_attempts})")
+        }
+    }
+}
+
+/// Returns the delay of a job after a limit's reset. It differs between jobs and is at most the
+/// time that the job waits for the reset.
+fn reset_jitter(job: &JobId, wait: SignedDuration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    job.as_str().hash(&mut hasher);
+    let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
+    let most = most.as_millis() as u64;
+    Duration::from_millis(hasher.finish() % (most + 1))
+}

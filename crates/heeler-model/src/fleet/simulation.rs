@@ -1,0 +1,513 @@
+//! Simulation of whole fleets: random commands, run ends, crashes between any two steps, clock jumps
+//! and config reloads, without a database or a process.
+//!
+//! After every step the state in memory is compared with one that is loaded from the simulated
+//! database, and the promises P2, P3, P6 and P8 are checked from the rows alone. The proof ends when
+//! every job has ended.
+
+mod database;
+mod invariants;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use heeler_testkit::ProofSettings;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::*;
+use crate::rerun::RerunPolicy;
+use crate::run::{ErrorClass, RunCost, RunEnd, RunError, RunResult, SessionEnd};
+use crate::timetable::tests::every;
+use crate::{ExitReason, JobStatus};
+use database::{SimulatedDatabase, SimulatedScheduleRow, StoredFacts};
+use invariants::check_invariants;
+
+/// Events per simulated fleet, before its jobs are brought to an end.
+const EVENTS_PER_FLEET: u64 = 2_000;
+/// Fleets in CI: together a million events.
+const FLEETS_IN_CI: u64 = 500;
+const AGENTS: [&str; 4] = ["alpha", "beta", "inner.gamma", "inner.delta"];
+/// Events between two comparisons of memory and database. They are also compared after each crash.
+const CHECK_EVERY: u64 = 16;
+/// Steps after which every job must have ended, once nothing new arrives.
+const DRAIN_STEPS_MAX: u32 = 60_000;
+
+/// A fleet with its daemon, its runs and its clock.
+struct FleetSimulation {
+    random: fastrand::Rng,
+    now: Timestamp,
+    rules: Arc<FleetRules>,
+    database: SimulatedDatabase,
+    state: FleetState,
+    /// Jobs in preparation; a crash forgets them.
+    preparing: Vec<(JobId, JobRequest)>,
+    /// Runs that have a process. They survive a crash of the daemon.
+    live: BTreeMap<RunId, ()>,
+    /// Recorded runs that were not launched; the daemon settles them as never started.
+    unlaunched: Vec<RunId>,
+    /// Cancelled runs.
+    cancelled: BTreeMap<RunId, ()>,
+    /// False while the fleet drains: runs succeed and nothing new arrives.
+    is_wild: bool,
+    events: u64,
+    number: u64,
+}
+
+#[test]
+fn proof_a_fleet_keeps_its_promises_across_any_events_and_crashes() {
+    let proof = ProofSettings::new(FLEETS_IN_CI);
+    let mut events = 0;
+    for round in 0..proof.rounds {
+        let mut simulation = FleetSimulation::new(proof.random(round));
+        let outcome = catch_unwind(AssertUnwindSafe(|| simulation.run()));
+        if outcome.is_err() {
+            panic!("seed {}, round {round}, event {}", proof.seed, simulation.events);
+        }
+        events += simulation.events;
+    }
+    assert!(events >= proof.rounds * EVENTS_PER_FLEET, "{events} events");
+}
+
+impl FleetSimulation {
+    fn new(mut random: fastrand::Rng) -> FleetSimulation {
+        let now = "2026-03-28T22:00:00Z".parse().unwrap();
+        let rules = Arc::new(random_rules(&mut random));
+        let database = SimulatedDatabase::default();
+        let state = database.load(Arc::clone(&rules), now);
+        let mut simulation = FleetSimulation {
+            random,
+            now,
+            rules,
+            database,
+            state,
+            preparing: Vec::new(),
+            live: BTreeMap::new(),
+            unlaunched: Vec::new(),
+            cancelled: BTreeMap::new(),
+            is_wild: true,
+            events: 0,
+            number: 0,
+        };
+        simulation.add_schedules();
+        simulation
+    }
+
+    fn run(&mut self) {
+        while self.events < EVENTS_PER_FLEET {
+            self.disturb();
+        }
+        self.drain();
+    }
+
+    /// Executes one random event.
+    fn disturb(&mut self) {
+        match self.random.u32(0..100) {
+            0..=19 => self.request_job(),
+            20..=39 => self.finish_preparation(),
+            40..=59 => self.end_random_run(),
+            60..=64 => self.cancel_random_job(),
+            65..=66 => self.reload(),
+            67..=68 => self.switch_agent(),
+            69..=70 => self.crash(),
+            71..=90 => self.pass_time(),
+            _ => self.tick(),
+        }
+    }
+
+    /// Lets everything end: no new work, no failures, enough time.
+    fn drain(&mut self) {
+        self.is_wild = false;
+        self.database.schedules.clear();
+        self.replace_rules(Arc::new(generous_rules()));
+        for agent in AGENTS {
+            self.database.disabled.remove(agent);
+            self.step(FleetEvent::AgentSwitched { agent, is_enabled: true });
+        }
+        let mut left = DRAIN_STEPS_MAX;
+        while !self.database.jobs.is_empty() {
+            assert!(left > 0, "jobs do not end: {:?}", self.database.queue);
+            left -= 1;
+            self.tick();
+            while !self.preparing.is_empty() {
+                self.finish_preparation();
+            }
+            while !self.live.is_empty() || !self.unlaunched.is_empty() {
+                self.end_random_run();
+            }
+            if let Some(at) = self.state.wake_at(self.now, false) {
+                self.now = self.now.max(at);
+            }
+        }
+        assert_eq!(self.state.runs().len(), 0, "a run without a job");
+        assert_eq!(self.state.queue_len(), 0, "an entry without a job");
+        let reserved = self.state.ledger().fleet().reserved;
+        assert_eq!(reserved, 0, "money stays reserved without a run");
+    }
+
+    /// Applies an event and stores the changes, unless the daemon dies before or after the commit.
+    fn step(&mut self, event: FleetEvent<'_>) -> Option<JobDecision> {
+        self.step_with(event, None)
+    }
+
+    fn step_with(
+        &mut self,
+        event: FleetEvent<'_>,
+        result: Option<&RunResult>,
+    ) -> Option<JobDecision> {
+        self.events += 1;
+        let uses_persistent_session = match &event {
+            FleetEvent::JobPrepared(start) => start.uses_persistent_session,
+            _ => false,
+        };
+        let step = self.state.step(event, self.now);
+        if self.is_wild && self.random.u32(0..200) == 0 {
+            // The commit fails, or the daemon dies before it. Preparations survive only the former.
+            match self.random.bool() {
+                true => self.load_state(),
+                false => self.restart(),
+            }
+            return None;
+        }
+        let budget = match &step.decision {
+            Some(JobDecision::Started { budget }) => *budget,
+            _ => None,
+        };
+        for change in &step.changes {
+            self.check_start(change);
+            let facts = StoredFacts { now: self.now, budget, uses_persistent_session, result };
+            self.database.store(change.clone(), &facts);
+        }
+        if self.is_wild && self.random.u32(0..200) == 0 {
+            // The daemon dies before the effects.
+            self.unlaunched.extend(step.effects.iter().filter_map(|effect| match effect {
+                FleetEffect::LaunchRun(run) => Some(*run),
+                _ => None,
+            }));
+            self.restart();
+            return None;
+        }
+        for effect in step.effects {
+            match effect {
+                FleetEffect::PrepareJob { job, request } => self.preparing.push((job, *request)),
+                FleetEffect::LaunchRun(run) => drop(self.live.insert(run, ())),
+                FleetEffect::CancelRun(run) => drop(self.cancelled.insert(run, ())),
+            }
+        }
+        if self.events.is_multiple_of(CHECK_EVERY) {
+            check_invariants(&self.state, &self.database, &self.rules, self.now);
+        }
+        step.decision
+    }
+
+    /// Starts another daemon with the content of the database.
+    fn restart(&mut self) {
+        self.preparing.clear();
+        self.load_state();
+    }
+
+    fn load_state(&mut self) {
+        self.state = self.database.load(Arc::clone(&self.rules), self.now);
+        check_invariants(&self.state, &self.database, &self.rules, self.now);
+    }
+
+    fn crash(&mut self) {
+        self.events += 1;
+        self.restart();
+    }
+
+    fn tick(&mut self) {
+        let day = self.rules.day_of(self.now);
+        if day != self.state.ledger().day() {
+            let spent = self.database.spending.iter().filter(|((_, of), _)| *of == day);
+            let spent = spent.map(|((agent, _), micros)| (agent.clone(), *micros)).collect();
+            self.step(FleetEvent::DayChanged { day, spent });
+        }
+        self.fire_schedules();
+        self.step(FleetEvent::TimePassed);
+        self.step(FleetEvent::StartsAllowed);
+    }
+
+    fn fire_schedules(&mut self) {
+        for (key, mut decision) in self.state.due_schedules(self.now, |_| false) {
+            let starts = &self.database.starts;
+            decision.starts.retain(|start| !starts.contains_key(&(key.clone(), start.due)));
+            let new_jobs = decision.starts.iter().map(|_| self.new_job_id()).collect();
+            self.step(FleetEvent::ScheduleDue { key: &key, decision: &decision, new_jobs });
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let span = match self.random.u32(0..100) {
+            0 => SignedDuration::from_hours(self.random.i64(1..72)),
+            1 => SignedDuration::from_secs(-self.random.i64(1..7_200)),
+            _ => SignedDuration::from_millis(self.random.i64(1..90_000)),
+        };
+        self.now = self.now.checked_add(span).unwrap();
+        self.tick();
+    }
+
+    fn new_job_id(&mut self) -> JobId {
+        self.number += 1;
+        JobId::mint(self.now, self.number)
+    }
+
+    fn new_run_id(&mut self) -> RunId {
+        RunId::mint(self.now, std::array::from_fn(|_| self.random.u8(..)))
+    }
+
+    fn request_job(&mut self) {
+        let job = self.new_job_id();
+        let agent = AGENTS[self.random.usize(0..AGENTS.len())];
+        let request = JobRequest {
+            priority: self.random.i64(-2..3),
+            ..JobRequest::new(agent.parse().unwrap())
+        };
+        let request_json = serde_json::to_string(&request).unwrap();
+        self.prepare(job, agent, Some(NewJob { request, request_json }));
+    }
+
+    fn finish_preparation(&mut self) {
+        if self.preparing.is_empty() {
+            return self.tick();
+        }
+        let place = self.random.usize(0..self.preparing.len());
+        let (job, request) = self.preparing.swap_remove(place);
+        if self.is_wild && self.random.u32(0..40) == 0 {
+            let why = "its working directory is gone".to_owned();
+            if self.state.job(&job).is_some_and(|job| job.stage == JobStage::Preparing) {
+                self.step(FleetEvent::JobImpossible { job: &job, why });
+            }
+            return;
+        }
+        self.prepare(job, request.agent.as_str(), None);
+    }
+
+    fn prepare(&mut self, job: JobId, agent: &str, new: Option<NewJob>) {
+        let session = match self.random.u32(0..20) {
+            0 if self.is_wild => SessionReadiness::Busy("another run uses it".to_owned()),
+            1 if self.is_wild => SessionReadiness::Unusable("it is deleted".to_owned()),
+            _ => SessionReadiness::Free,
+        };
+        let start = JobStart {
+            run: self.new_run_id(),
+            session,
+            uses_persistent_session: self.random.bool(),
+            budget: self.rules.agents.get(agent).and_then(|agent| agent.job_budget),
+            spent: self.database.jobs.get(&job).map_or(0, |job| job.spent),
+            new,
+            job,
+        };
+        self.step(FleetEvent::JobPrepared(Box::new(start)));
+    }
+
+    fn end_random_run(&mut self) {
+        if let Some(run) = self.unlaunched.pop() {
+            let job = self.database.runs[&run].job.clone();
+            let result = RunResult::never_started(run, job, "not launched", self.now);
+            return self.end_run(run, result);
+        }
+        if self.live.is_empty() {
+            return self.tick();
+        }
+        let place = self.random.usize(0..self.live.len());
+        let run = *self.live.keys().nth(place).unwrap();
+        let result = self.random_result(run);
+        self.end_run(run, result);
+    }
+
+    /// Reports the end of a run until the daemon has recorded it, as the settling of dead runs does.
+    fn end_run(&mut self, run: RunId, result: RunResult) {
+        let row = self.database.runs[&run].clone();
+        let is_cancelled = self.cancelled.contains_key(&run);
+        while self.database.runs.contains_key(&run) {
+            let job = self.database.jobs[&row.job].clone();
+            let facts = RunEndFacts {
+                run,
+                job: &row.job,
+                agent: &row.agent,
+                schedule: job.schedule.as_deref(),
+                is_workflow_part: false,
+                result: &result,
+                history: self.database.history(&row.job),
+                is_cancelled,
+            };
+            self.step_with(FleetEvent::RunEnded(facts), Some(&result));
+        }
+        self.live.remove(&run);
+        self.cancelled.remove(&run);
+    }
+
+    fn random_result(&mut self, run: RunId) -> RunResult {
+        let row = &self.database.runs[&run];
+        let session = SessionEnd {
+            id: "0199a1b2-0000-7000-8000-000000000000".parse().unwrap(),
+            log: "sessions/s.jsonl".into(),
+            messages: 2,
+            tokens: 10,
+            resumable: true,
+            own: None,
+        };
+        let budget = row.budget.unwrap_or(2_000_000);
+        let cost = self.random.i64(0..=budget) as f64 / 1e6;
+        let base = RunResult {
+            end: RunEnd::Finished,
+            exit_reason: ExitReason::Success,
+            error: None,
+            cost: RunCost { usd: Some(cost), ..RunCost::default() },
+            session: Some(session),
+            ..RunResult::never_started(run, row.job.clone(), "", self.now)
+        };
+        let failed = |class: ErrorClass, base: RunResult| RunResult {
+            exit_reason: ExitReason::Error,
+            error: Some(RunError::new(class, "no")),
+            ..base
+        };
+        match self.random.u32(0..20) {
+            _ if !self.is_wild => base,
+            0..=2 => RunResult {
+                end: RunEnd::Interrupted,
+                cost: RunCost::default(),
+                ..failed(ErrorClass::Interrupted, base)
+            },
+            3..=4 => failed(ErrorClass::Network, base),
+            5 => failed(ErrorClass::AgentFailed, base),
+            6 => {
+                let resets_at = self.now.checked_add(Duration::from_secs(900)).ok();
+                let error = RunError::new(ErrorClass::RateLimited, "usage limit");
+                RunResult {
+                    error: Some(RunError { resets_at, ..error }),
+                    ..failed(ErrorClass::RateLimited, base)
+                }
+            }
+            7 => RunResult { end: RunEnd::SessionBusy, ..failed(ErrorClass::SessionBusy, base) },
+            8 => RunResult::never_started(run, base.job, "no memory", self.now),
+            _ => base,
+        }
+    }
+
+    fn cancel_random_job(&mut self) {
+        let open: Vec<JobId> = self.database.jobs.keys().cloned().collect();
+        if open.is_empty() {
+            return self.tick();
+        }
+        let job = &open[self.random.usize(0..open.len())];
+        self.step(FleetEvent::CancelRequested { job });
+    }
+
+    fn reload(&mut self) {
+        let rules = Arc::new(random_rules(&mut self.random));
+        self.replace_rules(rules);
+    }
+
+    fn replace_rules(&mut self, rules: Arc<FleetRules>) {
+        self.rules = Arc::clone(&rules);
+        self.step(FleetEvent::RulesReplaced(rules));
+    }
+
+    fn switch_agent(&mut self) {
+        let agent = AGENTS[self.random.usize(0..AGENTS.len())];
+        let is_enabled = self.random.bool();
+        match is_enabled {
+            true => drop(self.database.disabled.remove(agent)),
+            false => drop(self.database.disabled.insert(agent.to_owned(), ())),
+        }
+        self.step(FleetEvent::AgentSwitched { agent, is_enabled });
+    }
+
+    fn add_schedules(&mut self) {
+        for agent in &AGENTS[..2] {
+            let key = ScheduleKey { agent: (*agent).to_owned(), schedule: "often".to_owned() };
+            let table = every(&format!("{}s", self.random.u64(30..900)));
+            let cursor = table.initial_cursor(self.now);
+            let row = SimulatedScheduleRow { table: table.clone(), cursor };
+            self.database.schedules.insert(key.clone(), row);
+            self.state.calendar_mut().insert(key, table, cursor, self.now);
+        }
+    }
+
+    /// Checks a start against the rows, before it is stored: promises P2 and P8 and the limits.
+    fn check_start(&self, change: &FleetChange) {
+        let FleetChange::StartRun { job, run, reservation } = change else { return };
+        let mut others = self.database.runs.values();
+        assert!(others.all(|other| other.job != *job), "{job} runs twice at once");
+        let Some(reservation) = reservation else { return };
+        assert_eq!(reservation.run, *run);
+        invariants::check_reservation(&self.database, &self.rules, reservation);
+    }
+}
+
+fn random_rules(random: &mut fastrand::Rng) -> FleetRules {
+    let limits = |random: &mut fastrand::Rng| SpendingLimits {
+        day: random.bool().then(|| random.i64(1..60) * 1_000_000),
+        total: (random.u32(0..4) == 0).then(|| random.i64(20..400) * 1_000_000),
+    };
+    let mut agents = HashMap::new();
+    for name in AGENTS {
+        // An agent may be missing from the config for a while.
+        if random.u32(0..12) > 0 {
+            let limits = limits(random);
+            agents.insert(name.to_owned(), random_agent(random, limits));
+        }
+    }
+    let fleet = |path: &str, random: &mut fastrand::Rng| SubfleetRules {
+        path: path.to_owned(),
+        max_concurrent: random.bool().then(|| random.u32(1..6)),
+        limits: limits(random),
+    };
+    FleetRules {
+        agents,
+        fleets: vec![fleet("", random), fleet("inner", random)],
+        queue_max: random.usize(0..12),
+        queue_wait_max: Duration::from_secs(random.u64(60..36_000)),
+        zone: TimeZone::UTC,
+    }
+}
+
+fn random_agent(random: &mut fastrand::Rng, limits: SpendingLimits) -> AgentRules {
+    let reruns = RerunPolicy {
+        retries_max: random.u32(0..3),
+        backoff: Duration::from_secs(10),
+        backoff_max: Duration::from_secs(60),
+        resume_within: random.bool().then_some(Duration::from_secs(3_600)),
+    };
+    let often = ScheduleRules {
+        is_enabled: true,
+        priority: 0,
+        session_mode: SessionMode::Persistent,
+        reruns,
+        starts_workflow: false,
+    };
+    AgentRules {
+        max_concurrent: NonZeroU32::new(random.u32(1..4)).unwrap().get(),
+        limits,
+        job_budget: random.bool().then(|| random.i64(1..9) * 500_000),
+        uses_model: random.u32(0..6) > 0,
+        credential: random.bool().then(|| format!("key-{}", random.u32(0..2))),
+        priority: random.i64(-1..2),
+        reruns,
+        schedules: HashMap::from([("often".to_owned(), often)]),
+    }
+}
+
+/// Returns rules under which every job can end.
+fn generous_rules() -> FleetRules {
+    let mut random = fastrand::Rng::with_seed(1);
+    let unlimited = SpendingLimits::default();
+    let agent = |random: &mut fastrand::Rng| AgentRules {
+        max_concurrent: 100,
+        job_budget: None,
+        ..random_agent(random, unlimited)
+    };
+    let root = SubfleetRules { path: String::new(), max_concurrent: None, limits: unlimited };
+    FleetRules {
+        agents: AGENTS.iter().map(|name| ((*name).to_owned(), agent(&mut random))).collect(),
+        fleets: vec![root],
+        queue_max: 1_000,
+        queue_wait_max: Duration::from_secs(365 * 24 * 3_600),
+        zone: TimeZone::UTC,
+    }
+}
