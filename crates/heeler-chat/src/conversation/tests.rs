@@ -338,7 +338,7 @@ fn another_agent_that_goes_on_with_a_session_gets_a_conversation_of_its_own() {
     let take_over = |about: &mut ConversationState| {
         (about.agent, about.session) = (Some("other".to_owned()), None);
     };
-    rig.talk().session_file.save(take_over).unwrap();
+    rig.talk().record.session_file.save(take_over).unwrap();
     rig.crash();
     rig.is(1, ChatJobState::Done);
     rig.say("two");
@@ -355,7 +355,7 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.talk().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.shown();
     rig.crash();
     let shown = rig.shown();
@@ -380,7 +380,7 @@ fn words_that_were_not_sent_and_are_changed_are_other_words() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.talk().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.crash();
     rig.shown();
     rig.say("lost");
@@ -406,7 +406,7 @@ fn words_that_a_fleet_has_forgotten_are_not_taken_for_unsent() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.talk().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.now += TURN_LOOKUP_WINDOW * 2;
     rig.crash();
     let shown = rig.shown();
@@ -421,7 +421,7 @@ fn a_job_that_was_asked_for_just_before_a_crash_is_found_by_its_turn() {
         turn: Some(id),
         ..ConversationEntry::new(EntryRole::User, "go", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.talk().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.stage.with(|played| played.turns.push((id, job(1))));
     rig.crash();
     assert_eq!(rig.stage.calls(), ["follow job-2026-01-02-aaaa01 0"]);

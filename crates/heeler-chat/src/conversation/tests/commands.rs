@@ -18,7 +18,7 @@ fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     rig.say("/permissions");
     let nothing = "waiting  no open questions";
     assert_eq!(rig.shown(), [format!("boss may do anything, attended: true\n{nothing}")]);
-    let book = rig.talk.take().unwrap().session_file;
+    let book = rig.talk.take().unwrap().record.session_file;
     rig.begin(book, |manner| manner.attended = false);
     rig.say("/permissions");
     assert_eq!(rig.shown(), [format!("boss may do anything, attended: false\n{nothing}")]);
@@ -29,17 +29,17 @@ fn an_agent_that_asks_is_said_to_wait_until_it_is_answered() {
     let mut rig = ConversationFixture::new();
     rig.say("go");
     rig.row(1, 0, json!({"type": "assistant", "content": "May I?"}));
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+    assert_eq!(rig.talk().display.status.busy.as_deref(), Some("thinking"));
     let ask = json!({"protocol": 1, "id": "a1", "at": rig.now, "kind": "permission", "tool": "Bash",
         "input": {"command": "make"}});
     let (ask, now) = (serde_json::from_value(ask).unwrap(), rig.now);
     rig.talk().handle_fleet_event(ChatFleetEvent::QuestionAsked { job: job(1), ask }, now);
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("waiting for an answer"));
+    assert_eq!(rig.talk().display.status.busy.as_deref(), Some("waiting for an answer"));
     rig.talk().handle_fleet_event(
         ChatFleetEvent::QuestionClosed { job: job(1), ask: "a1".to_owned() },
         now,
     );
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+    assert_eq!(rig.talk().display.status.busy.as_deref(), Some("thinking"));
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
             "this session belongs to another program: its 20 MB are copied, then your message is sent"
         ]
     );
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    assert_eq!(rig.talk().display.status.busy.as_deref(), Some("copying the session"));
     rig.say("/tasks add more");
-    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+    while rig.talk().display.status.busy.as_deref() == Some("copying the session") {
         rig.pass(1);
     }
     assert_eq!(rig.stage.calls()[..1], ["ask hello"]);

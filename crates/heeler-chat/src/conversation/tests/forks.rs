@@ -33,7 +33,7 @@ fn two_turns(rig: &mut ConversationFixture) {
 
 /// Waits until no background operation runs.
 fn settled(rig: &mut ConversationFixture) {
-    while rig.talk().status.busy.is_some() {
+    while rig.talk().display.status.busy.is_some() {
         std::thread::yield_now();
         rig.pass(1);
     }
@@ -73,7 +73,7 @@ fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead
 fn whoever_gives_up_does_not_wait_until_a_message_is_found() {
     let mut rig = ConversationFixture::new();
     two_turns(&mut rig);
-    let whole = rig.talk().session_file.contents(&ChatSpeaker::Coordinator).unwrap();
+    let whole = rig.talk().record.session_file.contents(&ChatSpeaker::Coordinator).unwrap();
     let found = |is_stopped| find_fork_message(&whole, 4, &AtomicBool::new(is_stopped));
     assert_eq!(found(false).unwrap().0.text(), "said 2");
     found(true).expect_err("it was stopped at the first entry");
@@ -94,12 +94,12 @@ fn a_long_session_is_copied_beside_and_what_is_said_meanwhile_is_said_in_the_cop
     rig.stage.calls();
     rig.say("/fork");
     assert!(rig.shown()[0].contains("MB, then continuing in the copy"));
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    assert_eq!(rig.talk().display.status.busy.as_deref(), Some("copying the session"));
     rig.say("three");
     rig.say("/fork");
     assert_eq!(rig.shown(), ["the session is being copied; Esc cancels it"]);
     assert_eq!(rig.stage.calls(), [""; 0]);
-    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+    while rig.talk().display.status.busy.as_deref() == Some("copying the session") {
         std::thread::yield_now();
         rig.pass(1);
     }

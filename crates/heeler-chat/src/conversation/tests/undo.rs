@@ -33,7 +33,7 @@ fn undo_goes_on_from_before_the_last_turn() {
     let why = "was taken back: the next one continues from before it. Files are unchanged.";
     let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
     assert_eq!(rig.shown(), told);
-    assert!(rig.talk().session_file.state().session.is_none());
+    assert!(rig.talk().record.session_file.state().session.is_none());
     rig.say("/undo");
     assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
     rig.say("again");
