@@ -89,7 +89,7 @@ impl Conversation {
                 let model = (name != "default").then_some(name);
                 self.display.status.model = None;
                 let name = model.clone().unwrap_or_else(|| "the agent's default model".to_owned());
-                self.save_state(|about| about.model = model);
+                self.save_state(|state| state.model = model);
                 self.display.show_notice(format!("{name} is used from the next turn on"));
             }
         }
@@ -121,10 +121,10 @@ impl Conversation {
                     .show_error(format!("there is no task {number}; /tasks lists them"));
             }
             TaskListChange::Done(number) => {
-                self.save_state(|about| about.tasks[number - 1].done = true);
+                self.save_state(|state| state.tasks[number - 1].done = true);
             }
             TaskListChange::Drop(number) => {
-                self.save_state(|about| drop(about.tasks.remove(number - 1)));
+                self.save_state(|state| drop(state.tasks.remove(number - 1)));
             }
         }
         let lines = self.state().tasks.iter().enumerate().map(|(at, task)| {
@@ -180,8 +180,8 @@ impl Conversation {
     }
 
     fn show_status(&mut self) {
-        let (about, status) = (self.record.state(), &self.display.status);
-        let session = about.session.as_ref().map_or("none yet".to_owned(), ToString::to_string);
+        let (state, status) = (self.record.state(), &self.display.status);
+        let session = state.session.as_ref().map_or("none yet".to_owned(), ToString::to_string);
         let busy = status.busy.clone().unwrap_or_else(|| "idle".to_owned());
         let at_work =
             self.workers.iter().filter(|worker| worker.state() == ChatJobState::Running).count();
@@ -192,10 +192,10 @@ impl Conversation {
             "session  {}\nagent    {} ({busy}), native session: {session}\nmodel    {model}\ncontext  {context}\n\
              workers  {} ({at_work} running)\nloops    {} active, {} paused\ntasks    {} open\ncost     ${:.4}",
             status.id,
-            about.agent(),
+            state.agent(),
             self.workers.len(),
             status.loops,
-            about.loops.len() - status.loops,
+            state.loops.len() - status.loops,
             status.tasks,
             status.cost_usd,
         );

@@ -58,10 +58,10 @@ impl Conversation {
             .session_file
             .contents(&ChatSpeaker::Coordinator)
             .map_err(|error| error.to_string())?;
-        let about = self.state();
+        let state = self.state();
         // The copy knows the turns, but their jobs belong to the original.
-        let turns = about.turns.iter().map(|asked| ConversationTurn {
-            turn: asked.turn,
+        let turns = state.turns.iter().map(|turn| ConversationTurn {
+            turn: turn.turn,
             job: None,
             by_loop: None,
             task: None,
@@ -73,7 +73,7 @@ impl Conversation {
             loops: Vec::new(),
             workers: Vec::new(),
             insights: None,
-            ..about.clone()
+            ..state.clone()
         };
         let copy = self.directory.create_draft(new, self.now).map_err(|error| error.to_string())?;
         let (to, disk) = copy.draft_target().map_err(|error| error.to_string())?;
@@ -104,10 +104,10 @@ impl Conversation {
         let made = work.join().and_then(|message| {
             let from = message.map(|entry| (self.session_of_entry(&entry), entry_uuid(&entry)));
             // Saved last: an interrupted copy is not a session.
-            let saved = copy.save(|about| {
+            let saved = copy.save(|state| {
                 if let Some((session, cut)) = from {
-                    about.session = session.or(about.session.take());
-                    about.cut = cut;
+                    state.session = session.or(state.session.take());
+                    state.cut = cut;
                 }
             });
             saved.map_err(|error| error.to_string())

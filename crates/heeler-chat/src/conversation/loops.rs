@@ -19,7 +19,7 @@ impl Conversation {
             return;
         }
         // Due times of the previous session do not apply.
-        self.save_state(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
+        self.save_state(|state| state.loops.iter_mut().for_each(|one| one.next_at = None));
         if self.options.restart_loops {
             return self.restart_loops(None);
         }
@@ -39,7 +39,7 @@ impl Conversation {
             return self.display.show_error("no task is open; /tasks add TEXT adds one");
         }
         let gist = one.describe();
-        self.save_state(|about| about.loops.push(one));
+        self.save_state(|state| state.loops.push(one));
         self.display
             .show_notice(format!("loop {}: {gist}; /stop ends it", self.state().loops.len()));
         self.start_due_loop();
@@ -53,11 +53,11 @@ impl Conversation {
                 self.display.show_error(format!("there is no loop {number}; /loops lists them"));
             }
             Some(number) => {
-                self.save_state(|about| drop(about.loops.remove(number - 1)));
+                self.save_state(|state| drop(state.loops.remove(number - 1)));
                 self.display.show_notice(format!("loop {number} has ended"));
             }
             None => {
-                self.save_state(|about| about.loops.clear());
+                self.save_state(|state| state.loops.clear());
                 self.display.show_notice(if count == 1 {
                     "the loop has ended"
                 } else {
@@ -66,9 +66,9 @@ impl Conversation {
             }
         }
         if let Some(initiator) = self.turn.renumber_loop(which) {
-            self.save_state(|about| {
-                let last = about.turns.last_mut();
-                last.into_iter().for_each(|asked| asked.by_loop = initiator.loop_index());
+            self.save_state(|state| {
+                let last = state.turns.last_mut();
+                last.into_iter().for_each(|turn| turn.by_loop = initiator.loop_index());
             });
         }
     }
@@ -80,9 +80,9 @@ impl Conversation {
                 .display
                 .show_error(format!("there is no loop {number}; /loops lists them"));
         }
-        self.save_state(|about| {
+        self.save_state(|state| {
             let is_meant = |at: usize| which.is_none_or(|number| number == at + 1);
-            let resting = about.loops.iter_mut().enumerate();
+            let resting = state.loops.iter_mut().enumerate();
             for (_, one) in resting.filter(|(at, one)| is_meant(*at) && one.next_at.is_none()) {
                 one.next_at = Some(now);
             }
@@ -113,15 +113,15 @@ impl Conversation {
         {
             return;
         }
-        let about = self.state();
+        let state = self.state();
         let is_due = |one: &ConversationLoop| one.next_at.is_some_and(|at| at <= self.now);
-        let Some(at) = about.loops.iter().position(is_due) else { return };
-        match about.loops[at].prompt(&about.tasks) {
+        let Some(at) = state.loops.iter().position(is_due) else { return };
+        match state.loops[at].prompt(&state.tasks) {
             Some(prompt) => {
-                let is_of_tasks = about.loops[at].goal.is_none();
-                let open = about.tasks.iter().find(|task| !task.done && is_of_tasks);
+                let is_of_tasks = state.loops[at].goal.is_none();
+                let open = state.tasks.iter().find(|task| !task.done && is_of_tasks);
                 let task = open.map(|task| task.text.clone());
-                self.save_state(|about| about.loops[at].turns += 1);
+                self.save_state(|state| state.loops[at].turns += 1);
                 self.start_turn(&prompt, TurnInitiator::Loop { index: at, task });
             }
             None => self.end_tasks_loop(at),
@@ -133,22 +133,22 @@ impl Conversation {
         let Some(one) = self.state().loops.get(at) else { return };
         let next_at = one.next_due_at(self.now);
         if one.goal.is_some() && has_marker_line(reply, GOAL_REACHED) {
-            self.save_state(|about| {
-                about.loops.remove(at);
-                clear_turn_loop(about);
+            self.save_state(|state| {
+                state.loops.remove(at);
+                clear_turn_loop(state);
             });
             return self.append_notice("The goal is reached: the loop has ended.");
         }
         let is_of_tasks = one.goal.is_none();
         // The agent may have marked the task already; then no other one is marked.
         let done = task.filter(|_| has_marker_line(reply, TASK_DONE));
-        self.save_state(|about| {
+        self.save_state(|state| {
             let is_it =
                 |task: &&mut ConversationTask| !task.done && Some(task.text.as_str()) == done;
-            about.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
-            clear_turn_loop(about);
+            state.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
+            clear_turn_loop(state);
             // A loop that is paused since the session was resumed stays paused.
-            let next = &mut about.loops[at].next_at;
+            let next = &mut state.loops[at].next_at;
             *next = next.map(|_| next_at);
         });
         if is_of_tasks && self.state().tasks.iter().all(|task| task.done) {
@@ -157,7 +157,7 @@ impl Conversation {
     }
 
     fn end_tasks_loop(&mut self, at: usize) {
-        self.save_state(|about| drop(about.loops.remove(at)));
+        self.save_state(|state| drop(state.loops.remove(at)));
         self.append_notice("All tasks are done: the loop has ended.");
     }
 
@@ -166,9 +166,9 @@ impl Conversation {
         if self.state().loops.get(at).is_none() {
             return;
         }
-        self.save_state(|about| {
-            about.loops[at].next_at = None;
-            clear_turn_loop(about);
+        self.save_state(|state| {
+            state.loops[at].next_at = None;
+            clear_turn_loop(state);
         });
         self.append_notice(format!(
             "Loop {} is paused, because its turn failed; /restart continues it.",
@@ -190,10 +190,10 @@ impl Conversation {
         } else if subtype == TASK_FINISHED {
             let number = row.number("number").and_then(|it| usize::try_from(it).ok());
             let text = row.text("description");
-            self.save_state(|about| {
+            self.save_state(|state| {
                 let place =
-                    number.and_then(|number| finished_task_index(&about.tasks, number, text));
-                place.into_iter().for_each(|place| about.tasks[place].done = true);
+                    number.and_then(|number| finished_task_index(&state.tasks, number, text));
+                place.into_iter().for_each(|place| state.tasks[place].done = true);
             });
         } else {
             return;
@@ -211,14 +211,14 @@ impl Conversation {
         }
         let task = |text| ConversationTask { text, done: false, added_by: added_by.clone() };
         let tasks: Vec<ConversationTask> = texts.into_iter().take(room).map(task).collect();
-        self.save_state(|about| about.tasks.extend(tasks));
+        self.save_state(|state| state.tasks.extend(tasks));
     }
 }
 
 /// Detaches the last turn from its loop, so that its result is not counted again when the session
 /// is resumed.
-fn clear_turn_loop(about: &mut ConversationState) {
-    about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
+fn clear_turn_loop(state: &mut ConversationState) {
+    state.turns.last_mut().into_iter().for_each(|turn| turn.by_loop = None);
 }
 
 /// Returns the index of the task that an agent finished: the one with its number, or, if the list

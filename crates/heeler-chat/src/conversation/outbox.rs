@@ -53,6 +53,12 @@ impl MessageOutbox {
         std::mem::take(&mut self.held_lines)
     }
 
+    /// Returns the messages and lines that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &String> {
+        self.queued.iter().chain(&self.held_lines)
+    }
+
     pub(super) fn set_unsent(&mut self, unsent: UnsentMessage) {
         self.unsent = Some(unsent);
     }

@@ -44,6 +44,11 @@ impl ConversationRecord {
         !self.unwritten.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn unwritten_entries(&self) -> impl Iterator<Item = &ConversationEntry> {
+        self.unwritten.iter().map(|(_, entry)| entry)
+    }
+
     /// Replaces the session by a copy of it; returns the old one.
     pub(super) fn replace_session(&mut self, copy: SessionFile) -> SessionFile {
         self.messages = 0;

@@ -102,14 +102,14 @@ impl Conversation {
     /// Finds out if a message was sent before the interruption.
     fn recover_turn(&mut self, entry: &ConversationEntry) {
         let Some(turn) = entry.turn else { return };
-        if self.state().turns.iter().any(|asked| asked.turn == turn) {
+        if self.state().turns.iter().any(|known| known.turn == turn) {
             return;
         }
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.find_turn_job(turn) {
             Ok(Some(job)) => {
                 let asked = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
-                self.save_state(|about| about.turns.push(asked));
+                self.save_state(|state| state.turns.push(asked));
             }
             Ok(None) if age.is_some_and(|age| age > TURN_LOOKUP_WINDOW) => {
                 self.display.show_notice("it is no longer known if your last message was sent; `heeler jobs` lists the jobs.");

@@ -16,6 +16,8 @@ mod disk;
 mod forks;
 mod leaving;
 mod loops;
+mod model;
+mod phases;
 mod undo;
 
 use super::*;
@@ -152,9 +154,9 @@ impl ConversationFixture {
         let (disk, stage) = (Arc::default(), FakeChatFleet::default());
         let mut rig =
             ConversationFixture { temp, disk, stage, talk: None, now: Timestamp::UNIX_EPOCH };
-        let about =
+        let state =
             ConversationState { agent: Some("boss".to_owned()), ..ConversationState::default() };
-        let book = rig.shelf().create(about, rig.now).unwrap();
+        let book = rig.shelf().create(state, rig.now).unwrap();
         rig.begin(book, |_| {});
         rig
     }
@@ -335,8 +337,8 @@ fn another_agent_that_goes_on_with_a_session_gets_a_conversation_of_its_own() {
     let mut rig = ConversationFixture::new();
     rig.say("one");
     rig.is(1, ChatJobState::Done);
-    let take_over = |about: &mut ConversationState| {
-        (about.agent, about.session) = (Some("other".to_owned()), None);
+    let take_over = |state: &mut ConversationState| {
+        (state.agent, state.session) = (Some("other".to_owned()), None);
     };
     rig.talk().record.session_file.save(take_over).unwrap();
     rig.crash();

@@ -26,7 +26,7 @@ impl Conversation {
             return self.display.show_error("there is nothing to take back");
         }
         // Unsent messages are not turns. Turns that were already taken back are skipped.
-        let turns: HashSet<Uuid> = self.state().turns.iter().map(|asked| asked.turn).collect();
+        let turns: HashSet<Uuid> = self.state().turns.iter().map(|turn| turn.turn).collect();
         let is_turn =
             |entry: &ConversationEntry| entry.turn.is_some_and(|turn| turns.contains(&turn));
         let (mut passed, mut taken_back) = (0_usize, None);
@@ -48,13 +48,13 @@ impl Conversation {
             return self.display.show_error("there is nothing to take back");
         };
         let from = found.map(|(entry, cut)| (self.session_of_entry(&entry), cut));
-        self.save_state(|about| match from {
+        self.save_state(|state| match from {
             Some((session, cut)) => {
-                about.session = session.or(about.session.take());
-                about.cut = Some(cut);
+                state.session = session.or(state.session.take());
+                state.cut = Some(cut);
             }
             // Before the first turn there is no session to continue.
-            None => (about.session, about.cut) = (None, None),
+            None => (state.session, state.cut) = (None, None),
         });
         let text = format!(
             "The turn `{words}` was taken back: the next one continues from before it. Files are unchanged."

@@ -177,7 +177,7 @@ impl Conversation {
         let mut worker = crate::RosterWorker::new(&facts.name);
         worker.task = Some(facts.task.clone());
         worker.jobs = facts.jobs.iter().map(|job| job.job.clone()).collect();
-        self.save_state(|about| about.workers.push(worker));
+        self.save_state(|state| state.workers.push(worker));
     }
 
     /// Follows a worker's jobs one after the other, so that its transcript has them in order.

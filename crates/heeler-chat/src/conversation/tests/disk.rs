@@ -25,7 +25,7 @@ pub(super) struct FillableDisk {
 }
 
 impl FillableDisk {
-    fn has(&self, trouble: Option<FillableDiskFault>) {
+    pub(super) fn has(&self, trouble: Option<FillableDiskFault>) {
         *self.trouble.lock().unwrap() = trouble;
     }
 
