@@ -4,9 +4,9 @@
 
 use uuid::Uuid;
 
-use super::phase::{ConversationPhase, PhaseEffect, PhaseEvent, PhaseFacts, WorkerExitChoice};
-use super::turn_phase::{TurnEvent, TurnInitiator};
-use super::{Conversation, TurnPhase};
+use super::Conversation;
+use super::phase::{PhaseEffect, PhaseEvent, PhaseFacts, WorkerExitChoice};
+use super::turn_phase::TurnEvent;
 use crate::{ChatJobInfo, ChatJobState, ChatOutput, TurnRequest, TurnSessionChoice};
 
 const INSIGHTS_PROMPT: &str = "The session ends. What did the person teach you in it that a later session \
@@ -129,9 +129,9 @@ impl Conversation {
 
     /// Saves the session and shows how to resume it.
     fn save_session(&mut self) {
-        debug_assert!(self.phase == ConversationPhase::Ended, "nothing may follow");
-        self.apply_turn_event(TurnEvent::CopyCancelled);
-        for text in self.take_unsent() {
+        self.apply_turn_event(TurnEvent::ConversationEnded);
+        let queued = self.outbox.take_queued().into_iter();
+        for text in queued.chain(self.outbox.take_held_lines()) {
             self.display.show_exit_message(format!("not sent: {text}"));
         }
         if self.has_unwritten_entries() {
@@ -152,17 +152,5 @@ impl Conversation {
             }
         }
         self.display.push(ChatOutput::Exited);
-    }
-
-    /// Takes the messages of the person that were not sent.
-    fn take_unsent(&mut self) -> Vec<String> {
-        let pending = match std::mem::take(&mut self.turn) {
-            TurnPhase::Submitting(pending) if pending.initiator == TurnInitiator::User => {
-                Some(pending.text)
-            }
-            _ => None,
-        };
-        let queued = self.outbox.take_queued();
-        pending.into_iter().chain(queued).chain(self.outbox.take_held_lines()).collect()
     }
 }

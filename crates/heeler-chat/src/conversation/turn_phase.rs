@@ -179,6 +179,8 @@ pub(super) enum TurnEvent {
     /// The copy may be complete.
     CopyPolled,
     CopyCancelled,
+    /// The conversation has ended.
+    ConversationEnded,
 }
 
 /// Effect of a transition.
@@ -190,6 +192,8 @@ pub(super) enum TurnEffect {
     ReportRefusal(PendingTurn, String),
     /// Return a message to the input, unsent.
     ReturnMessage(PendingTurn),
+    /// Show that a message was not sent before the conversation ended.
+    ReportUnsent(PendingTurn),
     /// Return the queued messages to the input.
     ReturnQueue,
     /// Start the turn of the next queued message.
@@ -319,6 +323,7 @@ fn step_submitting(pending: PendingTurn, event: TurnEvent) -> TurnTransition {
             (TurnPhase::Idle, vec![report, TurnEffect::StartWaitingTurn])
         }
         TurnEvent::NotFollowed => (TurnPhase::Idle, vec![TurnEffect::StartWaitingTurn]),
+        TurnEvent::ConversationEnded => (TurnPhase::Idle, vec![TurnEffect::ReportUnsent(pending)]),
         other => (TurnPhase::Submitting(pending), refuse(other)),
     }
 }
@@ -349,6 +354,8 @@ fn step_running(mut turn: Box<RunningTurn>, event: TurnEvent) -> TurnTransition 
             turn.cancel();
             (TurnPhase::Running(turn), vec![TurnEffect::CancelJob { job, now: false }])
         }
+        // The daemon keeps the job, and a resumed session records the rest of its rows.
+        TurnEvent::ConversationEnded => (TurnPhase::Idle, Vec::new()),
         other => (TurnPhase::Running(turn), refuse(other)),
     }
 }
@@ -358,7 +365,9 @@ fn step_copying(copy: Box<ConversationFork>, event: TurnEvent) -> TurnTransition
         TurnEvent::CopyPolled if copy.is_done() => {
             (TurnPhase::Idle, vec![TurnEffect::FinishCopy(copy)])
         }
-        TurnEvent::CopyCancelled => (TurnPhase::Idle, vec![TurnEffect::DiscardCopy(copy)]),
+        TurnEvent::CopyCancelled | TurnEvent::ConversationEnded => {
+            (TurnPhase::Idle, vec![TurnEffect::DiscardCopy(copy)])
+        }
         other => (TurnPhase::Copying(copy), refuse(other)),
     }
 }
@@ -377,6 +386,7 @@ fn refuse(event: TurnEvent) -> Vec<TurnEffect> {
         | TurnEvent::Interrupted
         | TurnEvent::ExitBegan
         | TurnEvent::CopyPolled
-        | TurnEvent::CopyCancelled => Vec::new(),
+        | TurnEvent::CopyCancelled
+        | TurnEvent::ConversationEnded => Vec::new(),
     }
 }

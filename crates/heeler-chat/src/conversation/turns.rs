@@ -29,6 +29,12 @@ impl Conversation {
             TurnEffect::SubmitIfWritten => self.submit_pending_turn(),
             TurnEffect::ReportRefusal(pending, why) => self.report_refusal(&pending, &why),
             TurnEffect::ReturnMessage(pending) => self.display.suggest_input(pending.text),
+            TurnEffect::ReportUnsent(pending) => {
+                // A loop sends its prompt again when it is restarted.
+                if pending.initiator == TurnInitiator::User {
+                    self.display.show_exit_message(format!("not sent: {}", pending.text));
+                }
+            }
             TurnEffect::ReturnQueue => {
                 let queued = self.outbox.take_queued();
                 self.return_to_input(&queued);

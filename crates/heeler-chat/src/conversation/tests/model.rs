@@ -110,19 +110,20 @@ fn any_event() -> impl Strategy<Value = ModelEvent> {
         8 => Just(ModelEvent::Message),
         8 => command.prop_map(ModelEvent::Command),
         2 => Just(ModelEvent::Interrupt),
-        1 => Just(ModelEvent::Exit),
+        2 => Just(ModelEvent::Exit),
+        2 => Just(ModelEvent::Command("stay")),
         1 => Just(ModelEvent::HangUp),
         1 => Just(ModelEvent::Answer),
         4 => (0..30_i64).prop_map(ModelEvent::Tick),
         6 => (0..3_usize, row).prop_map(|(at, row)| ModelEvent::JobWrites(at, row)),
-        4 => (0..3_usize).prop_map(ModelEvent::JobStarts),
+        6 => (0..3_usize).prop_map(ModelEvent::JobStarts),
         4 => (0..3_usize, any::<bool>()).prop_map(|(at, fails)| ModelEvent::JobEnds(at, fails)),
-        2 => (0..3_usize).prop_map(ModelEvent::JobAsks),
-        8 => (1..8_usize).prop_map(ModelEvent::Deliver),
-        1 => Just(ModelEvent::WorkerStarts),
-        2 => fault.prop_map(ModelEvent::Disk),
+        4 => (0..3_usize).prop_map(ModelEvent::JobAsks),
+        12 => (1..8_usize).prop_map(ModelEvent::Deliver),
+        3 => Just(ModelEvent::WorkerStarts),
+        3 => fault.prop_map(ModelEvent::Disk),
         1 => any::<bool>().prop_map(ModelEvent::FleetRefuses),
-        1 => delivery.prop_map(ModelEvent::Delivery),
+        2 => delivery.prop_map(ModelEvent::Delivery),
         2 => Just(ModelEvent::Crash),
     ]
 }
@@ -192,6 +193,8 @@ impl ConversationModel {
     fn apply(&mut self, event: &ModelEvent) {
         let now = self.rig.now;
         match event {
+            // The person starts the program again.
+            ModelEvent::Message if self.rig.talk().has_ended() => self.crash(),
             ModelEvent::Message => self.send_message(),
             ModelEvent::Command(line) => self.rig.say(line),
             ModelEvent::Interrupt => self.rig.talk().handle_action(UserAction::Interrupt, now),
@@ -606,12 +609,12 @@ fn next_event(number: usize, model: &mut ModelJob) -> Option<ChatFleetEvent> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
 
     #[test]
     fn no_sequence_of_events_breaks_a_conversation_or_loses_a_message(
         with_insights in any::<bool>(),
-        events in prop::collection::vec(any_event(), 1..60),
+        events in prop::collection::vec(any_event(), 1..160),
     ) {
         let mut model = ConversationModel::new(with_insights);
         events.iter().for_each(|event| model.apply(event));
