@@ -38,7 +38,7 @@ use self::background_task::BackgroundTask;
 use self::display::ConversationDisplay;
 use self::followed_jobs::FollowedJobs;
 use self::outbox::MessageOutbox;
-use self::phase::{ConversationPhase, PhaseEvent};
+use self::phase::{ConversationPhase, ConversationPhaseEvent};
 use self::record::ConversationRecord;
 use self::turn_phase::{TurnEvent, TurnPhase};
 use self::workers::WorkerList;
@@ -158,9 +158,11 @@ impl Conversation {
         }
         self.advance_clock(now);
         match action {
-            UserAction::Exit => self.apply_phase_event(PhaseEvent::ExitRequested),
-            UserAction::HangUp => self.apply_phase_event(PhaseEvent::TerminalClosed),
-            UserAction::SendLine(line) => self.apply_phase_event(PhaseEvent::LineEntered(line)),
+            UserAction::Exit => self.apply_phase_event(ConversationPhaseEvent::ExitRequested),
+            UserAction::HangUp => self.apply_phase_event(ConversationPhaseEvent::TerminalClosed),
+            UserAction::SendLine(line) => {
+                self.apply_phase_event(ConversationPhaseEvent::LineEntered(line));
+            }
             UserAction::Interrupt => self.interrupt(),
             UserAction::Answer { job, ask, answer } => self.answer(&job, &ask, &answer),
             UserAction::View(speaker) => self.switch_view(speaker),
@@ -207,7 +209,7 @@ impl Conversation {
             self.send_held_lines();
             self.start_due_loop();
         }
-        self.apply_phase_event(PhaseEvent::ProgressMade);
+        self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
         self.refresh_status();
     }
 

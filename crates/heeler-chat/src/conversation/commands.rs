@@ -1,7 +1,7 @@
 //! Implementation of the chat commands.
 
 use super::Conversation;
-use super::phase::PhaseEvent;
+use super::phase::ConversationPhaseEvent;
 use crate::command::{ChatCommand, TaskListChange, help};
 use crate::{ChatJobState, ChatOutput, ChatSpeaker, ConversationLoop};
 
@@ -33,7 +33,7 @@ impl Conversation {
             ChatCommand::Export(file) => self.start_export(file),
             ChatCommand::Sessions => self.list_sessions(),
             ChatCommand::Status => self.show_status(),
-            ChatCommand::Exit => self.apply_phase_event(PhaseEvent::ExitRequested),
+            ChatCommand::Exit => self.apply_phase_event(ConversationPhaseEvent::ExitRequested),
         }
     }
 

@@ -5,7 +5,9 @@
 use uuid::Uuid;
 
 use super::Conversation;
-use super::phase::{PhaseEffect, PhaseEvent, PhaseFacts, WorkerExitChoice};
+use super::phase::{
+    ConversationPhaseEffect, ConversationPhaseEvent, ConversationPhaseFacts, WorkerExitChoice,
+};
 use super::turn_phase::TurnEvent;
 use crate::{ChatJobInfo, ChatJobState, ChatOutput, TurnRequest, TurnSessionChoice};
 
@@ -15,15 +17,15 @@ const INSIGHTS_PROMPT: &str = "The session ends. What did the person teach you i
 
 impl Conversation {
     /// Changes the phase, and executes the effects of the change.
-    pub(super) fn apply_phase_event(&mut self, event: PhaseEvent) {
+    pub(super) fn apply_phase_event(&mut self, event: ConversationPhaseEvent) {
         let facts = self.phase_facts();
         let (phase, effects) = std::mem::take(&mut self.phase).step(event, &facts);
         self.phase = phase;
         effects.into_iter().for_each(|effect| self.execute_phase_effect(effect));
     }
 
-    fn phase_facts(&self) -> PhaseFacts {
-        PhaseFacts {
+    fn phase_facts(&self) -> ConversationPhaseFacts {
+        ConversationPhaseFacts {
             now: self.now,
             policy: self.options.worker_exit_policy,
             // While the disk fails, an answer could not be handled.
@@ -33,23 +35,25 @@ impl Conversation {
         }
     }
 
-    fn execute_phase_effect(&mut self, effect: PhaseEffect) {
+    fn execute_phase_effect(&mut self, effect: ConversationPhaseEffect) {
         match effect {
-            PhaseEffect::HandleLine(line) => self.handle_line(&line),
-            PhaseEffect::AskAboutWorkers(count) => self.ask_about_workers(count),
-            PhaseEffect::ShowNotice(text) => self.display.show_notice(text),
-            PhaseEffect::ShowError(text) => self.display.show_error(text),
-            PhaseEffect::ShowExitMessage(text) => self.display.show_exit_message(text),
-            PhaseEffect::StartWaitingTurn => self.start_waiting_turn(),
-            PhaseEffect::ReportWorkers(choice) => self.report_workers(choice),
-            PhaseEffect::CancelTurn => self.apply_turn_event(TurnEvent::ExitBegan),
-            PhaseEffect::StopWorkers => self.stop_workers(),
-            PhaseEffect::CheckProgress => self.apply_phase_event(PhaseEvent::ProgressMade),
-            PhaseEffect::RequestInsights => self.request_insights(),
+            ConversationPhaseEffect::HandleLine(line) => self.handle_line(&line),
+            ConversationPhaseEffect::AskAboutWorkers(count) => self.ask_about_workers(count),
+            ConversationPhaseEffect::ShowNotice(text) => self.display.show_notice(text),
+            ConversationPhaseEffect::ShowError(text) => self.display.show_error(text),
+            ConversationPhaseEffect::ShowExitMessage(text) => self.display.show_exit_message(text),
+            ConversationPhaseEffect::StartWaitingTurn => self.start_waiting_turn(),
+            ConversationPhaseEffect::ReportWorkers(choice) => self.report_workers(choice),
+            ConversationPhaseEffect::CancelTurn => self.apply_turn_event(TurnEvent::ExitBegan),
+            ConversationPhaseEffect::StopWorkers => self.stop_workers(),
+            ConversationPhaseEffect::CheckProgress => {
+                self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
+            }
+            ConversationPhaseEffect::RequestInsights => self.request_insights(),
             // The result of the cancellation does not matter: the answer is not read.
-            PhaseEffect::CancelInsights(job) => drop(self.fleet.cancel_job(&job, true)),
-            PhaseEffect::SaveInsights(reply) => self.save_insights(&reply),
-            PhaseEffect::SaveSession => self.save_session(),
+            ConversationPhaseEffect::CancelInsights(job) => drop(self.fleet.cancel_job(&job, true)),
+            ConversationPhaseEffect::SaveInsights(reply) => self.save_insights(&reply),
+            ConversationPhaseEffect::SaveSession => self.save_session(),
         }
     }
 
@@ -78,7 +82,7 @@ impl Conversation {
         let (state, messages) = (self.record.state(), self.record.messages());
         let is_asked = self.options.insights && messages > 0 && !self.has_unwritten_entries();
         let Some(session) = state.session.clone().filter(|_| is_asked) else {
-            return self.apply_phase_event(PhaseEvent::InsightsSkipped(None));
+            return self.apply_phase_event(ConversationPhaseEvent::InsightsSkipped(None));
         };
         let turn = TurnRequest {
             id: Uuid::new_v4(),
@@ -92,9 +96,9 @@ impl Conversation {
         match self.fleet.start_turn(&turn) {
             Ok(job) => {
                 self.fleet.follow_job(&job, 0);
-                self.apply_phase_event(PhaseEvent::InsightsRequested(job));
+                self.apply_phase_event(ConversationPhaseEvent::InsightsRequested(job));
             }
-            Err(why) => self.apply_phase_event(PhaseEvent::InsightsSkipped(Some(why))),
+            Err(why) => self.apply_phase_event(ConversationPhaseEvent::InsightsSkipped(Some(why))),
         }
     }
 
@@ -107,7 +111,7 @@ impl Conversation {
             }
             ChatJobState::Done => Ok(()),
         };
-        self.apply_phase_event(PhaseEvent::InsightsEnded(result));
+        self.apply_phase_event(ConversationPhaseEvent::InsightsEnded(result));
     }
 
     fn save_insights(&mut self, reply: &str) {

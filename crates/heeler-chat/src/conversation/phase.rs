@@ -40,7 +40,7 @@ pub(super) enum WorkerExitChoice {
 
 /// Event that may change the phase.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum PhaseEvent {
+pub(super) enum ConversationPhaseEvent {
     /// The person entered a line.
     LineEntered(String),
     /// The person wants to leave.
@@ -61,7 +61,7 @@ pub(super) enum PhaseEvent {
 
 /// Facts of the conversation on which a transition depends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PhaseFacts {
+pub(super) struct ConversationPhaseFacts {
     pub(super) now: Timestamp,
     pub(super) policy: WorkerExitPolicy,
     /// A person is present and an answer could be handled.
@@ -73,7 +73,7 @@ pub(super) struct PhaseFacts {
 
 /// Effect of a transition.
 #[derive(Debug, PartialEq)]
-pub(super) enum PhaseEffect {
+pub(super) enum ConversationPhaseEffect {
     /// Handle a line as a command or message.
     HandleLine(String),
     /// Ask the person about this number of running workers.
@@ -87,10 +87,10 @@ pub(super) enum PhaseEffect {
     /// Cancel the running turn.
     CancelTurn,
     StopWorkers,
-    /// Send [`PhaseEvent::ProgressMade`]: the effects before this one may have changed the facts.
+    /// Send [`ConversationPhaseEvent::ProgressMade`]: the effects before this one may have changed the facts.
     CheckProgress,
-    /// Ask the agent for insights, then send [`PhaseEvent::InsightsRequested`] or
-    /// [`PhaseEvent::InsightsSkipped`].
+    /// Ask the agent for insights, then send [`ConversationPhaseEvent::InsightsRequested`] or
+    /// [`ConversationPhaseEvent::InsightsSkipped`].
     RequestInsights,
     /// Cancel the insights job, whose answer will not be read.
     CancelInsights(JobId),
@@ -100,7 +100,7 @@ pub(super) enum PhaseEffect {
 }
 
 /// New phase and the effects to execute in it, in order.
-type PhaseTransition = (ConversationPhase, Vec<PhaseEffect>);
+type ConversationPhaseTransition = (ConversationPhase, Vec<ConversationPhaseEffect>);
 
 impl ConversationPhase {
     pub(super) fn is_open(&self) -> bool {
@@ -121,7 +121,11 @@ impl ConversationPhase {
     }
 
     /// Returns the phase after an event, and the effects to execute.
-    pub(super) fn step(self, event: PhaseEvent, facts: &PhaseFacts) -> PhaseTransition {
+    pub(super) fn step(
+        self,
+        event: ConversationPhaseEvent,
+        facts: &ConversationPhaseFacts,
+    ) -> ConversationPhaseTransition {
         match self {
             ConversationPhase::Open => step_open(event, facts),
             ConversationPhase::AskingAboutWorkers => step_asking(event, facts),
@@ -136,80 +140,92 @@ impl ConversationPhase {
     }
 }
 
-fn step_open(event: PhaseEvent, facts: &PhaseFacts) -> PhaseTransition {
+fn step_open(
+    event: ConversationPhaseEvent,
+    facts: &ConversationPhaseFacts,
+) -> ConversationPhaseTransition {
     match event {
-        PhaseEvent::LineEntered(line) => {
-            (ConversationPhase::Open, vec![PhaseEffect::HandleLine(line)])
+        ConversationPhaseEvent::LineEntered(line) => {
+            (ConversationPhase::Open, vec![ConversationPhaseEffect::HandleLine(line)])
         }
-        PhaseEvent::ExitRequested
+        ConversationPhaseEvent::ExitRequested
             if facts.policy == WorkerExitPolicy::Ask && facts.can_ask && facts.live_workers > 0 =>
         {
-            let ask = PhaseEffect::AskAboutWorkers(facts.live_workers);
+            let ask = ConversationPhaseEffect::AskAboutWorkers(facts.live_workers);
             (ConversationPhase::AskingAboutWorkers, vec![ask])
         }
-        PhaseEvent::ExitRequested | PhaseEvent::TerminalClosed => end_jobs(unasked(facts), facts),
+        ConversationPhaseEvent::ExitRequested | ConversationPhaseEvent::TerminalClosed => {
+            end_jobs(unasked(facts), facts)
+        }
         // An insights job exists only in the phase that waits for it.
-        PhaseEvent::ProgressMade
-        | PhaseEvent::InsightsRequested(_)
-        | PhaseEvent::InsightsSkipped(_)
-        | PhaseEvent::InsightsReply(_)
-        | PhaseEvent::InsightsEnded(_) => (ConversationPhase::Open, Vec::new()),
+        ConversationPhaseEvent::ProgressMade
+        | ConversationPhaseEvent::InsightsRequested(_)
+        | ConversationPhaseEvent::InsightsSkipped(_)
+        | ConversationPhaseEvent::InsightsReply(_)
+        | ConversationPhaseEvent::InsightsEnded(_) => (ConversationPhase::Open, Vec::new()),
     }
 }
 
-fn step_asking(event: PhaseEvent, facts: &PhaseFacts) -> PhaseTransition {
+fn step_asking(
+    event: ConversationPhaseEvent,
+    facts: &ConversationPhaseFacts,
+) -> ConversationPhaseTransition {
     let asking = |effect| (ConversationPhase::AskingAboutWorkers, vec![effect]);
     match event {
-        PhaseEvent::LineEntered(line) => match line.trim().to_lowercase().as_str() {
+        ConversationPhaseEvent::LineEntered(line) => match line.trim().to_lowercase().as_str() {
             "stop" | "s" => end_jobs(WorkerExitChoice::Stop, facts),
             "leave" | "l" => end_jobs(WorkerExitChoice::KeepRunning, facts),
             "stay" => {
-                let effects =
-                    vec![PhaseEffect::ShowNotice("continuing"), PhaseEffect::StartWaitingTurn];
+                let effects = vec![
+                    ConversationPhaseEffect::ShowNotice("continuing"),
+                    ConversationPhaseEffect::StartWaitingTurn,
+                ];
                 (ConversationPhase::Open, effects)
             }
             "/exit" | "/quit" | "/q" => end(Vec::new()),
-            _ => asking(PhaseEffect::ShowNotice("stop, leave or stay?")),
+            _ => asking(ConversationPhaseEffect::ShowNotice("stop, leave or stay?")),
         },
-        PhaseEvent::ExitRequested => end(Vec::new()),
-        PhaseEvent::TerminalClosed => end_jobs(unasked(facts), facts),
-        PhaseEvent::ProgressMade
-        | PhaseEvent::InsightsRequested(_)
-        | PhaseEvent::InsightsSkipped(_)
-        | PhaseEvent::InsightsReply(_)
-        | PhaseEvent::InsightsEnded(_) => (ConversationPhase::AskingAboutWorkers, Vec::new()),
+        ConversationPhaseEvent::ExitRequested => end(Vec::new()),
+        ConversationPhaseEvent::TerminalClosed => end_jobs(unasked(facts), facts),
+        ConversationPhaseEvent::ProgressMade
+        | ConversationPhaseEvent::InsightsRequested(_)
+        | ConversationPhaseEvent::InsightsSkipped(_)
+        | ConversationPhaseEvent::InsightsReply(_)
+        | ConversationPhaseEvent::InsightsEnded(_) => {
+            (ConversationPhase::AskingAboutWorkers, Vec::new())
+        }
     }
 }
 
 fn step_ending(
     workers: WorkerExitChoice,
     until: Timestamp,
-    event: PhaseEvent,
-    facts: &PhaseFacts,
-) -> PhaseTransition {
+    event: ConversationPhaseEvent,
+    facts: &ConversationPhaseFacts,
+) -> ConversationPhaseTransition {
     let ending = |effects| (ConversationPhase::EndingJobs { workers, until }, effects);
     match event {
-        PhaseEvent::LineEntered(_) => ending(vec![refuse_line()]),
-        PhaseEvent::ExitRequested => end(Vec::new()),
-        PhaseEvent::ProgressMade => {
+        ConversationPhaseEvent::LineEntered(_) => ending(vec![refuse_line()]),
+        ConversationPhaseEvent::ExitRequested => end(Vec::new()),
+        ConversationPhaseEvent::ProgressMade => {
             let waits_for_workers = workers == WorkerExitChoice::Stop && facts.live_workers > 0;
             let waits = facts.is_turn_running || waits_for_workers;
             match waits && facts.now < until {
                 true => ending(Vec::new()),
-                false => ending(vec![PhaseEffect::RequestInsights]),
+                false => ending(vec![ConversationPhaseEffect::RequestInsights]),
             }
         }
-        PhaseEvent::InsightsRequested(job) => {
+        ConversationPhaseEvent::InsightsRequested(job) => {
             let until = deadline_after(facts.now, INSIGHTS_TIMEOUT);
             let reply = String::new();
             (ConversationPhase::CollectingInsights { job, reply, until }, Vec::new())
         }
-        PhaseEvent::InsightsSkipped(None) => end(Vec::new()),
-        PhaseEvent::InsightsSkipped(Some(why)) => end(vec![insights_failed(&why)]),
+        ConversationPhaseEvent::InsightsSkipped(None) => end(Vec::new()),
+        ConversationPhaseEvent::InsightsSkipped(Some(why)) => end(vec![insights_failed(&why)]),
         // A closed terminal hurries nothing.
-        PhaseEvent::TerminalClosed
-        | PhaseEvent::InsightsReply(_)
-        | PhaseEvent::InsightsEnded(_) => ending(Vec::new()),
+        ConversationPhaseEvent::TerminalClosed
+        | ConversationPhaseEvent::InsightsReply(_)
+        | ConversationPhaseEvent::InsightsEnded(_) => ending(Vec::new()),
     }
 }
 
@@ -217,58 +233,66 @@ fn step_collecting(
     job: JobId,
     reply: String,
     until: Timestamp,
-    event: PhaseEvent,
-    facts: &PhaseFacts,
-) -> PhaseTransition {
+    event: ConversationPhaseEvent,
+    facts: &ConversationPhaseFacts,
+) -> ConversationPhaseTransition {
     let collecting = |job, reply, effects| {
         (ConversationPhase::CollectingInsights { job, reply, until }, effects)
     };
     match event {
-        PhaseEvent::LineEntered(_) => collecting(job, reply, vec![refuse_line()]),
-        PhaseEvent::ExitRequested => end(vec![PhaseEffect::CancelInsights(job)]),
-        PhaseEvent::ProgressMade if facts.now >= until => {
-            let late = insights_failed("the agent took too long");
-            end(vec![PhaseEffect::CancelInsights(job), late])
+        ConversationPhaseEvent::LineEntered(_) => collecting(job, reply, vec![refuse_line()]),
+        ConversationPhaseEvent::ExitRequested => {
+            end(vec![ConversationPhaseEffect::CancelInsights(job)])
         }
-        PhaseEvent::InsightsReply(reply) => collecting(job, reply, Vec::new()),
-        PhaseEvent::InsightsEnded(Ok(())) => end(vec![PhaseEffect::SaveInsights(reply)]),
-        PhaseEvent::InsightsEnded(Err(why)) => end(vec![insights_failed(&why)]),
-        PhaseEvent::TerminalClosed
-        | PhaseEvent::ProgressMade
-        | PhaseEvent::InsightsRequested(_)
-        | PhaseEvent::InsightsSkipped(_) => collecting(job, reply, Vec::new()),
+        ConversationPhaseEvent::ProgressMade if facts.now >= until => {
+            let late = insights_failed("the agent took too long");
+            end(vec![ConversationPhaseEffect::CancelInsights(job), late])
+        }
+        ConversationPhaseEvent::InsightsReply(reply) => collecting(job, reply, Vec::new()),
+        ConversationPhaseEvent::InsightsEnded(Ok(())) => {
+            end(vec![ConversationPhaseEffect::SaveInsights(reply)])
+        }
+        ConversationPhaseEvent::InsightsEnded(Err(why)) => end(vec![insights_failed(&why)]),
+        ConversationPhaseEvent::TerminalClosed
+        | ConversationPhaseEvent::ProgressMade
+        | ConversationPhaseEvent::InsightsRequested(_)
+        | ConversationPhaseEvent::InsightsSkipped(_) => collecting(job, reply, Vec::new()),
     }
 }
 
 /// Returns the treatment of workers if no person chooses one.
-fn unasked(facts: &PhaseFacts) -> WorkerExitChoice {
+fn unasked(facts: &ConversationPhaseFacts) -> WorkerExitChoice {
     match facts.policy {
         WorkerExitPolicy::Stop => WorkerExitChoice::Stop,
         WorkerExitPolicy::Ask | WorkerExitPolicy::KeepRunning => WorkerExitChoice::KeepRunning,
     }
 }
 
-fn end_jobs(workers: WorkerExitChoice, facts: &PhaseFacts) -> PhaseTransition {
+fn end_jobs(
+    workers: WorkerExitChoice,
+    facts: &ConversationPhaseFacts,
+) -> ConversationPhaseTransition {
     let until = deadline_after(facts.now, EXIT_WAIT);
-    let mut effects = vec![PhaseEffect::ReportWorkers(workers), PhaseEffect::CancelTurn];
+    let mut effects =
+        vec![ConversationPhaseEffect::ReportWorkers(workers), ConversationPhaseEffect::CancelTurn];
     if workers == WorkerExitChoice::Stop {
-        effects.push(PhaseEffect::StopWorkers);
+        effects.push(ConversationPhaseEffect::StopWorkers);
     }
-    effects.push(PhaseEffect::CheckProgress);
+    effects.push(ConversationPhaseEffect::CheckProgress);
     (ConversationPhase::EndingJobs { workers, until }, effects)
 }
 
-fn end(mut effects: Vec<PhaseEffect>) -> PhaseTransition {
-    effects.push(PhaseEffect::SaveSession);
+fn end(mut effects: Vec<ConversationPhaseEffect>) -> ConversationPhaseTransition {
+    effects.push(ConversationPhaseEffect::SaveSession);
     (ConversationPhase::Ended, effects)
 }
 
-fn refuse_line() -> PhaseEffect {
-    PhaseEffect::ShowError("the session is ending; Ctrl+C ends it at once")
+fn refuse_line() -> ConversationPhaseEffect {
+    ConversationPhaseEffect::ShowError("the session is ending; Ctrl+C ends it at once")
 }
 
-fn insights_failed(why: &str) -> PhaseEffect {
-    PhaseEffect::ShowExitMessage(format!("Insights: not written, {why}"))
+fn insights_failed(why: &str) -> ConversationPhaseEffect {
+    ConversationPhaseEffect::ShowExitMessage(format!("Insights: not written, {why}"))
 }
 
 fn deadline_after(now: Timestamp, wait: SignedDuration) -> Timestamp {

@@ -4,7 +4,7 @@ use heeler_model::JobId;
 use heeler_model::job_row::{JobRow, JobRowKind};
 
 use super::Conversation;
-use super::phase::PhaseEvent;
+use super::phase::ConversationPhaseEvent;
 use super::turn_phase::TurnEvent;
 use crate::row::{self, PromptHandling};
 use crate::{ChatJobInfo, ChatOutput, ChatSpeaker, EntryRole};
@@ -16,7 +16,7 @@ impl Conversation {
             if row.kind() == JobRowKind::Assistant
                 && let Some(text) = row.text("content")
             {
-                self.apply_phase_event(PhaseEvent::InsightsReply(text.to_owned()));
+                self.apply_phase_event(ConversationPhaseEvent::InsightsReply(text.to_owned()));
             }
             return;
         }

@@ -363,10 +363,10 @@ fn step_running(mut turn: Box<RunningTurn>, event: TurnEvent) -> TurnTransition 
 fn step_copying(copy: Box<ConversationFork>, event: TurnEvent) -> TurnTransition {
     match event {
         TurnEvent::CopyPolled if copy.is_done() => {
-            (TurnPhase::Idle, vec![TurnEffect::FinishCopy(copy)])
+            (TurnPhase::Idle, vec![TurnEffect::FinishCopy(copy), TurnEffect::StartWaitingTurn])
         }
         TurnEvent::CopyCancelled | TurnEvent::ConversationEnded => {
-            (TurnPhase::Idle, vec![TurnEffect::DiscardCopy(copy)])
+            (TurnPhase::Idle, vec![TurnEffect::DiscardCopy(copy), TurnEffect::StartWaitingTurn])
         }
         other => (TurnPhase::Copying(copy), refuse(other)),
     }

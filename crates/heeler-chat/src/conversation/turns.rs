@@ -5,7 +5,7 @@ use heeler_model::JobId;
 use uuid::Uuid;
 
 use super::Conversation;
-use super::phase::PhaseEvent;
+use super::phase::ConversationPhaseEvent;
 use super::turn_phase::{
     MessageRoute, PendingTurn, RunningTurn, TurnEffect, TurnEvent, TurnInitiator, TurnPhase,
 };
@@ -298,7 +298,7 @@ impl Conversation {
                 false => self.loop_failed(*index),
             }
         }
-        self.apply_phase_event(PhaseEvent::ProgressMade);
+        self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
     }
 
     /// Interrupts the agent or worker in view; a second time cancels immediately.

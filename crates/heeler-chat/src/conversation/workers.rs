@@ -6,7 +6,7 @@ use heeler_model::{AgentSessionId, JobId};
 use uuid::Uuid;
 
 use super::Conversation;
-use super::phase::PhaseEvent;
+use super::phase::ConversationPhaseEvent;
 use crate::{
     ChatJobInfo, ChatJobState, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerInfo,
     ChatWorkerStatus, MessageDeliveryError, TurnRequest, TurnSessionChoice,
@@ -213,7 +213,7 @@ impl Conversation {
             self.display.push(ChatOutput::DeltaEnded { of });
             self.follow_worker(&name);
         }
-        self.apply_phase_event(PhaseEvent::ProgressMade);
+        self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
     }
 
     /// Sends a message to a worker. The worker's rows will contain it.

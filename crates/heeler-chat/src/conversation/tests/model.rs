@@ -3,17 +3,21 @@
 //!
 //! The model is the fleet: it has the rows of every job, and sends those that the conversation follows.
 
+mod fleet;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use proptest::prelude::*;
 
+use self::fleet::{
+    ModelJob, ModelJobKind, ModelRow, WORKER_JOB, end_job, job_number, new_job, next_event,
+    prompt_row, row_json,
+};
 use super::disk::FillableDiskFault;
 use super::leaving::worker;
 use super::*;
 use crate::conversation::turn_phase::TurnPhase;
 
-/// Number of the worker's job.
-const WORKER_JOB: usize = 50;
 /// More entries than a sequence can create.
 const ENTRIES_MAX: usize = 10_000;
 /// More steps than the end of a sequence needs.
@@ -42,16 +46,6 @@ enum ModelEvent {
     FleetRefuses(bool),
     Delivery(ModelDelivery),
     Crash,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum ModelRow {
-    Reply,
-    GoalReached,
-    TaskDone,
-    ToolCall,
-    TasksAdded,
-    RunFailed,
 }
 
 /// Fate of messages to a running agent.
@@ -128,33 +122,6 @@ fn any_event() -> impl Strategy<Value = ModelEvent> {
     ]
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum ModelJobKind {
-    Agent,
-    Worker,
-    Insights,
-}
-
-/// Job as the fleet knows it.
-#[derive(Debug)]
-struct ModelJob {
-    kind: ModelJobKind,
-    rows: Vec<Json>,
-    state: ChatJobState,
-    questions: Vec<String>,
-    /// Next row to send; `None` if the conversation does not follow the job.
-    cursor: Option<usize>,
-    /// State and questions that were sent.
-    sent_state: Option<ChatJobState>,
-    sent_questions: HashSet<String>,
-}
-
-impl ModelJob {
-    fn has_ended(&self) -> bool {
-        matches!(self.state, ChatJobState::Done | ChatJobState::Failed)
-    }
-}
-
 struct ConversationModel {
     rig: ConversationFixture,
     jobs: BTreeMap<usize, ModelJob>,
@@ -175,7 +142,7 @@ struct ConversationModel {
 impl ConversationModel {
     fn new(with_insights: bool) -> ConversationModel {
         let mut rig = ConversationFixture::new();
-        rig.talk().options.insights = with_insights;
+        rig.conversation().options.insights = with_insights;
         ConversationModel {
             rig,
             jobs: BTreeMap::new(),
@@ -194,12 +161,14 @@ impl ConversationModel {
         let now = self.rig.now;
         match event {
             // The person starts the program again.
-            ModelEvent::Message if self.rig.talk().has_ended() => self.crash(),
+            ModelEvent::Message if self.rig.conversation().has_ended() => self.crash(),
             ModelEvent::Message => self.send_message(),
             ModelEvent::Command(line) => self.rig.say(line),
-            ModelEvent::Interrupt => self.rig.talk().handle_action(UserAction::Interrupt, now),
+            ModelEvent::Interrupt => {
+                self.rig.conversation().handle_action(UserAction::Interrupt, now);
+            }
             ModelEvent::Exit => self.rig.leave(),
-            ModelEvent::HangUp => self.rig.talk().handle_action(UserAction::HangUp, now),
+            ModelEvent::HangUp => self.rig.conversation().handle_action(UserAction::HangUp, now),
             ModelEvent::Answer => self.answer(),
             ModelEvent::Tick(seconds) => self.rig.pass(*seconds),
             ModelEvent::JobWrites(at, row) => {
@@ -251,7 +220,7 @@ impl ConversationModel {
         // The dot ends the number: no message is part of another.
         let text = format!("m{}.", self.messages);
         // In the other phases a line is an answer, or is refused.
-        if self.rig.talk().phase.is_open() {
+        if self.rig.conversation().phase.is_open() {
             self.accepted.insert(text.clone());
         }
         self.rig.say(&text);
@@ -259,10 +228,12 @@ impl ConversationModel {
 
     fn answer(&mut self) {
         let now = self.rig.now;
-        let Some(question) = self.rig.talk().open_questions().into_iter().next() else { return };
+        let Some(question) = self.rig.conversation().open_questions().into_iter().next() else {
+            return;
+        };
         let answer = QuestionAnswer::Allow { input: None };
         let (job, ask) = (question.job, question.ask.id);
-        self.rig.talk().handle_action(UserAction::Answer { job, ask, answer }, now);
+        self.rig.conversation().handle_action(UserAction::Answer { job, ask, answer }, now);
     }
 
     fn start_worker(&mut self) {
@@ -274,7 +245,7 @@ impl ConversationModel {
     fn send_workers(&mut self) {
         if let Some(job) = self.jobs.get(&WORKER_JOB) {
             let (event, now) = (worker(job.state), self.rig.now);
-            self.rig.talk().handle_fleet_event(event, now);
+            self.rig.conversation().handle_fleet_event(event, now);
         }
     }
 
@@ -300,7 +271,7 @@ impl ConversationModel {
             job.sent_questions.clear();
         }
         self.rig.crash();
-        self.rig.talk().options.insights = self.with_insights;
+        self.rig.conversation().options.insights = self.with_insights;
         self.send_workers();
     }
 
@@ -319,7 +290,7 @@ impl ConversationModel {
             }
             other => other,
         };
-        self.rig.talk().handle_fleet_event(event, now);
+        self.rig.conversation().handle_fleet_event(event, now);
         self.observe();
         true
     }
@@ -329,7 +300,7 @@ impl ConversationModel {
         for call in self.rig.stage.calls() {
             self.observe_call(&call);
         }
-        for output in self.rig.talk().take_output() {
+        for output in self.rig.conversation().take_output() {
             let text = match &output {
                 ChatOutput::SuggestedInput(text)
                 | ChatOutput::ExitMessage(text)
@@ -338,7 +309,7 @@ impl ConversationModel {
             };
             self.returned.extend(self.accepted.iter().filter(|it| text.contains(*it)).cloned());
         }
-        check_invariants(self.rig.talk());
+        check_invariants(self.rig.conversation());
         self.check_messages();
     }
 
@@ -407,7 +378,13 @@ impl ConversationModel {
 
     fn entries(&mut self) -> Vec<ConversationEntry> {
         let of = ChatSpeaker::Coordinator;
-        self.rig.talk().record.session_file.entries_before(&of, None, ENTRIES_MAX).unwrap().entries
+        self.rig
+            .conversation()
+            .record
+            .session_file
+            .entries_before(&of, None, ENTRIES_MAX)
+            .unwrap()
+            .entries
     }
 
     fn user_texts(&mut self) -> Vec<String> {
@@ -419,7 +396,7 @@ impl ConversationModel {
     /// person, or was received by the worker that it was sent to.
     fn check_messages(&mut self) {
         let written = self.user_texts();
-        let conversation = self.rig.talk.as_ref().unwrap();
+        let conversation = self.rig.conversation.as_ref().unwrap();
         let mut known: HashSet<&str> = written.iter().map(String::as_str).collect();
         let unwritten: Vec<String> =
             conversation.record.unwritten_entries().map(ConversationEntry::text).collect();
@@ -449,10 +426,10 @@ impl ConversationModel {
             self.apply(&event);
         }
         for _ in 0..END_STEPS_MAX {
-            if self.rig.talk().has_ended() {
+            if self.rig.conversation().has_ended() {
                 self.apply(&ModelEvent::Crash);
             }
-            if self.rig.talk().phase == ConversationPhase::AskingAboutWorkers {
+            if self.rig.conversation().phase == ConversationPhase::AskingAboutWorkers {
                 self.apply(&ModelEvent::Command("stay"));
             }
             self.apply(&ModelEvent::Command("/stop all"));
@@ -461,12 +438,12 @@ impl ConversationModel {
             });
             while self.deliver_one() {}
             self.apply(&ModelEvent::Tick(1));
-            let conversation = self.rig.talk();
+            let conversation = self.rig.conversation();
             if conversation.phase.is_open() && conversation.turn.is_idle() {
                 break;
             }
         }
-        let conversation = self.rig.talk();
+        let conversation = self.rig.conversation();
         assert!(conversation.phase.is_open() && conversation.turn.is_idle(), "it does not end");
         assert_eq!(conversation.outbox.waiting().count(), 0);
         assert!(!conversation.has_unwritten_entries());
@@ -520,92 +497,6 @@ fn check_invariants(conversation: &Conversation) {
             }
         }
     }
-}
-
-fn new_job(kind: ModelJobKind) -> ModelJob {
-    ModelJob {
-        kind,
-        rows: Vec::new(),
-        state: ChatJobState::Waiting,
-        questions: Vec::new(),
-        cursor: None,
-        sent_state: None,
-        sent_questions: HashSet::new(),
-    }
-}
-
-fn end_job(job: &mut ModelJob, state: ChatJobState) {
-    if !job.has_ended() {
-        job.state = state;
-        job.questions.clear();
-    }
-}
-
-fn job_number(id: &str) -> usize {
-    id[id.len() - 2..].parse().unwrap()
-}
-
-fn prompt_row(text: &str) -> Json {
-    json!({"type": "system", "subtype": "user_input", "content": text})
-}
-
-fn row_json(row: ModelRow, number: usize) -> Json {
-    let reply = |text: &str| {
-        let uuid = Uuid::from_u128(number as u128 + 1);
-        json!({"type": "assistant", "content": text, "uuid": uuid})
-    };
-    match row {
-        ModelRow::Reply => reply("Hi."),
-        ModelRow::GoalReached => reply("GOAL REACHED"),
-        ModelRow::TaskDone => reply("TASK DONE"),
-        ModelRow::ToolCall => {
-            json!({"type": "tool_use", "tool_name": "view", "input": {}, "tool_use_id": "t"})
-        }
-        ModelRow::TasksAdded => {
-            json!({"type": "system", "subtype": "tasks_added", "content": "added: a", "tasks": ["a"]})
-        }
-        ModelRow::RunFailed => json!({"type": "error", "message": "broken"}),
-    }
-}
-
-/// Returns the next event of a job that the conversation has to receive: rows, then questions, then
-/// the state.
-fn next_event(number: usize, model: &mut ModelJob) -> Option<ChatFleetEvent> {
-    let cursor = model.cursor.as_mut()?;
-    let job = job(number);
-    if let Some(row) = model.rows.get(*cursor) {
-        let (at, row) = (*cursor as u64, JobRow::new(row.clone()));
-        *cursor += 1;
-        return Some(ChatFleetEvent::Row { job, at, row });
-    }
-    if let Some(ask) = model.sent_questions.iter().find(|id| !model.questions.contains(id)).cloned()
-    {
-        model.sent_questions.remove(&ask);
-        return Some(ChatFleetEvent::QuestionClosed { job, ask });
-    }
-    if let Some(id) = model.questions.iter().find(|id| !model.sent_questions.contains(*id)).cloned()
-    {
-        model.sent_questions.insert(id.clone());
-        let at = Timestamp::UNIX_EPOCH;
-        let ask = json!({"protocol": 1, "id": id, "at": at, "kind": "permission", "tool": "Bash", "input": {}});
-        let ask = serde_json::from_value(ask).unwrap();
-        return Some(ChatFleetEvent::QuestionAsked { job, ask });
-    }
-    if model.sent_state == Some(model.state) {
-        return None;
-    }
-    model.sent_state = Some(model.state);
-    let reason = (model.state == ChatJobState::Failed).then(|| "no login".to_owned());
-    Some(ChatFleetEvent::Job(ChatJobInfo {
-        job,
-        agent: "coder".to_owned(),
-        state: model.state,
-        reason,
-        session: None,
-        cost_usd: None,
-        context_tokens: None,
-        model: None,
-    }))
 }
 
 proptest! {

@@ -9,7 +9,7 @@ fn messages_that_waited_during_the_question_about_workers_are_sent_when_the_pers
     rig.say("one");
     rig.say("two");
     let now = rig.now;
-    rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.leave();
     rig.is(1, ChatJobState::Done);
     rig.stage.calls();
@@ -37,7 +37,7 @@ fn insights_are_the_reply_to_their_own_request_even_if_the_turn_still_replies() 
     let mut rig = ConversationFixture::new();
     rig.say("one");
     rig.is(1, ChatJobState::Done);
-    rig.talk().options.insights = true;
+    rig.conversation().options.insights = true;
     rig.say("two");
     rig.leave();
     rig.pass(5);
@@ -54,7 +54,7 @@ fn a_conversation_that_has_ended_ignores_everything() {
     rig.say("one");
     rig.leave();
     rig.leave();
-    assert!(rig.talk().has_ended());
+    assert!(rig.conversation().has_ended());
     rig.shown();
     rig.stage.calls();
     rig.say("two");
